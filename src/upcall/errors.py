@@ -1,0 +1,325 @@
+"""Everything that can go wrong, as one tree. Each error builds its own text from its fields.
+
+UpcallError
+├── SetupError                  what a programmer wrote can't work; found before anything runs
+│   ├── BadAgent                an Agent, Limits or kit value
+│   ├── BadTool                 a function that can't be a tool
+│   ├── BadHook                 a hook with a wrong signature, or at a point that is none
+│   ├── BadAgentFile            an agent file or its sidecar, with file, line and key
+│   └── UnknownAgent            a name that no agent here has
+├── SessionError                a session can't do that now
+│   ├── UnknownSession
+│   ├── SessionExists
+│   ├── SessionBusy             somebody else drives it
+│   ├── SessionWaiting          it waits for answers
+│   └── SessionTakenOver        this process lost it to another
+├── TurnError                   the turn failed; the session can go on
+│   ├── HookFailed
+│   ├── OutputInvalid           the reply never matched Agent(output=...)
+│   ├── ToolSwallowedParking    a tool caught the exception that parks it
+│   └── ModelError              the model call failed after its retries
+│       ├── ContextTooLong
+│       ├── ModelRefused        a key, a name or a request the provider won't take
+│       ├── ModelUnavailable    overload, 5xx, broken connections, silence
+│       └── ScriptExhausted     a Script has no reply left
+├── CallbackError               asking and answering
+│   ├── CallbackUnresolved
+│   ├── CallbackExpired
+│   ├── ReplayMismatch
+│   ├── OutcomeUnknown
+│   ├── AnswerRefused
+│   ├── AlreadySettled
+│   └── UnknownCallback
+└── StoreError                  the log can't be read or written
+    ├── NotAStore               a file that is something else
+    ├── StoreTooNew
+    ├── StoreDamaged
+    └── StoreUnavailable        locked, read-only, full
+
+May import: nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+
+class UpcallError(Exception):
+    """The root of every error that Upcall raises on purpose."""
+
+
+class SetupError(UpcallError):
+    """What a programmer wrote can't work; found before anything runs."""
+
+
+class BadAgent(SetupError):
+    """An Agent, Limits or kit value can't work as given."""
+
+    def __init__(self, agent: str, problem: str) -> None:
+        self.agent, self.problem = agent, problem
+        super().__init__(f"agent {agent!r}: {problem}")
+
+
+class BadTool(SetupError):
+    """A function can't be a tool."""
+
+    def __init__(self, tool: str, problem: str) -> None:
+        self.tool, self.problem = tool, problem
+        super().__init__(f"tool {tool!r}: {problem}")
+
+
+class BadHook(SetupError):
+    """A hook has a wrong signature, or was given for a point that is none."""
+
+    def __init__(self, hook: str, point: str, problem: str) -> None:
+        self.hook, self.point, self.problem = hook, point, problem
+        super().__init__(f"hook {hook} at {point}: {problem}")
+
+
+class BadAgentFile(SetupError):
+    """An agent file or its sidecar is wrong; says where and what is allowed."""
+
+    def __init__(self, file: str, problem: str, *, line: int | None = None, key: str = "") -> None:
+        self.file, self.line, self.key, self.problem = file, line, key, problem
+        where = file if line is None else f"{file}:{line}"
+        super().__init__(f"{where}: {key}: {problem}" if key else f"{where}: {problem}")
+
+
+class UnknownAgent(SetupError):
+    """No agent of this runtime has that name."""
+
+    def __init__(self, name: str, known: Iterable[str]) -> None:
+        self.name, self.known = name, tuple(sorted(known))
+        names = ", ".join(self.known) or "none"
+        super().__init__(
+            f"no agent is called {name!r}; this runtime has: {names}. "
+            f"Give it with Runtime(..., agents=[...]), or --agents on the command line."
+        )
+
+
+class SessionError(UpcallError):
+    """A session can't do that now."""
+
+    session_id: str
+
+
+class UnknownSession(SessionError):
+    """The store has no session with that id."""
+
+    def __init__(self, session_id: str) -> None:
+        self.session_id = session_id
+        super().__init__(f"no session is called {session_id!r}; `upcall sessions` lists them")
+
+
+class SessionExists(SessionError):
+    """`start` was given an id that is taken."""
+
+    def __init__(self, session_id: str) -> None:
+        self.session_id = session_id
+        super().__init__(
+            f"a session called {session_id!r} exists already; go on with runtime.load({session_id!r}), "
+            "or start with another id"
+        )
+
+
+class SessionBusy(SessionError):
+    """Somebody else drives the session and is alive."""
+
+    def __init__(self, session_id: str, owner: str) -> None:
+        self.session_id, self.owner = session_id, owner
+        super().__init__(
+            f"session {session_id!r} is being run by {owner}; wait for it, cancel it, "
+            "or take it over with take_over=True"
+        )
+
+
+class SessionWaiting(SessionError):
+    """The session waits for answers and takes no new prompt until it has them."""
+
+    def __init__(self, session_id: str, callbacks: Sequence[str]) -> None:
+        self.session_id, self.callbacks = session_id, tuple(callbacks)
+        ids = ", ".join(self.callbacks)
+        super().__init__(
+            f"session {session_id!r} waits for an answer to {ids}; answer with "
+            f"`upcall answer ID`, then `upcall resume {session_id}`"
+        )
+
+
+class SessionTakenOver(SessionError):
+    """Another process took the session; nothing more was written from here."""
+
+    def __init__(self, session_id: str) -> None:
+        self.session_id = session_id
+        super().__init__(
+            f"session {session_id!r} was taken over by another process; its calls here were "
+            "cancelled and what they still returned was dropped"
+        )
+
+
+class TurnError(UpcallError):
+    """The turn failed; the session is kept and can go on."""
+
+
+class HookFailed(TurnError):
+    """A hook raised; the turn ended there."""
+
+    def __init__(self, hook: str, point: str, error: BaseException) -> None:
+        self.hook, self.point, self.error = hook, point, error
+        super().__init__(
+            f"hook {hook} at {point} raised {type(error).__name__}: {error}. "
+            "The session is kept; mend the hook and resume it."
+        )
+
+
+class OutputInvalid(TurnError):
+    """The reply never matched the type the agent promises."""
+
+    def __init__(self, agent: str, tries: int, problem: str, text: str) -> None:
+        self.agent, self.tries, self.problem, self.text = agent, tries, problem, text
+        super().__init__(f"{agent}'s reply did not match its output type in {tries} tries: {problem}")
+
+
+class ToolSwallowedParking(TurnError):
+    """A tool caught the exception that parks it, so its question would have been lost."""
+
+    def __init__(self, tool: str) -> None:
+        self.tool = tool
+        super().__init__(
+            f"tool {tool!r} caught the exception that parks it while its callback waits; "
+            "let BaseException pass (use `except Exception`, and re-raise what you catch in finally)"
+        )
+
+
+class ModelError(TurnError):
+    """A model call failed after its own retries."""
+
+
+class ContextTooLong(ModelError):
+    """The request has more tokens than the model takes."""
+
+    def __init__(self, model: str, tokens: int | None, limit: int | None) -> None:
+        self.model, self.tokens, self.limit = model, tokens, limit
+        sizes = f"{tokens or 'unknown'} tokens asked, {limit or 'unknown'} allowed"
+        super().__init__(f"{model}: the conversation is too long ({sizes}); compact it and resume")
+
+
+class ModelRefused(ModelError):
+    """The provider won't take the request: a key, a model's name, or the request itself."""
+
+    def __init__(self, model: str, problem: str, status: int | None = None) -> None:
+        self.model, self.problem, self.status = model, problem, status
+        super().__init__(f"{model}: {problem}" + (f" (HTTP {status})" if status else ""))
+
+
+class ModelUnavailable(ModelError):
+    """The provider could not be reached, was overloaded, or fell silent, in every try."""
+
+    def __init__(self, model: str, problem: str, tries: int = 1) -> None:
+        self.model, self.problem, self.tries = model, problem, tries
+        super().__init__(f"{model}: {problem} (tried {tries} time{'s' if tries != 1 else ''})")
+
+
+class ScriptExhausted(ModelError):
+    """A Script was asked more often than it has replies."""
+
+    def __init__(self, replies: int) -> None:
+        self.replies = replies
+        super().__init__(
+            f"the script has no reply left: it holds {replies} and was asked once more; add a reply, "
+            "or use Script(function), which decides from the request"
+        )
+
+
+class CallbackError(UpcallError):
+    """Something about asking or answering."""
+
+
+class CallbackUnresolved(CallbackError):
+    """Nobody may or would answer a callback that must not be ignored."""
+
+    def __init__(self, intent: str, message: str, asker: str, story: Sequence[str]) -> None:
+        self.intent, self.message, self.asker, self.story = intent, message, asker, tuple(story)
+        lines = [f"nobody may answer the {intent} {_short(message)!r} from {asker}.", *self.story]
+        super().__init__("\n".join(lines))
+
+
+class CallbackExpired(CallbackError):
+    """Nobody answered in time, and there was no default."""
+
+    def __init__(self, callback_id: str, message: str, after: float) -> None:
+        self.callback_id, self.message, self.after = callback_id, message, after
+        super().__init__(f"callback {callback_id} ({_short(message)!r}) expired after {after:g} s without an answer")
+
+
+class ReplayMismatch(CallbackError):
+    """A tool that ran again asked something else than the answers it was given were for."""
+
+    def __init__(self, tool: str, unclaimed: Sequence[str]) -> None:
+        self.tool, self.unclaimed = tool, tuple(unclaimed)
+        super().__init__(
+            f"tool {tool!r} ran again after an answer but no longer asks the question it answers; "
+            f"unclaimed: {'; '.join(self.unclaimed)}. Keep questions the same between runs, or give them a key="
+        )
+
+
+class OutcomeUnknown(CallbackError):
+    """An effect had started when the process died; it is not repeated by itself."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        super().__init__(
+            f"the effect {name!r} started and its end is unknown, because the process died in between; "
+            "find out what happened before doing it again"
+        )
+
+
+class AnswerRefused(CallbackError):
+    """An answer was not accepted; the callback is as it was."""
+
+    def __init__(self, callback_id: str, problem: str) -> None:
+        self.callback_id, self.problem = callback_id, problem
+        super().__init__(f"callback {callback_id} stays open: {problem}")
+
+
+class AlreadySettled(CallbackError):
+    """Somebody was first, or the callback expired or was withdrawn."""
+
+    def __init__(self, callback_id: str, status: str, by: str, at: float) -> None:
+        self.callback_id, self.status, self.by, self.at = callback_id, status, by, at
+        super().__init__(f"callback {callback_id} was {status}" + (f" by {by}" if by else "") + f" at {at:.3f}")
+
+
+class UnknownCallback(CallbackError):
+    """The store has no callback with that id."""
+
+    def __init__(self, callback_id: str) -> None:
+        self.callback_id = callback_id
+        super().__init__(f"no callback is called {callback_id!r}; `upcall inbox` lists those that wait")
+
+
+class StoreError(UpcallError):
+    """The log can't be read or written."""
+
+    def __init__(self, where: str, problem: str) -> None:
+        self.where, self.problem = where, problem
+        super().__init__(f"{where}: {problem}")
+
+
+class NotAStore(StoreError):
+    """The file or database belongs to something else; it was not touched."""
+
+
+class StoreTooNew(StoreError):
+    """The store was written by a newer version."""
+
+
+class StoreDamaged(StoreError):
+    """The store's content can't be read."""
+
+
+class StoreUnavailable(StoreError):
+    """The store is locked, read-only, full or gone."""
+
+
+def _short(text: str, most: int = 120) -> str:
+    return text if len(text) <= most else text[: most - 1] + "…"

@@ -1,0 +1,220 @@
+"""What a model reads and writes: messages made of parts, requests, responses, replies.
+
+May import: nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal, Self
+
+import msgspec
+
+Role = Literal["user", "assistant", "tool"]
+Purpose = Literal["turn", "side_turn", "summary"]
+Status = Literal["done", "waiting", "cancelled", "limit"]
+JsonSchema = dict[str, Any]
+
+
+class Value(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A frozen value; `replace` gives a changed copy."""
+
+    def replace(self, **changes: Any) -> Self:
+        """A copy with these fields changed."""
+        return msgspec.structs.replace(self, **changes)
+
+
+# --- parts ------------------------------------------------------------------------------
+
+
+class Text(Value, frozen=True, tag_field="part", tag="text"):
+    """Plain text."""
+
+    text: str
+
+
+class Instruction(Value, frozen=True, tag_field="part", tag="instruction"):
+    """Text with a system prompt's weight in the middle of a conversation; adapters render it."""
+
+    text: str
+
+
+class Image(Value, frozen=True, tag_field="part", tag="image"):
+    """A picture: base64 `data` with its media type, or a `url`."""
+
+    data: str = ""
+    media_type: str = "image/png"
+    url: str = ""
+
+
+class Thinking(Value, frozen=True, tag_field="part", tag="thinking"):
+    """What a model thought, with the opaque data its provider wants back unchanged."""
+
+    text: str
+    opaque: dict[str, Any] = {}
+
+
+class Call(Value, frozen=True, tag_field="part", tag="call"):
+    """A tool call. `id` is minted by the runtime; `broken` holds arguments that were not a JSON object."""
+
+    id: str
+    name: str
+    args: dict[str, Any]
+    broken: str = ""
+
+
+class Result(Value, frozen=True, tag_field="part", tag="result"):
+    """What a tool call came to. `json` keeps structure where the tool returned some."""
+
+    call_id: str
+    text: str
+    is_error: bool = False
+    json: Any = None
+    images: tuple[Image, ...] = ()
+
+
+Part = Text | Instruction | Image | Thinking | Call | Result
+
+
+class Message(Value, frozen=True):
+    """One entry of a conversation."""
+
+    role: Role
+    parts: tuple[Part, ...]
+
+    @property
+    def text(self) -> str:
+        """All text and instruction parts, joined."""
+        return "".join(p.text for p in self.parts if isinstance(p, Text | Instruction))
+
+    @property
+    def calls(self) -> tuple[Call, ...]:
+        """The tool calls in it."""
+        return tuple(p for p in self.parts if isinstance(p, Call))
+
+    @property
+    def results(self) -> tuple[Result, ...]:
+        """The tool results in it."""
+        return tuple(p for p in self.parts if isinstance(p, Result))
+
+
+def user(text: str) -> Message:
+    """A user's message."""
+    return Message("user", (Text(text),))
+
+
+# --- a model call -----------------------------------------------------------------------
+
+
+class Usage(Value, frozen=True):
+    """Tokens of one model call, or of many. `input_tokens` includes the cached ones."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cached_tokens: int = 0
+
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(
+            self.input_tokens + other.input_tokens,
+            self.output_tokens + other.output_tokens,
+            self.cached_tokens + other.cached_tokens,
+        )
+
+    @property
+    def total(self) -> int:
+        """Input and output together."""
+        return self.input_tokens + self.output_tokens
+
+
+class ToolSpec(Value, frozen=True):
+    """A tool as the model sees it."""
+
+    name: str
+    description: str
+    schema: JsonSchema
+
+
+class Request(Value, frozen=True):
+    """What a model is asked: whose turn, what for, and all it reads."""
+
+    agent: str
+    purpose: Purpose
+    instructions: str
+    messages: Sequence[Message]
+    tools: tuple[ToolSpec, ...] = ()
+    output: JsonSchema | None = None
+
+
+class Response(Value, frozen=True):
+    """What a model said. `layout` keeps the provider's own order of parts where that matters."""
+
+    text: str = ""
+    calls: Sequence[Call] = ()
+    thinking: tuple[Thinking, ...] = ()
+    usage: Usage = Usage()
+    stop: str = ""
+    model: str = ""
+    layout: tuple[Part, ...] = ()
+
+    def message(self) -> Message:
+        """The assistant's message for the history: the provider's own order if nothing was changed since."""
+        if self.layout and _same(self.layout, self):
+            return Message("assistant", self.layout)
+        text = (Text(self.text),) if self.text else ()
+        return Message("assistant", (*self.thinking, *text, *self.calls))
+
+    def numbered(self, ordinal: int) -> Response:
+        """The same with call ids minted from the response's ordinal and each call's index."""
+        if not self.calls:
+            return self
+        calls = tuple(
+            Call(f"r{ordinal}c{i}", c.name, c.args, c.broken) for i, c in enumerate(self.calls)
+        )
+        fresh = iter(calls)
+        layout = tuple(next(fresh) if isinstance(p, Call) else p for p in self.layout)
+        return self.replace(calls=calls, layout=layout)
+
+
+def _same(layout: tuple[Part, ...], response: Response) -> bool:
+    text = "".join(p.text for p in layout if isinstance(p, Text))
+    calls = [p for p in layout if isinstance(p, Call)]
+    return text == response.text and calls == list(response.calls)
+
+
+# --- settling what a provider would refuse ----------------------------------------------
+
+CANCELLED = "cancelled: this call was not completed"
+
+
+def cancelled(call_id: str, why: str = "") -> Result:
+    """The result of a call that never got one."""
+    return Result(call_id, f"cancelled: {why}" if why else CANCELLED, is_error=True)
+
+
+def settle(messages: Iterable[Message]) -> list[Message]:
+    """The messages with every call answered right after it and no result without its call.
+
+    For message lists that a hook has put together: whatever was cut, providers accept what is left.
+    """
+    out: list[Message] = []
+    open_calls: dict[str, None] = {}
+    for message in messages:
+        if message.role == "tool":
+            kept = tuple(r for r in message.results if r.call_id in open_calls)
+            for result in kept:
+                open_calls.pop(result.call_id, None)
+            if kept:
+                out.append(message if len(kept) == len(message.parts) else Message("tool", kept))
+            continue
+        _close(out, open_calls)
+        if message.parts:
+            out.append(message)
+            open_calls = dict.fromkeys(c.id for c in message.calls)
+    _close(out, open_calls)
+    return out
+
+
+def _close(out: list[Message], open_calls: dict[str, None]) -> None:
+    if open_calls:
+        out.append(Message("tool", tuple(cancelled(call_id) for call_id in open_calls)))
+        open_calls.clear()
