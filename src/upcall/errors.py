@@ -248,7 +248,9 @@ class CallbackExpired(CallbackError):
 
     def __init__(self, callback_id: str, message: str, after: float) -> None:
         self.callback_id, self.message, self.after = callback_id, message, after
-        super().__init__(f"callback {callback_id} ({_short(message)!r}) expired after {after:g} s without an answer")
+        super().__init__(
+            f"callback {callback_id} ({_short(message)!r}) expired after {after:g} s without an answer"
+        )
 
 
 class ReplayMismatch(CallbackError):
@@ -286,7 +288,9 @@ class AlreadySettled(CallbackError):
 
     def __init__(self, callback_id: str, status: str, by: str, at: float) -> None:
         self.callback_id, self.status, self.by, self.at = callback_id, status, by, at
-        super().__init__(f"callback {callback_id} was {status}" + (f" by {by}" if by else "") + f" at {at:.3f}")
+        super().__init__(
+            f"callback {callback_id} was {status}" + (f" by {by}" if by else "") + f" at {at:.3f}"
+        )
 
 
 class UnknownCallback(CallbackError):

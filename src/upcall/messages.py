@@ -167,9 +167,7 @@ class Response(Value, frozen=True):
         """The same with call ids minted from the response's ordinal and each call's index."""
         if not self.calls:
             return self
-        calls = tuple(
-            Call(f"r{ordinal}c{i}", c.name, c.args, c.broken) for i, c in enumerate(self.calls)
-        )
+        calls = tuple(Call(f"r{ordinal}c{i}", c.name, c.args, c.broken) for i, c in enumerate(self.calls))
         fresh = iter(calls)
         layout = tuple(next(fresh) if isinstance(p, Call) else p for p in self.layout)
         return self.replace(calls=calls, layout=layout)

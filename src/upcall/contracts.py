@@ -1,0 +1,312 @@
+"""The seams: what the core asks of models, stores and hosts, and what it gives to hooks and tools.
+
+May import: callbacks, events, messages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Protocol, TypeVar
+
+from upcall.callbacks import Callback, Priority
+from upcall.events import AnyEvent
+from upcall.messages import Message, Request, Response, Status, Usage, Value
+
+R = TypeVar("R")
+
+Emit = Callable[[str, str], None]
+"""Takes `(kind, text)` while a model is still writing: "text", "thinking", or "drop" (forget what came so far)."""
+
+
+class Delta(Value, frozen=True):
+    """Text still being written: live only, never stored. `kind` "drop" takes back what came before."""
+
+    session: str
+    text: str
+    kind: str = "text"
+    call_id: str = ""
+
+
+class Reply(Value, frozen=True):
+    """What a turn came to."""
+
+    text: str
+    status: Status = "done"
+    session_id: str = ""
+    usage: Usage = Usage()
+    callbacks: tuple[Callback, ...] = ()
+    output: Any = None
+    limit: str = ""
+
+
+# --- what is plugged in below -----------------------------------------------------------
+
+
+class Model(Protocol):
+    """Something that answers requests. `emit` is None when nobody watches."""
+
+    @property
+    def name(self) -> str:
+        """How people call it, such as `openai:gpt-6`."""
+        ...
+
+    async def respond(self, request: Request, emit: Emit | None) -> Response:
+        """Answer one request, telling `emit` about text as it comes; raises a ModelError after its own retries."""
+        ...
+
+
+class Claim:
+    """The right to append to a run tree, until it ends or is lost. `epoch` fences older owners."""
+
+    __slots__ = ("epoch", "failure", "root")
+
+    def __init__(self, root: str, epoch: int) -> None:
+        self.root, self.epoch = root, epoch
+        self.failure: BaseException | None = None
+
+
+class Row(Value, frozen=True):
+    """A session as the store lists it."""
+
+    id: str
+    agent: str
+    status: str
+    parent: str
+    root: str
+    kind: str
+    created: float
+    updated: float
+    seq: int
+    base: int
+    owner: str = ""
+
+
+class Store(Protocol):
+    """An append-only log of events per session, with one owner at a time per run tree."""
+
+    where: str
+    durable: bool
+
+    def now(self) -> float:
+        """The store's clock, in seconds since 1970."""
+        ...
+
+    def append(
+        self,
+        session: str,
+        events: Sequence[AnyEvent],
+        claim: Claim | None,
+        *,
+        blobs: Mapping[str, bytes] | None = None,
+        release: bool = False,
+    ) -> Awaitable[None] | None:
+        """Add events to one session, all or none, and stamp them.
+
+        None means done; otherwise the events are stored, in the order of the calls, once the awaitable is done.
+        With a claim that is no longer the newest, nothing is written and SessionTakenOver is raised. Without one
+        only `SessionStarted` of a new session and the types in `events.FOREIGN` are taken. A failed append marks
+        the claim: every later one fails too. `release` gives the claim up in the same transaction.
+        """
+        ...
+
+    async def claim(self, root: str, *, take_over: bool = False) -> Claim:
+        """Become the owner of a run tree; SessionBusy if a living process owns it, unless `take_over`."""
+        ...
+
+    async def release(self, claim: Claim) -> None:
+        """Stop owning; nothing happens if the claim was lost."""
+        ...
+
+    async def read(self, session: str, after: int = 0, limit: int = 1000) -> list[AnyEvent]:
+        """Events of one session with `seq` above `after`, oldest first."""
+        ...
+
+    async def read_all(self, after: int = 0, limit: int = 1000) -> list[AnyEvent]:
+        """Events of all sessions with `pos` above `after`, in the order they were stored."""
+        ...
+
+    async def row(self, session: str) -> Row | None:
+        """One session as listed, or None."""
+        ...
+
+    async def rows(self, *, parent: str | None = None, limit: int = 1000) -> list[Row]:
+        """Sessions, newest first; with `parent`, its children, oldest first."""
+        ...
+
+    async def blob(self, name: str) -> bytes:
+        """A body stored once under its content hash."""
+        ...
+
+    async def wait(self, after: int, timeout: float) -> None:
+        """Return when an event with `pos` above `after` may be there, or after `timeout` seconds."""
+        ...
+
+    def listen(self, hear: Callable[[AnyEvent], None]) -> Callable[[], None]:
+        """Call `hear` on the event loop for every event appended without a claim, by any process; returns a stop."""
+        ...
+
+    async def delete(self, sessions: Sequence[str]) -> int:
+        """Remove whole run trees that nobody owns; returns how many sessions went."""
+        ...
+
+    async def close(self) -> None:
+        """Finish what was begun and let go of everything."""
+        ...
+
+
+class Host(Protocol):
+    """What stands between the runtime and a person."""
+
+    async def ask(self, callback: Callback) -> Any:
+        """The person's answer: a value, Approve, Reject, or None for "leave it waiting"."""
+        ...
+
+    def withdraw(self, callback_id: str, reason: str) -> None:
+        """An open ask ended elsewhere."""
+        ...
+
+
+# --- what hooks and tools get -----------------------------------------------------------
+
+
+class SessionAccess(Protocol):
+    """What a hook may do with its session. Each write is an event, durable before the next effect."""
+
+    @property
+    def id(self) -> str:
+        """The session's id."""
+        ...
+
+    @property
+    def agent(self) -> str:
+        """The agent's name."""
+        ...
+
+    @property
+    def parent(self) -> str:
+        """The id of the session that started this one, or ""."""
+        ...
+
+    def get_messages(self) -> list[Message]:
+        """The conversation since the last compaction."""
+        ...
+
+    def get_context(self, key: str, default: Any = None) -> Any:
+        """What was kept under that key."""
+        ...
+
+    def get_summary(self) -> str:
+        """The summary of the last compaction, else the last reply's text."""
+        ...
+
+    def add_message(self, role: str, content: str) -> None:
+        """Add to the conversation. `system` becomes an instruction; between a call and its result it waits."""
+        ...
+
+    def set_context(self, key: str, value: Any) -> None:
+        """Keep a JSON value under a key."""
+        ...
+
+    def compact_messages(self, keep_last: int = 10) -> None:
+        """Forget all but the first user message and the last few, without a model."""
+        ...
+
+    async def prompt(self, text: str) -> str:
+        """A side turn of this agent over its own conversation; returns what it says and leaves no trace in it."""
+        ...
+
+    async def start_child(self, agent: Any, prompt: str) -> Reply:
+        """Run another agent (or a named one below this) as a child; returns its reply."""
+        ...
+
+    async def trigger_compaction(self, keep_last: int = 10) -> None:
+        """Have the model summarise, now if no call is open, else before the next model call."""
+        ...
+
+    async def raise_callback(
+        self,
+        message: str,
+        callback_type: str = "query",
+        *,
+        kind: str = "callback_to_caller",
+        choices: Sequence[str] = (),
+        schema: Mapping[str, Any] | None = None,
+        context: Mapping[str, Any] | None = None,
+        priority: Priority = "normal",
+        timeout: float | None = None,
+        default: Any = None,
+        key: str | None = None,
+        max_bubble_hops: int | None = None,
+        fallback_target: str | None = None,
+        passthrough_agents: Sequence[str] = (),
+        resolvable_by: Sequence[str] = (),
+        passthrough_child_callbacks: bool = False,
+    ) -> Any:
+        """Ask whoever is above, by policy; returns the answer's value."""
+        ...
+
+    async def once(self, name: str, effect: Callable[..., Awaitable[R] | R], *args: Any, **kwargs: Any) -> R:
+        """Run a side effect at most once, its result kept in the log."""
+        ...
+
+
+class Context(SessionAccess, Protocol):
+    """What an async tool gets when a parameter is annotated with it."""
+
+    @property
+    def call_id(self) -> str:
+        """The id of the tool call that is running."""
+        ...
+
+    def show(self, text: str) -> None:
+        """Let people who watch see text while the tool runs; it is not stored."""
+        ...
+
+    async def raise_callback_full(
+        self, message: str, callback_type: str = "query", **options: Any
+    ) -> Callback:
+        """Like `raise_callback`, returning the settled callback: who answered, by what right, by which path."""
+        ...
+
+
+class SyncContext(Protocol):
+    """What a plain `def` tool gets: the same calls without `await`, from its own thread."""
+
+    @property
+    def id(self) -> str:
+        """The session's id."""
+        ...
+
+    @property
+    def agent(self) -> str:
+        """The agent's name."""
+        ...
+
+    @property
+    def call_id(self) -> str:
+        """The id of the tool call that is running."""
+        ...
+
+    def get_context(self, key: str, default: Any = None) -> Any:
+        """What was kept under that key."""
+        ...
+
+    def set_context(self, key: str, value: Any) -> None:
+        """Keep a JSON value under a key."""
+        ...
+
+    def show(self, text: str) -> None:
+        """Let people who watch see text while the tool runs; it is not stored."""
+        ...
+
+    def raise_callback(self, message: str, callback_type: str = "query", **options: Any) -> Any:
+        """Ask whoever is above, by policy; blocks this thread until there is an answer."""
+        ...
+
+    def raise_callback_full(self, message: str, callback_type: str = "query", **options: Any) -> Callback:
+        """Like `raise_callback`, returning the settled callback."""
+        ...
+
+    def once(self, name: str, effect: Callable[..., R], *args: Any, **kwargs: Any) -> R:
+        """Run a side effect at most once, its result kept in the log."""
+        ...

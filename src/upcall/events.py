@@ -1,0 +1,259 @@
+"""Frozen facts: what happened in a session, in the order it was written down.
+
+An event is stored as its JSON body beside its session, sequence number, position and time; the store stamps
+those four when it writes it. Bodies leave out what equals its default. `version` is written from 2 on.
+
+May import: messages.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any, Literal
+
+import msgspec
+
+from upcall.messages import Call, Message, Purpose, Result, Usage, Value
+
+
+class Event(Value, frozen=True, tag_field="type", kw_only=True):
+    """What every event has. `seq` counts per session from 1, `pos` over the whole store."""
+
+    session: str = ""
+    seq: int = 0
+    time: float = 0.0
+    pos: int = 0
+    version: int = 1
+
+    @property
+    def type(self) -> str:
+        """The event's name, as `upcall events` prints it."""
+        return str(self.__struct_config__.tag)
+
+
+# --- a session and its turns ------------------------------------------------------------
+
+
+class SessionStarted(Event, frozen=True, tag="session_started"):
+    """A session exists. A child names its parent and the call (or hook) that started it."""
+
+    agent: str
+    parent: str = ""
+    root: str = ""
+    origin: str = ""
+    depth: int = 0
+    kind: Literal["agent", "side_turn", "coordinator"] = "agent"
+    source: str = ""
+
+
+class TurnStarted(Event, frozen=True, tag="turn_started"):
+    """A prompt came in. `setup` is a digest of instructions, tools and policy as they are now."""
+
+    turn: int
+    message: Message
+    setup: str = ""
+
+
+class HooksPassed(Event, frozen=True, tag="hooks_passed"):
+    """A hook point was passed and never runs again; holds what its hooks changed, if they did.
+
+    `at` is the call id at the tool points; `index` counts hooks at `end_turn`, which are logged one by one;
+    `replaces` is the sequence number of the event whose body this one's value takes the place of.
+    """
+
+    point: str
+    at: str = ""
+    index: int = 0
+    replaces: int = 0
+    message: Message | None = None
+    call: Call | None = None
+    result: Result | None = None
+    text: str | None = None
+
+
+class TurnEnded(Event, frozen=True, tag="turn_ended"):
+    """The turn is over. `text` is only set where it is not what the last response says."""
+
+    turn: int
+    status: Literal["done", "cancelled", "limit", "failed"]
+    text: str | None = None
+    limit: str = ""
+    error: str = ""
+    seconds: float = 0.0
+
+
+class Steered(Event, frozen=True, tag="steered"):
+    """Somebody said something to a running turn; the next model call sees it."""
+
+    text: str
+    by: str = ""
+
+
+class CancelRequested(Event, frozen=True, tag="cancel_requested"):
+    """Somebody wants the running turn to end."""
+
+    by: str = ""
+    reason: str = ""
+
+
+# --- what the session holds -------------------------------------------------------------
+
+
+class MessageAdded(Event, frozen=True, tag="message_added"):
+    """A message that no turn brought: from a hook, or steering taken up (`steer` is its seq)."""
+
+    message: Message
+    origin: str = ""
+    steer: int = 0
+
+
+class ContextSet(Event, frozen=True, tag="context_set"):
+    """A value kept under a key."""
+
+    key: str
+    value: Any
+    origin: str = ""
+
+
+class CompactionAsked(Event, frozen=True, tag="compaction_asked"):
+    """Compaction was asked for while calls were open; it is done before the next model call."""
+
+    keep_last: int
+    summarise: bool = False
+    origin: str = ""
+
+
+class Compacted(Event, frozen=True, tag="compacted"):
+    """The history before this is replaced by `messages`; what the fold needs from before is in `carried`."""
+
+    messages: tuple[Message, ...]
+    summary: str = ""
+    dropped: int = 0
+    origin: str = ""
+    carried: dict[str, Any] = {}
+
+
+# --- the model --------------------------------------------------------------------------
+
+
+class Change(Value, frozen=True):
+    """What `before_model` hooks made of a request: hashes of changed texts, and one splice of the messages."""
+
+    instructions: str = ""
+    tools: str = ""
+    start: int = 0
+    removed: int = 0
+    inserted: tuple[Message, ...] = ()
+    spliced: bool = False
+
+
+class ModelStarted(Event, frozen=True, tag="model_started"):
+    """A model is about to be asked. Hashes are only there where they differ from the request before."""
+
+    ordinal: int
+    purpose: Purpose = "turn"
+    instructions: str = ""
+    tools: str = ""
+    change: Change | None = None
+
+
+class Responded(Event, frozen=True, tag="responded"):
+    """A model answered, or a hook did in its place."""
+
+    ordinal: int
+    message: Message
+    usage: Usage = Usage()
+    stop: str = ""
+    model: str = ""
+    by_hook: bool = False
+
+
+class ModelFailed(Event, frozen=True, tag="model_failed"):
+    """A model call failed after its own retries."""
+
+    ordinal: int
+    error: str
+    kind: str = ""
+
+
+# --- tools ------------------------------------------------------------------------------
+
+
+class ToolStarted(Event, frozen=True, tag="tool_started"):
+    """The tool is about to run. `args` only where a hook or an approver changed them."""
+
+    call_id: str
+    name: str
+    args: dict[str, Any] | None = None
+    approval: str = ""
+
+
+class ToolEnded(Event, frozen=True, tag="tool_ended"):
+    """The call has its result. `dropped`: the body was replaced later and is no longer kept."""
+
+    call_id: str
+    result: Result
+    how: Literal["ran", "refused", "cancelled", "interrupted", "hook"] = "ran"
+    dropped: bool = False
+
+
+AnyEvent = (
+    SessionStarted | TurnStarted | HooksPassed | TurnEnded | Steered | CancelRequested | MessageAdded
+    | ContextSet | CompactionAsked | Compacted | ModelStarted | Responded | ModelFailed | ToolStarted | ToolEnded
+)  # fmt: skip
+
+_encoder = msgspec.json.Encoder()
+_decoder: msgspec.json.Decoder[AnyEvent] = msgspec.json.Decoder(AnyEvent)
+_canonical = msgspec.json.Encoder(order="deterministic")
+
+
+def encode(event: Event) -> bytes:
+    """The body to store: everything but the stamps. Call it before the event is stamped."""
+    return _encoder.encode(event)
+
+
+def decode(body: bytes, session: str, seq: int, pos: int, time: float) -> AnyEvent:
+    """An event from its stored body and stamps."""
+    return stamp(_decoder.decode(body), session, seq, pos, time)
+
+
+def stamp(event: AnyEvent, session: str, seq: int, pos: int, time: float) -> AnyEvent:
+    """Write the four stamps into a fresh event, once, before anybody else has seen it."""
+    put = msgspec.structs.force_setattr
+    put(event, "session", session)
+    put(event, "seq", seq)
+    put(event, "pos", pos)
+    put(event, "time", time)
+    return event
+
+
+def hollow(event: AnyEvent) -> AnyEvent:
+    """The event without the body that a hook replaced; the fact that it happened stays."""
+    match event:
+        case ToolEnded():
+            return event.replace(result=Result(event.call_id, ""), dropped=True)
+        case Responded() | TurnStarted():
+            return event.replace(message=Message(event.message.role, ()))
+        case _:
+            return event
+
+
+def flat(event: AnyEvent) -> dict[str, Any]:
+    """The event as `upcall events` prints it: session, seq, time, type, then its own fields."""
+    body = msgspec.to_builtins(event)
+    head = {"session": event.session, "seq": event.seq, "time": event.time, "type": event.type}
+    return head | body
+
+
+def digest(*values: Any) -> str:
+    """A short hash of JSON values that does not depend on the order of keys."""
+    return hashlib.sha256(_canonical.encode(values)).hexdigest()[:24]
+
+
+def content_hash(body: bytes) -> str:
+    """The name under which a body is stored once."""
+    return hashlib.sha256(body).hexdigest()[:32]
+
+
+FOREIGN = (Steered, CancelRequested)
+"""What may be appended by a process that does not own the session."""
