@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+import msgspec
+
 from upcall.messages import JsonSchema, Value
 
 Kind = Literal["callback_to_caller", "request_user_input", "request_resolution", "callback"]
@@ -58,7 +60,7 @@ class Callback(Value, frozen=True):
     priority: Priority = "normal"
     choices: tuple[str, ...] = ()
     schema: JsonSchema | None = None
-    context: dict[str, Any] = {}
+    context: dict[str, Any] = msgspec.field(default_factory=dict[str, Any])
     tool: str = ""
     args: dict[str, Any] | None = None
     digest: str = ""

@@ -262,9 +262,7 @@ class Context(SessionAccess, Protocol):
         """Let people who watch see text while the tool runs; it is not stored."""
         ...
 
-    async def raise_callback_full(
-        self, message: str, callback_type: str = "query", **options: Any
-    ) -> Callback:
+    async def raise_callback_full(self, message: str, callback_type: str = "query", **options: Any) -> Callback:
         """Like `raise_callback`, returning the settled callback: who answered, by what right, by which path."""
         ...
 

@@ -15,6 +15,7 @@ UpcallError
 │   └── SessionTakenOver        this process lost it to another
 ├── TurnError                   the turn failed; the session can go on
 │   ├── HookFailed
+│   ├── LimitReached            a limit ended the turn; hooks may raise it too
 │   ├── OutputInvalid           the reply never matched Agent(output=...)
 │   ├── ToolSwallowedParking    a tool caught the exception that parks it
 │   └── ModelError              the model call failed after its retries
@@ -171,6 +172,14 @@ class HookFailed(TurnError):
         )
 
 
+class LimitReached(TurnError):
+    """A limit was reached; the turn ends with status `limit` and this name. Hooks may raise it too."""
+
+    def __init__(self, limit: str, problem: str = "") -> None:
+        self.limit, self.problem = limit, problem
+        super().__init__(f"limit {limit} reached" + (f": {problem}" if problem else ""))
+
+
 class OutputInvalid(TurnError):
     """The reply never matched the type the agent promises."""
 
@@ -288,9 +297,7 @@ class AlreadySettled(CallbackError):
 
     def __init__(self, callback_id: str, status: str, by: str, at: float) -> None:
         self.callback_id, self.status, self.by, self.at = callback_id, status, by, at
-        super().__init__(
-            f"callback {callback_id} was {status}" + (f" by {by}" if by else "") + f" at {at:.3f}"
-        )
+        super().__init__(f"callback {callback_id} was {status}" + (f" by {by}" if by else "") + f" at {at:.3f}")
 
 
 class UnknownCallback(CallbackError):

@@ -54,16 +54,21 @@ class TurnStarted(Event, frozen=True, tag="turn_started"):
     setup: str = ""
 
 
+class TurnResumed(Event, frozen=True, tag="turn_resumed"):
+    """A turn that was interrupted, failed or parked goes on."""
+
+    turn: int
+
+
 class HooksPassed(Event, frozen=True, tag="hooks_passed"):
     """A hook point was passed and never runs again; holds what its hooks changed, if they did.
 
-    `at` is the call id at the tool points; `index` counts hooks at `end_turn`, which are logged one by one;
+    `at` is the call id at the tool points, the hook's index at `end_turn`, which is logged hook by hook;
     `replaces` is the sequence number of the event whose body this one's value takes the place of.
     """
 
     point: str
     at: str = ""
-    index: int = 0
     replaces: int = 0
     message: Message | None = None
     call: Call | None = None
@@ -80,6 +85,12 @@ class TurnEnded(Event, frozen=True, tag="turn_ended"):
     limit: str = ""
     error: str = ""
     seconds: float = 0.0
+
+
+class OutputRefused(Event, frozen=True, tag="output_refused"):
+    """The reply did not match the agent's output type; the model is told and asked again."""
+
+    problem: str
 
 
 class Steered(Event, frozen=True, tag="steered"):
@@ -123,21 +134,37 @@ class CompactionAsked(Event, frozen=True, tag="compaction_asked"):
     origin: str = ""
 
 
+class Carried(Value, frozen=True):
+    """What a fold that begins in the middle of a log needs from before."""
+
+    turn: int = 0
+    ordinal: int = 0
+    context: dict[str, Any] = msgspec.field(default_factory=dict[str, Any])
+    summary: str = ""
+    text: str = ""
+    instructions: str = ""
+    tools: str = ""
+
+
 class Compacted(Event, frozen=True, tag="compacted"):
-    """The history before this is replaced by `messages`; what the fold needs from before is in `carried`."""
+    """The history before this is replaced by `messages`.
+
+    A fold may begin at sequence number `base` (the turn's start; 0 means here) with what is in `carried`.
+    """
 
     messages: tuple[Message, ...]
     summary: str = ""
     dropped: int = 0
     origin: str = ""
-    carried: dict[str, Any] = {}
+    base: int = 0
+    carried: Carried | None = None
 
 
 # --- the model --------------------------------------------------------------------------
 
 
 class Change(Value, frozen=True):
-    """What `before_model` hooks made of a request: hashes of changed texts, and one splice of the messages."""
+    """What `before_model` hooks made of a request: hashes of changed texts, one splice of the messages."""
 
     instructions: str = ""
     tools: str = ""
@@ -158,7 +185,7 @@ class ModelStarted(Event, frozen=True, tag="model_started"):
 
 
 class Responded(Event, frozen=True, tag="responded"):
-    """A model answered, or a hook did in its place."""
+    """A model answered, or a hook did in its place. `pending`: post_response hooks are still to come."""
 
     ordinal: int
     message: Message
@@ -166,6 +193,7 @@ class Responded(Event, frozen=True, tag="responded"):
     stop: str = ""
     model: str = ""
     by_hook: bool = False
+    pending: bool = False
 
 
 class ModelFailed(Event, frozen=True, tag="model_failed"):
@@ -189,17 +217,22 @@ class ToolStarted(Event, frozen=True, tag="tool_started"):
 
 
 class ToolEnded(Event, frozen=True, tag="tool_ended"):
-    """The call has its result. `dropped`: the body was replaced later and is no longer kept."""
+    """The call has its result. `pending`: after_tool hooks are still to come.
+
+    `dropped`: the body was replaced later and is no longer kept.
+    """
 
     call_id: str
     result: Result
     how: Literal["ran", "refused", "cancelled", "interrupted", "hook"] = "ran"
+    pending: bool = False
     dropped: bool = False
 
 
 AnyEvent = (
-    SessionStarted | TurnStarted | HooksPassed | TurnEnded | Steered | CancelRequested | MessageAdded
-    | ContextSet | CompactionAsked | Compacted | ModelStarted | Responded | ModelFailed | ToolStarted | ToolEnded
+    SessionStarted | TurnStarted | TurnResumed | HooksPassed | OutputRefused | TurnEnded | Steered
+    | CancelRequested | MessageAdded | ContextSet | CompactionAsked | Compacted | ModelStarted | Responded
+    | ModelFailed | ToolStarted | ToolEnded
 )  # fmt: skip
 
 _encoder = msgspec.json.Encoder()

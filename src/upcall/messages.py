@@ -51,7 +51,7 @@ class Thinking(Value, frozen=True, tag_field="part", tag="thinking"):
     """What a model thought, with the opaque data its provider wants back unchanged."""
 
     text: str
-    opaque: dict[str, Any] = {}
+    opaque: dict[str, Any] = msgspec.field(default_factory=dict[str, Any])
 
 
 class Call(Value, frozen=True, tag_field="part", tag="call"):

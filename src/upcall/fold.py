@@ -1,0 +1,345 @@
+"""What a session is now: a fold over its log. Nothing here reads or writes anything.
+
+Only events of the session's owner change the conversation; what others append (steering, a cancel request) waits
+here until the owner takes it up with an event of its own, so that the order of the log never changes a history.
+
+May import: events, messages.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Literal
+
+from upcall.events import (
+    AnyEvent,
+    CancelRequested,
+    Carried,
+    Compacted,
+    CompactionAsked,
+    ContextSet,
+    Event,
+    HooksPassed,
+    MessageAdded,
+    ModelFailed,
+    ModelStarted,
+    OutputRefused,
+    Responded,
+    SessionStarted,
+    Steered,
+    ToolEnded,
+    ToolStarted,
+    TurnEnded,
+    TurnResumed,
+    TurnStarted,
+)
+from upcall.messages import Call, Message, Result, Text, Usage, cancelled, user
+
+Phase = Literal["idle", "running", "done", "cancelled", "limit", "failed"]
+
+
+class CallState:
+    """One tool call of the last response, on its way from asked to settled."""
+
+    __slots__ = ("call", "ended", "origin", "passed", "result", "settled", "started")
+
+    def __init__(self, call: Call) -> None:
+        self.call = call
+        self.origin = call.id
+        self.passed = False  # its before_tool hooks are done
+        self.started = False
+        self.result: Result | None = None
+        self.ended: ToolEnded | None = None
+        self.settled = False  # its after_tool hooks are done
+
+
+class State:
+    """One session, folded. `apply` takes events in the order they were written."""
+
+    def __init__(self) -> None:
+        self.header = SessionStarted("")
+        self.seq = 0
+        self.phase: Phase = "idle"
+        self.history: list[Message] = []
+        self.calls: dict[str, CallState] = {}
+        self.deferred: list[Message] = []
+        self.context: dict[str, Any] = {}
+        self.summary = ""
+        self.text = ""
+        self.limit = ""
+        self.error = ""
+        self.turn = 0
+        self.ordinal = 0
+        self.usage = Usage()  # of the turn
+        self.model_calls = 0  # of the turn
+        self.ran = 0.0  # seconds the turn ran before its newest segment
+        self.since = 0.0  # when that segment began
+        self.prompt: TurnStarted | None = None
+        self.pre_passed = False
+        self.asked: ModelStarted | None = None  # a model call without its response
+        self.response: Responded | None = None  # the newest of this turn
+        self.post_passed = False
+        self.end_passed = 0
+        self.begun = False
+        self.steers: dict[int, Steered] = {}
+        self.cancel: CancelRequested | None = None
+        self.compaction: CompactionAsked | None = None
+        self.writes: dict[str, list[Event]] = {}
+        self.instructions = ""
+        self.tools = ""
+        self.last_time = 0.0
+        self.refused = 0  # replies of this turn that did not match the output type
+        self.before_turn = Carried()
+
+    @property
+    def id(self) -> str:
+        """The session's id."""
+        return self.header.session
+
+    def apply(self, event: AnyEvent) -> None:
+        """Take one more event into account."""
+        self._folds[type(event)](self, event)
+        if event.seq > self.seq:
+            self.seq = event.seq
+        if event.time:
+            self.last_time = event.time
+
+    # --- what a model would read now ------------------------------------------------------
+
+    def messages(self) -> list[Message]:
+        """The conversation, valid for every provider: each open call has a result, if only a cancelled one."""
+        if not self.calls:
+            return [*self.history, *self.deferred]
+        return [*self.history, self._results("it is still running"), *self.deferred]
+
+    @property
+    def wants_model(self) -> bool:
+        """Whether the turn's next step is to ask the model."""
+        if self.response is None:
+            return True
+        return bool(self.calls) and all(c.settled for c in self.calls.values())
+
+    def settle_calls(self, why: str = "the turn ended before it was completed") -> None:
+        """Move the calls' results into the history, in call order, then what was added meanwhile."""
+        if self.calls:
+            self.history.append(self._results(why))
+            self.calls = {}
+        if self.deferred:
+            self.history.extend(self.deferred)
+            self.deferred = []
+
+    def _results(self, why: str) -> Message:
+        parts = tuple(c.result or cancelled(i, why) for i, c in self.calls.items())
+        return Message("tool", parts)
+
+    def running_seconds(self, now: float) -> float:
+        """How long this turn has run, waiting not counted."""
+        return self.ran + max(0.0, now - self.since) if self.phase == "running" else self.ran
+
+    # --- folds, one per type --------------------------------------------------------------
+
+    def _session_started(self, event: SessionStarted) -> None:
+        self.header = event
+
+    def _turn_started(self, event: TurnStarted) -> None:
+        self.settle_calls("the turn failed before this call was completed")
+        self.phase = "idle"
+        self.before_turn = self.carried()
+        self.begun = True
+        self.phase = "running"
+        self.turn = event.turn
+        self.prompt = event
+        self.usage, self.model_calls = Usage(), 0
+        self.ran, self.since = 0.0, event.time
+        self.pre_passed = self.post_passed = False
+        self.end_passed = self.refused = 0
+        self.asked = self.response = self.cancel = None
+        self.limit = self.error = ""
+        self.writes = {}
+        self.history.append(event.message)
+
+    def _turn_resumed(self, event: TurnResumed) -> None:
+        if self.phase == "running" and self.since:
+            self.ran += max(0.0, self.last_time - self.since)
+        self.phase = "running"
+        self.since = event.time
+        self.cancel = None
+        self.limit = self.error = ""
+
+    def _hooks_passed(self, event: HooksPassed) -> None:
+        self.writes.pop(f"{event.point}:{event.at}", None)
+        match event.point:
+            case "begin_session":
+                self.begun = True
+            case "pre_request":
+                self.pre_passed = True
+                if event.message is not None:
+                    self._replace(self.prompt.message if self.prompt else None, event.message)
+            case "post_response":
+                self.post_passed = True
+                if event.message is not None and self.response is not None:
+                    self._replace(self.response.message, event.message)
+                    self._take_response(self.response.replace(message=event.message))
+            case "before_tool":
+                call = self.calls[event.at]
+                call.passed = True
+                call.call = event.call or call.call
+            case "after_tool":
+                call = self.calls[event.at]
+                call.settled = True
+                call.result = event.result or call.result
+            case "end_turn":
+                self.end_passed = int(event.at) + 1
+                self.text = self.text if event.text is None else event.text
+            case _:
+                pass
+
+    def _replace(self, old: Message | None, new: Message) -> None:
+        for i in range(len(self.history) - 1, -1, -1):
+            if self.history[i] is old:
+                self.history[i] = new
+                return
+
+    def _output_refused(self, event: OutputRefused) -> None:
+        self.refused += 1
+        self.response = None
+        self.history.append(user(event.problem))
+
+    def _turn_ended(self, event: TurnEnded) -> None:
+        if event.status != "failed":  # a failed turn may be resumed, and then its open calls go on
+            self.settle_calls()
+        self.phase = event.status
+        self.limit, self.error = event.limit, event.error
+        self.ran = event.seconds
+        self.asked = None
+        if event.text is not None:
+            self.text = event.text
+        self.writes = {}
+
+    def _steered(self, event: Steered) -> None:
+        self.steers[event.seq] = event
+
+    def _cancel_requested(self, event: CancelRequested) -> None:
+        self.cancel = event
+
+    def _message_added(self, event: MessageAdded) -> None:
+        if event.steer:
+            self.steers.pop(event.steer, None)
+        if event.origin:
+            self.writes.setdefault(event.origin, []).append(event)
+        (self.deferred if self.calls else self.history).append(event.message)
+
+    def _context_set(self, event: ContextSet) -> None:
+        if event.origin:
+            self.writes.setdefault(event.origin, []).append(event)
+        self.context = {**self.context, event.key: event.value}  # never changed in place: snapshots hold it
+
+    def _compaction_asked(self, event: CompactionAsked) -> None:
+        if event.origin:
+            self.writes.setdefault(event.origin, []).append(event)
+        self.compaction = event
+
+    def _compacted(self, event: Compacted) -> None:
+        if event.origin:
+            self.writes.setdefault(event.origin, []).append(event)
+        self.settle_calls()
+        self.history = list(event.messages)
+        self.summary = event.summary or self.summary
+        self.compaction = None
+        self.asked = None
+
+    def _model_started(self, event: ModelStarted) -> None:
+        self.ordinal = event.ordinal
+        self.model_calls += 1
+        self.asked = event
+        self.instructions = event.instructions or self.instructions
+        self.tools = event.tools or self.tools
+        if event.purpose != "summary":
+            self.pre_passed = True
+            self.settle_calls()
+            self.response = None
+            self.writes = {}
+
+    def _responded(self, event: Responded) -> None:
+        self.usage = self.usage + event.usage
+        self.post_passed = not event.pending
+        if self.asked is not None and self.asked.purpose == "summary":
+            return
+        self.asked = None
+        self.settle_calls()
+        self._take_response(event)
+        if event.message.parts:
+            self.history.append(event.message)
+
+    def _take_response(self, event: Responded) -> None:
+        self.response = event
+        self.text = event.message.text
+        self.calls = {c.id: CallState(c) for c in event.message.calls}
+
+    def _model_failed(self, _: ModelFailed) -> None:
+        self.asked = None
+
+    def _tool_started(self, event: ToolStarted) -> None:
+        call = self.calls[event.call_id]
+        call.passed = call.started = True
+        if event.args is not None:
+            call.call = call.call.replace(args=event.args)
+
+    def _tool_ended(self, event: ToolEnded) -> None:
+        call = self.calls[event.call_id]
+        call.result, call.ended, call.settled = event.result, event, not event.pending
+
+    # --- across a compaction --------------------------------------------------------------
+
+    def carried(self) -> Carried:
+        """What a fold that begins here, or at the running turn's start, needs from before."""
+        if self.phase == "running":
+            return self.before_turn
+        return Carried(
+            self.turn, self.ordinal, self.context, self.summary, self.text, self.instructions, self.tools
+        )
+
+    def restore(self, carried: Carried) -> None:
+        """Begin the fold in the middle of a log."""
+        self.begun = True
+        self.turn, self.ordinal, self.context = carried.turn, carried.ordinal, carried.context
+        self.summary, self.text = carried.summary, carried.text
+        self.instructions, self.tools = carried.instructions, carried.tools
+
+    _folds: ClassVar[dict[type[Any], Any]] = {
+        SessionStarted: _session_started,
+        TurnStarted: _turn_started,
+        TurnResumed: _turn_resumed,
+        HooksPassed: _hooks_passed,
+        OutputRefused: _output_refused,
+        TurnEnded: _turn_ended,
+        Steered: _steered,
+        CancelRequested: _cancel_requested,
+        MessageAdded: _message_added,
+        ContextSet: _context_set,
+        CompactionAsked: _compaction_asked,
+        Compacted: _compacted,
+        ModelStarted: _model_started,
+        Responded: _responded,
+        ModelFailed: _model_failed,
+        ToolStarted: _tool_started,
+        ToolEnded: _tool_ended,
+    }
+
+
+def kept_window(messages: list[Message], keep_last: int) -> list[Message]:
+    """The last few messages, grown at the front until no call is parted from its result."""
+    start = max(0, len(messages) - keep_last)
+    while 0 < start < len(messages) and messages[start].role == "tool":
+        start -= 1
+    return messages[start:]
+
+
+def compacted_messages(messages: list[Message], keep_last: int, summary: str) -> list[Message]:
+    """The first user message, the summary if there is one, and the kept window, nothing twice."""
+    tail = kept_window(messages, keep_last)
+    dropped = len(messages) - len(tail)
+    first = next((m for m in messages[:dropped] if m.role == "user"), None)
+    head = [first] if first is not None else []
+    if summary:
+        head.append(Message("user", (Text(f"Summary of the conversation so far:\n{summary}"),)))
+    return [*head, *tail]

@@ -1,0 +1,160 @@
+"""The nine points of an agent's life at which a function may change what passes through.
+
+May import: callbacks, contracts, errors, messages.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, TypeVar
+
+import msgspec
+
+from upcall.callbacks import Answer, Callback
+from upcall.contracts import Reply, SessionAccess
+from upcall.errors import BadHook, HookFailed, LimitReached, SessionTakenOver, StoreError
+from upcall.messages import Call, Message, Request, Response, Result
+
+T = TypeVar("T")
+Maybe = Awaitable[T | None] | T | None
+
+BeginSession = Callable[[SessionAccess], Maybe[Any]]
+PreRequest = Callable[[SessionAccess, Message], Maybe[Message | str]]
+BeforeModel = Callable[[SessionAccess, Request], Maybe[Request | Response | str]]
+ModelFailed = Callable[[SessionAccess, Request, Exception], Maybe[Request | Response | str]]
+PostResponse = Callable[[SessionAccess, Response], Maybe[Response | str]]
+BeforeTool = Callable[[SessionAccess, Call], Maybe[Call | Result]]
+AfterTool = Callable[[SessionAccess, Call, Result], Maybe[Result | str]]
+OnCallback = Callable[[SessionAccess, Callback], Maybe[Answer]]
+EndTurn = Callable[[SessionAccess, Reply], Maybe[Reply | str]]
+
+POINTS: dict[str, tuple[str, ...]] = {
+    "begin_session": ("session",),
+    "pre_request": ("session", "message"),
+    "before_model": ("session", "request"),
+    "model_failed": ("session", "request", "error"),
+    "post_response": ("session", "response"),
+    "before_tool": ("session", "call"),
+    "after_tool": ("session", "call", "result"),
+    "on_callback": ("session", "callback"),
+    "end_turn": ("session", "reply"),
+}
+"""Each point with the arguments its hooks are called with."""
+
+
+class Hooks(msgspec.Struct, frozen=True, kw_only=True):
+    """Nine tuples of functions. Values are never changed: `adding` and `+` give new ones."""
+
+    begin_session: Sequence[BeginSession] = ()
+    pre_request: Sequence[PreRequest] = ()
+    before_model: Sequence[BeforeModel] = ()
+    model_failed: Sequence[ModelFailed] = ()
+    post_response: Sequence[PostResponse] = ()
+    before_tool: Sequence[BeforeTool] = ()
+    after_tool: Sequence[AfterTool] = ()
+    on_callback: Sequence[OnCallback] = ()
+    end_turn: Sequence[EndTurn] = ()
+
+    def __post_init__(self) -> None:
+        for point, names in POINTS.items():
+            given = getattr(self, point)
+            if not given:
+                continue
+            if isinstance(given, str) or callable(given):
+                raise BadHook(name_of(given), point, f"give a list of hooks: {point}=[{name_of(given)}]")
+            msgspec.structs.force_setattr(self, point, tuple(_checked(h, point, names) for h in given))
+
+    def adding(self, **more: Sequence[Callable[..., Any]]) -> Hooks:
+        """A new value with these hooks after the ones already there."""
+        for point in more:
+            if point not in POINTS:
+                raise BadHook("adding", point, f"there is no such point; there are: {', '.join(POINTS)}")
+        return self + Hooks(**more)  # pyright: ignore[reportArgumentType]
+
+    def __add__(self, other: Hooks) -> Hooks:
+        if other is NO_HOOKS:
+            return self
+        joined = {p: (*getattr(self, p), *getattr(other, p)) for p in POINTS}
+        return Hooks(**joined)
+
+    def passed_on(self) -> Hooks:
+        """Only the hooks that children inherit."""
+        kept = {p: [h for h in getattr(self, p) if isinstance(h, Inherited)] for p in POINTS}
+        return Hooks(**kept) if any(kept.values()) else NO_HOOKS
+
+    def under(self, parents: Hooks) -> Hooks:
+        """These hooks for a child: what it inherits first, nothing twice."""
+        if parents is NO_HOOKS:
+            return self
+        own = {p: [h for h in getattr(self, p) if h not in getattr(parents, p)] for p in POINTS}
+        return parents + Hooks(**own)
+
+
+class Inherited:
+    """A hook that children of the session run too."""
+
+    __slots__ = ("hook",)
+
+    def __init__(self, hook: Callable[..., Any]) -> None:
+        self.hook = hook
+
+    def __call__(self, *args: Any) -> Any:
+        """Call the hook itself."""
+        return self.hook(*args)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Inherited) and other.hook == self.hook
+
+    def __hash__(self) -> int:
+        return hash(self.hook)
+
+
+def inherited(hook: Callable[..., T]) -> Callable[..., T]:
+    """Mark a hook so that children run it too: a child can't escape it by being a child."""
+    return hook if isinstance(hook, Inherited) else Inherited(hook)
+
+
+async def call_hook(point: str, hook: Callable[..., Any], *args: Any) -> Any:
+    """Run one hook, sync or async; whatever it raises fails the turn by the hook's name."""
+    try:
+        out = hook(*args)
+        if out is not None and hasattr(out, "__await__"):
+            out = await out
+    except (SessionTakenOver, StoreError, LimitReached):
+        raise
+    except Exception as error:
+        raise HookFailed(name_of(hook), point, error) from error
+    return out
+
+
+def wrong_return(point: str, hook: Callable[..., Any], value: object, wanted: str) -> HookFailed:
+    """The error for a hook that returned something its point can't use."""
+    problem = TypeError(f"returned {type(value).__name__}; {point} takes {wanted} or None")
+    return HookFailed(name_of(hook), point, problem)
+
+
+def name_of(hook: object) -> str:
+    """How errors call a hook."""
+    while isinstance(hook, Inherited):
+        hook = hook.hook
+    return getattr(hook, "__qualname__", None) or type(hook).__qualname__
+
+
+def _checked(hook: object, point: str, names: tuple[str, ...]) -> Callable[..., Any]:
+    if not callable(hook):
+        raise BadHook(repr(hook), point, f"a hook is a function: def hook({', '.join(names)})")
+    target = hook.hook if isinstance(hook, Inherited) else hook
+    try:
+        signature = inspect.signature(target)
+    except (TypeError, ValueError):  # some built-in callables have none to check
+        return hook
+    try:
+        signature.bind(*names)
+    except TypeError:
+        right = f"def {name_of(hook).rpartition('.')[2]}({', '.join(names)})"
+        raise BadHook(name_of(hook), point, f"takes {signature}, but is called as {right}") from None
+    return hook
+
+
+NO_HOOKS = Hooks()
