@@ -1,0 +1,26 @@
+"""Set-up that every test shares: how hard Hypothesis tries, and which folder is slow."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+CHAOS = Path(__file__).parent / "chaos"
+
+settings.register_profile("dev", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("ci", settings.get_profile("dev"), derandomize=True, print_blob=True)
+settings.register_profile("full", settings.get_profile("dev"), max_examples=2000)
+if os.environ.get("UPCALL_CHAOS") == "full":
+    settings.load_profile("full")
+else:
+    settings.load_profile("ci" if os.environ.get("CI") else "dev")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What kills processes takes its time."""
+    for item in items:
+        if item.path.is_relative_to(CHAOS):
+            item.add_marker(pytest.mark.slow)

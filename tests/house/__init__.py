@@ -1,0 +1,1 @@
+"""How the house is kept: tests about the code and the docs themselves."""

@@ -1,0 +1,96 @@
+"""What people read: every snippet and every example runs as printed, and every link leads somewhere."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from house.measure import ROOT
+from house.offline import blocks
+
+PAGES = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").glob("**/*.md")])
+OFFLINE = Path(__file__).with_name("offline.py")
+
+
+def run_offline(path: Path, folder: Path) -> None:
+    """Run a page or a program in an empty folder, with no network and no keys; it has a minute."""
+    clean = {k: v for k, v in os.environ.items() if not k.endswith("_API_KEY") and not k.startswith("UPCALL_")}
+    done = subprocess.run(
+        [sys.executable, "-W", "error", str(OFFLINE), str(path)],
+        cwd=folder,
+        env=clean,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        stdin=subprocess.DEVNULL,
+        check=False,
+    )
+    said = (done.stdout + done.stderr).replace(str(OFFLINE), "offline.py")
+    assert done.returncode == 0, f"{path.relative_to(ROOT)} ended with {done.returncode}:\n{said[-4000:]}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_every_python_snippet_of_a_page_runs(page: Path, tmp_path: Path) -> None:
+    if any(True for _ in blocks(page.read_text(encoding="utf-8"))):
+        run_offline(page, tmp_path)
+
+
+def test_every_example_runs_offline(subtests: pytest.Subtests, tmp_path: Path) -> None:
+    for program in sorted((ROOT / "examples").glob("*.py")):
+        with subtests.test(program.name):
+            folder = tmp_path / program.stem
+            folder.mkdir()
+            run_offline(program, folder)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_every_link_between_pages_leads_to_a_file(page: Path) -> None:
+    text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    targets = re.findall(r"\]\(([^)\s#]+)[^)]*\)", text)
+    near = [t for t in targets if "://" not in t and not t.startswith("mailto:")]
+    assert not [t for t in near if not (page.parent / t).exists()]
+
+
+def test_the_readme_has_fewer_than_600_words() -> None:
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").split()) < 600
+
+
+def test_blocks_share_a_page_and_one_marked_as_not_run_is_only_compiled(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    parts = ["```python\nx = 1\n```", "<!-- not run: a key is needed -->\n\n```python\n1 / 0\n```"]
+    parts.append("- in a list:\n  ```python\n  import asyncio\n  await asyncio.sleep(0)\n  assert x == 1\n  ```")
+    page.write_text("\n\n".join(parts))
+
+    found = list(blocks(page.read_text()))
+
+    assert [(b.line, b.runs) for b in found] == [(1, True), (7, False), (12, True)]
+    subprocess.run([sys.executable, str(OFFLINE), str(page)], check=True, timeout=60)
+
+
+def test_a_failing_snippet_names_its_page_and_line(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("# Title\n\n```python\nx = 1\nx / 0\n```\n")
+
+    done = subprocess.run(
+        [sys.executable, str(OFFLINE), str(page)], check=False, timeout=60, capture_output=True, text=True
+    )
+
+    assert done.returncode == 1
+    assert 'page.md", line 5' in done.stderr
+
+
+def test_a_program_that_reaches_for_the_network_fails(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text("import socket\nsocket.create_connection(('example.org', 80), timeout=1)\n")
+
+    done = subprocess.run(
+        [sys.executable, str(OFFLINE), str(program)], check=False, timeout=60, capture_output=True, text=True
+    )
+
+    assert done.returncode == 1
+    assert "tried to reach example.org" in done.stderr

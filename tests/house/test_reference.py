@@ -1,0 +1,56 @@
+"""The reference is complete: every name, hook point, event type, error and sidecar key is in it."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from typing import get_args
+
+import upcall
+from house.measure import ROOT
+from upcall import errors, events, hooks, policy
+
+REFERENCE = ROOT / "docs" / "reference.md"
+LIST = """\
+docs/reference.md has a section `## Names` in which each line that begins with `- ` or `| ` and a name in backticks
+documents that name of `upcall.__all__`: "- `Agent`: what it is"."""
+
+
+def undocumented(names: set[str]) -> set[str]:
+    """Those that the reference, once there is one, does not have in backticks."""
+    if not REFERENCE.exists():
+        return set()
+    quoted = " ".join(re.findall(r"`+([^`]+)`+", REFERENCE.read_text(encoding="utf-8")))
+    return names - set(re.findall(r"\w+", quoted))
+
+
+def test_every_hook_point_is_in_the_reference() -> None:
+    assert set(inspect.signature(hooks.Hooks).parameters) == set(hooks.POINTS)
+    assert not undocumented(set(hooks.POINTS))
+
+
+def test_every_event_type_is_in_the_reference() -> None:
+    assert not undocumented({str(event.__struct_config__.tag) for event in get_args(events.AnyEvent)})
+
+
+def test_every_error_is_in_the_reference_and_drawn_in_its_tree() -> None:
+    classes = {n for n, c in inspect.getmembers(errors, inspect.isclass) if c.__module__ == errors.__name__}
+    drawn = set(re.findall(r"^[│├└─ ]*([A-Z]\w+)", errors.__doc__ or "", re.MULTILINE))
+    assert classes - drawn == set()
+    assert not undocumented(classes)
+
+
+def test_every_sidecar_key_is_in_the_reference() -> None:
+    assert not undocumented({part for key in policy.KEYS for part in key.split(".")})
+
+
+def test_every_exported_name_exists_and_is_in_the_reference() -> None:
+    exported: list[str] = list(getattr(upcall, "__all__", ()))
+    assert sorted(exported) == sorted(set(exported))
+    assert not [name for name in exported if not hasattr(upcall, name)]
+    if REFERENCE.exists():
+        text = REFERENCE.read_text(encoding="utf-8")
+        section = re.search(r"^## Names$(.*?)(?=^## |\Z)", text, re.DOTALL | re.MULTILINE)
+        assert section, LIST
+        listed = set(re.findall(r"^[-|] `(\w+)", section[1], re.MULTILINE))
+        assert listed == set(exported), LIST
