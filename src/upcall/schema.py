@@ -1,0 +1,380 @@
+"""What annotations and docstrings say: JSON schemas, and functions that turn JSON into what was annotated.
+
+May import: messages.
+"""
+
+from __future__ import annotations
+
+import abc
+import datetime as dt
+import difflib
+import enum
+import inspect
+import json
+import re
+import sys
+import types
+import typing
+from collections.abc import Callable, Collection, Mapping
+from pathlib import PurePath
+from typing import Annotated, Any, ClassVar, Union, cast
+
+import msgspec
+
+from upcall.messages import JsonSchema, Value
+
+Convert = Callable[[Any], Any]
+
+_QUICK: dict[Any, frozenset[type]] = {t: frozenset({t}) for t in (str, int, float, bool, type(None))}
+_FORMATS = {dt.datetime: "date-time", dt.time: "time"}
+_REFS = "#/$defs/"
+
+
+class Shape(Value, frozen=True):
+    """One annotation: its schema, and `convert`, which raises ValueError for JSON that does not fit.
+
+    A value whose exact type is in `quick` fits as it is.
+    """
+
+    schema: JsonSchema
+    convert: Convert
+    quick: frozenset[type] = frozenset()
+
+
+def shapes(annotations: Mapping[str, Any]) -> tuple[dict[str, Shape], JsonSchema]:
+    """The shape of each annotation and the `$defs` they share; TypeError or NameError for what can't be JSON."""
+    stands: list[type[_StandIn]] = []
+    plain = {name: _rewrite(annotation, stands) for name, annotation in annotations.items()}
+    members = [member for stand in stands for member in stand.members]
+    hoisted: JsonSchema = {}
+    # one call names all definitions, so that two classes of one name stay apart
+    schemas, defs = msgspec.json.schema_components(
+        [*plain.values(), *members],
+        schema_hook=lambda cls: _schema_of(cls, hoisted),
+        ref_template=_REFS + "{name}",
+    )
+    member_schemas = iter(schemas[len(plain) :])
+    for stand in stands:
+        stand.choices.extend(next(member_schemas) for _ in stand.members)
+    found = zip(plain.items(), schemas, strict=False)
+    return {n: Shape(s, _converter(t), _quick(t)) for (n, t), s in found}, {**defs, **hoisted}
+
+
+def read_hints(function: Any) -> dict[str, Any]:
+    """The function's annotations, strings and local types too; NameError where one can't be found."""
+    try:
+        return typing.get_type_hints(function, include_extras=True)
+    except NameError:
+        return typing.get_type_hints(function, localns=_locals_around(function), include_extras=True)
+
+
+def _locals_around(function: Any) -> dict[str, Any]:
+    """Names of the functions that are running in the tool's own module: where local types are defined."""
+    space = inspect.unwrap(function).__globals__
+    found: dict[str, Any] = {}
+    frame = inspect.currentframe()
+    while frame is not None:
+        if frame.f_globals is space:
+            found = {**frame.f_locals, **found}
+        frame = frame.f_back
+    return found
+
+
+def _quick(annotation: Any) -> frozenset[type]:
+    origin, args = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is Union:
+        return frozenset[type]().union(*(_quick(arg) for arg in args))
+    if origin is Annotated:
+        only_words = all(m == msgspec.Meta(description=m.description) for m in args[1:])
+        return _quick(args[0]) if only_words else frozenset()
+    return _QUICK.get(annotation, frozenset()) if isinstance(annotation, type) else frozenset()
+
+
+def _converter(annotation: Any) -> Convert:
+    return lambda value: msgspec.convert(value, annotation, strict=True, str_keys=True, dec_hook=_decode)
+
+
+# --- annotations that msgspec does not know -----------------------------------------------
+
+
+class _StandIn(abc.ABC):
+    """A class put into an annotation for what msgspec refuses there: some unions, some enums, pydantic's fields."""
+
+    members: ClassVar[tuple[Any, ...]]
+    choices: ClassVar[list[JsonSchema]]
+    wire: ClassVar[JsonSchema]
+    take: ClassVar[Convert]
+
+    @classmethod
+    def __subclasshook__(cls, other: type) -> bool:
+        return True  # msgspec wants what the hook returned to be an instance of the annotated class
+
+
+def _stand_in(stands: list[type[_StandIn]], take: Convert, wire: JsonSchema | None, *members: Any) -> Any:
+    choices: list[JsonSchema] = []
+    body = {"members": members, "choices": choices, "wire": wire or {"anyOf": choices}, "take": staticmethod(take)}
+    stand = cast("type[_StandIn]", type("StandIn", (_StandIn,), body))
+    stands.append(stand)
+    return stand
+
+
+def _rewrite(annotation: Any, stands: list[type[_StandIn]]) -> Any:
+    """The annotation with what msgspec refuses replaced, and plain strings in Annotated made descriptions."""
+    origin, args = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is Annotated:
+        return _rewrite_annotated(annotation, args, stands)
+    if origin is Union or isinstance(annotation, types.UnionType):
+        return _rewrite_union(tuple(_rewrite(arg, stands) for arg in args), stands)
+    if origin in (typing.Literal, None):
+        return _rewrite_leaf(annotation, stands)
+    kept = tuple(arg if arg is ... else _rewrite(arg, stands) for arg in args)
+    return annotation if kept == args else origin[kept]
+
+
+def _rewrite_leaf(leaf: Any, stands: list[type[_StandIn]]) -> Any:
+    if leaf is object:
+        return Any
+    if leaf in _FORMATS:
+        return Annotated[leaf, msgspec.Meta(extra_json_schema={"format": _FORMATS[leaf]})]
+    if isinstance(leaf, enum.EnumMeta) and not _known(leaf):
+        cls = cast("type[enum.Enum]", leaf)
+        wire = {"title": cls.__name__, "enum": [member.value for member in cls]}
+        return _stand_in(stands, lambda value: _member(cls, value), wire)
+    return cast("Any", leaf)
+
+
+def _rewrite_union(members: tuple[Any, ...], stands: list[type[_StandIn]]) -> Any:
+    whole = Union[members]  # noqa: UP007 - the members are known at run time only
+    if _known(whole):
+        return whole
+    converters = [_converter(member) for member in members]
+    return _stand_in(stands, lambda value: _first(converters, value), None, *members)
+
+
+def _rewrite_annotated(annotation: Any, args: tuple[Any, ...], stands: list[type[_StandIn]]) -> Any:
+    pydantic = sys.modules.get("pydantic")
+    if pydantic and any(type(m).__module__.split(".")[0] in ("pydantic", "annotated_types") for m in args[1:]):
+        adapter = pydantic.TypeAdapter(annotation)
+        return _stand_in(stands, lambda value: _by_pydantic(adapter.validate_json, value), adapter.json_schema())
+    out = _rewrite(args[0], stands)
+    for extra in args[1:]:
+        if isinstance(extra, str):
+            out = Annotated[out, msgspec.Meta(description=extra)]
+        elif isinstance(extra, msgspec.Meta):
+            out = Annotated[out, extra]
+    return out
+
+
+def _known(annotation: Any) -> bool:
+    try:
+        msgspec.json.Decoder(annotation)
+    except TypeError:
+        return False
+    return True
+
+
+def _first(converters: list[Convert], value: Any) -> Any:
+    problems: list[str] = []
+    for convert in converters:
+        try:
+            return convert(value)
+        except ValueError as error:
+            problems.append(str(error).replace(" - at `$", " at `"))
+    raise ValueError("nothing of the union fits: " + "; ".join(dict.fromkeys(problems)))
+
+
+def _member(cls: type[enum.Enum], value: Any) -> enum.Enum:
+    for member in cls:
+        if member.value == value and type(member.value) is type(value):
+            return member
+    raise ValueError(f"Invalid enum value {value!r}")
+
+
+# --- hooks for classes of others ----------------------------------------------------------
+
+
+def _is_pydantic(cls: Any) -> bool:
+    pydantic = sys.modules.get("pydantic")  # a model can't be here unless its library was imported
+    return pydantic is not None and isinstance(cls, type) and issubclass(cls, pydantic.BaseModel)
+
+
+def _schema_of(cls: Any, hoisted: JsonSchema) -> JsonSchema:
+    if _is_stand_in(cls):
+        wire = cls.wire
+        return _hoist(wire, f"field{len(hoisted)}", hoisted) if "$defs" in wire else wire
+    if _is_pydantic(cls):
+        return _hoist(cls.model_json_schema(), cls.__qualname__, hoisted)
+    if issubclass(cls, PurePath):
+        return {"type": "string", "format": "path"}
+    raise NotImplementedError
+
+
+def _is_stand_in(cls: Any) -> bool:
+    return _StandIn in getattr(cls, "__mro__", ())  # issubclass says yes to everything
+
+
+def _hoist(schema: JsonSchema, prefix: str, hoisted: JsonSchema) -> JsonSchema:
+    """The schema with its own `$defs` moved out under names that nothing else has."""
+    defs = cast("JsonSchema", schema.get("$defs", {}))
+    moved = _moved({**schema, "$defs": {}}, prefix)
+    hoisted.update({f"{prefix}.{name}": _moved(body, prefix) for name, body in defs.items()})
+    del moved["$defs"]
+    return moved
+
+
+def _moved(schema: Any, prefix: str) -> Any:
+    if isinstance(schema, dict):
+        items = cast("dict[str, Any]", schema).items()
+        return {k: v.replace(_REFS, f"{_REFS}{prefix}.") if k == "$ref" else _moved(v, prefix) for k, v in items}
+    if isinstance(schema, list):
+        return [_moved(item, prefix) for item in cast("list[Any]", schema)]
+    return schema
+
+
+def _decode(cls: Any, value: Any) -> Any:
+    if _is_stand_in(cls):
+        return cls.take(value)
+    if _is_pydantic(cls):
+        return _by_pydantic(cls.model_validate_json, value)
+    if issubclass(cls, PurePath):
+        if not isinstance(value, str):
+            raise ValueError(f"Expected `str`, got `{type(value).__name__}`")  # noqa: TRY004 - see Shape
+        return cls(value)
+    raise ValueError(f"no JSON value can be a {cls.__name__}")
+
+
+def _by_pydantic(validate: Callable[..., Any], value: Any) -> Any:
+    """Through JSON, because only there pydantic's strictness still takes dates and enums from strings."""
+    try:
+        return validate(json.dumps(value).encode(), strict=True)
+    except sys.modules["pydantic"].ValidationError as error:
+        found = (f"{'.'.join(map(str, e['loc']))}: {e['msg']}".removeprefix(": ") for e in error.errors())
+        raise ValueError("; ".join(found)) from None
+
+
+# --- words for people and models ----------------------------------------------------------
+
+
+def words(schema: JsonSchema, defs: JsonSchema, depth: int = 3) -> str:
+    """What a schema asks for, in a few words."""
+    if "$ref" in schema:
+        name = schema["$ref"].removeprefix(_REFS)
+        return words(defs.get(name, {}), defs, depth - 1) if depth else "object"
+    if "enum" in schema:
+        return "one of " + ", ".join(json.dumps(value) for value in schema["enum"])
+    if "anyOf" in schema:
+        return " or ".join(dict.fromkeys(words(s, defs, depth - 1) for s in schema["anyOf"])) if depth else "value"
+    kind = schema.get("type", "any value")
+    if kind == "array" and isinstance(schema.get("items"), dict) and depth:
+        return f"array of {words(schema['items'], defs, depth - 1)}"
+    if kind == "object" and "properties" in schema:
+        return f"object with {', '.join(schema['properties'])}"
+    return f"{kind} ({schema['format']})" if "format" in schema else str(kind)
+
+
+def check_each(
+    known: Mapping[str, Shape], required: Collection[str], defs: JsonSchema, args: Mapping[str, Any]
+) -> tuple[dict[str, Any], list[str]]:
+    """The arguments converted, and everything that is wrong with them, in words for a model."""
+    out: dict[str, Any] = {}
+    problems: list[str] = []
+    for name, value in args.items():
+        shape = known.get(name)
+        if shape is None:
+            problems.append(f"{name}: there is no such argument{_or_rather(name, known)}")
+            continue
+        try:
+            out[name] = value if type(value) in shape.quick else shape.convert(value)
+        except (ValueError, TypeError, RecursionError) as error:
+            problems.append(_problem(name, words(shape.schema, defs), value, str(error)))
+    for name, shape in known.items():
+        if name not in args and name in required:
+            problems.append(f"{name}: missing; expected {words(shape.schema, defs)}")
+    return out, problems
+
+
+def _problem(name: str, expected: str, value: Any, message: str) -> str:
+    what, _, where = message.rpartition(" - at `$") if " - at `$" in message else (message, "", "")
+    where = where.rstrip("`")
+    if where:
+        return f"{name}{where}: {what[:1].lower()}{what[1:]}, in {_short(value)}"
+    mere = what.startswith("Expected `") and ", got `" in what
+    return f"{name}: expected {expected}, got {_short(value)}" + ("" if mere else f" ({what})")
+
+
+def _short(value: Any, most: int = 80) -> str:
+    text = json.dumps(value, default=repr)
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def _or_rather(name: str, known: Collection[str]) -> str:
+    close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    return f"; did you mean {close[0]!r}?" if close else f"; it takes: {', '.join(known) or 'none'}"
+
+
+# --- docstrings ----------------------------------------
+
+_SECTION = re.compile(r"(args|arguments|parameters|params)\s*:?\s*$", re.IGNORECASE)
+_ENTRY = re.compile(r"\s*(?::param\s+(?:[^:]+\s)?(?=\w+:))?\*{0,2}(\w+)\s*(?:\([^)]*\)\s*)?:(?:\s+(.*)|$)")
+_NUMPY = re.compile(r"(\w+)\s*(?::.*)?$")
+
+
+def read_docstring(doc: str, names: Collection[str]) -> tuple[str, dict[str, str]]:
+    """The text before the parameters, and what is said about each of `names`.
+
+    Parameters are lines `path: where it is`, after `Args:` or not, Sphinx's `:param path: …`, or numpy's section.
+    """
+    lines = doc.split("\n")
+    for number, line in enumerate(lines):
+        if _SECTION.match(line) and number + 1 < len(lines):
+            if set(lines[number + 1].strip()) == {"-"}:
+                return _clean(lines[:number]), _numpy_entries(lines[number + 2 :], names)
+            if lines[number + 1][:1].isspace():
+                return _clean(lines[:number]), _entries(lines[number + 1 :], names)
+        entry = _ENTRY.match(line)
+        if entry and not line[:1].isspace() and entry[1] in names:
+            return _clean(lines[:number]), _entries(lines[number:], names)
+    return _clean(lines), {}
+
+
+def _clean(lines: list[str]) -> str:
+    return "\n".join(lines).strip()
+
+
+def _entries(lines: list[str], names: Collection[str]) -> dict[str, str]:
+    """Entries with their indented continuations, until a line that stands further out than the first."""
+    margin = _indent(lines[0])
+    found: dict[str, str] = {}
+    current = ""
+    for line in lines:
+        if not line.strip():
+            continue
+        if _indent(line) < margin:
+            break
+        entry = _ENTRY.match(line)
+        if _indent(line) == margin:
+            current = entry[1] if entry and entry[1] in names else ""
+            if entry and current:
+                found[current] = (entry[2] or "").strip()
+        elif current:
+            found[current] = f"{found[current]} {line.strip()}".strip()
+    return found
+
+
+def _numpy_entries(lines: list[str], names: Collection[str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    current = ""
+    for number, line in enumerate(lines):
+        if set(line.strip()) == {"-"}:
+            break
+        if line[:1].isspace() and current:
+            found[current] = f"{found.get(current, '')} {line.strip()}".strip()
+        elif line.strip():
+            head = _NUMPY.match(line)
+            underlined = number + 1 < len(lines) and set(lines[number + 1].strip()) == {"-"}
+            current = head[1] if head and head[1] in names and not underlined else ""
+    return found
+
+
+def _indent(line: str) -> int:
+    return len(line) - len(line.lstrip())

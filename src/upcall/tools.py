@@ -1,0 +1,416 @@
+"""Functions that a model may call: their schema, the check of their arguments, and what their values become.
+
+May import: contracts, errors, messages, schema.
+"""
+
+from __future__ import annotations
+
+import base64
+import difflib
+import inspect
+import re
+import sys
+import typing
+from collections.abc import Callable, Collection, Iterable, Mapping
+from pathlib import PurePath
+from typing import Any, TypedDict, Unpack, cast, overload
+
+import msgspec
+
+from upcall.contracts import Context, SessionAccess, SyncContext
+from upcall.errors import BadTool
+from upcall.messages import Image, JsonSchema, Result, Text, ToolSpec, Value
+from upcall.schema import Shape, check_each, read_docstring, read_hints, shapes
+
+_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}\Z")
+_CONTEXTS: tuple[Any, ...] = (Context, SyncContext, SessionAccess)
+_NO_TYPES: frozenset[type] = frozenset()
+
+Rule = Callable[..., Any]
+"""A plain function of some of a tool's arguments, by name."""
+
+
+class BadArguments(Exception):
+    """A call's arguments don't fit; its text is written for the model that made the call."""
+
+    def __init__(self, tool: str, problems: Iterable[str]) -> None:
+        self.tool, self.problems = tool, tuple(problems)
+        lines = [f"{tool} did not run, because its arguments are wrong:", *(f"- {p}" for p in self.problems)]
+        super().__init__("\n".join(lines))
+
+
+class Options(TypedDict, total=False):
+    """What `@tool(...)` takes."""
+
+    needs_approval: bool | Rule
+    approve_patterns: Mapping[str, Rule] | None
+    read_only: bool
+    repeatable: bool
+    inline: bool
+    timeout: float | None
+    name: str | None
+    label: str | None
+
+
+class Tool(Value, frozen=True, eq=False, kw_only=True, dict=False):
+    """A function that a model may call, with what was declared about it. Calling it calls the function."""
+
+    name: str
+    description: str
+    schema: JsonSchema
+    spec: ToolSpec
+    function: Callable[..., Any]
+    is_async: bool
+    inline: bool = False
+    context: str | None = None
+    needs_approval: bool | Rule = False
+    approve_patterns: Mapping[str, Rule] = {}
+    read_only: bool = False
+    repeatable: bool = False
+    timeout: float | None = None
+    label: str | None = None
+    shapes: dict[str, Shape]
+    required: frozenset[str]
+    defaults: dict[str, Any]
+    quick: dict[str, frozenset[type]]
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the function, unchecked."""
+        return self.function(*args, **kwargs)
+
+    def check(self, args: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments as the function wants them; BadArguments names every wrong one. No defaults."""
+        quick = self.quick
+        for name, value in args.items():
+            if type(value) not in quick.get(name, _NO_TYPES):
+                break
+        else:
+            if self.required <= args.keys():
+                return dict(args)
+        out, problems = check_each(self.shapes, self.required, self.schema.get("$defs", {}), args)
+        if problems:
+            raise BadArguments(self.name, problems)
+        return out
+
+    def asks_approval(self, args: Mapping[str, Any]) -> bool:
+        """Whether a call with these checked arguments needs an approval. What the rule raises is the caller's."""
+        rule = self.needs_approval
+        return rule if isinstance(rule, bool) else bool(_apply(self, rule, args))
+
+    def patterns(self, args: Mapping[str, Any]) -> dict[str, str]:
+        """The approval patterns that hold for these checked arguments, each with what it makes of them.
+
+        An approval by pattern covers the calls for which the pattern makes the same of theirs. A pattern that
+        returns None, False or "" does not hold; `True` makes it a plain yes-or-no rule.
+        """
+        made = {name: _apply(self, rule, args) for name, rule in self.approve_patterns.items()}
+        return {name: str(value) for name, value in made.items() if value not in (None, False, "")}
+
+    @classmethod
+    def from_function(cls, function: Callable[..., Any], **options: Unpack[Options]) -> Tool:
+        """What `@tool(**options)` makes of a typed function."""
+        return _make(function, options)
+
+
+def _apply(made: Tool, rule: Rule, args: Mapping[str, Any]) -> Any:
+    wanted = inspect.signature(rule).parameters
+    everything = {**made.defaults, **args}
+    if any(p.kind is p.VAR_KEYWORD for p in wanted.values()):
+        return rule(**everything)
+    return rule(**{name: everything[name] for name in wanted if name in everything})
+
+
+# --- from a function to a tool ------------------------------------------------------------
+
+
+@overload
+def tool(function: Callable[..., Any], /, **options: Unpack[Options]) -> Tool: ...
+@overload
+def tool(**options: Unpack[Options]) -> Callable[[Callable[..., Any]], Tool]: ...
+def tool(function: Callable[..., Any] | None = None, /, **options: Unpack[Options]) -> Any:
+    """Make a typed function a tool: `@tool`, or `@tool(needs_approval=True, ...)`.
+
+    `needs_approval` and each of `approve_patterns` may be a plain function of some of the arguments, by name. A
+    plain `def` runs in a thread; with `inline` it runs on the event loop, so it must be quick. `repeatable` tools
+    run again after a crash; `read_only` ones may be used while answering a callback. BadTool says what can't work.
+    """
+    if function is not None:
+        return _make(function, options)
+
+    def decorate(function: Callable[..., Any]) -> Tool:
+        return _make(function, options)
+
+    return decorate
+
+
+def as_tool(given: Any) -> Tool:
+    """A Tool as it is, or what `@tool` makes of a plain typed function."""
+    return given if isinstance(given, Tool) else _make(given, {})
+
+
+def _make(function: Callable[..., Any], options: Options) -> Tool:
+    name = _checked_name(function, options.get("name"))
+    hints = _hints(name, function)
+    parameters = inspect.signature(function).parameters
+    is_async = inspect.iscoroutinefunction(function)
+    context = _context(name, parameters, hints, is_async=is_async)
+    taken = {n: p for n, p in parameters.items() if n != context}
+    for parameter in taken.values():
+        _check_parameter(name, parameter, hints)
+    _check_options(name, options, taken, is_async=is_async, context=context)
+    found, defs = _shapes(name, {n: hints[n] for n in taken})
+    defaults = {n: p.default for n, p in taken.items() if p.default is not p.empty}
+    description, about = read_docstring(inspect.getdoc(function) or "", taken)
+    found = {n: _described(s, about.get(n, ""), n in defaults, defaults.get(n)) for n, s in found.items()}
+    spec = ToolSpec(name, description or name.replace("_", " "), _object(found, taken.keys() - defaults, defs))
+    return Tool(
+        name=name,
+        description=spec.description,
+        schema=spec.schema,
+        spec=spec,
+        function=function,
+        is_async=is_async,
+        inline=options.get("inline", False),
+        context=context,
+        needs_approval=options.get("needs_approval", False),
+        approve_patterns=dict(options.get("approve_patterns") or {}),
+        read_only=options.get("read_only", False),
+        repeatable=options.get("repeatable", False),
+        timeout=options.get("timeout"),
+        label=options.get("label"),
+        shapes=found,
+        required=frozenset(taken) - defaults.keys(),
+        defaults=defaults,
+        quick={n: s.quick for n, s in found.items()},
+    )
+
+
+def _object(found: Mapping[str, Shape], required: Collection[str], defs: JsonSchema) -> JsonSchema:
+    schema: JsonSchema = {"type": "object", "properties": {n: s.schema for n, s in found.items()}}
+    if required:
+        schema["required"] = [name for name in found if name in required]
+    schema["additionalProperties"] = False
+    return {**schema, "$defs": defs} if defs else schema
+
+
+def _described(shape: Shape, about: str, optional: bool, default: Any) -> Shape:
+    """The shape with what the docstring says, if the annotation says nothing, and with a default that fits it."""
+    schema = {"description": about, **shape.schema} if about else dict(shape.schema)
+    if optional:
+        try:
+            plain = msgspec.to_builtins(default, str_keys=True, enc_hook=_encode)
+            msgspec.json.encode(plain)
+            shape.convert(plain)
+        except (TypeError, ValueError, RecursionError):
+            return shape.replace(schema=schema)  # a default that is no JSON stays the function's own affair
+        schema["default"] = plain
+    return shape.replace(schema=schema)
+
+
+# --- refusals -----------------------------------------------------------------------------
+
+
+def _checked_name(function: Any, name: str | None) -> str:
+    if isinstance(function, Tool):
+        raise BadTool(function.name, "is a tool already; give its function to make another of it: tool(x.function)")
+    if not (inspect.isfunction(function) or inspect.ismethod(function)):
+        raise BadTool(repr(function), "a tool is made of a typed function: `def name(path: str) -> str`")
+    if inspect.isasyncgenfunction(function) or inspect.isgeneratorfunction(function):
+        raise BadTool(function.__name__, "a tool returns its result, it can't yield; use ctx.show for progress")
+    name = function.__name__ if name is None else name
+    if not _NAME.match(name):
+        rule = "a tool's name is 1 to 64 letters a-z A-Z, digits, _ and -, because providers take no other"
+        raise BadTool(name, f"{rule}; give one with @tool(name=...)")
+    return name
+
+
+def _hints(name: str, function: Any) -> dict[str, Any]:
+    try:
+        return read_hints(function)
+    except NameError as error:
+        problem = f"its annotation names {error.name!r}, which can't be found from its module"
+        raise BadTool(name, f"{problem}; import it outside TYPE_CHECKING, or define it at module level") from None
+
+
+def _context(name: str, parameters: Mapping[str, Any], hints: Mapping[str, Any], *, is_async: bool) -> str | None:
+    right, wrong = (Context, SyncContext) if is_async else (SyncContext, Context)
+    found = None
+    for parameter in parameters:
+        hint = hints.get(parameter)
+        kinds = [k for k in (hint, *typing.get_args(hint)) if k in _CONTEXTS]
+        if not kinds:
+            continue
+        if right not in kinds:
+            kind = "an async" if is_async else "a plain `def`"
+            problem = f"{kind} tool's context is a {right.__name__}: write `{parameter}: {right.__name__}`"
+            other = f", or make it {'a plain' if is_async else 'an async'} def for a {wrong.__name__}"
+            raise BadTool(name, problem + (other if wrong in kinds else ""))
+        if found:
+            raise BadTool(name, f"{found!r} and {parameter!r} are both its context; keep one")
+        found = parameter
+    return found
+
+
+def _check_options(
+    name: str, options: Options, taken: Collection[str], *, is_async: bool, context: str | None
+) -> None:
+    inline, timeout = options.get("inline"), options.get("timeout")
+    if inline and is_async:
+        raise BadTool(name, "inline is for a plain `def`; an async tool runs on the loop anyway")
+    if inline and context:
+        raise BadTool(
+            name, f"{context!r} would block the loop; make it an async def with a Context, without inline"
+        )
+    if timeout is not None and not timeout > 0:
+        raise BadTool(name, f"timeout={timeout!r} is no positive number of seconds")
+    for rule in (options.get("needs_approval", False), *(options.get("approve_patterns") or {}).values()):
+        _check_rule(name, rule, taken)
+
+
+def _check_parameter(name: str, parameter: inspect.Parameter, hints: Mapping[str, Any]) -> None:
+    if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+        star = "*" if parameter.kind is parameter.VAR_POSITIONAL else "**"
+        wanted = f"{parameter.name}: list[str]" if star == "*" else f"{parameter.name}: dict[str, str]"
+        raise BadTool(name, f"{star}{parameter.name} can't be described to a model; write `{wanted}`")
+    if parameter.kind is parameter.POSITIONAL_ONLY:
+        raise BadTool(name, f"{parameter.name!r} is positional only, but arguments come by name; remove the `/`")
+    if parameter.name in ("self", "cls") and parameter.name not in hints:
+        raise BadTool(name, "is a method; make the tool of a bound one: tool(thing.method)")
+    if parameter.name not in hints:
+        wanted = f"`{parameter.name}: str`, or `{parameter.name}: Context` for the tool's context"
+        raise BadTool(name, f"{parameter.name!r} has no annotation; write its type: {wanted}")
+
+
+def _shapes(name: str, hints: Mapping[str, Any]) -> tuple[dict[str, Shape], JsonSchema]:
+    try:
+        return shapes(hints)
+    except NameError as error:
+        problem = f"a class in its annotations names {error.name!r}, which can't be found from its module"
+        raise BadTool(name, f"{problem}; define both at module level") from None
+    except TypeError:
+        pass
+    for parameter, hint in hints.items():
+        try:
+            shapes({parameter: hint})
+        except TypeError as error:
+            shown = getattr(hint, "__name__", None) if isinstance(hint, type) else None
+            problem = f"{parameter}: {shown or hint} can't come from JSON ({str(error).splitlines()[-1]})"
+            raise BadTool(name, f"{problem}; use str, int, list, dict, a dataclass, ...") from None
+    raise BadTool(name, "its annotations can't be described together")
+
+
+def _check_rule(name: str, rule: Any, taken: Collection[str]) -> None:
+    if isinstance(rule, bool):
+        return
+    if not callable(rule) or inspect.iscoroutinefunction(rule):
+        raise BadTool(name, f"an approval rule is a plain function of its arguments, not {rule!r}")
+    for parameter in inspect.signature(rule).parameters.values():
+        by_name = parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
+        unknown = parameter.name not in taken and parameter.default is parameter.empty
+        if parameter.kind is not parameter.VAR_KEYWORD and (unknown or not by_name):
+            raise BadTool(name, f"an approval rule wants {parameter.name!r}; it may take: {', '.join(taken)}")
+
+
+# --- results ------------------------------------------------------------------------------
+
+
+def unknown_tool_text(name: str, known: Iterable[str]) -> str:
+    """What to tell a model that called a tool it does not have."""
+    names = sorted(known)
+    close = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
+    rather = f"; did you mean {' or '.join(map(repr, close))}?" if close else "."
+    return f"there is no tool called {name!r}{rather} The tools are: {', '.join(names) or 'none'}"
+
+
+def to_result(call_id: str, value: Any) -> Result:
+    """What a tool's return value becomes for the model.
+
+    Text stays text, None is "done", images are kept as images, a Result is taken as it is. Bytes are text where
+    they are UTF-8, else base64. All else is JSON; what can't be is an error that says that the tool did run.
+    """
+    if isinstance(value, str):
+        return Result(call_id, _text(value))
+    if value is None:
+        return Result(call_id, "done")
+    if isinstance(value, Result):
+        return value.replace(call_id=call_id, text=_text(value.text), json=_storable(value.json))
+    if isinstance(value, Image):
+        return _mixed(call_id, [value])
+    if isinstance(value, list | tuple) and any(isinstance(item, Image) for item in cast("list[Any]", value)):
+        return _mixed(call_id, cast("list[Any]", value))
+    return _structured(call_id, value)
+
+
+def _structured(call_id: str, value: Any) -> Result:
+    if isinstance(value, Text):
+        return Result(call_id, _text(value.text))
+    if isinstance(value, bytes | bytearray | memoryview):
+        value = _from_bytes(bytes(cast("bytes", value)))
+        if isinstance(value, str):
+            return Result(call_id, value)
+    try:
+        plain = _storable(value)
+        return Result(call_id, msgspec.json.encode(plain).decode(), json=plain)
+    except (TypeError, ValueError, RecursionError) as error:
+        if inspect.iscoroutine(value):
+            value.close()  # it is reported here; Python need not warn about it as well
+        why = f"the tool ran, but what it returned ({type(value).__name__}) can't be shown as JSON: {error}"
+        return Result(call_id, _text(why), is_error=True)
+
+
+def _mixed(call_id: str, items: Iterable[Any]) -> Result:
+    images: list[Image] = []
+    texts: list[Result] = []
+    for item in items:
+        if isinstance(item, Image):
+            images.append(item)
+        else:
+            texts.append(to_result(call_id, item))
+    text = "\n".join(part.text for part in texts) or f"({len(images)} image{'s' if len(images) != 1 else ''})"
+    return Result(call_id, text, is_error=any(part.is_error for part in texts), images=tuple(images))
+
+
+def _from_bytes(data: bytes) -> Any:
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(data).decode()}
+
+
+def _text(text: str) -> str:
+    """The text without lone surrogates, which no JSON encoder here takes; pairs of them become their character."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text
+
+
+def _storable(value: Any) -> Any:
+    """Plain JSON values that can be encoded; TypeError, ValueError or RecursionError where there are none."""
+    plain = msgspec.to_builtins(value, str_keys=True, enc_hook=_encode)
+    try:
+        msgspec.json.encode(plain)
+    except UnicodeEncodeError:
+        return _without_surrogates(plain)
+    return plain
+
+
+def _without_surrogates(plain: Any) -> Any:
+    if isinstance(plain, str):
+        return _text(plain)
+    if isinstance(plain, dict):
+        items = cast("dict[Any, Any]", plain).items()
+        return {_without_surrogates(k): _without_surrogates(v) for k, v in items}
+    if isinstance(plain, list | tuple):
+        return [_without_surrogates(item) for item in cast("list[Any]", plain)]
+    return plain
+
+
+def _encode(value: Any) -> Any:
+    if isinstance(value, PurePath):
+        return str(value)
+    pydantic = sys.modules.get("pydantic")  # nothing here can be a model of a library that was never imported
+    if pydantic is not None and isinstance(value, pydantic.BaseModel):
+        return value.model_dump(mode="json")
+    raise TypeError(f"a {type(value).__name__} is no JSON value; return text, numbers, lists, dicts or dataclasses")
