@@ -15,6 +15,8 @@ from upcall.messages import JsonSchema, Value
 
 Kind = Literal["callback_to_caller", "request_user_input", "request_resolution", "callback"]
 KINDS: tuple[Kind, ...] = ("callback_to_caller", "request_user_input", "request_resolution", "callback")
+PERSON_ONLY = ("user_input", "preference")
+"""Intents that only a person can settle."""
 Priority = Literal["low", "normal", "high", "critical"]
 PRIORITIES: tuple[Priority, ...] = ("low", "normal", "high", "critical")
 
@@ -73,6 +75,15 @@ class Callback(Value, frozen=True):
     status: Literal["open", "answered", "expired", "withdrawn"] = "open"
     answer: Answer | None = None
     group: tuple[str, ...] = ()
+
+
+def normal_kind(kind: str, intent: str) -> Kind:
+    """The kind with the old `callback` made into what it means; ValueError names the kinds there are."""
+    if kind not in KINDS:
+        raise ValueError(f"no callback kind is called {kind!r}; there are {', '.join(KINDS)}")
+    if kind == "callback":
+        return "request_user_input" if intent in PERSON_ONLY else "callback_to_caller"
+    return kind
 
 
 # --- what one callback may say about its own way ----------------------------------------
