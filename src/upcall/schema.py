@@ -15,7 +15,7 @@ import re
 import sys
 import types
 import typing
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import PurePath
 from typing import Annotated, Any, ClassVar, Union, cast
 
@@ -43,9 +43,9 @@ class Shape(Value, frozen=True):
 
 def shapes(annotations: Mapping[str, Any]) -> tuple[dict[str, Shape], JsonSchema]:
     """The shape of each annotation and the `$defs` they share; TypeError or NameError for what can't be JSON."""
-    stands: list[type[_StandIn]] = []
-    plain = {name: _rewrite(annotation, stands) for name, annotation in annotations.items()}
-    members = [member for stand in stands for member in stand.members]
+    book = _Book()
+    plain = {name: _rewrite(annotation, book) for name, annotation in annotations.items()}
+    members = [member for stand in book.stands for member in stand.members]
     hoisted: JsonSchema = {}
     # one call names all definitions, so that two classes of one name stay apart
     schemas, defs = msgspec.json.schema_components(
@@ -54,10 +54,12 @@ def shapes(annotations: Mapping[str, Any]) -> tuple[dict[str, Shape], JsonSchema
         ref_template=_REFS + "{name}",
     )
     member_schemas = iter(schemas[len(plain) :])
-    for stand in stands:
+    for stand in book.stands:
         stand.choices.extend(next(member_schemas) for _ in stand.members)
+    closed = {n: {"additionalProperties": False, **d} if "properties" in d else d for n, d in defs.items()}
+    book.defs.update({**closed, **hoisted})
     found = zip(plain.items(), schemas, strict=False)
-    return {n: Shape(s, _converter(t), _quick(t)) for (n, t), s in found}, {**defs, **hoisted}
+    return {n: Shape(s, _converter(t, s, book.defs), _quick(t)) for (n, t), s in found}, book.defs
 
 
 def read_hints(function: Any) -> dict[str, Any]:
@@ -90,8 +92,54 @@ def _quick(annotation: Any) -> frozenset[type]:
     return _QUICK.get(annotation, frozenset()) if isinstance(annotation, type) else frozenset()
 
 
-def _converter(annotation: Any) -> Convert:
-    return lambda value: msgspec.convert(value, annotation, strict=True, str_keys=True, dec_hook=_decode)
+def _converter(annotation: Any, schema: JsonSchema, defs: JsonSchema) -> Convert:
+    def convert(value: Any) -> Any:
+        out = msgspec.convert(value, annotation, strict=True, str_keys=True, dec_hook=_decode)
+        stranger = _stranger(schema, defs, value, "$") if nested else ""
+        if stranger:
+            raise ValueError(stranger)
+        return out
+
+    nested = _REFS in str(schema)
+    return convert
+
+
+def _stranger(schema: JsonSchema, defs: JsonSchema, value: Any, where: str) -> str:
+    """The first field that no class here has, as msgspec would say it if it could forbid them in all classes."""
+    found: list[str] = []
+    for option in _options(schema, defs):
+        if isinstance(value, dict) and option.get("type") == "object":
+            found.append(_strange_field(option, defs, cast("dict[str, Any]", value), where))
+        elif isinstance(value, list) and option.get("type") == "array":
+            first = cast("list[JsonSchema]", option.get("prefixItems", []))
+            rest = cast("JsonSchema", option.get("items") or {})
+            items = enumerate(cast("list[Any]", value))
+            each = (_stranger(first[i] if i < len(first) else rest, defs, v, f"{where}[{i}]") for i, v in items)
+            found.append(next(filter(None, each), ""))
+    return found[0] if found and all(found) else ""
+
+
+def _strange_field(schema: JsonSchema, defs: JsonSchema, value: dict[str, Any], where: str) -> str:
+    fields = cast("dict[str, JsonSchema]", schema.get("properties", {}))
+    others = cast("JsonSchema | bool", schema.get("additionalProperties", True))
+    for name, item in value.items():
+        if name not in fields and others is False:
+            return f"Object contains unknown field `{name}`{or_rather(name, fields)} - at `{where}`"
+        deeper = fields.get(name, others)
+        stranger = _stranger(deeper, defs, item, f"{where}.{name}") if isinstance(deeper, dict) else ""
+        if stranger:
+            return stranger
+    return ""
+
+
+def _options(schema: JsonSchema, defs: JsonSchema) -> Iterator[JsonSchema]:
+    if "$ref" in schema:
+        yield from _options(defs[schema["$ref"].removeprefix(_REFS)], defs)
+    elif "anyOf" in schema:
+        for option in schema["anyOf"]:
+            yield from _options(option, defs)
+    else:
+        yield schema
 
 
 # --- annotations that msgspec does not know -----------------------------------------------
@@ -110,28 +158,36 @@ class _StandIn(abc.ABC):
         return True  # msgspec wants what the hook returned to be an instance of the annotated class
 
 
-def _stand_in(stands: list[type[_StandIn]], take: Convert, wire: JsonSchema | None, *members: Any) -> Any:
+class _Book:
+    """What one run over annotations has collected so far."""
+
+    def __init__(self) -> None:
+        self.stands: list[type[_StandIn]] = []
+        self.defs: JsonSchema = {}
+
+
+def _stand_in(book: _Book, take: Convert, wire: JsonSchema | None, *members: Any) -> Any:
     choices: list[JsonSchema] = []
     body = {"members": members, "choices": choices, "wire": wire or {"anyOf": choices}, "take": staticmethod(take)}
     stand = cast("type[_StandIn]", type("StandIn", (_StandIn,), body))
-    stands.append(stand)
+    book.stands.append(stand)
     return stand
 
 
-def _rewrite(annotation: Any, stands: list[type[_StandIn]]) -> Any:
+def _rewrite(annotation: Any, book: _Book) -> Any:
     """The annotation with what msgspec refuses replaced, and plain strings in Annotated made descriptions."""
     origin, args = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is Annotated:
-        return _rewrite_annotated(annotation, args, stands)
+        return _rewrite_annotated(annotation, args, book)
     if origin is Union or isinstance(annotation, types.UnionType):
-        return _rewrite_union(tuple(_rewrite(arg, stands) for arg in args), stands)
+        return _rewrite_union(tuple(_rewrite(arg, book) for arg in args), book)
     if origin in (typing.Literal, None):
-        return _rewrite_leaf(annotation, stands)
-    kept = tuple(arg if arg is ... else _rewrite(arg, stands) for arg in args)
+        return _rewrite_leaf(annotation, book)
+    kept = tuple(arg if arg is ... else _rewrite(arg, book) for arg in args)
     return annotation if kept == args else origin[kept]
 
 
-def _rewrite_leaf(leaf: Any, stands: list[type[_StandIn]]) -> Any:
+def _rewrite_leaf(leaf: Any, book: _Book) -> Any:
     if leaf is object:
         return Any
     if leaf in _FORMATS:
@@ -139,24 +195,28 @@ def _rewrite_leaf(leaf: Any, stands: list[type[_StandIn]]) -> Any:
     if isinstance(leaf, enum.EnumMeta) and not _known(leaf):
         cls = cast("type[enum.Enum]", leaf)
         wire = {"title": cls.__name__, "enum": [member.value for member in cls]}
-        return _stand_in(stands, lambda value: _member(cls, value), wire)
+        return _stand_in(book, lambda value: _member(cls, value), wire)
     return cast("Any", leaf)
 
 
-def _rewrite_union(members: tuple[Any, ...], stands: list[type[_StandIn]]) -> Any:
+def _rewrite_union(members: tuple[Any, ...], book: _Book) -> Any:
     whole = Union[members]  # noqa: UP007 - the members are known at run time only
     if _known(whole):
         return whole
-    converters = [_converter(member) for member in members]
-    return _stand_in(stands, lambda value: _first(converters, value), None, *members)
+
+    def take(value: Any) -> Any:
+        return _first(members, stand.choices, book.defs, value)
+
+    stand = _stand_in(book, take, None, *members)
+    return stand
 
 
-def _rewrite_annotated(annotation: Any, args: tuple[Any, ...], stands: list[type[_StandIn]]) -> Any:
+def _rewrite_annotated(annotation: Any, args: tuple[Any, ...], book: _Book) -> Any:
     pydantic = sys.modules.get("pydantic")
     if pydantic and any(type(m).__module__.split(".")[0] in ("pydantic", "annotated_types") for m in args[1:]):
         adapter = pydantic.TypeAdapter(annotation)
-        return _stand_in(stands, lambda value: _by_pydantic(adapter.validate_json, value), adapter.json_schema())
-    out = _rewrite(args[0], stands)
+        return _stand_in(book, lambda value: _by_pydantic(adapter.validate_json, value), adapter.json_schema())
+    out = _rewrite(args[0], book)
     for extra in args[1:]:
         if isinstance(extra, str):
             out = Annotated[out, msgspec.Meta(description=extra)]
@@ -173,11 +233,11 @@ def _known(annotation: Any) -> bool:
     return True
 
 
-def _first(converters: list[Convert], value: Any) -> Any:
+def _first(members: tuple[Any, ...], schemas: list[JsonSchema], defs: JsonSchema, value: Any) -> Any:
     problems: list[str] = []
-    for convert in converters:
+    for member, schema in zip(members, schemas, strict=True):
         try:
-            return convert(value)
+            return _converter(member, schema, defs)(value)
         except ValueError as error:
             problems.append(str(error).replace(" - at `$", " at `"))
     raise ValueError("nothing of the union fits: " + "; ".join(dict.fromkeys(problems)))
@@ -281,7 +341,7 @@ def check_each(
     for name, value in args.items():
         shape = known.get(name)
         if shape is None:
-            problems.append(f"{name}: there is no such argument{_or_rather(name, known)}")
+            problems.append(f"{name}: there is no such argument{or_rather(name, known)}")
             continue
         try:
             out[name] = value if type(value) in shape.quick else shape.convert(value)
@@ -307,7 +367,8 @@ def _short(value: Any, most: int = 80) -> str:
     return text if len(text) <= most else text[: most - 1] + "…"
 
 
-def _or_rather(name: str, known: Collection[str]) -> str:
+def or_rather(name: str, known: Collection[str]) -> str:
+    """The closest of the known names, or all of them."""
     close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     return f"; did you mean {close[0]!r}?" if close else f"; it takes: {', '.join(known) or 'none'}"
 

@@ -36,7 +36,7 @@ class BadArguments(Exception):
     def __init__(self, tool: str, problems: Iterable[str]) -> None:
         self.tool, self.problems = tool, tuple(problems)
         lines = [f"{tool} did not run, because its arguments are wrong:", *(f"- {p}" for p in self.problems)]
-        super().__init__("\n".join(lines))
+        super().__init__(_text("\n".join(lines)))
 
 
 class Options(TypedDict, total=False):
@@ -333,7 +333,8 @@ def to_result(call_id: str, value: Any) -> Result:
     if value is None:
         return Result(call_id, "done")
     if isinstance(value, Result):
-        return value.replace(call_id=call_id, text=_text(value.text), json=_storable(value.json))
+        kept = _as_json(call_id, value.json)
+        return kept if kept.is_error else value.replace(call_id=call_id, text=_text(value.text), json=kept.json)
     if isinstance(value, Image):
         return _mixed(call_id, [value])
     if isinstance(value, list | tuple) and any(isinstance(item, Image) for item in cast("list[Any]", value)):
@@ -348,6 +349,10 @@ def _structured(call_id: str, value: Any) -> Result:
         value = _from_bytes(bytes(cast("bytes", value)))
         if isinstance(value, str):
             return Result(call_id, value)
+    return _as_json(call_id, value)
+
+
+def _as_json(call_id: str, value: Any) -> Result:
     try:
         plain = _storable(value)
         return Result(call_id, msgspec.json.encode(plain).decode(), json=plain)
