@@ -1,0 +1,1 @@
+"""Agents as files, and the problems that reading them finds."""

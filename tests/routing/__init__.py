@@ -1,0 +1,1 @@
+"""The sidecar, and where a callback goes."""
