@@ -45,6 +45,11 @@ def test_request_resolution_never_reaches_a_person_and_unresolved_raises() -> No
     assert found.why == "request_resolution never asks a person"
 
 
+def test_request_user_input_has_no_fallback_agent() -> None:
+    found = way([], kind="request_user_input", policy=sidecar(fallback_target="expert"))
+    assert (found.stations, found.end) == ((), "person")
+
+
 @pytest.mark.parametrize("intent", ["user_input", "preference"])
 def test_callback_becomes_request_user_input_for_what_only_a_person_can_settle(intent: str) -> None:
     assert normal_kind("callback", intent) == "request_user_input"
