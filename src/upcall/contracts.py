@@ -5,6 +5,7 @@ May import: callbacks, events, messages.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
@@ -56,13 +57,27 @@ class Model(Protocol):
 
 
 class Claim:
-    """The right to append to a run tree, until it ends or is lost. `epoch` fences older owners."""
+    """The right to append to a run tree, until it ends or is lost. `epoch` fences older owners.
 
-    __slots__ = ("epoch", "failure", "root")
+    `failure` is set by the store when the claim is lost or an append failed; `on_failure` is then called, once,
+    on the event loop.
+    """
+
+    __slots__ = ("epoch", "failure", "on_failure", "released", "root")
 
     def __init__(self, root: str, epoch: int) -> None:
         self.root, self.epoch = root, epoch
-        self.failure: BaseException | None = None
+        self.released = False
+        self.failure: Exception | None = None
+        self.on_failure: Callable[[Exception], None] | None = None
+
+    def fail(self, error: Exception) -> None:
+        """Note that nothing can be appended any more, and tell whoever holds the claim. On the event loop only."""
+        if self.failure is None:
+            self.failure = error
+        if self.on_failure is not None:
+            tell, self.on_failure = self.on_failure, None
+            tell(self.failure)
 
 
 class Row(Value, frozen=True):
@@ -99,10 +114,10 @@ class Store(Protocol):
         *,
         blobs: Mapping[str, bytes] | None = None,
         release: bool = False,
-    ) -> Awaitable[None] | None:
+    ) -> asyncio.Future[None] | None:
         """Add events to one session, all or none, and stamp them.
 
-        None means done; otherwise the events are stored, in the order of the calls, once the awaitable is done.
+        None means done; otherwise the events are stored, in the order of the calls, once the future is done.
         With a claim that is no longer the newest, nothing is written and SessionTakenOver is raised. Without one
         only `SessionStarted` of a new session and the types in `events.FOREIGN` are taken. A failed append marks
         the claim: every later one fails too. `release` gives the claim up in the same transaction.
@@ -125,6 +140,10 @@ class Store(Protocol):
         """Events of all sessions with `pos` above `after`, in the order they were stored."""
         ...
 
+    async def last(self) -> int:
+        """The position of the newest event."""
+        ...
+
     async def row(self, session: str) -> Row | None:
         """One session as listed, or None."""
         ...
@@ -142,11 +161,15 @@ class Store(Protocol):
         ...
 
     def listen(self, hear: Callable[[AnyEvent], None]) -> Callable[[], None]:
-        """Call `hear` on the event loop for every event appended without a claim, by any process; returns a stop."""
+        """Call `hear` on the event loop for each event that any process appends without a claim; returns a stop."""
         ...
 
     async def delete(self, sessions: Sequence[str]) -> int:
         """Remove whole run trees that nobody owns; returns how many sessions went."""
+        ...
+
+    async def open(self) -> None:
+        """Get ready; called once before anything else."""
         ...
 
     async def close(self) -> None:

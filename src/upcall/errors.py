@@ -16,6 +16,7 @@ UpcallError
 ├── TurnError                   the turn failed; the session can go on
 │   ├── HookFailed
 │   ├── LimitReached            a limit ended the turn; hooks may raise it too
+│   ├── ChildFailed             a child session's turn failed
 │   ├── OutputInvalid           the reply never matched Agent(output=...)
 │   ├── ToolSwallowedParking    a tool caught the exception that parks it
 │   └── ModelError              the model call failed after its retries
@@ -180,6 +181,14 @@ class LimitReached(TurnError):
         super().__init__(f"limit {limit} reached" + (f": {problem}" if problem else ""))
 
 
+class ChildFailed(TurnError):
+    """The turn of a child session failed; its own log says where."""
+
+    def __init__(self, session_id: str, agent: str, error: str) -> None:
+        self.session_id, self.agent, self.error = session_id, agent, error
+        super().__init__(f"{agent} (session {session_id}) failed: {error}")
+
+
 class OutputInvalid(TurnError):
     """The reply never matched the type the agent promises."""
 
@@ -330,6 +339,47 @@ class StoreDamaged(StoreError):
 
 class StoreUnavailable(StoreError):
     """The store is locked, read-only, full or gone."""
+
+
+__all__ = [
+    "AlreadySettled",
+    "AnswerRefused",
+    "BadAgent",
+    "BadAgentFile",
+    "BadHook",
+    "BadTool",
+    "CallbackError",
+    "CallbackExpired",
+    "CallbackUnresolved",
+    "ChildFailed",
+    "ContextTooLong",
+    "HookFailed",
+    "LimitReached",
+    "ModelError",
+    "ModelRefused",
+    "ModelUnavailable",
+    "NotAStore",
+    "OutcomeUnknown",
+    "OutputInvalid",
+    "ReplayMismatch",
+    "ScriptExhausted",
+    "SessionBusy",
+    "SessionError",
+    "SessionExists",
+    "SessionTakenOver",
+    "SessionWaiting",
+    "SetupError",
+    "StoreDamaged",
+    "StoreError",
+    "StoreTooNew",
+    "StoreUnavailable",
+    "ToolSwallowedParking",
+    "TurnError",
+    "UnknownAgent",
+    "UnknownCallback",
+    "UnknownSession",
+    "UpcallError",
+]
 
 
 def _short(text: str, most: int = 120) -> str:

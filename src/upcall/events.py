@@ -35,7 +35,10 @@ class Event(Value, frozen=True, tag_field="type", kw_only=True):
 
 
 class SessionStarted(Event, frozen=True, tag="session_started"):
-    """A session exists. A child names its parent and the call (or hook) that started it."""
+    """A session exists. A child names its parent and the call (or hook) that started it.
+
+    A side turn begins with what its parent's log says up to sequence number `reads`.
+    """
 
     agent: str
     parent: str = ""
@@ -43,6 +46,7 @@ class SessionStarted(Event, frozen=True, tag="session_started"):
     origin: str = ""
     depth: int = 0
     kind: Literal["agent", "side_turn", "coordinator"] = "agent"
+    reads: int = 0
     source: str = ""
 
 
@@ -55,9 +59,10 @@ class TurnStarted(Event, frozen=True, tag="turn_started"):
 
 
 class TurnResumed(Event, frozen=True, tag="turn_resumed"):
-    """A turn that was interrupted, failed or parked goes on."""
+    """A turn that was interrupted, failed or parked goes on. `setup` is set where it has changed since."""
 
     turn: int
+    setup: str = ""
 
 
 class HooksPassed(Event, frozen=True, tag="hooks_passed"):
@@ -208,10 +213,10 @@ class ModelFailed(Event, frozen=True, tag="model_failed"):
 
 
 class ToolStarted(Event, frozen=True, tag="tool_started"):
-    """The tool is about to run. `args` only where a hook or an approver changed them."""
+    """The tool is about to run. `name` and `args` only where a hook or an approver changed them."""
 
     call_id: str
-    name: str
+    name: str = ""
     args: dict[str, Any] | None = None
     approval: str = ""
 
@@ -290,3 +295,16 @@ def content_hash(body: bytes) -> str:
 
 FOREIGN = (Steered, CancelRequested)
 """What may be appended by a process that does not own the session."""
+
+
+def status_after(event: AnyEvent) -> str | None:
+    """The session's listed status once this is written, if it changes."""
+    match event:
+        case SessionStarted():
+            return "idle"
+        case TurnStarted() | TurnResumed():
+            return "running"
+        case TurnEnded():
+            return event.status
+        case _:
+            return None

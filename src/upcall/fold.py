@@ -37,14 +37,18 @@ from upcall.messages import Call, Message, Result, Text, Usage, cancelled, user
 Phase = Literal["idle", "running", "done", "cancelled", "limit", "failed"]
 
 
+def origin(point: str, at: str | int = "") -> str:
+    """The name of one occurrence of a hook point; what its hooks write and start is signed with it."""
+    return f"{point}.{at}" if at != "" else point
+
+
 class CallState:
     """One tool call of the last response, on its way from asked to settled."""
 
-    __slots__ = ("call", "ended", "origin", "passed", "result", "settled", "started")
+    __slots__ = ("call", "ended", "passed", "result", "settled", "started")
 
     def __init__(self, call: Call) -> None:
         self.call = call
-        self.origin = call.id
         self.passed = False  # its before_tool hooks are done
         self.started = False
         self.result: Result | None = None
@@ -55,7 +59,8 @@ class CallState:
 class State:
     """One session, folded. `apply` takes events in the order they were written."""
 
-    def __init__(self) -> None:
+    def __init__(self, session_id: str) -> None:
+        self.id = session_id
         self.header = SessionStarted("")
         self.seq = 0
         self.phase: Phase = "idle"
@@ -81,6 +86,7 @@ class State:
         self.end_passed = 0
         self.begun = False
         self.steers: dict[int, Steered] = {}
+        self.taken: set[int] = set()  # steering that is in the conversation already
         self.cancel: CancelRequested | None = None
         self.compaction: CompactionAsked | None = None
         self.writes: dict[str, list[Event]] = {}
@@ -90,18 +96,15 @@ class State:
         self.refused = 0  # replies of this turn that did not match the output type
         self.before_turn = Carried()
 
-    @property
-    def id(self) -> str:
-        """The session's id."""
-        return self.header.session
-
     def apply(self, event: AnyEvent) -> None:
         """Take one more event into account."""
         self._folds[type(event)](self, event)
         if event.seq > self.seq:
-            self.seq = event.seq
-        if event.time:
-            self.last_time = event.time
+            self.seq, self.last_time = event.seq, event.time
+
+    def absorb(self, event: AnyEvent) -> None:
+        """Take in what somebody else appended, out of turn; twice is harmless."""
+        self._folds[type(event)](self, event)
 
     # --- what a model would read now ------------------------------------------------------
 
@@ -144,7 +147,6 @@ class State:
         self.settle_calls("the turn failed before this call was completed")
         self.phase = "idle"
         self.before_turn = self.carried()
-        self.begun = True
         self.phase = "running"
         self.turn = event.turn
         self.prompt = event
@@ -166,7 +168,7 @@ class State:
         self.limit = self.error = ""
 
     def _hooks_passed(self, event: HooksPassed) -> None:
-        self.writes.pop(f"{event.point}:{event.at}", None)
+        self.writes.pop(origin(event.point, event.at), None)
         match event.point:
             case "begin_session":
                 self.begun = True
@@ -216,7 +218,8 @@ class State:
         self.writes = {}
 
     def _steered(self, event: Steered) -> None:
-        self.steers[event.seq] = event
+        if event.seq not in self.taken:
+            self.steers[event.seq] = event
 
     def _cancel_requested(self, event: CancelRequested) -> None:
         self.cancel = event
@@ -224,6 +227,7 @@ class State:
     def _message_added(self, event: MessageAdded) -> None:
         if event.steer:
             self.steers.pop(event.steer, None)
+            self.taken.add(event.steer)
         if event.origin:
             self.writes.setdefault(event.origin, []).append(event)
         (self.deferred if self.calls else self.history).append(event.message)
@@ -281,8 +285,9 @@ class State:
     def _tool_started(self, event: ToolStarted) -> None:
         call = self.calls[event.call_id]
         call.passed = call.started = True
-        if event.args is not None:
-            call.call = call.call.replace(args=event.args)
+        if event.name or event.args is not None:
+            args = call.call.args if event.args is None else event.args
+            call.call = Call(event.call_id, event.name or call.call.name, args)
 
     def _tool_ended(self, event: ToolEnded) -> None:
         call = self.calls[event.call_id]

@@ -1,0 +1,197 @@
+"""An agent is a declaration: who it is, what it may use, whom it may ask. Nothing runs here.
+
+May import: contracts, errors, events, hooks, messages, policy, schema, tools.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, cast
+
+import msgspec
+
+from upcall.contracts import Model
+from upcall.errors import BadAgent
+from upcall.events import content_hash, digest
+from upcall.hooks import NO_HOOKS, Hooks
+from upcall.messages import JsonSchema, ToolSpec, Value
+from upcall.policy import Policy, name_problem
+from upcall.schema import shapes
+from upcall.tools import Tool, as_tool
+
+
+class Limits(Value, frozen=True, kw_only=True):
+    """What a turn may use. The first five end it with status `limit`; the last two only touch one call.
+
+    Waiting for an answer or a child counts nowhere. None is no limit.
+    """
+
+    model_calls: int | None = 100
+    turn_seconds: float | None = 3600.0
+    tokens: int | None = 5_000_000
+    children: int | None = 100
+    depth: int | None = 5
+    tool_seconds: float | None = 600.0
+    result_chars: int | None = 400_000
+
+    def __post_init__(self) -> None:
+        for name in self.__struct_fields__:
+            value = getattr(self, name)
+            least = 0 if name in ("children", "depth") else 1e-9
+            if value is not None and (
+                isinstance(value, bool) or not isinstance(value, int | float) or value < least
+            ):
+                raise BadAgent("Limits", f"{name}={value!r} is no positive number; None is no limit")
+
+
+class Kit(Value, frozen=True):
+    """A piece that ships or that you write: hooks and tools that belong together."""
+
+    hooks: Hooks = NO_HOOKS
+    tools: Sequence[Any] = ()
+
+
+class Output:
+    """The type a reply must have: its schema for the model, and the check of what came."""
+
+    __slots__ = ("_convert", "schema")
+
+    def __init__(self, agent: str, kind: Any) -> None:
+        try:
+            found, defs = shapes({"output": kind})
+        except (TypeError, NameError) as error:
+            raise BadAgent(agent, f"output={kind!r} can't be described as JSON: {error}") from error
+        self._convert = found["output"].convert
+        self.schema: JsonSchema = {**found["output"].schema, **({"$defs": defs} if defs else {})}
+
+    def parse(self, text: str) -> Any:
+        """The value in a reply; ValueError says what is wrong. A fence around the JSON is taken off."""
+        body = text.strip()
+        if body.startswith("```"):
+            body = body.partition("\n")[2].rpartition("```")[0]
+        try:
+            return self._convert(msgspec.json.decode(body))
+        except (msgspec.DecodeError, UnicodeEncodeError) as error:
+            raise ValueError(f"the reply is no JSON: {error}") from None
+
+
+class Agent:
+    """A declaration. It is never changed; `replace` gives a changed copy."""
+
+    __slots__ = (
+        "_given", "agents", "ask", "description", "hooks", "instructions", "instructions_hash", "kit", "limits",
+        "model", "name", "output", "policy", "setup", "source", "specs", "toolbox", "tools_body", "tools_hash",
+        "workspace",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        instructions: str = "",
+        model: str | Model | None = None,
+        tools: Sequence[Tool | Callable[..., Any]] = (),
+        agents: Sequence[Any] = (),
+        hooks: Hooks = NO_HOOKS,
+        kit: Sequence[Kit] = (),
+        output: Any = None,
+        limits: Limits | None = None,
+        workspace: Any = None,
+        description: str = "",
+        ask: bool = True,
+        can_query_caller: bool = True,
+        can_use_host_interaction: bool = True,
+        callback_policy: Mapping[str, Any] | Policy | None = None,
+    ) -> None:
+        self._given = {k: v for k, v in locals().items() if k != "self"}
+        _check(name, instructions, model, hooks, kit, agents, limits)
+        self.name, self.instructions, self.model = name, instructions, model
+        self.agents, self.kit, self.description = tuple(agents), tuple(kit), description
+        self.workspace, self.ask = workspace, ask
+        self.limits = limits or Limits()
+        self.output = None if output is None else Output(name, output)
+        if isinstance(callback_policy, Policy):
+            self.policy = callback_policy
+        else:
+            self.policy = Policy.build(can_query_caller, can_use_host_interaction, callback_policy, agent=name)
+        self.hooks = NO_HOOKS
+        for piece in kit:
+            self.hooks = self.hooks + piece.hooks
+        self.hooks = self.hooks + hooks
+        self.toolbox = _toolbox(name, [*(t for k in kit for t in k.tools), *tools])
+        self.source = ""
+        self._fingerprint()
+
+    def _fingerprint(self) -> None:
+        """What the log names instead of repeating: the tool list and instructions, by their hashes."""
+        self.specs: tuple[ToolSpec, ...] = tuple(t.spec for t in self.toolbox.values())
+        self.tools_body = msgspec.json.encode(self.specs)
+        self.tools_hash = content_hash(self.tools_body)
+        self.instructions_hash = content_hash(self.instructions.encode())
+        self.setup = digest(self.instructions_hash, self.tools_hash, self.policy)
+
+    def replace(self, **changes: Any) -> Agent:
+        """A copy with these arguments changed."""
+        return Agent(**{**self._given, **changes})
+
+    def __repr__(self) -> str:
+        return f"Agent({self.name!r})"
+
+
+def _check(
+    name: Any, instructions: Any, model: Any, hooks: Any, kit: Sequence[Any], agents: Any, limits: Any
+) -> None:
+    if not isinstance(name, str) or not name:
+        raise BadAgent(str(name), "the first argument is the agent's name, a string")
+    problem = name_problem(name)
+    if problem:
+        raise BadAgent(name, problem)
+    if not isinstance(instructions, str):
+        raise BadAgent(name, f"instructions is a string, not {type(instructions).__name__}")
+    if not isinstance(hooks, Hooks):
+        raise BadAgent(name, "hooks is a Hooks value: hooks=Hooks(before_tool=[guard])")
+    if limits is not None and not isinstance(limits, Limits):
+        raise BadAgent(name, "limits is a Limits value: limits=Limits(model_calls=20)")
+    if model is not None and not isinstance(model, str) and not hasattr(model, "respond"):
+        raise BadAgent(name, f"model is a name such as 'openai:gpt-6', or a Model, not {type(model).__name__}")
+    for piece in kit:
+        if not isinstance(piece, Kit):
+            raise BadAgent(name, f"kit is a list of Kit values; {piece!r} is none (did you forget to call it?)")
+    _check_names(name, agents)
+
+
+def _check_names(name: str, agents: Sequence[Any]) -> None:
+    seen: dict[str, Any] = {}
+    for one in agents:
+        below = getattr(one, "name", None)
+        if not isinstance(below, str):
+            raise BadAgent(name, f"agents is a list of agents, not of {type(one).__name__}")
+        if below in seen and seen[below] is not one:
+            raise BadAgent(name, f"two agents below it are called {below!r}; names must differ")
+        seen[below] = one
+
+
+def _toolbox(name: str, tools: Sequence[Any]) -> dict[str, Tool]:
+    box: dict[str, Tool] = {}
+    for given in tools:
+        made = as_tool(given)
+        if made.name in box and box[made.name] is not made:
+            raise BadAgent(name, f"two of its tools are called {made.name!r}; rename one with @tool(name=...)")
+        box[made.name] = made
+    return box
+
+
+def all_agents(roots: Sequence[Any]) -> dict[str, Any]:
+    """Every agent by name: the roots and all below them. Two different ones with one name are refused."""
+    found: dict[str, Any] = {}
+    queue = list(roots)
+    while queue:
+        one = queue.pop(0)
+        known = found.get(one.name)
+        if known is one:
+            continue
+        if known is not None:
+            raise BadAgent(one.name, "two different agents have this name; a log knows agents by name only")
+        found[one.name] = one
+        queue.extend(cast("Sequence[Any]", one.agents))
+    return found

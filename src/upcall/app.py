@@ -1,0 +1,87 @@
+"""The public runtime: turns a path into a store and a name into a model.
+
+May import: agent, contracts, errors, messages, models, runtime, store.memory, store.sqlite.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from upcall.agent import Agent
+from upcall.contracts import Host, Model, Reply, Store
+from upcall.errors import BadAgent, UpcallError
+from upcall.messages import Message
+from upcall.runtime import Sessions
+
+
+class Runtime(Sessions):
+    """Runs agents over a store: a path, ":memory:", or a Store of your own.
+
+    Use it with `async with`. `agents` are those it knows by name, with all below them.
+    """
+
+    def __init__(
+        self,
+        store: str | Path | Store = ":memory:",
+        agents: Sequence[Agent] = (),
+        host: Host | None = None,
+        hold: float = 30.0,
+        notify: Sequence[Any] = (),
+        events_file: str | Path | None = None,
+    ) -> None:
+        super().__init__(open_store(store), agents, model_of)
+
+
+def open_store(where: str | Path | Store) -> Store:
+    """A store by its path; nothing is opened yet."""
+    if not isinstance(where, str | Path):
+        return where
+    if str(where) == ":memory:":
+        from upcall.store.memory import MemoryStore
+
+        return MemoryStore()
+    if str(where).startswith(("postgresql://", "postgres://")):
+        raise UpcallError("PostgreSQL stores are not there yet; use a path for SQLite")
+    from upcall.store.sqlite import SqliteStore
+
+    return SqliteStore(where)
+
+
+def model_of(agent: Agent) -> Model:
+    """An agent's model; a name is looked up."""
+    if agent.model is None:
+        raise BadAgent(
+            agent.name, "it has no model; give one: model='openai:gpt-6', or Script([...]) to try it out"
+        )
+    if not isinstance(agent.model, str):
+        return agent.model
+    from upcall.models import resolve_model
+
+    return resolve_model(agent.model)
+
+
+def run(
+    agent: Agent, prompt: str | Message, *, store: str | Path | Store = ":memory:", id: str | None = None
+) -> Reply:
+    """One turn of an agent, from code that is not async. In memory unless `store` says where."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        pass
+    else:
+        raise UpcallError(
+            "upcall.run() can't be used inside a running event loop; write:\n"
+            "    async with Runtime(agents=[agent]) as runtime:\n"
+            "        session = await runtime.start(agent)\n"
+            "        reply = await session.prompt(...)"
+        )
+
+    async def once() -> Reply:
+        async with Runtime(store, agents=[agent]) as runtime:
+            session = await runtime.start(agent, id)
+            return await session.prompt(prompt)
+
+    return asyncio.run(once())

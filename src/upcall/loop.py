@@ -1,0 +1,439 @@
+"""One turn: model, tools and hooks meet here and nowhere else.
+
+begin_session → pre_request → (before_model → model → post_response → before_tool → tool → after_tool)* → end_turn
+
+Each step looks at the folded log first, so the same code begins a turn and goes on with one that was interrupted.
+
+May import: contracts, errors, events, fold, hooks, messages, requests, session, toolcall.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from upcall.contracts import Delta, Reply
+from upcall.errors import (
+    ContextTooLong,
+    LimitReached,
+    ModelError,
+    OutputInvalid,
+    SessionTakenOver,
+    StoreError,
+    UpcallError,
+)
+from upcall.events import (
+    AnyEvent,
+    CancelRequested,
+    HooksPassed,
+    MessageAdded,
+    ModelFailed,
+    ModelStarted,
+    OutputRefused,
+    Responded,
+    ToolEnded,
+    TurnEnded,
+)
+from upcall.fold import origin
+from upcall.hooks import call_hook, wrong_return
+from upcall.messages import Message, Request, Response, Text, cancelled, settle, user
+from upcall.requests import apply_change, change_of, response_of
+from upcall.session import Access, Member
+from upcall.toolcall import ToolCall
+
+OUTPUT_TRIES = 3
+ASKED_AGAIN = 3
+"""How often model_failed hooks may send a changed request for one model call."""
+
+GRACE = 5.0
+"""Seconds that calls which don't end when they are cancelled are waited for."""
+
+
+class Turn:
+    """One turn of one session, from its prompt (or from where it stopped) to its reply."""
+
+    def __init__(self, member: Member) -> None:
+        self.member, self.actor, self.log, self.state = member, member.actor, member.log, member.state
+        self.hooks = member.actor.hooks
+        self._partial: list[str] = []
+        self._stopping: Exception | None = None
+        self._task: asyncio.Task[Any] | None = None
+        member.summarise = self.summarise
+
+    # --- the picture ----------------------------------------------------------------------
+
+    async def run(self, release: bool = True) -> Reply:
+        """Run to the end. `release` gives the run tree up with the last append."""
+        self._task = asyncio.current_task()
+        self.state.since = self.log.store.now()
+        timer = self._arm()
+        try:
+            await self._steps()
+            await self._end("done", release)
+        except BaseException as error:
+            return await self._stopped(error, release)
+        finally:
+            if timer is not None:
+                timer.cancel()
+        return self._reply()
+
+    async def _steps(self) -> None:
+        state, side = self.state, self.member.purpose == "side_turn"
+        if not state.pre_passed and self.hooks.pre_request and not side:
+            await self._pre_request()
+        while True:
+            if state.wants_model:
+                await self._think()
+            if not state.post_passed:
+                await self._post_response()
+            if state.calls:
+                await self._act()
+            elif self._accept_output():
+                break
+        if self.hooks.end_turn and not side:
+            await self._end_turn()
+
+    # --- pre_request and the model --------------------------------------------------------
+
+    async def _pre_request(self) -> None:
+        await self.log.commit()
+        prompt = self.state.prompt
+        assert prompt is not None
+        message, access = prompt.message, Access(self.member, "pre_request")
+        for hook in self.hooks.pre_request:
+            out = await call_hook("pre_request", hook, access, message)
+            if out is not None:
+                message = user(out) if isinstance(out, str) else out
+                if not isinstance(message, Message):
+                    raise wrong_return("pre_request", hook, out, "a Message, a string")
+        changed = message is not prompt.message
+        self.log.add(
+            HooksPassed("pre_request", replaces=prompt.seq if changed else 0, message=message if changed else None)
+        )
+
+    async def _think(self) -> None:
+        """before_model → model: one response, in the log."""
+        state, log = self.state, self.log
+        for seq, steer in sorted(state.steers.items()):
+            log.add(MessageAdded(user(steer.text), steer=seq))
+        if state.compaction is not None:
+            await self._compact_now()
+        self._check_limits()
+        resumed = state.asked if state.asked is not None and state.asked.purpose != "summary" else None
+        state.settle_calls()
+        request = self._request()
+        if resumed is not None:
+            request = await apply_change(request, resumed.change, log.store)
+            ordinal, response = resumed.ordinal, None
+        else:
+            ordinal = state.ordinal + 1
+            request, response = await self._before_model(request, ordinal)
+        by_hook = response is not None
+        if response is None:
+            response, ordinal, by_hook = await self._ask(request, ordinal)
+        response = response.numbered(ordinal)
+        log.add(
+            Responded(
+                ordinal, response.message(), response.usage, response.stop, response.model, by_hook,
+                bool(self.hooks.post_response),
+            )
+        )  # fmt: skip
+        self._partial.clear()
+
+    def _request(self) -> Request:
+        actor, output = self.actor, self.actor.agent.output
+        return Request(
+            actor.name, self.member.purpose, actor.agent.instructions, list(self.state.history), actor.specs,
+            output and output.schema,
+        )  # fmt: skip
+
+    async def _before_model(self, asked: Request, ordinal: int) -> tuple[Request, Response | None]:
+        """Run the hooks and write down that the model is asked, with what they changed."""
+        request, response, before = asked, None, self.state.history
+        if self.hooks.before_model:
+            access = Access(self.member, origin("before_model", ordinal))
+            for hook in self.hooks.before_model:
+                out = await call_hook("before_model", hook, access, request)
+                if isinstance(out, Request):
+                    request = out
+                elif out is not None:
+                    response = Response(out) if isinstance(out, str) else out
+                    if not isinstance(response, Response):
+                        raise wrong_return("before_model", hook, out, "a Request, a Response, a string")
+                    break
+            request = self._with_writes(asked, request, compacted=self.state.history is not before)
+        self._started(asked, request, ordinal)
+        return request, response
+
+    def _with_writes(self, asked: Request, request: Request, *, compacted: bool) -> Request:
+        """The request with what the hooks wrote to the session meanwhile, and nothing a provider would refuse."""
+        now = self.state.messages()
+        if compacted:
+            request = request.replace(messages=now)
+        elif len(now) != len(asked.messages):
+            request = request.replace(messages=[*request.messages, *now[len(asked.messages) :]])
+        if request.messages is not asked.messages:
+            request = request.replace(messages=settle(request.messages))
+        return request
+
+    def _started(self, asked: Request, request: Request, ordinal: int) -> None:
+        state, actor, log = self.state, self.actor, self.log
+        instructions = tools = ""
+        if state.instructions != actor.instructions_hash:
+            instructions = actor.instructions_hash
+            log.keep(instructions, actor.agent.instructions.encode())
+        if state.tools != actor.tools_hash:
+            tools = actor.tools_hash
+            log.keep(tools, actor.tools_body)
+        change = None if request is asked else change_of(asked, request, self.state.messages(), log.keep)
+        log.add(ModelStarted(ordinal, self.member.purpose, instructions=instructions, tools=tools, change=change))
+        log.send()
+
+    async def _ask(self, request: Request, ordinal: int) -> tuple[Response, int, bool]:
+        """The model's response, or what a model_failed hook made of its failure."""
+        failure: ModelError | None = None
+        for _ in range(ASKED_AGAIN + 1):
+            try:
+                return await self.actor.model.respond(request, self._emit), ordinal, False
+            except ModelError as error:
+                failure = error
+            self.log.add(ModelFailed(ordinal, str(failure), type(failure).__name__))
+            again = await self._model_failed(request, failure)
+            if again is None:
+                raise failure
+            if isinstance(again, Response):
+                return again, ordinal, True
+            base = self._request()
+            ordinal, request = self.state.ordinal + 1, again
+            self._started(base, request, ordinal)
+        assert failure is not None
+        raise failure
+
+    async def _model_failed(self, request: Request, error: ModelError) -> Request | Response | None:
+        access = Access(self.member, origin("model_failed", self.state.ordinal))
+        for hook in self.hooks.model_failed:
+            out = await call_hook("model_failed", hook, access, request, error)
+            if out is None:
+                continue
+            out = Response(out) if isinstance(out, str) else out
+            if not isinstance(out, Request | Response):
+                raise wrong_return("model_failed", hook, out, "a Request, a Response, a string")
+            if isinstance(error, ContextTooLong) and isinstance(out, Request) and out is request:
+                return out.replace(messages=self.state.messages())  # the hook compacted: ask with what is left
+            return out
+        return None
+
+    def _emit(self, kind: str, text: str) -> None:
+        if kind == "text":
+            self._partial.append(text)
+        elif kind == "drop":
+            self._partial.clear()
+        for sink in self.log.live.sinks:
+            sink(Delta(self.state.id, text, kind))
+
+    async def _post_response(self) -> None:
+        responded = self.state.response
+        assert responded is not None
+        self.log.send()
+        first = response = response_of(responded)
+        access = Access(self.member, origin("post_response", responded.ordinal))
+        for hook in self.hooks.post_response:
+            out = await call_hook("post_response", hook, access, response)
+            if out is not None:
+                response = response.replace(text=out) if isinstance(out, str) else out
+                if not isinstance(response, Response):
+                    raise wrong_return("post_response", hook, out, "a Response, a string")
+        if response is first:
+            self.log.add(HooksPassed("post_response", str(responded.ordinal)))
+            return
+        await self.log.commit()
+        message = response.numbered(responded.ordinal).message()
+        self.log.add(HooksPassed("post_response", str(responded.ordinal), responded.seq, message=message))
+
+    # --- tools ----------------------------------------------------------------------------
+
+    async def _act(self) -> None:
+        """Run what the response called: one call here, several side by side."""
+        calls = [c for c in self.state.calls.values() if not c.settled]
+        if len(calls) == 1:
+            await ToolCall(self.member, calls[0], alone=True).run()
+            return
+        tasks = [asyncio.ensure_future(ToolCall(self.member, c, alone=False).run()) for c in calls]
+        try:
+            await asyncio.wait(tasks)
+        except asyncio.CancelledError:
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks, timeout=GRACE)
+            raise
+        for task in tasks:  # every call has ended: the first failure is the turn's
+            task.result()
+
+    # --- limits, compaction, output -------------------------------------------------------
+
+    def _check_limits(self) -> None:
+        limits, state = self.actor.agent.limits, self.state
+        calls, name = limits.model_calls, "model_calls"
+        if self.member.purpose == "side_turn":
+            calls, name = self.actor.agent.policy.callback_policy.side_turn_model_calls, "side_turn_model_calls"
+        if calls is not None and state.model_calls >= calls:
+            raise LimitReached(name, f"{state.model_calls} in this turn")
+        if limits.tokens is not None and state.usage.total >= limits.tokens:
+            raise LimitReached("tokens", f"{state.usage.total} in this turn")
+
+    def _arm(self) -> asyncio.TimerHandle | None:
+        seconds = self.actor.agent.limits.turn_seconds
+        if seconds is None:
+            return None
+        left = max(0.0, seconds - self.state.ran)
+        stop = LimitReached("turn_seconds", f"{seconds:g} s")
+        return asyncio.get_running_loop().call_later(left, self.stop, stop)
+
+    async def _compact_now(self) -> None:
+        asked = self.state.compaction
+        assert asked is not None
+        self.state.settle_calls()
+        if asked.summarise:
+            await self.summarise(asked.keep_last, "")
+        else:
+            self.member.compact(asked.keep_last, "")
+
+    async def summarise(self, keep_last: int, origin: str) -> None:
+        """Have the model summarise the conversation and keep only that and the newest messages."""
+        self.member.summarise = None  # a hook of this very call can't begin another
+        try:
+            await self._summarise(keep_last, origin)
+        finally:
+            self.member.summarise = self.summarise
+
+    async def _summarise(self, keep_last: int, origin: str) -> None:
+        state, actor = self.state, self.actor
+        ordinal = state.ordinal + 1
+        messages = [*state.messages(), user(SUMMARY_PROMPT)]
+        request = Request(actor.name, "summary", actor.agent.instructions, messages, actor.specs)
+        self.log.add(ModelStarted(ordinal, "summary"))
+        self.log.send()
+        try:
+            response = await actor.model.respond(request, None)
+        except ModelError as error:
+            self.log.add(ModelFailed(ordinal, str(error), type(error).__name__))
+            return
+        self.log.add(Responded(ordinal, Message("assistant", ()), response.usage, response.stop, response.model))
+        if response.text.strip():  # a failed or empty summary changes nothing
+            await self.log.commit()
+            self.member.compact(keep_last, origin, response.text)
+
+    def _accept_output(self) -> bool:
+        """Whether the reply has the type the agent promises; if not, the model is told and asked again."""
+        output = self.actor.agent.output
+        if output is None:
+            return not self.state.steers
+        try:
+            output.parse(self.state.text)
+        except ValueError as error:
+            if self.state.refused + 1 >= OUTPUT_TRIES:
+                raise OutputInvalid(self.actor.name, OUTPUT_TRIES, str(error), self.state.text) from None
+            self.log.add(OutputRefused(f"{error}. Reply with nothing but JSON that fits the schema."))
+            return False
+        return not self.state.steers
+
+    # --- the end --------------------------------------------------------------------------
+
+    async def _end_turn(self) -> None:
+        await self.log.commit()
+        reply = self._reply()
+        for index in range(self.state.end_passed, len(self.hooks.end_turn)):
+            hook = self.hooks.end_turn[index]
+            access = Access(self.member, origin("end_turn", index))
+            out = await call_hook("end_turn", hook, access, reply)
+            text = None
+            if out is not None:
+                changed = reply.replace(text=out) if isinstance(out, str) else out
+                if not isinstance(changed, Reply):
+                    raise wrong_return("end_turn", hook, out, "a Reply, a string")
+                text = changed.text if changed.text != reply.text else None
+                reply = changed
+            self.log.add(HooksPassed("end_turn", str(index), text=text))
+            await self.log.commit()
+
+    async def _end(self, status: Any, release: bool, limit: str = "", error: str = "") -> None:
+        state = self.state
+        now = self.log.store.now()
+        said = state.response.message.text if state.response is not None else ""
+        text = None if state.text == said else state.text
+        ended = TurnEnded(state.turn, status, text, limit, error, state.running_seconds(now))
+        self.log.add(ended)
+        await self.log.commit(release)
+
+    def _reply(self) -> Reply:
+        state, output = self.state, self.actor.agent.output
+        value = output.parse(state.text) if output is not None and state.phase == "done" else None
+        status: Any = "done" if state.phase == "running" else state.phase
+        return Reply(state.text, status, state.id, state.usage, output=value, limit=state.limit)
+
+    def absorb(self, event: AnyEvent) -> None:
+        """Take in what somebody else appended to this session."""
+        self.state.absorb(event)
+        if isinstance(event, CancelRequested):
+            self.stop(Cancelled(event.reason))
+
+    def stop(self, why: Exception) -> None:
+        """End the turn from outside: a LimitReached, a Cancelled, or what made its log unwritable."""
+        if self._stopping is None and self._task is not None and not self._task.done():
+            self._stopping = why
+            self._task.cancel()
+
+    async def _stopped(self, error: BaseException, release: bool) -> Reply:
+        """Leave a valid log whatever happened, then return or raise what the caller should get."""
+        outside = isinstance(error, asyncio.CancelledError) and self._stopping is None
+        if isinstance(error, asyncio.CancelledError) and self._stopping is not None:
+            assert self._task is not None
+            self._task.uncancel()
+            error = self._stopping
+        failure = self.log.claim.failure if self.log.claim is not None else None
+        if isinstance(error, SessionTakenOver | StoreError | Interrupted) or failure is not None:
+            raise failure or error
+        if outside or isinstance(error, Cancelled):
+            self._settle_open("the turn was cancelled")
+            await self._end("cancelled", release)
+        elif isinstance(error, LimitReached):
+            self._settle_open(f"the turn reached its limit {error.limit}")
+            await self._end("limit", release, limit=error.limit)
+        else:
+            await self._end("failed", release, error=f"{type(error).__name__}: {error}")
+            raise error
+        if outside:
+            raise error
+        return self._reply()
+
+    def _settle_open(self, why: str) -> None:
+        state = self.state
+        if state.asked is not None and self._partial:
+            text = "".join(self._partial)
+            self.log.add(Responded(state.asked.ordinal, Message("assistant", (Text(text),)), stop="cancelled"))
+        for call_id, call in tuple(state.calls.items()):
+            if call.result is None:
+                self.log.add(ToolEnded(call_id, cancelled(call_id, why), "cancelled"))
+
+
+class Cancelled(UpcallError):
+    """Somebody asked for the turn to end."""
+
+
+class Interrupted(UpcallError):
+    """The runtime is closing: the turn stops where it is and can be resumed."""
+
+
+async def begin_session(member: Member) -> None:
+    """Run the hooks of a session that is being created. What they write is stored with it."""
+    access = Access(member, "begin_session")
+    for hook in member.actor.hooks.begin_session:
+        await call_hook("begin_session", hook, access)
+    member.log.add(HooksPassed("begin_session"))
+
+
+SUMMARY_PROMPT = (
+    "Summarise this conversation for yourself, so that you can go on without it: what was asked, what was found "
+    "out and decided, what is done, what is still open, and names, paths and values that will be needed. "
+    "Reply with the summary alone and call no tool."
+)

@@ -1,0 +1,78 @@
+"""A model request as the log keeps it: what it follows from, and what hooks changed.
+
+May import: contracts, events, messages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from upcall.contracts import Store
+from upcall.events import Change, Responded, content_hash
+from upcall.messages import Call, Message, Request, Response, Text, Thinking, ToolSpec
+
+
+def change_of(
+    asked: Request, request: Request, history: Sequence[Message], keep: Callable[[str, bytes], None]
+) -> Change | None:
+    """What hooks made of a request, small: changed texts by hash, changed messages as one splice of the history."""
+    instructions = tools = ""
+    if request.instructions != asked.instructions:
+        body = request.instructions.encode()
+        instructions = content_hash(body)
+        keep(instructions, body)
+    if request.tools != asked.tools:
+        body = msgspec.json.encode(request.tools)
+        tools = content_hash(body)
+        keep(tools, body)
+    start, end_old, end_new = _splice(history, request.messages)
+    if start == end_old == end_new:
+        return Change(instructions, tools) if instructions or tools else None
+    inserted = tuple(request.messages[start:end_new])
+    return Change(instructions, tools, start, end_old - start, inserted, spliced=True)
+
+
+def _splice(old: Sequence[Message], new: Sequence[Message]) -> tuple[int, int, int]:
+    """Where two lists begin to differ, and where each of them ends to."""
+    start = 0
+    most = min(len(old), len(new))
+    while start < most and (old[start] is new[start] or old[start] == new[start]):
+        start += 1
+    end_old, end_new = len(old), len(new)
+    while end_old > start and end_new > start and old[end_old - 1] == new[end_new - 1]:
+        end_old, end_new = end_old - 1, end_new - 1
+    if start == end_old == end_new:
+        return (0, 0, 0)
+    return (start, end_old, end_new)
+
+
+async def apply_change(request: Request, change: Change | None, store: Store) -> Request:
+    """The request as the hooks left it, from the log."""
+    if change is None:
+        return request
+    if change.instructions:
+        request = request.replace(instructions=(await store.blob(change.instructions)).decode())
+    if change.tools:
+        specs = msgspec.json.decode(await store.blob(change.tools), type=tuple[ToolSpec, ...])
+        request = request.replace(tools=specs)
+    if change.spliced:
+        messages = list(request.messages)
+        messages[change.start : change.start + change.removed] = change.inserted
+        request = request.replace(messages=messages)
+    return request
+
+
+def response_of(responded: Responded) -> Response:
+    """The response that an event holds, as hooks see it."""
+    parts = responded.message.parts
+    return Response(
+        "".join(p.text for p in parts if isinstance(p, Text)),
+        tuple(p for p in parts if isinstance(p, Call)),
+        tuple(p for p in parts if isinstance(p, Thinking)),
+        responded.usage,
+        responded.stop,
+        responded.model,
+        parts,
+    )

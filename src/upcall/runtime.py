@@ -1,0 +1,412 @@
+"""Sessions over a given store: start, prompt, stream, resume, cancel.
+
+May import: agent, contracts, errors, events, fold, hooks, loop, messages, session, tools, tree.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import re
+import secrets
+from collections import deque
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Self
+
+from upcall.agent import Agent, all_agents
+from upcall.contracts import Delta, Model, Reply, Row, Store
+from upcall.errors import BadAgent, SessionBusy, UnknownAgent, UnknownSession, UpcallError
+from upcall.events import AnyEvent, CancelRequested, SessionStarted, Steered, TurnEnded
+from upcall.fold import State
+from upcall.hooks import NO_HOOKS, Hooks
+from upcall.loop import Interrupted, Turn, begin_session
+from upcall.messages import Message, user
+from upcall.session import Actor, Sink
+from upcall.tree import RunTree, last_reply, load_state, refresh
+
+log = logging.getLogger("upcall")
+
+PATIENCE = 6.0
+"""Seconds to wait for an owner: a dead one's heartbeat is late after five."""
+
+RETRY = 0.1
+_THREADS = 64
+_FOLLOW = 30.0
+_SESSION_ID = re.compile(r"[^\s~/\\\x00-\x1f\x7f]{1,200}\Z")
+
+
+class Session:
+    """A conversation with one agent, kept in the log. Reads show it as of the last turn or load."""
+
+    __slots__ = ("_home", "_state", "reply")
+
+    def __init__(self, home: Sessions, state: State) -> None:
+        self._home, self._state = home, state
+        self.reply: Reply | None = None
+
+    @property
+    def id(self) -> str:
+        """The session's id."""
+        return self._state.id
+
+    @property
+    def agent(self) -> str:
+        """The agent's name."""
+        return self._state.header.agent
+
+    @property
+    def parent(self) -> str:
+        """The id of the session that started this one, or ""."""
+        return self._state.header.parent
+
+    def get_messages(self) -> list[Message]:
+        """The conversation since the last compaction."""
+        return self._state.messages()
+
+    def get_context(self, key: str, default: Any = None) -> Any:
+        """What was kept under that key."""
+        return self._state.context.get(key, default)
+
+    def get_summary(self) -> str:
+        """The summary of the last compaction, else the last reply's text."""
+        return self._state.summary or self._state.text
+
+    async def status(self) -> str:
+        """What the session is doing, as the store knows it now."""
+        return await self._home.status(self.id)
+
+    async def prompt(self, text: str | Message, *, take_over: bool = False) -> Reply:
+        """One turn. Raises what failed it; an interrupted turn is finished first."""
+        self.reply = await self._home.run_turn(self._state, text, take_over)
+        return self.reply
+
+    async def stream(self, text: str | Message) -> AsyncGenerator[AnyEvent | Delta]:
+        """One turn as it happens: its events and its children's, and text while it is written.
+
+        Leaving early does not cancel the turn. `session.reply` has the reply once the stream has ended.
+        """
+        items: deque[AnyEvent | Delta] = deque()
+        more = asyncio.Event()
+
+        def sink(item: AnyEvent | Delta) -> None:
+            items.append(item)
+            more.set()
+
+        task = self._home.spawn(self._home.run_turn(self._state, text, sink=sink))
+        task.add_done_callback(lambda _: more.set())
+        while True:
+            while items:
+                yield items.popleft()
+            if task.done():
+                break
+            more.clear()
+            if not items:
+                await more.wait()
+        self.reply = await task
+
+    async def cancel(self, reason: str = "") -> None:
+        """End the running turn."""
+        await self._home.cancel(self.id, reason)
+
+    async def steer(self, text: str) -> None:
+        """Say something that the next model call sees."""
+        await self._home.steer(self.id, text)
+
+    def __repr__(self) -> str:
+        return f"Session({self.id!r}, agent={self.agent!r})"
+
+
+class Sessions:
+    """The sessions of one store, as this process may run them."""
+
+    def __init__(
+        self, store: Store, agents: Sequence[Agent], model: Callable[[Agent], Model], source: str = ""
+    ) -> None:
+        self.store = store
+        self.turns: dict[str, Turn] = {}
+        self._agents = all_agents(agents)
+        self._model = model
+        self._source = source
+        self._actors: dict[tuple[int, int], Actor] = {}
+        self._models: dict[int, Model] = {}
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._threads: ThreadPoolExecutor | None = None
+        self._stop_listening: Callable[[], None] | None = None
+        self._closed = False
+
+    # --- opening and closing --------------------------------------------------------------
+
+    async def __aenter__(self) -> Self:
+        """Open the store."""
+        await self._open()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Close."""
+        await self.close()
+
+    async def _open(self) -> None:
+        if self._closed:
+            raise UpcallError("this runtime is closed; make another")
+        if self._stop_listening is None:
+            await self.store.open()
+            self._stop_listening = self.store.listen(self._hear)
+
+    async def close(self) -> None:
+        """Stop what runs where it is (it can be resumed), and let go of everything."""
+        if self._closed:
+            return
+        self._closed = True
+        for turn in tuple(self.turns.values()):
+            turn.stop(Interrupted("the runtime was closed"))
+        for _ in range(int(PATIENCE / 0.01)):
+            if not self.turns and not self._tasks:
+                break
+            await asyncio.sleep(0.01)
+        if self._stop_listening is not None:
+            self._stop_listening()
+        if self._threads is not None:
+            self._threads.shutdown(wait=False, cancel_futures=True)
+        for model in self._models.values():
+            close = getattr(model, "close", None)
+            if close is not None:
+                await close()
+        await self.store.close()
+
+    def spawn(self, work: Coroutine[Any, Any, Reply]) -> asyncio.Task[Reply]:
+        """Run something that goes on whoever leaves; its failure is logged if nobody takes it."""
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[Reply]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            log.debug("a streamed turn failed: %s", task.exception())
+
+    # --- agents ---------------------------------------------------------------------------
+
+    def agent(self, name: str) -> Agent:
+        """An agent by its name."""
+        try:
+            return self._agents[name]
+        except KeyError:
+            raise UnknownAgent(name, self._agents) from None
+
+    def _known(self, agent: Agent | str) -> Agent:
+        if isinstance(agent, str):
+            return self.agent(agent)
+        known = self._agents.get(agent.name)
+        if known is None:
+            self._agents.update(all_agents([*self._agents.values(), agent]))
+        elif known is not agent:
+            raise BadAgent(agent.name, "this runtime has another agent of this name")
+        return agent
+
+    def actor(self, agent: Agent, inherited: Hooks) -> Actor:
+        """The agent, ready to run."""
+        key = (id(agent), id(inherited) if inherited is not NO_HOOKS else 0)
+        found = self._actors.get(key)
+        if found is None:
+            model = self._models.get(id(agent))
+            if model is None:
+                model = self._models[id(agent)] = self._model(agent)
+            found = self._actors[key] = Actor(agent, model, agent.hooks.under(inherited), built_in(agent))
+        return found
+
+    def pool(self) -> ThreadPoolExecutor:
+        """Threads for plain `def` tools."""
+        if self._threads is None:
+            self._threads = ThreadPoolExecutor(_THREADS, "upcall-tool")
+        return self._threads
+
+    # --- sessions -------------------------------------------------------------------------
+
+    async def start(self, agent: Agent | str, id: str | None = None) -> Session:
+        """A new session. Its begin_session hooks have run; if one raises, there is no session."""
+        await self._open()
+        declared = self._known(agent)
+        session_id = secrets.token_hex(6) if id is None else _checked_id(id)
+        tree = RunTree(self, None)
+        member = tree.member(State(session_id), declared, NO_HOOKS)
+        member.log.add(SessionStarted(declared.name, source=self._source))
+        if member.actor.hooks.begin_session:
+            try:
+                await begin_session(member)
+            except BaseException:
+                if tree.claim is not None:
+                    await self.store.release(tree.claim)
+                    await self.store.delete([session_id])
+                raise
+        await member.log.commit(release=tree.claim is not None)
+        return Session(self, member.state)
+
+    async def load(self, id: str) -> Session:
+        """A session from the store, whoever made it."""
+        await self._open()
+        state = await load_state(self.store, id)
+        if state is None:
+            raise UnknownSession(id)
+        return Session(self, state)
+
+    async def run_turn(
+        self, state: State, text: str | Message, take_over: bool = False, sink: Sink | None = None
+    ) -> Reply:
+        """One turn of a session, finishing an interrupted one first."""
+        tree = await self._claim(state.header.root or state.id, take_over)
+        try:
+            await refresh(self.store, state)
+            member = tree.member(state, self.agent(state.header.agent), NO_HOOKS)
+            if state.phase == "running":
+                tree.resume(member)
+                await tree.run(member, release=False)
+            if sink is not None:
+                tree.live.sinks.append(sink)
+            tree.begin(member, user(text) if isinstance(text, str) else text)
+            return await tree.run(member, release=True)
+        finally:
+            await self._let_go(tree)
+
+    async def resume(self, id: str, *, take_over: bool = False, sink: Sink | None = None) -> Reply:
+        """Go on with an interrupted or failed turn; with nothing to do, the last reply."""
+        await self._open()
+        row = await self._row(id)
+        tree = await self._claim(row.root, take_over)
+        try:
+            state = await load_state(self.store, row.root)
+            assert state is not None
+            if state.phase not in ("running", "failed"):
+                return last_reply(state)
+            if sink is not None:
+                tree.live.sinks.append(sink)
+            member = tree.member(state, self.agent(state.header.agent), NO_HOOKS)
+            tree.resume(member)
+            return await tree.run(member, release=True)
+        finally:
+            await self._let_go(tree)
+
+    async def _claim(self, root: str, take_over: bool) -> RunTree:
+        """Own the tree, waiting a while for another process's claim to end or to die."""
+        await self._open()
+        waited = 0.0
+        while True:
+            try:
+                return RunTree(self, await self.store.claim(root, take_over=take_over))
+            except SessionBusy as error:
+                if waited >= PATIENCE or error.owner == "this program":
+                    raise
+            await asyncio.sleep(RETRY)
+            waited += RETRY
+
+    async def _let_go(self, tree: RunTree) -> None:
+        claim = tree.claim
+        if claim is not None and claim.failure is None and not claim.released:
+            with contextlib.suppress(UpcallError):
+                await self.store.release(claim)
+
+    # --- from outside ---------------------------------------------------------------------
+
+    async def steer(self, id: str, text: str, by: str = "") -> None:
+        """Say something to a session that its next model call sees."""
+        await self._open()
+        stored = self.store.append(id, [Steered(text, by)], None)
+        if stored is not None:
+            await stored
+
+    async def cancel(self, id: str, reason: str = "", by: str = "") -> None:
+        """End a session's running turn, in whichever process it runs; an ownerless one is ended here."""
+        await self._open()
+        row = await self._row(id)
+        if row.status != "running":
+            return
+        stored = self.store.append(id, [CancelRequested(by, reason)], None)
+        if stored is not None:
+            await stored
+        if not (await self._row(id)).owner:
+            await self._end_ownerless(row)
+
+    async def _end_ownerless(self, row: Row) -> None:
+        tree = await self._claim(row.root, take_over=False)
+        try:
+            state = await load_state(self.store, row.id)
+            assert state is not None
+            if state.phase == "running":
+                member = tree.member(state, self._agents.get(row.agent) or Agent(row.agent), NO_HOOKS)
+                member.log.add(TurnEnded(state.turn, "cancelled", seconds=state.ran))
+                await member.log.commit(release=True)
+        finally:
+            await self._let_go(tree)
+
+    def _hear(self, event: AnyEvent) -> None:
+        turn = self.turns.get(event.session)
+        if turn is not None:
+            turn.absorb(event)
+
+    # --- looking --------------------------------------------------------------------------
+
+    async def _row(self, id: str) -> Row:
+        row = await self.store.row(id)
+        if row is None:
+            raise UnknownSession(id)
+        return row
+
+    async def status(self, id: str) -> str:
+        """What a session is doing: its last turn's end, or `running`, `interrupted`, `waiting`."""
+        await self._open()
+        return status_of(await self._row(id))
+
+    async def rows(self, *, parent: str | None = None, limit: int = 1000) -> list[Row]:
+        """Sessions as the store lists them, newest first; with `parent`, its children."""
+        await self._open()
+        return await self.store.rows(parent=parent, limit=limit)
+
+    async def delete(self, *ids: str) -> int:
+        """Remove sessions with all they started; returns how many went."""
+        await self._open()
+        return await self.store.delete(ids)
+
+    async def events(self, id: str | None = None, after: int = 0, follow: bool = False) -> AsyncIterator[AnyEvent]:
+        """What happened, in order, from any point on; with `follow` also what happens from now on.
+
+        `after` is a sequence number of the session, or without an id a position of the store.
+        """
+        await self._open()
+        if id is not None:
+            await self._row(id)
+        position = 0
+        while True:
+            if id is None:
+                page = await self.store.read_all(after)
+            else:
+                position = await self.store.last() if follow else 0
+                page = await self.store.read(id, after)
+            for event in page:
+                yield event
+            if page:
+                after = page[-1].pos if id is None else page[-1].seq
+            elif not follow:
+                return
+            else:
+                await self.store.wait(after if id is None else position, _FOLLOW)
+
+
+def status_of(row: Row) -> str:
+    """A listed session's status: one that runs without a living owner is interrupted."""
+    return "interrupted" if row.status == "running" and not row.owner else row.status
+
+
+def _checked_id(given: str) -> str:
+    if not _SESSION_ID.match(given):
+        raise UpcallError(
+            f"{given[:80]!r} is no session id: 1 to 200 characters without spaces, '/', '\\' and '~' (which "
+            "parts a child's id from its parent's)"
+        )
+    return given
+
+
+def built_in(agent: Agent) -> list[Any]:
+    """The tools that an agent has beside its own."""
+    return []

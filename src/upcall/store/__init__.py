@@ -1,0 +1,4 @@
+"""Where logs are kept: a list in memory, or SQLite on disk.
+
+May import: nothing.
+"""

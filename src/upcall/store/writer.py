@@ -1,0 +1,364 @@
+"""One SQLite connection that writes, and the thread that commits for many sessions at once.
+
+May import: contracts, errors, events, store.schema.
+"""
+
+# apsw's stubs name a type that Python 3.11 does not have yet.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+from __future__ import annotations
+
+import abc
+import asyncio
+import contextlib
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import apsw
+
+from upcall.contracts import Claim
+from upcall.errors import SessionExists, SessionTakenOver, StoreError, StoreUnavailable, UnknownSession, UpcallError
+from upcall.events import (
+    FOREIGN,
+    AnyEvent,
+    Compacted,
+    HooksPassed,
+    SessionStarted,
+    decode,
+    encode,
+    hollow,
+    stamp,
+    status_after,
+)
+from upcall.store.schema import SEQ_BITS, explain
+
+FAST = 0.002
+"""Commits slower than this (seconds, on average) are not made on the event loop."""
+
+_ROWS = 2000  # of one INSERT; SQLite takes 32,766 values
+
+
+class Tx:
+    """One transaction: numbers rows as they come and writes all events with as few statements as can be."""
+
+    def __init__(self, db: apsw.Connection, numbers: dict[str, tuple[int, int]], where: str, now: float) -> None:
+        self.db, self.where, self.now = db, where, now
+        self.numbers = numbers
+        self._rows: list[Any] = []
+        self._seqs: dict[int, int] = {}
+        self._epochs: dict[str, int] = {}
+        self.first = self.pos = self._last_pos()
+
+    def _last_pos(self) -> int:
+        sql = (
+            "SELECT max(coalesce((SELECT max(pos) FROM events), 0), (SELECT value FROM counters WHERE name='pos'))"
+        )
+        return self.db.execute(sql).get
+
+    def number(self, session: str) -> tuple[int, int] | None:
+        """A session's own number and its root's."""
+        found = self.numbers.get(session)
+        if found is None:
+            found = self.db.execute("SELECT n, root FROM sessions WHERE id = ?", (session,)).fetchone()
+            if found is not None:
+                self.numbers[session] = found
+        return found
+
+    def check_fence(self, claim: Claim) -> None:
+        """Refuse whoever no longer owns the tree, or whose earlier append failed."""
+        if claim.failure is not None:
+            raise claim.failure
+        epoch = self._epochs.get(claim.root)
+        if epoch is None:
+            epoch = self.db.execute("SELECT epoch FROM sessions WHERE id = ?", (claim.root,)).get
+            self._epochs[claim.root] = epoch
+        if epoch != claim.epoch:
+            raise SessionTakenOver(claim.root)
+
+    def create(self, session: str, event: SessionStarted) -> int:
+        """A new session's row."""
+        parent = self.number(event.parent) if event.parent else None
+        root = self.number(event.root) if event.root and event.root != session else None
+        sql = (
+            "INSERT INTO sessions (id, agent, parent, root, kind, status, created, updated) "
+            "VALUES (?, ?, ?, coalesce(?, -1), ?, 'idle', ?, ?) RETURNING n"
+        )
+        values = (session, event.agent, parent and parent[0], root and root[0], event.kind, self.now, self.now)
+        n: int = self.db.execute(sql, values).get
+        if root is None:
+            self.db.execute("UPDATE sessions SET root = n WHERE n = ?", (n,))
+        self.numbers[session] = (n, root[0] if root else n)
+        return n
+
+    def add(self, n: int, bodies: Sequence[bytes]) -> tuple[int, int]:
+        """Number these events; returns the first one's sequence number and position."""
+        seq = self._seqs.get(n)
+        if seq is None:
+            low = n << SEQ_BITS
+            sql = "SELECT max(key) FROM events WHERE key > ? AND key < ?"
+            seq = (self.db.execute(sql, (low, low + (1 << SEQ_BITS))).get or low) - low
+        first = (seq + 1, self.pos + 1)
+        for body in bodies:
+            seq, self.pos = seq + 1, self.pos + 1
+            self._rows += ((n << SEQ_BITS) + seq, self.pos, self.now, body)
+        self._seqs[n] = seq
+        return first
+
+    def flush(self) -> None:
+        """Write the events that were numbered so far."""
+        rows, self._rows = self._rows, []
+        for i in range(0, len(rows), 4 * _ROWS):
+            part = rows[i : i + 4 * _ROWS]
+            marks = ",".join(["(?,?,?,?)"] * (len(part) // 4))
+            self.db.execute(f"INSERT INTO events VALUES {marks}", part)
+
+    def release(self, claim: Claim) -> None:
+        """Give a claim up; nothing happens if it was lost."""
+        sql = "UPDATE sessions SET owner = '' WHERE id = ? AND epoch = ?"
+        self.db.execute(sql, (claim.root, claim.epoch))
+
+
+class Job(abc.ABC):
+    """Something to be done in the next transaction. `run` refuses before it writes, or not at all."""
+
+    claim: Claim | None = None
+    error: Exception | None = None
+    future: asyncio.Future[Any] | None = None
+
+    @abc.abstractmethod
+    def run(self, tx: Tx) -> None:
+        """Do it."""
+
+    def settle(self) -> None:  # noqa: B027 (most have nothing to do)
+        """Committed, and back on the event loop."""
+
+    def result(self) -> Any:
+        """What the future gets."""
+        return None
+
+
+class Append(Job):
+    """Events of one session."""
+
+    def __init__(
+        self,
+        session: str,
+        events: Sequence[AnyEvent],
+        claim: Claim | None,
+        blobs: Mapping[str, bytes] | None,
+        release: bool,
+    ) -> None:
+        self.session, self.events, self.claim = session, events, claim
+        self.bodies = [encode(e) for e in events]
+        self._blobs, self._release = blobs, release
+        self._stamps = (0, 0, 0.0)
+
+    def run(self, tx: Tx) -> None:
+        """Check the right to write, then write."""
+        if self.claim is not None:
+            tx.check_fence(self.claim)
+        found = tx.number(self.session)
+        n = found[0] if found else self._first(tx)
+        if found and isinstance(self.events[0], SessionStarted):
+            raise SessionExists(self.session)
+        if found and self.claim is None and not all(isinstance(e, FOREIGN) for e in self.events):
+            raise StoreError(tx.where, f"{self.events[0].type} needs a claim on session {self.session!r}")
+        seq, pos = tx.add(n, self.bodies)
+        self._stamps = (seq, pos, tx.now)
+        for name, body in (self._blobs or {}).items():
+            tx.db.execute("INSERT OR IGNORE INTO blobs VALUES (?, ?)", (name, body))
+        self._note(tx, n, seq)
+        if self._release and self.claim is not None:
+            tx.release(self.claim)
+
+    def _first(self, tx: Tx) -> int:
+        event = self.events[0]
+        if not isinstance(event, SessionStarted):
+            raise UnknownSession(self.session)
+        return tx.create(self.session, event)
+
+    def _note(self, tx: Tx, n: int, seq: int) -> None:
+        """Keep what is listed of the session true, and drop bodies that were replaced."""
+        status = None
+        for at, event in enumerate(self.events, seq):
+            status = status_after(event) or status
+            if isinstance(event, Compacted):
+                tx.db.execute("UPDATE sessions SET base = ? WHERE n = ?", (event.base or at, n))
+            elif isinstance(event, HooksPassed) and event.replaces:
+                tx.flush()
+                key = (n << SEQ_BITS) + event.replaces
+                body = tx.db.execute("SELECT body FROM events WHERE key = ?", (key,)).get
+                slim = encode(hollow(decode(body, "", 0, 0, 0.0)))
+                tx.db.execute("UPDATE events SET body = ? WHERE key = ?", (slim, key))
+        if status is not None:
+            sql = "UPDATE sessions SET status = ?, updated = ? WHERE n = ?"
+            tx.db.execute(sql, (status, tx.now, n))
+
+    def settle(self) -> None:
+        """Stamp the events: now they are facts."""
+        seq, pos, now = self._stamps
+        for i, event in enumerate(self.events):
+            stamp(event, self.session, seq + i, pos + i, now)
+
+
+class Operation(Job):
+    """Any other function of a transaction."""
+
+    def __init__(self, work: Callable[[Tx], Any]) -> None:
+        self._work = work
+        self._value: Any = None
+
+    def run(self, tx: Tx) -> None:
+        """Call it."""
+        tx.flush()
+        self._value = self._work(tx)
+
+    def result(self) -> Any:
+        """What it returned."""
+        return self._value
+
+
+class Writer:
+    """Commits jobs in the order they came: many in one transaction, or one at once on the event loop.
+
+    `done(first, last, jobs)` is called on the event loop after each commit, with the positions it took.
+    """
+
+    def __init__(
+        self,
+        db: apsw.Connection,
+        where: str,
+        clock: Callable[[], float],
+        done: Callable[[int, int, Sequence[Job]], None],
+    ) -> None:
+        self.db, self._where, self._clock, self._done = db, where, clock, done
+        self.lock = threading.Lock()  # whoever holds it may use the connection
+        self._jobs: deque[Job] = deque()
+        self._ready = threading.Condition()
+        self._pending = 0
+        self._last = ""
+        self._cost = 0.0
+        self._numbers: dict[str, tuple[int, int]] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._closing = False
+        self._ended = asyncio.Event()
+
+    def submit(self, job: Job, session: str) -> asyncio.Future[Any] | None:
+        """Have a job done; None means it is done already (its error is raised)."""
+        if self._closing:
+            raise StoreUnavailable(self._where, "the store is closed")
+        alone, self._last = session == self._last, session
+        if alone and not self._pending and self._cost < FAST and self._inline(job):
+            if job.error is not None:
+                raise job.error
+            return None
+        self._loop = asyncio.get_running_loop()
+        job.future = self._loop.create_future()
+        self._pending += 1
+        with self._ready:
+            self._jobs.append(job)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._work, name="upcall-writer", daemon=True)
+                self._thread.start()
+            self._ready.notify()
+        return job.future
+
+    def _inline(self, job: Job) -> bool:
+        """Commit here and now, unless another process is writing: the loop must not wait for it."""
+        self.db.set_busy_timeout(0)
+        try:
+            with self.lock:
+                span = self._commit([job])
+        except apsw.BusyError:
+            return False
+        finally:
+            self.db.set_busy_timeout(5000)
+        self._settle(span, [job])
+        return True
+
+    def _work(self) -> None:
+        while True:
+            with self._ready:
+                while not self._jobs and not self._closing:
+                    self._ready.wait()
+                if not self._jobs:
+                    break
+                jobs = list(self._jobs)
+                self._jobs.clear()
+            span = (0, 0)
+            try:
+                with self.lock:
+                    span = self._commit(jobs)
+            except Exception as error:
+                self._fail(jobs, error)
+            assert self._loop is not None
+            with contextlib.suppress(RuntimeError):  # the loop is gone: nobody waits
+                self._loop.call_soon_threadsafe(self._settle, span, jobs)
+        assert self._loop is not None
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._ended.set)
+
+    def _commit(self, jobs: Sequence[Job]) -> tuple[int, int]:
+        """All jobs in one transaction. A job that refuses leaves the others alone."""
+        started = time.perf_counter()
+        self.db.execute("BEGIN IMMEDIATE")
+        try:
+            tx = Tx(self.db, self._numbers, self._where, self._clock())
+            for job in jobs:
+                try:
+                    job.run(tx)
+                except UpcallError as error:
+                    self._fail([job], error)
+            tx.flush()
+            self.db.execute("COMMIT")
+        except apsw.Error as error:
+            self._numbers.clear()
+            with contextlib.suppress(apsw.Error):
+                self.db.execute("ROLLBACK")
+            self._fail(jobs, explain(self._where, error))
+            return (0, 0)
+        if len(self._numbers) > 5000:
+            self._numbers.clear()
+        self._cost += (time.perf_counter() - started - self._cost) / 8
+        return (tx.first + 1, tx.pos)
+
+    @staticmethod
+    def _fail(jobs: Sequence[Job], error: Exception) -> None:
+        for job in jobs:
+            job.error = job.error or error
+            if job.claim is not None and job.claim.failure is None:
+                job.claim.failure = job.error  # at once: nothing of this claim may be written after a gap
+
+    def _settle(self, span: tuple[int, int], jobs: Sequence[Job]) -> None:
+        for job in jobs:
+            if job.error is None:
+                job.settle()
+        self._done(*span, jobs)
+        for job in jobs:
+            if job.error is not None and job.claim is not None:
+                job.claim.fail(job.error)
+            if job.future is None:
+                continue
+            self._pending -= 1
+            if job.future.done():
+                continue
+            if job.error is not None:
+                job.future.set_exception(job.error)
+                job.future.exception()  # whoever awaits it is told; nobody is warned about the rest
+            else:
+                job.future.set_result(job.result())
+
+    async def close(self) -> None:
+        """Commit what is queued, end the thread, close the connection."""
+        self._closing = True
+        thread = self._thread
+        if thread is not None:
+            with self._ready:
+                self._ready.notify()
+            await self._ended.wait()
+            thread.join()
+        with self.lock:
+            self.db.close()
