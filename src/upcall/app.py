@@ -53,9 +53,7 @@ def open_store(where: str | Path | Store) -> Store:
 def model_of(agent: Agent) -> Model:
     """An agent's model; a name is looked up."""
     if agent.model is None:
-        raise BadAgent(
-            agent.name, "it has no model; give one: model='openai:gpt-6', or Script([...]) to try it out"
-        )
+        raise BadAgent(agent.name, "it has no model; give one: model='openai:gpt-6', or Script([...])")
     if not isinstance(agent.model, str):
         return agent.model
     from upcall.models import resolve_model

@@ -297,14 +297,9 @@ FOREIGN = (Steered, CancelRequested)
 """What may be appended by a process that does not own the session."""
 
 
+_STATUS: dict[type[Any], str] = {SessionStarted: "idle", TurnStarted: "running", TurnResumed: "running"}
+
+
 def status_after(event: AnyEvent) -> str | None:
     """The session's listed status once this is written, if it changes."""
-    match event:
-        case SessionStarted():
-            return "idle"
-        case TurnStarted() | TurnResumed():
-            return "running"
-        case TurnEnded():
-            return event.status
-        case _:
-            return None
+    return event.status if type(event) is TurnEnded else _STATUS.get(type(event))

@@ -66,15 +66,14 @@ class Turn:
         """Run to the end. `release` gives the run tree up with the last append."""
         self._task = asyncio.current_task()
         self.state.since = self.log.store.now()
-        timer = self._arm()
+        self._arm()
         try:
             await self._steps()
             await self._end("done", release)
         except BaseException as error:
             return await self._stopped(error, release)
         finally:
-            if timer is not None:
-                timer.cancel()
+            self.member.tree.deadlines.drop(self)
         return self._reply()
 
     async def _steps(self) -> None:
@@ -281,13 +280,14 @@ class Turn:
         if limits.tokens is not None and state.usage.total >= limits.tokens:
             raise LimitReached("tokens", f"{state.usage.total} in this turn")
 
-    def _arm(self) -> asyncio.TimerHandle | None:
+    def _arm(self) -> None:
         seconds = self.actor.agent.limits.turn_seconds
-        if seconds is None:
-            return None
-        left = max(0.0, seconds - self.state.ran)
-        stop = LimitReached("turn_seconds", f"{seconds:g} s")
-        return asyncio.get_running_loop().call_later(left, self.stop, stop)
+        if seconds is not None:
+            left = max(0.0, seconds - self.state.ran)
+            self.member.tree.deadlines.add(self, left, self._out_of_time)
+
+    def _out_of_time(self) -> None:
+        self.stop(LimitReached("turn_seconds", f"{self.actor.agent.limits.turn_seconds:g} s"))
 
     async def _compact_now(self) -> None:
         asked = self.state.compaction

@@ -23,7 +23,7 @@ from upcall.fold import State
 from upcall.hooks import NO_HOOKS, Hooks
 from upcall.loop import Interrupted, Turn, begin_session
 from upcall.messages import Message, user
-from upcall.session import Actor, Sink
+from upcall.session import Actor, Deadlines, Sink
 from upcall.tree import RunTree, last_reply, load_state, refresh
 
 log = logging.getLogger("upcall")
@@ -126,6 +126,7 @@ class Sessions:
     ) -> None:
         self.store = store
         self.turns: dict[str, Turn] = {}
+        self.deadlines = Deadlines()
         self._agents = all_agents(agents)
         self._model = model
         self._source = source
@@ -165,6 +166,7 @@ class Sessions:
             if not self.turns and not self._tasks:
                 break
             await asyncio.sleep(0.01)
+        self.deadlines.close()
         if self._stop_listening is not None:
             self._stop_listening()
         if self._threads is not None:

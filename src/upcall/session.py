@@ -144,8 +144,54 @@ class Log:
         task.add_done_callback(read)
 
 
+class Deadlines:
+    """Many deadlines on one timer: a turn or a call that ends in time costs two dict operations."""
+
+    __slots__ = ("_due", "_next", "_timer")
+
+    def __init__(self) -> None:
+        self._due: dict[object, tuple[float, Callable[[], None]]] = {}
+        self._next = float("inf")
+        self._timer: asyncio.TimerHandle | None = None
+
+    def add(self, key: object, seconds: float, expire: Callable[[], None]) -> None:
+        """Call `expire` after so many seconds, unless it is dropped before."""
+        when = asyncio.get_running_loop().time() + seconds
+        self._due[key] = (when, expire)
+        if when < self._next:
+            self._arm(when)
+
+    def drop(self, key: object) -> None:
+        """It is no longer needed."""
+        self._due.pop(key, None)
+
+    def _arm(self, when: float) -> None:
+        self.close()
+        self._next = when
+        self._timer = asyncio.get_running_loop().call_at(when, self._fire)
+
+    def _fire(self) -> None:
+        now = asyncio.get_running_loop().time()
+        for key, (when, expire) in tuple(self._due.items()):
+            if when <= now:
+                del self._due[key]
+                expire()
+        self.close()
+        if self._due:
+            self._arm(min(when for when, _ in self._due.values()))
+
+    def close(self) -> None:
+        """Stop the timer."""
+        self._next = float("inf")
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
 class Tree(Protocol):
     """What a live session asks of the run tree it belongs to."""
+
+    deadlines: Deadlines
 
     @property
     def threads(self) -> ThreadPoolExecutor:

@@ -6,6 +6,7 @@ May import: contracts, errors, events, fold, hooks, messages, session, tools.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
 from typing import Any
 
 from upcall.contracts import Delta
@@ -14,7 +15,7 @@ from upcall.events import HooksPassed, ToolEnded, ToolStarted
 from upcall.fold import CallState, origin
 from upcall.hooks import call_hook, wrong_return
 from upcall.messages import Call, Result
-from upcall.session import Access, Member
+from upcall.session import Access, Deadlines, Member
 from upcall.tools import BadArguments, Tool, to_result, unknown_tool_text
 
 INTERRUPTED = (
@@ -151,22 +152,19 @@ class ToolCall:
 
     async def _invoke(self, tool: Tool, call_id: str, args: dict[str, Any]) -> Result:
         """Run the function; what it raises becomes a result that the model can act on."""
-        limits = self.member.actor.agent.limits
-        seconds = tool.timeout if tool.timeout is not None else limits.tool_seconds
+        seconds = tool.timeout if tool.timeout is not None else self.member.actor.agent.limits.tool_seconds
         try:
             if tool.inline:
                 value = tool.function(**args)
             elif seconds is None:
                 value = await self._call(tool, call_id, args)
             else:
-                async with asyncio.timeout(seconds) as deadline:
-                    value = await self._call(tool, call_id, args)
-                del deadline
+                value = await within(self.member.tree.deadlines, seconds, self._call(tool, call_id, args))
         except (SessionTakenOver, StoreError, LimitReached):
             raise
-        except TimeoutError as error:
-            why = f"{tool.name} was stopped after {seconds:g} s" if seconds and not str(error) else f"{error}"
-            return Result(call_id, f"{why}; it may have had some of its effects", is_error=True)
+        except OutOfTime:
+            why = f"{tool.name} was stopped after {seconds:g} s; it may have had some of its effects"
+            return Result(call_id, why, is_error=True)
         except Exception as error:
             return Result(call_id, failure_text(tool.name, error), is_error=True)
         return self._fit(to_result(call_id, value))
@@ -216,6 +214,36 @@ class ToolCall:
             self.log.add(HooksPassed("after_tool", call.id, seq, result=result.replace(call_id=call.id)))
         if not self.alone:
             self.log.send()
+
+
+class OutOfTime(Exception):
+    """A call ran longer than it may."""
+
+
+async def within(deadlines: Deadlines, seconds: float, work: Coroutine[Any, Any, Any]) -> Any:
+    """What `asyncio.timeout` does, on the shared timer: the common case costs next to nothing."""
+    task = asyncio.current_task()
+    assert task is not None
+    expired = False
+
+    def expire() -> None:
+        nonlocal expired
+        expired = True
+        task.cancel()
+
+    key = object()
+    deadlines.add(key, seconds, expire)
+    try:
+        value = await work
+    except asyncio.CancelledError:
+        if expired and task.uncancel() == 0:
+            raise OutOfTime from None
+        raise
+    finally:
+        deadlines.drop(key)
+    if expired:  # it ended all the same, ignoring that it was cancelled
+        task.uncancel()
+    return value
 
 
 def failure_text(tool: str, error: Exception) -> str:

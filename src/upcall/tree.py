@@ -16,7 +16,7 @@ from upcall.fold import State
 from upcall.hooks import Hooks
 from upcall.loop import Turn, begin_session
 from upcall.messages import Message, user
-from upcall.session import Actor, Live, Log, Member
+from upcall.session import Actor, Deadlines, Live, Log, Member
 
 _PAGE = 1000
 
@@ -26,6 +26,7 @@ class Home(Protocol):
 
     store: Store
     turns: dict[str, Turn]
+    deadlines: Deadlines
 
     def agent(self, name: str) -> Agent:
         """An agent by its name."""
@@ -92,7 +93,7 @@ class RunTree:
     """The sessions of one claim: starts children, runs side turns, hears what others append."""
 
     def __init__(self, home: Home, claim: Claim | None) -> None:
-        self.home, self.claim = home, claim
+        self.home, self.claim, self.deadlines = home, claim, home.deadlines
         self.live = Live()
         self._turns: dict[str, Turn] = {}
         if claim is not None:

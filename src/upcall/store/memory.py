@@ -79,7 +79,8 @@ class MemoryStore:
         if release and claim is not None:
             self._logs[claim.root].owner = None
             claim.released = True
-        self._tell(events if claim is None else ())
+        if self._waiters or claim is None:
+            self._tell(events if claim is None else ())
 
     def _check_fence(self, claim: Claim) -> None:
         if claim.failure is not None:

@@ -1,0 +1,300 @@
+"""Anthropic's messages API, streamed.
+
+May import: contracts, errors, messages, models.anthropic_body, models.failures, models.http.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+import msgspec
+
+from upcall.contracts import Emit
+from upcall.errors import ModelRefused
+from upcall.messages import Call, Part, Request, Response, Text, Thinking, Usage
+from upcall.models.anthropic_body import ThinkingBudget, anthropic_body
+from upcall.models.failures import Asked, Trouble, complaint_of, judge, stream_error
+from upcall.models.http import Patience, Reader, Sleep, Wire, without_credentials
+
+BASE_URL = "https://api.anthropic.com"
+_STOPS = {
+    "end_turn": "end",
+    "stop_sequence": "end",
+    "tool_use": "calls",
+    "max_tokens": "length",
+    "model_context_window_exceeded": "length",
+    "refusal": "refused",
+}
+_FEWER = re.compile(r"max_tokens: \d+ > (\d+)")
+
+
+class Anthropic:
+    """A Claude model, or any server that speaks its API; no key is needed with a base URL.
+
+    `thinking` is a budget in tokens or "adaptive", as the model takes it. `retries` counts what comes after the
+    first try; `connect`, `first_byte` and `silence` (between bytes) are seconds.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        base_url: str = BASE_URL,
+        api_key: str | None = None,
+        retries: int = 4,
+        connect: float = 10.0,
+        first_byte: float = 300.0,
+        silence: float = 180.0,
+        max_tokens: int = 16_384,
+        thinking: ThinkingBudget = None,
+        _sleep: Sleep = asyncio.sleep,
+        _chance: Callable[[], float] = random.random,
+    ) -> None:
+        self.model, self.name = model, f"anthropic:{model}"
+        self._max_tokens, self._thinking = max_tokens, thinking
+        base, self._key = base_url.rstrip("/").removesuffix("/v1"), (api_key or "").strip()
+        self._needs_key = base == BASE_URL
+        hint = "api_key=, or ANTHROPIC_API_KEY for models given by name"
+        self._asked = Asked(self.name, model, without_credentials(base), hint, self._key)
+        headers = {"Content-Type": "application/json", "Accept-Encoding": "identity", "User-Agent": "upcall"}
+        headers["anthropic-version"] = "2023-06-01"
+        if self._key:
+            headers["x-api-key"] = self._key
+        patience = Patience(retries, connect, first_byte, silence)
+        self._wire = Wire(self._asked, f"{base}/v1/messages", headers, patience, _sleep, _chance)
+
+    def __repr__(self) -> str:
+        return f"Anthropic({self.model!r}, base_url={self._asked.base_url!r})"
+
+    async def respond(self, request: Request, emit: Emit | None) -> Response:
+        """Answer one request; a model that writes less than `max_tokens` at most is asked for what it can."""
+        if not self._key and self._needs_key:
+            raise ModelRefused(self.name, f"needs a key: give {self._asked.key_hint}")
+
+        def fresh() -> Reader:
+            return AnthropicReader(self._asked, emit)
+
+        while True:
+            body = anthropic_body(request, self.model, max_tokens=self._max_tokens, thinking=self._thinking)
+            try:
+                return await self._wire.ask(msgspec.json.encode(body), fresh, emit)
+            except ModelRefused as error:
+                fewer = _FEWER.search(error.problem)
+                if fewer is None or int(fewer[1]) >= self._max_tokens:
+                    raise
+                self._max_tokens = int(fewer[1])
+
+    async def close(self) -> None:
+        """Close this event loop's connections; the model can still be used."""
+        await self._wire.close()
+
+
+# --- what comes back --------------------------------------------------------------------
+
+
+class _Usage(msgspec.Struct, gc=False):
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    cache_read_input_tokens: int | None = None
+    cache_creation_input_tokens: int | None = None
+
+
+class _Block(msgspec.Struct, gc=False):
+    type: str = ""
+    text: str | None = None
+    thinking: str | None = None
+    signature: str | None = None
+    data: str | None = None
+    name: str | None = None
+    input: Any = None
+
+
+class _Delta(msgspec.Struct, gc=False):
+    text: str | None = None
+    partial_json: str | None = None
+    thinking: str | None = None
+    signature: str | None = None
+    stop_reason: str | None = None
+
+
+class _Message(msgspec.Struct, gc=False):
+    content: list[_Block] | None = None
+    usage: _Usage | None = None
+    model: str | None = None
+    stop_reason: str | None = None
+
+
+class _Event(msgspec.Struct, gc=False):
+    type: str = ""
+    index: int = 0
+    delta: _Delta | None = None
+    content_block: _Block | None = None
+    message: _Message | None = None
+    usage: _Usage | None = None
+    error: Any = None
+
+
+class _Whole(_Message, gc=False):
+    type: str = ""
+    error: Any = None
+
+
+class _Open:
+    """A block while it comes."""
+
+    __slots__ = ("block", "json", "signature", "text")
+
+    def __init__(self, block: _Block) -> None:
+        self.block = block
+        self.text: list[str] = [block.text or block.thinking or ""]
+        self.json: list[str] = []
+        self.signature = block.signature or ""
+
+
+_decode = msgspec.json.Decoder(_Event).decode
+_decode_whole = msgspec.json.Decoder(_Whole).decode
+
+
+class AnthropicReader:
+    """Puts a message together, from events or from one body."""
+
+    def __init__(self, asked: Asked, emit: Emit | None) -> None:
+        self.spoke = self.complete = self.over = False
+        self._asked, self._emit = asked, emit
+        self._blocks: dict[int, _Open] = {}
+        self._input = self._cached = self._written = self._output = 0
+        self._stop, self._model = "", ""
+
+    def read(self, events: Sequence[bytes]) -> Trouble | None:
+        """Take events. Text comes first in the loop because it runs for every token."""
+        emit = self._emit
+        for data in events:
+            try:
+                event = _decode(data)
+            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+                return Trouble(f"sent an event that can't be read ({error}): {self._shown(data)}")
+            if event.type == "content_block_delta":
+                delta, block = event.delta, self._blocks.get(event.index)
+                if delta is None or block is None:
+                    continue
+                if delta.text:
+                    block.text.append(delta.text)
+                    if emit is not None:
+                        self.spoke = True
+                        emit("text", delta.text)
+                else:
+                    self._grow(block, delta)
+            elif (trouble := self._step(event)) is not None:
+                return trouble
+        return None
+
+    def whole(self, body: bytes) -> Trouble | None:
+        """Take a message that came in one piece."""
+        try:
+            message = _decode_whole(body)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            return Trouble(f"sent a body that can't be read ({error}): {self._shown(body)}")
+        if message.type != "message" or message.error is not None:
+            return judge(self._asked, 200, {}, body)
+        self._begin(message)
+        for index, block in enumerate(message.content or ()):
+            self._start(index, block)
+        self._finish(message.stop_reason or "end_turn")
+        return None
+
+    def response(self) -> Response:
+        """What was said; its own order of parts is kept where it says more than the usual one."""
+        layout = tuple(p for i in sorted(self._blocks) for p in _parts(self._blocks[i]))
+        text = "".join(p.text for p in layout if isinstance(p, Text))
+        calls = tuple(p for p in layout if isinstance(p, Call))
+        thinking = tuple(p for p in layout if isinstance(p, Thinking))
+        usual: tuple[Part, ...] = (*thinking, *((Text(text),) if text else ()), *calls)
+        usage = Usage(self._input + self._cached + self._written, self._output, self._cached)
+        kept = () if layout == usual else layout
+        return Response(text, calls, thinking, usage, self._stop or "end", self._model, kept)
+
+    def _step(self, event: _Event) -> Trouble | None:
+        match event.type:
+            case "message_start" if event.message is not None:
+                self._begin(event.message)
+            case "content_block_start" if event.content_block is not None:
+                self._start(event.index, event.content_block)
+            case "message_delta":
+                self._count(event.usage)
+                if event.delta is not None and event.delta.stop_reason:
+                    self._finish(event.delta.stop_reason)
+            case "message_stop":
+                self.complete = self.over = True
+            case "error":
+                return stream_error(self._asked, complaint_of({"error": event.error}))
+            case _:
+                pass  # pings, ends of blocks, and types that do not exist yet
+        return None
+
+    def _begin(self, message: _Message) -> None:
+        self._model = message.model or self._model
+        self._count(message.usage)
+
+    def _start(self, index: int, block: _Block) -> None:
+        self._blocks[index] = _Open(block)
+        for kind, text in (("text", block.text), ("thinking", block.thinking)):
+            if text and self._emit is not None:
+                self.spoke = True
+                self._emit(kind, text)
+
+    def _grow(self, block: _Open, delta: _Delta) -> None:
+        if delta.partial_json:
+            block.json.append(delta.partial_json)
+        elif delta.thinking:
+            block.text.append(delta.thinking)
+            if self._emit is not None:
+                self.spoke = True
+                self._emit("thinking", delta.thinking)
+        elif delta.signature:
+            block.signature += delta.signature
+
+    def _finish(self, reason: str) -> None:
+        self.complete = True
+        self._stop = _STOPS.get(reason, reason)
+
+    def _count(self, usage: _Usage | None) -> None:
+        """Counts are running totals; a later event repeats some of them and leaves out others."""
+        if usage is not None:
+            self._input = usage.input_tokens or self._input
+            self._output = usage.output_tokens or self._output
+            self._cached = usage.cache_read_input_tokens or self._cached
+            self._written = usage.cache_creation_input_tokens or self._written
+
+    def _shown(self, data: bytes) -> str:
+        return self._asked.clean(data[:300].decode("utf-8", "replace"))
+
+
+def _parts(opened: _Open) -> tuple[Part, ...]:
+    text = "".join(opened.text)
+    match opened.block.type:
+        case "text" if text:
+            return (Text(text),)
+        case "thinking":
+            return (Thinking(text, {"signature": opened.signature}),)
+        case "redacted_thinking":
+            return (Thinking("", {"redacted": opened.block.data or ""}),)
+        case "tool_use":
+            return (_call(opened),)
+        case _:
+            return ()
+
+
+def _call(opened: _Open) -> Call:
+    name, raw = opened.block.name or "", "".join(opened.json)
+    if not raw.strip():
+        given = opened.block.input
+        return Call("", name, cast("dict[str, Any]", given) if isinstance(given, dict) else {})
+    try:
+        value = msgspec.json.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return Call("", name, {}, raw)
+    return Call("", name, cast("dict[str, Any]", value)) if isinstance(value, dict) else Call("", name, {}, raw)

@@ -1,0 +1,136 @@
+"""A request as Anthropic's messages API takes it.
+
+May import: messages, models.history, models.openai_body.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from upcall.messages import Call, Image, Instruction, Request, Result, Text, Thinking, ToolSpec
+from upcall.models.history import Answered, Said, Told, Turn, arguments, turns
+from upcall.models.openai_body import object_schema
+
+Wire = dict[str, Any]
+ThinkingBudget = int | Literal["adaptive"] | None
+
+_CACHE = {"type": "ephemeral"}
+_BEGIN = "(The conversation begins here.)"
+_GO_ON = "(Go on.)"
+
+
+def anthropic_body(
+    request: Request, model: str, *, max_tokens: int = 16_384, thinking: ThinkingBudget = None
+) -> Wire:
+    """The body of a streamed message, with cache breakpoints after the tools, the instructions and the last message.
+
+    A budget for thinking comes on top of `max_tokens`, which stays the answer's own.
+    """
+    messages = anthropic_messages(request)
+    budget = thinking if isinstance(thinking, int) else 0
+    body: Wire = {"model": model, "max_tokens": max_tokens + budget, "stream": True, "messages": messages}
+    if request.instructions.strip():
+        body["system"] = [{"type": "text", "text": request.instructions, "cache_control": _CACHE}]
+    if tools := [_tool(spec) for spec in request.tools]:
+        tools[-1]["cache_control"] = _CACHE
+        body["tools"] = tools
+    elif names := _called(messages):
+        # A history with tool calls is refused unless tools are declared, so those it names are, and none allowed.
+        body["tools"] = [{"name": name, "input_schema": {"type": "object"}} for name in names]
+        body["tool_choice"] = {"type": "none"}
+    if thinking is not None and _may_think(messages):
+        body["thinking"] = {"type": "enabled", "budget_tokens": budget} if budget else {"type": "adaptive"}
+    return body
+
+
+def anthropic_messages(request: Request) -> list[Wire]:
+    """The conversation: user and assistant in turn, beginning and ending with the user."""
+    out: list[Wire] = []
+    for turn in turns(request.messages):
+        role, blocks = _blocks(turn)
+        if not blocks:
+            continue
+        if out and out[-1]["role"] == role:
+            out[-1]["content"] += blocks
+        else:
+            out.append({"role": role, "content": blocks})
+    if not out or out[0]["role"] != "user":
+        out.insert(0, {"role": "user", "content": [{"type": "text", "text": _BEGIN}]})
+    if out[-1]["role"] != "user":
+        out.append({"role": "user", "content": [{"type": "text", "text": _GO_ON}]})
+    out[-1]["content"][-1]["cache_control"] = _CACHE
+    return out
+
+
+def _blocks(turn: Turn) -> tuple[str, list[Wire]]:
+    match turn:
+        case Said():
+            blocks = [block for part in turn.parts if (block := _said(part)) is not None]
+            while blocks and blocks[-1]["type"] in ("thinking", "redacted_thinking"):
+                blocks.pop()  # a message may not end with a thought
+            return "assistant", blocks
+        case Answered():
+            return "user", [_result(result) for result in turn.results]
+        case Told():
+            return "user", [_told(part) for part in turn.parts]
+
+
+def _said(part: Text | Thinking | Call) -> Wire | None:
+    match part:
+        case Text():
+            return {"type": "text", "text": part.text} if part.text.strip() else None
+        case Call():
+            return {"type": "tool_use", "id": part.id, "name": part.name, "input": arguments(part)}
+        case Thinking():
+            # Thoughts of other providers have no signature, and are left out.
+            if "signature" in part.opaque:
+                return {"type": "thinking", "thinking": part.text, "signature": part.opaque["signature"]}
+            if "redacted" in part.opaque:
+                return {"type": "redacted_thinking", "data": part.opaque["redacted"]}
+            return None
+
+
+def _result(result: Result) -> Wire:
+    block: Wire = {"type": "tool_result", "tool_use_id": result.call_id}
+    content = [{"type": "text", "text": result.text}] if result.text.strip() else []
+    content += [_image(i) for i in result.images if i.data or i.url]
+    if content:
+        block["content"] = content
+    if result.is_error:
+        block["is_error"] = True
+    return block
+
+
+def _told(part: Text | Instruction | Image) -> Wire:
+    match part:
+        case Text():
+            return {"type": "text", "text": part.text}
+        case Instruction():
+            return {"type": "text", "text": f"<system_instruction>\n{part.text}\n</system_instruction>"}
+        case Image():
+            return _image(part)
+
+
+def _image(image: Image) -> Wire:
+    if image.url:
+        return {"type": "image", "source": {"type": "url", "url": image.url}}
+    return {"type": "image", "source": {"type": "base64", "media_type": image.media_type, "data": image.data}}
+
+
+def _tool(spec: ToolSpec) -> Wire:
+    tool: Wire = {"name": spec.name, "input_schema": object_schema(spec.schema)}
+    if spec.description:
+        tool["description"] = spec.description
+    return tool
+
+
+def _called(messages: list[Wire]) -> list[str]:
+    used = (b["name"] for m in messages for b in m["content"] if b["type"] == "tool_use")
+    return list(dict.fromkeys(used))
+
+
+def _may_think(messages: list[Wire]) -> bool:
+    """While tool calls are being worked on, thinking may only go on if their message began with it."""
+    if messages[-1]["content"][0]["type"] != "tool_result":
+        return True
+    return messages[-2]["content"][0]["type"] in ("thinking", "redacted_thinking")

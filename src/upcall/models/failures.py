@@ -1,0 +1,194 @@
+"""What a failed try means: wait and ask again, or an error that says what to do. No key ever gets into one.
+
+May import: errors.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Any, NamedTuple, cast
+
+import msgspec
+
+from upcall.errors import ContextTooLong, ModelError, ModelRefused
+
+_SHORT = 400
+_CREDENTIALS = re.compile(r"(?<=://)[^/@\s'\"]+@|\b(?:sk|pk)-[\w*-]{6,}|(?<=Bearer )\S+")
+_LIMIT_FIRST = re.compile(r"maximum context length (?:is|of) (\d+)")
+_ASKED = re.compile(
+    r"(?:resulted in|requested|request has|contains at least|too long:|request \() ?(\d+) (?:input )?tok"
+)
+_BOTH = (
+    re.compile(r"prompt is too long: (?P<asked>\d+) tokens > (?P<limit>\d+)"),
+    re.compile(r"exceed context limit: (?P<asked>\d+ \+ \d+) > (?P<limit>\d+)"),
+)
+_TOO_LONG = ("context_length_exceeded", "exceed_context_size_error", "request_too_large")
+_TOO_LONG_TEXT = (
+    "prompt is too long",
+    "maximum context length",
+    "exceed context limit",
+    "exceeds the context window",
+)
+_PASSING = ("overloaded", "rate_limit", "server_error", "api_error", "timeout", "unavailable", "internal")
+
+
+class Asked(NamedTuple):
+    """Who was asked, as errors name it."""
+
+    name: str
+    model: str
+    base_url: str
+    key_hint: str
+    key: str = ""
+
+    def clean(self, text: str) -> str:
+        """The text without markup, keys and passwords, short enough for an error."""
+        if self.key:
+            text = text.replace(self.key, "***")
+        text = _CREDENTIALS.sub("***", text)
+        if "<" in text:
+            text = re.sub(r"(?s)<(script|style|head)\b.*?</\1>|<[^>]*>", " ", text)
+        text = " ".join(text.split())
+        return text if len(text) <= _SHORT else text[: _SHORT - 1] + "…"
+
+
+class Trouble(NamedTuple):
+    """A try that failed: `error` if asking again can't help, else what happened and how long to wait at least."""
+
+    problem: str
+    after: float | None = None
+    error: ModelError | None = None
+
+
+class Complaint(NamedTuple):
+    """What a provider's error body says."""
+
+    kind: str
+    message: str
+    tokens: int | None = None
+    limit: int | None = None
+    status: int | None = None
+
+
+def judge(asked: Asked, status: int, headers: Mapping[str, str], body: bytes) -> Trouble:
+    """What an answer with an HTTP error, or a body that is no answer, means for the next try."""
+    if _is_html(body):
+        return _html(asked, status, headers, body)
+    said = complaint(body)
+    status = said.status if status == 200 and said.status else status
+    problem = asked.clean(said.message) or f"answered HTTP {status} without a reason"
+    if too_long := context_error(asked, said):
+        return Trouble(problem, error=too_long)
+    if status == 429 and "quota" in said.kind:
+        return Trouble(problem, error=ModelRefused(asked.name, problem, status))
+    if status in (408, 425, 429) or status >= 500:
+        return Trouble(f"HTTP {status}: {problem}", retry_after(headers))
+    if status == 200 and any(word in said.kind.lower() for word in _PASSING):
+        return Trouble(f"{said.kind}: {problem}", retry_after(headers))
+    return Trouble(problem, error=_refusal(asked, status, problem, headers))
+
+
+def _refusal(asked: Asked, status: int, problem: str, headers: Mapping[str, str]) -> ModelError:
+    shown = status if status != 200 else None
+    if status in (401, 403):
+        return ModelRefused(asked.name, f"the key was not accepted; check {asked.key_hint}", status)
+    if status == 404:
+        text = f"{asked.base_url} has no model {asked.model!r}, or is no address of this API: {problem}"
+        return ModelRefused(asked.name, text, status)
+    if 300 <= status < 400:
+        target = asked.clean(headers.get("Location", "another address"))
+        return ModelRefused(asked.name, f"{asked.base_url} redirects to {target}; give that as base_url", status)
+    if status == 413:
+        return ContextTooLong(asked.name, None, None)
+    return ModelRefused(asked.name, problem, shown)
+
+
+def _html(asked: Asked, status: int, headers: Mapping[str, str], body: bytes) -> Trouble:
+    excerpt = asked.clean(body.decode("utf-8", "replace"))[:200]
+    problem = f"{asked.base_url} answered with HTML instead of JSON: {excerpt!r}"
+    if status in (401, 403, 404) or 300 <= status < 400:
+        return Trouble(problem, error=_refusal(asked, status, problem, headers))
+    if status == 429 or status >= 500:
+        return Trouble(f"HTTP {status}: {problem}", retry_after(headers))
+    return Trouble(problem, error=ModelRefused(asked.name, f"{problem}; is base_url right?", status))
+
+
+def stream_error(asked: Asked, said: Complaint) -> Trouble:
+    """What an error event in the middle of a stream means: most are overload, and asked again."""
+    problem = asked.clean(f"{said.kind}: {said.message}" if said.kind else said.message)
+    if too_long := context_error(asked, said):
+        return Trouble(problem, error=too_long)
+    if "invalid_request" in said.kind or "quota" in said.kind or "authentication" in said.kind:
+        return Trouble(problem, error=ModelRefused(asked.name, problem))
+    return Trouble(f"the stream broke off with an error: {problem}")
+
+
+def context_error(asked: Asked, said: Complaint) -> ContextTooLong | None:
+    """The error for a conversation that does not fit, with both numbers where the provider says them."""
+    text = said.message
+    if not any(k in said.kind for k in _TOO_LONG) and not any(t in text for t in _TOO_LONG_TEXT):
+        return None
+    if said.tokens or said.limit:
+        return ContextTooLong(asked.name, said.tokens, said.limit)
+    for pattern in _BOTH:
+        if found := pattern.search(text):
+            total = sum(int(n) for n in found["asked"].split(" + "))
+            return ContextTooLong(asked.name, total, int(found["limit"]))
+    tokens, limit = _ASKED.search(text), _LIMIT_FIRST.search(text)
+    return ContextTooLong(asked.name, int(tokens[1]) if tokens else None, int(limit[1]) if limit else None)
+
+
+def complaint(body: bytes) -> Complaint:
+    """Read the shapes that servers give errors in; what is no JSON is taken as the message."""
+    try:
+        return complaint_of(msgspec.json.decode(body))
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return Complaint("", body.decode("utf-8", "replace"))
+
+
+def complaint_of(value: Any) -> Complaint:
+    """The same, of a value that is decoded already."""
+    if isinstance(value, list) and value:
+        value = cast("list[Any]", value)[0]
+    if not isinstance(value, dict):
+        return Complaint("", str(value))
+    fields = cast("dict[str, Any]", value)
+    inner = fields.get("error", fields)
+    if not isinstance(inner, dict):
+        return Complaint("", str(inner))
+    error = cast("dict[str, Any]", inner)
+    message = error.get("message") or error.get("detail") or msgspec.json.encode(error).decode()
+    code = error.get("code")
+    kind = " ".join(str(k) for k in (error.get("type"), code) if isinstance(k, str))
+    return Complaint(
+        kind,
+        message if isinstance(message, str) else msgspec.json.encode(message).decode(),
+        _number(error.get("n_prompt_tokens")),
+        _number(error.get("n_ctx")),
+        code if isinstance(code, int) and 300 <= code < 600 else None,
+    )
+
+
+def retry_after(headers: Mapping[str, str]) -> float | None:
+    """Seconds the server asks us to wait: `retry-after-ms`, or `retry-after` in seconds or as a date."""
+    try:
+        if milliseconds := headers.get("retry-after-ms"):
+            return max(0.0, float(milliseconds) / 1000)
+        if not (value := headers.get("retry-after")):
+            return None
+        if re.fullmatch(r"\s*[\d.]+\s*", value):
+            return float(value)
+        return max(0.0, (parsedate_to_datetime(value) - datetime.now(UTC)).total_seconds())
+    except (ValueError, TypeError):
+        return None
+
+
+def _number(value: object) -> int | None:
+    return value if isinstance(value, int) else None
+
+
+def _is_html(body: bytes) -> bool:
+    return body[:512].lstrip().startswith(b"<")

@@ -1,0 +1,61 @@
+"""A model made of several: the next is asked when one fails.
+
+May import: contracts, errors, messages.
+"""
+
+from __future__ import annotations
+
+from upcall.contracts import Emit, Model
+from upcall.errors import ContextTooLong, ModelError, SetupError
+from upcall.messages import Request, Response
+
+
+def fallback_models(first: Model, *others: Model) -> Model:
+    """A model that asks the next one when one fails with a ModelError.
+
+    ContextTooLong is raised at once: compacting mends it, while going on to another model would fail, or pay
+    for two models, on every later request of that conversation too.
+    """
+    if not others:
+        raise SetupError("fallback_models needs at least two models, the first and one to fall back to")
+    return _Fallback((first, *others))
+
+
+class _Fallback:
+    def __init__(self, models: tuple[Model, ...]) -> None:
+        self._models = models
+
+    @property
+    def name(self) -> str:
+        return " or ".join(m.name for m in self._models)
+
+    def __repr__(self) -> str:
+        return f"fallback_models({', '.join(map(repr, self._models))})"
+
+    async def respond(self, request: Request, emit: Emit | None) -> Response:
+        spoke = False
+
+        def heard(kind: str, text: str) -> None:
+            nonlocal spoke
+            spoke = kind != "drop"
+            if emit is not None:
+                emit(kind, text)
+
+        failures: list[ModelError] = []
+        for model in self._models:
+            try:
+                return await model.respond(request, heard if emit is not None else None)
+            except ContextTooLong:
+                raise
+            except ModelError as error:
+                failures.append(error)
+            if spoke and model is not self._models[-1]:
+                heard("drop", "")
+        for failure in failures[:-1]:
+            failures[-1].add_note(f"before it: {failure}")
+        raise failures[-1]
+
+    async def close(self) -> None:
+        for model in self._models:
+            if (close := getattr(model, "close", None)) is not None:
+                await close()

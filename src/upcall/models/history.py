@@ -1,0 +1,120 @@
+"""A conversation in the one order every provider takes: a call, its results, then what was said besides.
+
+May import: messages.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from upcall.messages import Call, Image, Instruction, Message, Part, Result, Text, Thinking, Value, cancelled
+
+
+class Said(Value, frozen=True):
+    """What the model said, in its own order."""
+
+    parts: tuple[Text | Thinking | Call, ...]
+
+    @property
+    def calls(self) -> tuple[Call, ...]:
+        """Its tool calls."""
+        return tuple(p for p in self.parts if isinstance(p, Call))
+
+
+class Answered(Value, frozen=True):
+    """The results of all calls of the `Said` before it, in the order of the calls."""
+
+    results: tuple[Result, ...]
+    names: tuple[str, ...]
+
+
+class Told(Value, frozen=True):
+    """What the model was told: text, instructions and pictures, none of them empty."""
+
+    parts: tuple[Text | Instruction | Image, ...]
+
+
+Turn = Said | Answered | Told
+
+
+def turns(messages: Iterable[Message]) -> list[Turn]:
+    """The conversation as turns that no provider refuses, whatever a hook cut out or put in between.
+
+    A call that has no result gets a cancelled one, a result without its call is left out, what was said between
+    a call and its results comes after them, and an id that occurs twice is made unique.
+    """
+    walk = _Walk()
+    for message in messages:
+        if message.role == "assistant":
+            walk.said(message)
+        else:
+            walk.told(message.parts)
+    walk.close()
+    return walk.out
+
+
+class _Walk:
+    def __init__(self) -> None:
+        self.out: list[Turn] = []
+        self._seen: set[str] = set()
+        self._calls: list[Call] = []
+        self._waiting: dict[str, list[str]] = {}  # an id in the history → ids on the wire, still unanswered
+        self._results: dict[str, Result] = {}
+        self._held: list[Told] = []
+
+    def said(self, message: Message) -> None:
+        self.close()
+        parts: list[Text | Thinking | Call] = []
+        for part in message.parts:
+            if isinstance(part, Call):
+                parts.append(self._open(part))
+            elif isinstance(part, Thinking) or (isinstance(part, Text) and part.text):
+                parts.append(part)
+        if parts:
+            self.out.append(Said(tuple(parts)))
+        self.told([p for p in message.parts if isinstance(p, Instruction)])
+
+    def told(self, parts: Iterable[Part]) -> None:
+        rest: list[Text | Instruction | Image] = []
+        for part in parts:
+            if isinstance(part, Result):
+                self._answer(part)
+            elif isinstance(part, Text | Instruction | Image) and _has_content(part):
+                rest.append(part)
+        if rest:
+            (self._held if self._calls else self.out).append(Told(tuple(rest)))
+        if self._calls and len(self._results) == len(self._calls):
+            self.close()
+
+    def close(self) -> None:
+        if self._calls:
+            found = tuple(self._results.get(c.id) or cancelled(c.id) for c in self._calls)
+            self.out.append(Answered(found, tuple(c.name for c in self._calls)))
+        self.out += self._held
+        self._calls, self._waiting, self._results, self._held = [], {}, {}, []
+
+    def _open(self, call: Call) -> Call:
+        base = re.sub(r"[^A-Za-z0-9_-]", "_", call.id)[:32] or "call"
+        fresh, count = base, 1
+        while fresh in self._seen:
+            fresh, count = f"{base}-{count}", count + 1
+        self._seen.add(fresh)
+        self._waiting.setdefault(call.id, []).append(fresh)
+        renamed = call if fresh == call.id else call.replace(id=fresh)
+        self._calls.append(renamed)
+        return renamed
+
+    def _answer(self, result: Result) -> None:
+        if ids := self._waiting.get(result.call_id):
+            fresh = ids.pop(0)
+            self._results[fresh] = result if fresh == result.call_id else result.replace(call_id=fresh)
+
+
+def _has_content(part: Text | Instruction | Image) -> bool:
+    return bool(part.data or part.url) if isinstance(part, Image) else bool(part.text.strip())
+
+
+def arguments(call: Call) -> dict[str, object]:
+    """The call's arguments as an object; unreadable ones are shown to the model under one key."""
+    return {"invalid_json": call.broken} if call.broken else call.args

@@ -1,0 +1,276 @@
+"""One question over HTTP, asked again until it is answered: limits, retries, one connection pool per event loop.
+
+May import: contracts, errors, messages, models.failures, models.sse.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import urllib.request
+import weakref
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Protocol
+from urllib.parse import urlsplit, urlunsplit
+
+from upcall.contracts import Emit
+from upcall.errors import ModelRefused, ModelUnavailable
+from upcall.messages import Response, Value
+from upcall.models.failures import Asked, Trouble, judge
+from upcall.models.sse import Feed
+
+if TYPE_CHECKING:
+    from aiohttp import ClientResponse, ClientSession
+
+LONGEST_WAIT = 120.0
+"""A server that asks for a longer wait than this is given up at once."""
+
+_ENOUGH = 65_536  # bytes of an error's body that are read
+_LINGER = 0.05  # seconds a stream may take to end after its last event, so that its connection can be used again
+_COURTESY = 5.0  # seconds for what comes after the model's last word: usage, the end mark
+
+Sleep = Callable[[float], Awaitable[object]]
+
+
+class Patience(Value, frozen=True):
+    """How often to ask again, and how long to wait: for a connection, its first byte, and between bytes."""
+
+    retries: int = 4
+    connect: float = 10.0
+    first_byte: float = 300.0
+    silence: float = 180.0
+
+
+class Reader(Protocol):
+    """Puts one answer together. A fresh one is made for every try."""
+
+    spoke: bool
+    """Something was emitted."""
+    complete: bool
+    """The model has finished; what still comes is a courtesy."""
+    over: bool
+    """The last event has come."""
+
+    def read(self, events: Sequence[bytes]) -> Trouble | None:
+        """Take the data of events; trouble if one of them is an error."""
+        ...
+
+    def whole(self, body: bytes) -> Trouble | None:
+        """Take an answer that came as one JSON body instead of a stream."""
+        ...
+
+    def response(self) -> Response:
+        """What was said."""
+        ...
+
+
+class Wire:
+    """A way to one URL."""
+
+    def __init__(
+        self,
+        asked: Asked,
+        url: str,
+        headers: dict[str, str],
+        patience: Patience,
+        sleep: Sleep = asyncio.sleep,
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        self._asked, self._url, self._headers, self._patience = asked, url, headers, patience
+        self._sleep, self._chance = sleep, chance
+        self._pools = Pools(url, patience.connect)
+
+    async def ask(self, body: bytes, fresh: Callable[[], Reader], emit: Emit | None) -> Response:
+        """The answer, after as many tries as it takes; a broken stream is taken back with "drop" and asked whole."""
+        trouble, tries = Trouble("was not asked"), 0
+        while tries <= self._patience.retries:
+            reader = fresh()
+            failed = await self._try(body, reader)
+            if failed is None:
+                return reader.response()
+            if failed.error is not None:
+                raise failed.error
+            trouble, tries = failed, tries + 1
+            wait = self._wait(trouble, tries)
+            if tries > self._patience.retries or wait > LONGEST_WAIT:
+                break
+            if reader.spoke and emit is not None:
+                emit("drop", "")
+            await self._sleep(wait)
+        raise ModelUnavailable(self._asked.name, _final(trouble), tries)
+
+    async def close(self) -> None:
+        """Close the connections of this event loop; a later question opens new ones."""
+        await self._pools.close()
+
+    def _wait(self, trouble: Trouble, tries: int) -> float:
+        if trouble.after is not None:
+            return trouble.after
+        # Half of it is chance, so that many agents that failed together do not come back together.
+        return min(30.0, 0.5 * 2 ** (tries - 1)) * (0.5 + self._chance() / 2)
+
+    async def _try(self, body: bytes, reader: Reader) -> Trouble | None:
+        """None when the reader has everything. Errors become values, so that none drags headers with a key along."""
+        import aiohttp
+
+        try:
+            return await self._exchange(body, reader)
+        except TimeoutError as error:
+            problem = str(error)
+        except aiohttp.InvalidURL:
+            return self._refused(f"base_url {self._asked.base_url!r} is no URL")
+        except (aiohttp.ClientConnectorCertificateError, aiohttp.ClientConnectorSSLError) as error:
+            return self._refused(f"no safe connection: {error}")
+        except (aiohttp.ClientError, OSError) as error:
+            problem = f"the connection failed: {str(error) or type(error).__name__}"
+        # Some servers never end their streams properly; what is complete is an answer all the same.
+        return None if reader.complete else Trouble(self._asked.clean(problem))
+
+    def _refused(self, problem: str) -> Trouble:
+        return Trouble(problem, error=ModelRefused(self._asked.name, self._asked.clean(problem)))
+
+    async def _exchange(self, body: bytes, reader: Reader) -> Trouble | None:
+        session, limits = await self._pools.session(), self._patience
+        late = f"no answer in {limits.first_byte:g} s"
+        try:
+            async with (
+                asyncio.timeout(limits.first_byte) as limit,
+                session.post(self._url, data=body, headers=self._headers, allow_redirects=False) as answer,
+            ):
+                if answer.status != 200:
+                    return judge(self._asked, answer.status, answer.headers, await _some(answer))
+                data = await _first(answer)
+                late = f"silent for {limits.silence:g} s"
+                if data.lstrip()[:1] in (b"{", b"<", b"["):
+                    limit.reschedule(asyncio.get_running_loop().time() + limits.silence)
+                    return self._whole(data + await answer.content.read(), reader)
+                return await self._stream(data, answer, reader, limit)
+        except TimeoutError as error:
+            raise TimeoutError(str(error) or late) from None
+
+    async def _stream(
+        self, data: bytes, answer: ClientResponse, reader: Reader, limit: asyncio.Timeout
+    ) -> Trouble | None:
+        clock, silence = asyncio.get_running_loop().time, self._patience.silence
+        feed, moved = Feed(), 0.0
+        while data:
+            if (trouble := reader.read(feed.take(data))) is not None:
+                return trouble
+            now = clock()
+            if reader.complete:
+                limit.reschedule(now + (_LINGER if reader.over else _COURTESY))
+            elif now > moved:
+                # Moving a timer costs more than reading a chunk: it moves now and then, and late, never early.
+                limit.reschedule(now + silence * 1.125)
+                moved = now + silence / 8
+            data = await answer.content.readany()
+        trouble = reader.read(feed.end())
+        if trouble is None and not reader.complete:
+            return Trouble("the stream ended in the middle")
+        return trouble
+
+    def _whole(self, body: bytes, reader: Reader) -> Trouble | None:
+        return judge(self._asked, 200, {}, body) if body.lstrip()[:1] == b"<" else reader.whole(body)
+
+
+async def _first(answer: ClientResponse) -> bytes:
+    """Bytes up to the first that are not blank; some servers keep a connection alive with blank lines."""
+    data = await answer.content.readany()
+    while data and data.isspace():
+        data = await answer.content.readany()
+    return data
+
+
+async def _some(answer: ClientResponse) -> bytes:
+    """The beginning of an error's body: enough to say what is wrong, whatever the server sends."""
+    body = b""
+    while len(body) < _ENOUGH and (data := await answer.content.readany()):
+        body += data
+    return body
+
+
+def _final(trouble: Trouble) -> str:
+    if trouble.after is not None and trouble.after > LONGEST_WAIT:
+        return f"{trouble.problem}; it asks to come back in {trouble.after:.0f} s"
+    return trouble.problem
+
+
+# --- connections ------------------------------------------------------------------------
+
+
+class Pools:
+    """One aiohttp session per event loop, opened when it is first needed.
+
+    Each lives in an async generator: `asyncio.run` ends those before it closes its loop, so a session is closed
+    in its own loop even where nobody called `close`.
+    """
+
+    def __init__(self, url: str, connect: float) -> None:
+        self._url, self._connect = url, connect
+        self._open: dict[asyncio.AbstractEventLoop, tuple[AsyncGenerator[ClientSession, None], ClientSession]] = {}
+        weakref.finalize(self, _abandon, self._open)
+
+    async def session(self) -> ClientSession:
+        """This loop's session."""
+        loop = asyncio.get_running_loop()
+        held = self._open.get(loop)
+        if held is not None and not held[1].closed:
+            return held[1]
+        _abandon(self._open)
+        owner = _session(self._url, self._connect)
+        session = await anext(owner)
+        self._open[loop] = (owner, session)
+        return session
+
+    async def close(self) -> None:
+        """Close this loop's session, and those whose loop is gone."""
+        _abandon(self._open)
+        if held := self._open.pop(asyncio.get_running_loop(), None):
+            await held[0].aclose()
+
+
+async def _session(url: str, connect: float) -> AsyncGenerator[ClientSession, None]:
+    import aiohttp
+
+    # No limit on connections: waiting for a free one would count as waiting for the server.
+    connector = aiohttp.TCPConnector(limit=0)
+    timeout = aiohttp.ClientTimeout(total=None, connect=connect, sock_connect=connect)
+    async with aiohttp.ClientSession(
+        connector=connector, timeout=timeout, proxy=proxy_for(url), cookie_jar=aiohttp.DummyCookieJar()
+    ) as session:
+        yield session
+
+
+def _abandon(
+    held: dict[asyncio.AbstractEventLoop, tuple[AsyncGenerator[ClientSession, None], ClientSession]],
+) -> None:
+    """Let go of sessions whose loop was closed under them; with no loop left, closing them never suspends."""
+    for loop in [loop for loop in held if loop.is_closed()]:
+        _, session = held.pop(loop)
+        closing = session.close()
+        with suppress(StopIteration):
+            closing.send(None)
+        closing.close()
+
+
+# --- addresses --------------------------------------------------------------------------
+
+
+def proxy_for(url: str) -> str | None:
+    """The proxy that the usual environment variables name for this URL.
+
+    aiohttp's `trust_env` does the same, but reads ~/.netrc in a thread for every request too, and refuses a
+    request that has a key when it finds a password there.
+    """
+    parts = urlsplit(url)
+    proxies = urllib.request.getproxies()
+    if not proxies or urllib.request.proxy_bypass(parts.netloc.rpartition("@")[2]):
+        return None
+    return proxies.get(parts.scheme) or proxies.get("all")
+
+
+def without_credentials(url: str) -> str:
+    """The URL as it may be shown: no user, no password, no query."""
+    parts = urlsplit(url)
+    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))

@@ -1,0 +1,311 @@
+"""Any server that speaks OpenAI's chat completions, streamed.
+
+May import: contracts, errors, messages, models.failures, models.http, models.openai_body.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+import msgspec
+
+from upcall.contracts import Emit
+from upcall.errors import ModelRefused
+from upcall.messages import Call, Request, Response, Thinking, Usage
+from upcall.models.failures import Asked, Trouble, complaint_of, judge, stream_error
+from upcall.models.http import Patience, Reader, Sleep, Wire, without_credentials
+from upcall.models.openai_body import openai_body
+
+BASE_URL = "https://api.openai.com/v1"
+_OPTIONAL = {
+    "response_format": ("response_format", "response format", "json_schema"),
+    "stream_options": ("stream_options",),
+}
+_STOPS = {"stop": "end", "tool_calls": "calls", "function_call": "calls", "content_filter": "refused"}
+
+
+class OpenAIChat:
+    """A model behind OpenAI's chat completions or a server that speaks them; no key is needed with a base URL.
+
+    `retries` counts what comes after the first try; `connect`, `first_byte` and `silence` (between bytes) are
+    seconds.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        base_url: str = BASE_URL,
+        api_key: str | None = None,
+        retries: int = 4,
+        connect: float = 10.0,
+        first_byte: float = 300.0,
+        silence: float = 180.0,
+        _sleep: Sleep = asyncio.sleep,
+        _chance: Callable[[], float] = random.random,
+    ) -> None:
+        self.model, self.name = model, f"openai:{model}"
+        self._base_url, self._key = base_url.rstrip("/"), (api_key or "").strip()
+        hint = "api_key=, or OPENAI_API_KEY for models given by name"
+        self._asked = Asked(self.name, model, without_credentials(self._base_url), hint, self._key)
+        headers = {"Content-Type": "application/json", "Accept-Encoding": "identity", "User-Agent": "upcall"}
+        if self._key:
+            headers["Authorization"] = f"Bearer {self._key}"
+        # A key goes into the same header as a URL's user and password, and is what counts.
+        base = self._asked.base_url if self._key else self._base_url
+        patience = Patience(retries, connect, first_byte, silence)
+        self._wire = Wire(self._asked, f"{base}/chat/completions", headers, patience, _sleep, _chance)
+        self._refused: set[str] = set()
+
+    def __repr__(self) -> str:
+        return f"OpenAIChat({self.model!r}, base_url={self._asked.base_url!r})"
+
+    async def respond(self, request: Request, emit: Emit | None) -> Response:
+        """Answer one request; options that the server refuses are left out from then on."""
+        if not self._key and self._base_url == BASE_URL:
+            raise ModelRefused(self.name, f"needs a key: give {self._asked.key_hint}")
+        body = openai_body(request, self.model)
+        for field in self._refused:
+            body.pop(field, None)
+        while True:
+            try:
+                return await self.ask(body, emit)
+            except ModelRefused as error:
+                said = error.problem.lower()
+                refused = [f for f, words in _OPTIONAL.items() if f in body and any(w in said for w in words)]
+                if error.status not in (400, 422) or not refused:
+                    raise
+                self._refused.update(refused)
+                for field in refused:
+                    del body[field]
+
+    async def ask(self, body: dict[str, Any], emit: Emit | None) -> Response:
+        """Send a body that is built already."""
+
+        def fresh() -> Reader:
+            return OpenAIReader(self._asked, emit)
+
+        return await self._wire.ask(msgspec.json.encode(body), fresh, emit)
+
+    async def close(self) -> None:
+        """Close this event loop's connections; the model can still be used."""
+        await self._wire.close()
+
+
+# --- what comes back --------------------------------------------------------------------
+
+
+class _Function(msgspec.Struct, gc=False):
+    name: str | None = None
+    arguments: str | dict[str, Any] | None = None
+
+
+class _Piece(msgspec.Struct, gc=False):
+    index: int | None = None
+    id: str | None = None
+    function: _Function | None = None
+
+
+class _Said(msgspec.Struct, gc=False):
+    content: str | list[Any] | None = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
+    refusal: str | None = None
+    tool_calls: list[_Piece] | None = None
+
+
+class _Choice(msgspec.Struct, gc=False):
+    delta: _Said | None = None
+    message: _Said | None = None
+    finish_reason: str | None = None
+
+
+class _Details(msgspec.Struct, gc=False):
+    cached_tokens: int | None = None
+
+
+class _Usage(msgspec.Struct, gc=False):
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    prompt_tokens_details: _Details | None = None
+
+
+class _Chunk(msgspec.Struct, gc=False):
+    choices: list[_Choice] | None = None
+    usage: _Usage | None = None
+    model: str | None = None
+    error: Any = None
+
+
+class _Slot:
+    """A call while its pieces come."""
+
+    __slots__ = ("args", "id", "name")
+
+    def __init__(self, piece: _Piece) -> None:
+        self.id, self.name = piece.id or "", ""
+        self.args: list[str] = []
+
+
+_decode = msgspec.json.Decoder(_Chunk).decode
+
+
+class OpenAIReader:
+    """Puts a chat completion together, from chunks or from one body."""
+
+    def __init__(self, asked: Asked, emit: Emit | None) -> None:
+        self.spoke = self.complete = self.over = False
+        self._asked, self._emit = asked, emit
+        self._text: list[str] = []
+        self._thoughts: list[str] = []
+        self._field = ""
+        self._slots: dict[int | None, _Slot] = {}
+        self._calls: list[_Slot] = []
+        self._usage, self._stop, self._model = Usage(), "", ""
+
+    def read(self, events: Sequence[bytes]) -> Trouble | None:
+        """Take chunks. The loop is as plain as it is because it runs for every token."""
+        emit, text = self._emit, self._text
+        for event in events:
+            if event == b"[DONE]":
+                self.complete = self.over = True
+                return None
+            try:
+                chunk = _decode(event)
+            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+                return Trouble(f"sent a chunk that can't be read ({error}): {self._shown(event)}")
+            if chunk.choices:
+                choice = chunk.choices[0]
+                said = choice.delta
+                if said is not None:
+                    content = said.content
+                    if content.__class__ is str and content:
+                        text.append(cast("str", content))
+                        if emit is not None:
+                            self.spoke = True
+                            emit("text", cast("str", content))
+                    elif content:
+                        self._parts(cast("list[Any]", content))
+                    if said.tool_calls or said.reasoning_content or said.reasoning or said.refusal:
+                        self._more(said)
+                if choice.finish_reason:
+                    self._finish(choice.finish_reason)
+            if chunk.usage is not None or not self._model or chunk.error is not None:
+                if chunk.error is not None:
+                    return stream_error(self._asked, complaint_of({"error": chunk.error}))
+                self._about(chunk)
+        return None
+
+    def whole(self, body: bytes) -> Trouble | None:
+        """Take a completion that came in one piece."""
+        try:
+            chunk = _decode(body)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            return Trouble(f"sent a body that can't be read ({error}): {self._shown(body)}")
+        if chunk.error is not None or not chunk.choices:
+            return judge(self._asked, 200, {}, body)
+        said = chunk.choices[0].message or chunk.choices[0].delta or _Said()
+        if isinstance(said.content, str):
+            self._say("text", said.content, self._text)
+        else:
+            self._parts(said.content or [])
+        self._more(said)
+        self._finish(chunk.choices[0].finish_reason or "stop")
+        self._about(chunk)
+        return None
+
+    def response(self) -> Response:
+        """What was said."""
+        calls = tuple(_call(slot) for slot in self._calls)
+        opaque = {"field": self._field} if self._field == "reasoning_content" else {}
+        thoughts = "".join(self._thoughts)
+        thinking = (Thinking(thoughts, opaque),) if thoughts else ()
+        stop = self._stop or ("calls" if calls else "end")
+        return Response("".join(self._text), calls, thinking, self._usage, stop, self._model)
+
+    def _more(self, said: _Said) -> None:
+        """What only some chunks have."""
+        for field in ("reasoning_content", "reasoning"):
+            if thought := getattr(said, field):
+                self._field = field
+                self._say("thinking", thought, self._thoughts)
+                break
+        if said.refusal:
+            self._stop = "refused"
+            self._say("text", said.refusal, self._text)
+        for piece in said.tool_calls or ():
+            self._piece(piece)
+
+    def _parts(self, parts: list[Any]) -> None:
+        """A content that is a list of typed parts, as some servers send it."""
+        for part in parts:
+            fields = cast("dict[str, Any]", part) if isinstance(part, dict) else {}
+            if isinstance(text := fields.get("text"), str):
+                self._say("text", text, self._text)
+            if isinstance(inner := fields.get("thinking"), list):
+                for thought in cast("list[Any]", inner):
+                    text = cast("dict[str, Any]", thought).get("text") if isinstance(thought, dict) else None
+                    self._say("thinking", text if isinstance(text, str) else "", self._thoughts)
+
+    def _say(self, kind: str, text: str, into: list[str]) -> None:
+        if text:
+            into.append(text)
+            if self._emit is not None:
+                self.spoke = True
+                self._emit(kind, text)
+
+    def _piece(self, piece: _Piece) -> None:
+        function = piece.function or _Function()
+        args = function.arguments
+        if isinstance(args, dict):
+            args = msgspec.json.encode(args).decode()
+        slot = self._slots.get(piece.index)
+        if slot is None or (function.name and _begins(piece, slot, args or "")):
+            slot = self._slots[piece.index] = _Slot(piece)
+            self._calls.append(slot)
+        if function.name and function.name != slot.name and not slot.args:
+            slot.name += function.name
+        if args:
+            slot.args.append(args)
+
+    def _finish(self, reason: str) -> None:
+        self.complete = True
+        self._stop = self._stop or _STOPS.get(reason, reason)
+
+    def _about(self, chunk: _Chunk) -> None:
+        self._model = chunk.model or self._model
+        if (usage := chunk.usage) is not None:
+            details = usage.prompt_tokens_details
+            cached = (details.cached_tokens if details else None) or 0
+            self._usage = Usage(usage.prompt_tokens or 0, usage.completion_tokens or 0, cached)
+
+    def _shown(self, event: bytes) -> str:
+        return self._asked.clean(event[:300].decode("utf-8", "replace"))
+
+
+def _begins(piece: _Piece, slot: _Slot, args: str) -> bool:
+    """Whether a piece with a name begins another call although its index is known.
+
+    Some servers give every whole call the index 0 or none, with ids that are missing or all the same; others
+    repeat name and id with every piece of one call.
+    """
+    if piece.id and slot.id and piece.id != slot.id:
+        return True
+    return bool(args) and _object("".join(slot.args)) is not None
+
+
+def _object(text: str) -> dict[str, Any] | None:
+    try:
+        value = msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else None
+
+
+def _call(slot: _Slot) -> Call:
+    raw = "".join(slot.args)
+    args = _object(raw) if raw.strip() else {}
+    return Call("", slot.name, {}, raw) if args is None else Call("", slot.name, args)

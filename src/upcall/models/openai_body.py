@@ -1,0 +1,137 @@
+"""A request as OpenAI's chat completions take it.
+
+May import: messages, models.history.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from upcall.messages import Image, Instruction, JsonSchema, Request, Result, Text, Thinking, ToolSpec
+from upcall.models.history import Answered, Said, Told, Turn, arguments, turns
+
+Wire = dict[str, Any]
+
+
+def openai_body(request: Request, model: str) -> Wire:
+    """The body of a streamed chat completion."""
+    body: Wire = {
+        "model": model,
+        "messages": openai_messages(request),
+        "stream": True,
+        "stream_options": {"include_usage": True},
+    }
+    if request.tools:
+        body["tools"] = [_tool(spec) for spec in request.tools]
+    if request.output is not None:
+        schema = {"name": "output", "schema": request.output, "strict": False}
+        body["response_format"] = {"type": "json_schema", "json_schema": schema}
+    return body
+
+
+def openai_messages(request: Request) -> list[Wire]:
+    """The conversation, instructions first."""
+    out: list[Wire] = []
+    if request.instructions.strip():
+        out.append({"role": "system", "content": request.instructions})
+    history = turns(request.messages)
+    last_told = max((i for i, turn in enumerate(history) if isinstance(turn, Told)), default=-1)
+    for index, turn in enumerate(history):
+        out += _messages(turn, recent=index > last_told)
+    return out
+
+
+def _messages(turn: Turn, *, recent: bool) -> list[Wire]:
+    match turn:
+        case Said():
+            return _said(turn, recent=recent)
+        case Answered():
+            return _answered(turn)
+        case Told():
+            return _told(turn)
+
+
+def _said(turn: Said, *, recent: bool) -> list[Wire]:
+    text = "".join(p.text for p in turn.parts if isinstance(p, Text))
+    calls = [
+        {
+            "id": call.id,
+            "type": "function",
+            "function": {"name": call.name, "arguments": msgspec.json.encode(arguments(call)).decode()},
+        }
+        for call in turn.calls
+    ]
+    if not text and not calls:
+        return []
+    message: Wire = {"role": "assistant", "content": text or None}
+    if calls:
+        message["tool_calls"] = calls
+        # Servers that show their reasoning want it back while its tool calls are being worked on, and only then.
+        if recent and (thoughts := _own_thoughts(turn)):
+            message["reasoning_content"] = thoughts
+    return [message]
+
+
+def _own_thoughts(turn: Said) -> str:
+    own = (p for p in turn.parts if isinstance(p, Thinking) and p.opaque.get("field") == "reasoning_content")
+    return "".join(p.text for p in own)
+
+
+def _answered(turn: Answered) -> list[Wire]:
+    """All results first; their pictures follow in a user's message, since a tool's may hold only text."""
+    out: list[Wire] = [{"role": "tool", "tool_call_id": r.call_id, "content": result_text(r)} for r in turn.results]
+    for result, name in zip(turn.results, turn.names, strict=True):
+        if pictures := [_image(i) for i in result.images if i.data or i.url]:
+            label = {"type": "text", "text": f"From the result of {name} ({result.call_id}):"}
+            out.append({"role": "user", "content": [label, *pictures]})
+    return out
+
+
+def _told(turn: Told) -> list[Wire]:
+    """Runs of text and pictures as user's messages, with each instruction as a system message in its place."""
+    out: list[Wire] = []
+    run: list[Text | Image] = []
+    for part in turn.parts:
+        if isinstance(part, Instruction):
+            out += _user(run)
+            run = []
+            out.append({"role": "system", "content": part.text})
+        else:
+            run.append(part)
+    return out + _user(run)
+
+
+def _user(parts: list[Text | Image]) -> list[Wire]:
+    if not parts:
+        return []
+    texts = [p.text for p in parts if isinstance(p, Text)]
+    if len(texts) == len(parts):  # many servers take only a plain string
+        return [{"role": "user", "content": "\n\n".join(texts)}]
+    content = [{"type": "text", "text": p.text} if isinstance(p, Text) else _image(p) for p in parts]
+    return [{"role": "user", "content": content}]
+
+
+def _image(image: Image) -> Wire:
+    url = image.url or f"data:{image.media_type};base64,{image.data}"
+    return {"type": "image_url", "image_url": {"url": url}}
+
+
+def result_text(result: Result) -> str:
+    """The result for wires that have no flag for errors."""
+    if result.is_error and not result.text.lower().startswith(("error", "cancelled")):
+        return f"Error: {result.text}"
+    return result.text
+
+
+def _tool(spec: ToolSpec) -> Wire:
+    function: Wire = {"name": spec.name, "parameters": object_schema(spec.schema)}
+    if spec.description:
+        function["description"] = spec.description
+    return {"type": "function", "function": function}
+
+
+def object_schema(schema: JsonSchema) -> JsonSchema:
+    """The schema with the type that both wires insist on."""
+    return schema if schema.get("type") == "object" else {"type": "object", "properties": {}, **schema}

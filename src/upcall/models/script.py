@@ -1,0 +1,101 @@
+"""A model that plays what it was given: for tests, examples and programs that need no judgement.
+
+May import: contracts, errors, messages.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Any, cast
+
+from upcall.contracts import Emit
+from upcall.errors import ScriptExhausted, SetupError
+from upcall.messages import Call, Request, Response
+
+Plain = str | Call | Response | BaseException | type[BaseException] | Sequence["str | Call"]
+Decide = Callable[[Request], "Plain | Awaitable[Plain]"]
+Reply = Plain | Decide
+
+_WORD = re.compile(r"\s*\S+\s*|\s+")
+
+
+def call(tool: str, /, **args: Any) -> Call:
+    """A tool call for a Script; the tool's name is positional only, so that an argument may be called anything."""
+    return Call("", tool, args)
+
+
+class Script:
+    """Plays replies in order, or asks one function every time.
+
+    A reply is a string, a call, a list of calls (and text), a Response, an exception to raise, or a function of
+    the request, sync or async, that returns one of these. A script that is one function decides from the request
+    alone, so it goes on in another process; a list that runs out is ScriptExhausted.
+    """
+
+    def __init__(self, replies: Iterable[Reply] | Decide, *, name: str = "script") -> None:
+        self.name = name
+        self._decide = cast("Decide", replies) if callable(replies) else None
+        given = () if callable(replies) else replies
+        # Built once here, so that playing costs next to nothing.
+        self._replies = [r if _is_function(r) else _built(cast("Plain", r)) for r in given]
+        self._next = 0
+
+    def __repr__(self) -> str:
+        return (
+            f"Script(<{self._next} of {len(self._replies)} played>)" if not self._decide else "Script(<function>)"
+        )
+
+    async def respond(self, request: Request, emit: Emit | None) -> Response:
+        """The next reply; its text is emitted word by word."""
+        if self._decide is not None:
+            reply = self._decide(request)
+        elif self._next < len(self._replies):
+            reply = self._replies[self._next]
+            self._next += 1
+            if callable(reply) and not isinstance(reply, type):
+                reply = reply(request)
+        else:
+            raise ScriptExhausted(len(self._replies))
+        if not isinstance(reply, Response):
+            reply = await self._settled(reply)
+        if emit is not None:
+            _tell(reply, emit)
+        return reply
+
+    async def _settled(self, reply: Any) -> Response:
+        if hasattr(reply, "__await__"):
+            reply = await reply
+        built = _built(reply)
+        if isinstance(built, Response):
+            return built
+        raise built
+
+
+def _is_function(reply: object) -> bool:
+    return callable(reply) and not isinstance(reply, type)
+
+
+def _built(reply: Plain) -> Response | BaseException | type[BaseException]:
+    if isinstance(reply, str):
+        return Response(reply)
+    if isinstance(reply, Call):
+        return Response(calls=(reply,))
+    if isinstance(reply, Response | BaseException):
+        return reply
+    if isinstance(reply, type):
+        if issubclass(reply, BaseException):
+            return reply
+    elif isinstance(cast("object", reply), list | tuple) and all(isinstance(p, str | Call) for p in reply):
+        text = "".join(p for p in reply if isinstance(p, str))
+        return Response(text, tuple(p for p in reply if isinstance(p, Call)))
+    raise SetupError(
+        f"a Script can't play {reply!r}; give text, call(...), a list of calls, a Response or an error"
+    )
+
+
+def _tell(response: Response, emit: Emit) -> None:
+    for thought in response.thinking:
+        emit("thinking", thought.text)
+    for word in _WORD.findall(response.text):
+        emit("text", word)
