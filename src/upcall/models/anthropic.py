@@ -55,7 +55,8 @@ class Anthropic:
         _chance: Callable[[], float] = random.random,
     ) -> None:
         self.model, self.name = model, f"anthropic:{model}"
-        self._max_tokens, self._thinking = max_tokens, thinking
+        self._max_tokens = max_tokens
+        self._thinking: ThinkingBudget = thinking
         base, self._key = base_url.rstrip("/").removesuffix("/v1"), (api_key or "").strip()
         self._needs_key = base == BASE_URL
         hint = "api_key=, or ANTHROPIC_API_KEY for models given by name"

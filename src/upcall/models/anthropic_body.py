@@ -22,7 +22,7 @@ _GO_ON = "(Go on.)"
 def anthropic_body(
     request: Request, model: str, *, max_tokens: int = 16_384, thinking: ThinkingBudget = None
 ) -> Wire:
-    """The body of a streamed message, with cache breakpoints after the tools, the instructions and the last message.
+    """The body of a streamed message, with cache breakpoints after tools, instructions and the last message.
 
     A budget for thinking comes on top of `max_tokens`, which stays the answer's own.
     """
@@ -83,10 +83,10 @@ def _said(part: Text | Thinking | Call) -> Wire | None:
             return {"type": "tool_use", "id": part.id, "name": part.name, "input": arguments(part)}
         case Thinking():
             # Thoughts of other providers have no signature, and are left out.
-            if "signature" in part.opaque:
-                return {"type": "thinking", "thinking": part.text, "signature": part.opaque["signature"]}
-            if "redacted" in part.opaque:
-                return {"type": "redacted_thinking", "data": part.opaque["redacted"]}
+            if signature := part.opaque.get("signature"):
+                return {"type": "thinking", "thinking": part.text, "signature": signature}
+            if redacted := part.opaque.get("redacted"):
+                return {"type": "redacted_thinking", "data": redacted}
             return None
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from typing import Any, NamedTuple, cast
 
 import msgspec
@@ -154,7 +153,7 @@ def complaint_of(value: Any) -> Complaint:
     if isinstance(value, list) and value:
         value = cast("list[Any]", value)[0]
     if not isinstance(value, dict):
-        return Complaint("", str(value))
+        return Complaint("", str(cast("object", value)))
     fields = cast("dict[str, Any]", value)
     inner = fields.get("error", fields)
     if not isinstance(inner, dict):
@@ -174,6 +173,8 @@ def complaint_of(value: Any) -> Complaint:
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
     """Seconds the server asks us to wait: `retry-after-ms`, or `retry-after` in seconds or as a date."""
+    from email.utils import parsedate_to_datetime  # costs 10 ms to import
+
     try:
         if milliseconds := headers.get("retry-after-ms"):
             return max(0.0, float(milliseconds) / 1000)

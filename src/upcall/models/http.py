@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import urllib.request
 import weakref
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import suppress
@@ -82,7 +81,7 @@ class Wire:
         self._pools = Pools(url, patience.connect)
 
     async def ask(self, body: bytes, fresh: Callable[[], Reader], emit: Emit | None) -> Response:
-        """The answer, after as many tries as it takes; a broken stream is taken back with "drop" and asked whole."""
+        """The answer, after as many tries as it takes; a broken stream is dropped and asked for again, whole."""
         trouble, tries = Trouble("was not asked"), 0
         while tries <= self._patience.retries:
             reader = fresh()
@@ -111,7 +110,7 @@ class Wire:
         return min(30.0, 0.5 * 2 ** (tries - 1)) * (0.5 + self._chance() / 2)
 
     async def _try(self, body: bytes, reader: Reader) -> Trouble | None:
-        """None when the reader has everything. Errors become values, so that none drags headers with a key along."""
+        """None when the reader has everything. Errors become values: none may drag headers with a key along."""
         import aiohttp
 
         try:
@@ -263,6 +262,8 @@ def proxy_for(url: str) -> str | None:
     aiohttp's `trust_env` does the same, but reads ~/.netrc in a thread for every request too, and refuses a
     request that has a key when it finds a password there.
     """
+    import urllib.request
+
     parts = urlsplit(url)
     proxies = urllib.request.getproxies()
     if not proxies or urllib.request.proxy_bypass(parts.netloc.rpartition("@")[2]):

@@ -46,8 +46,9 @@ class OpenAIChat:
         silence: float = 180.0,
         _sleep: Sleep = asyncio.sleep,
         _chance: Callable[[], float] = random.random,
+        _name: str = "",
     ) -> None:
-        self.model, self.name = model, f"openai:{model}"
+        self.model, self.name = model, _name or f"openai:{model}"
         self._base_url, self._key = base_url.rstrip("/"), (api_key or "").strip()
         hint = "api_key=, or OPENAI_API_KEY for models given by name"
         self._asked = Asked(self.name, model, without_credentials(self._base_url), hint, self._key)
@@ -177,26 +178,17 @@ class OpenAIReader:
                 chunk = _decode(event)
             except (msgspec.DecodeError, UnicodeDecodeError) as error:
                 return Trouble(f"sent a chunk that can't be read ({error}): {self._shown(event)}")
-            if chunk.choices:
-                choice = chunk.choices[0]
-                said = choice.delta
-                if said is not None:
-                    content = said.content
-                    if content.__class__ is str and content:
-                        text.append(cast("str", content))
-                        if emit is not None:
-                            self.spoke = True
-                            emit("text", cast("str", content))
-                    elif content:
-                        self._parts(cast("list[Any]", content))
-                    if said.tool_calls or said.reasoning_content or said.reasoning or said.refusal:
-                        self._more(said)
-                if choice.finish_reason:
-                    self._finish(choice.finish_reason)
-            if chunk.usage is not None or not self._model or chunk.error is not None:
-                if chunk.error is not None:
-                    return stream_error(self._asked, complaint_of({"error": chunk.error}))
-                self._about(chunk)
+            if chunk.choices and (said := chunk.choices[0].delta) is not None:
+                content = said.content
+                if content.__class__ is str and content:
+                    text.append(cast("str", content))
+                    if emit is not None:
+                        self.spoke = True
+                        emit("text", cast("str", content))
+                if content.__class__ is list or said.tool_calls or said.reasoning_content or said.reasoning:
+                    self._more(said)
+            if (trouble := self._about(chunk)) is not None:
+                return trouble
         return None
 
     def whole(self, body: bytes) -> Trouble | None:
@@ -210,12 +202,9 @@ class OpenAIReader:
         said = chunk.choices[0].message or chunk.choices[0].delta or _Said()
         if isinstance(said.content, str):
             self._say("text", said.content, self._text)
-        else:
-            self._parts(said.content or [])
         self._more(said)
-        self._finish(chunk.choices[0].finish_reason or "stop")
-        self._about(chunk)
-        return None
+        self.complete = True
+        return self._about(chunk)
 
     def response(self) -> Response:
         """What was said."""
@@ -233,9 +222,8 @@ class OpenAIReader:
                 self._field = field
                 self._say("thinking", thought, self._thoughts)
                 break
-        if said.refusal:
-            self._stop = "refused"
-            self._say("text", said.refusal, self._text)
+        if isinstance(said.content, list):
+            self._parts(said.content)
         for piece in said.tool_calls or ():
             self._piece(piece)
 
@@ -271,16 +259,26 @@ class OpenAIReader:
         if args:
             slot.args.append(args)
 
-    def _finish(self, reason: str) -> None:
-        self.complete = True
-        self._stop = self._stop or _STOPS.get(reason, reason)
-
-    def _about(self, chunk: _Chunk) -> None:
-        self._model = chunk.model or self._model
+    def _about(self, chunk: _Chunk) -> Trouble | None:
+        """What a chunk says besides what the model said."""
+        if chunk.choices:
+            choice = chunk.choices[0]
+            said = choice.delta or choice.message
+            if said is not None and said.refusal:
+                self._stop = "refused"
+                self._say("text", said.refusal, self._text)
+            if choice.finish_reason:
+                self.complete = True
+                self._stop = self._stop or _STOPS.get(choice.finish_reason, choice.finish_reason)
+        if chunk.error is not None:
+            return stream_error(self._asked, complaint_of({"error": chunk.error}))
+        if chunk.model and not self._model:
+            self._model = chunk.model
         if (usage := chunk.usage) is not None:
             details = usage.prompt_tokens_details
             cached = (details.cached_tokens if details else None) or 0
             self._usage = Usage(usage.prompt_tokens or 0, usage.completion_tokens or 0, cached)
+        return None
 
     def _shown(self, event: bytes) -> str:
         return self._asked.clean(event[:300].decode("utf-8", "replace"))

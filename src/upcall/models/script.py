@@ -35,10 +35,10 @@ class Script:
 
     def __init__(self, replies: Iterable[Reply] | Decide, *, name: str = "script") -> None:
         self.name = name
-        self._decide = cast("Decide", replies) if callable(replies) else None
+        self._decide = replies if callable(replies) else None
         given = () if callable(replies) else replies
         # Built once here, so that playing costs next to nothing.
-        self._replies = [r if _is_function(r) else _built(cast("Plain", r)) for r in given]
+        self._replies = [r if _is_function(r) else _built(r) for r in given]
         self._next = 0
 
     def __repr__(self) -> str:
@@ -76,7 +76,7 @@ def _is_function(reply: object) -> bool:
     return callable(reply) and not isinstance(reply, type)
 
 
-def _built(reply: Plain) -> Response | BaseException | type[BaseException]:
+def _built(reply: object) -> Response | BaseException | type[BaseException]:
     if isinstance(reply, str):
         return Response(reply)
     if isinstance(reply, Call):
@@ -86,9 +86,12 @@ def _built(reply: Plain) -> Response | BaseException | type[BaseException]:
     if isinstance(reply, type):
         if issubclass(reply, BaseException):
             return reply
-    elif isinstance(cast("object", reply), list | tuple) and all(isinstance(p, str | Call) for p in reply):
-        text = "".join(p for p in reply if isinstance(p, str))
-        return Response(text, tuple(p for p in reply if isinstance(p, Call)))
+    elif isinstance(reply, list | tuple):
+        parts = cast("Sequence[object]", reply)
+        text = [p for p in parts if isinstance(p, str)]
+        calls = tuple(p for p in parts if isinstance(p, Call))
+        if len(text) + len(calls) == len(parts):
+            return Response("".join(text), calls)
     raise SetupError(
         f"a Script can't play {reply!r}; give text, call(...), a list of calls, a Response or an error"
     )

@@ -1,0 +1,26 @@
+"""Models: scripted, over OpenAI's and Anthropic's wires, local, and any other provider. Imports nothing heavy.
+
+May import: models.anthropic, models.anthropic_body, models.fallback, models.local, models.names, models.openai,
+models.openai_body, models.script.
+"""
+
+from upcall.models.anthropic import Anthropic
+from upcall.models.anthropic_body import anthropic_body
+from upcall.models.fallback import fallback_models
+from upcall.models.local import Local
+from upcall.models.names import resolve_model
+from upcall.models.openai import OpenAIChat
+from upcall.models.openai_body import openai_body
+from upcall.models.script import Script, call
+
+__all__ = [
+    "Anthropic",
+    "Local",
+    "OpenAIChat",
+    "Script",
+    "anthropic_body",
+    "call",
+    "fallback_models",
+    "openai_body",
+    "resolve_model",
+]

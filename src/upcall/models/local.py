@@ -1,0 +1,246 @@
+"""A GGUF file run by llama.cpp in this process; every call it makes is valid, because a grammar allows no other.
+
+May import: contracts, errors, messages, models.history, models.openai, models.openai_body.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import importlib
+import re
+import threading
+from pathlib import Path
+from typing import Any, cast
+
+import msgspec
+
+from upcall.contracts import Emit
+from upcall.errors import ModelRefused
+from upcall.messages import Call, Image, Instruction, JsonSchema, Request, Response, Text, ToolSpec
+from upcall.models.history import Answered, Said, Told, Turn, arguments, turns
+from upcall.models.openai import OpenAIChat
+from upcall.models.openai_body import object_schema, result_text
+
+Wire = dict[str, Any]
+
+_FORMAT = """Answer with one JSON object and nothing else.
+To reply: {"reply": "your text"}
+To use a tool: {"name": "the tool", "arguments": {...}}
+The tools:"""
+_STARTING = threading.Lock()
+
+
+class Local:
+    """A model from a GGUF file, through `xllamacpp` (the extra `local`).
+
+    The file is loaded when it is first asked, once per process. `n_ctx` is what one request may hold,
+    `parallel` how many are answered at once, `max_tokens` how long an answer gets at most.
+    """
+
+    def __init__(self, path: str | Path, *, n_ctx: int = 8192, parallel: int = 2, max_tokens: int = 2048) -> None:
+        self.path, self.name = Path(path), f"local:{Path(path).name}"
+        self._n_ctx, self._parallel, self._max_tokens = n_ctx, parallel, max_tokens
+        self._chat: OpenAIChat | None = None
+
+    def __repr__(self) -> str:
+        return f"Local({str(self.path)!r})"
+
+    async def respond(self, request: Request, emit: Emit | None) -> Response:
+        """Answer one request; with tools, either one call or a reply, which is emitted while it is written."""
+        if self._chat is None:
+            address = await asyncio.to_thread(self._address)
+            self._chat = OpenAIChat(self.path.name, base_url=f"{address}/v1", _name=self.name)
+        body = local_body(request, max_tokens=self._max_tokens)
+        if not request.tools:
+            return await self._chat.ask(body, emit)
+        reply = ReplyText(emit)
+        response = await self._chat.ask(body, reply.hear)
+        return reply.settled(response)
+
+    async def close(self) -> None:
+        """Close this event loop's connections; the loaded file stays for the process."""
+        if self._chat is not None:
+            await self._chat.close()
+
+    def _address(self) -> str:
+        if not self.path.is_file():
+            raise ModelRefused(self.name, f"there is no file {self.path}")
+        try:
+            with _STARTING:  # two sessions that ask first at the same time must not load the file twice
+                return str(_server(str(self.path.resolve()), self._n_ctx, self._parallel).listening_address)
+        except ImportError:
+            raise ModelRefused(self.name, "needs llama.cpp: pip install 'upcall[local]'") from None
+        except RuntimeError as error:
+            raise ModelRefused(self.name, f"llama.cpp can't load {self.path}: {error}") from error
+
+
+@functools.cache
+def _server(path: str, n_ctx: int, parallel: int) -> Any:
+    """A server for the file, kept as long as the process: weights are large and slow to load."""
+    xllamacpp: Any = importlib.import_module("xllamacpp")
+    params = xllamacpp.CommonParams()
+    params.model.path, params.n_parallel = path, parallel
+    params.n_ctx = n_ctx * parallel  # llama.cpp shares it out
+    params.verbosity = 1  # errors only; 0 can hang when the server ends
+    return xllamacpp.Server(params)
+
+
+# --- what is asked ----------------------------------------------------------------------
+
+
+def local_body(request: Request, *, max_tokens: int = 2048) -> Wire:
+    """A chat completion that needs no tool support of the model's template: tools are text and a grammar."""
+    body: Wire = {"messages": _messages(request), "stream": True, "max_tokens": max_tokens}
+    body["stream_options"] = {"include_usage": True}
+    schema = choice_schema(request.tools, request.output) if request.tools else request.output
+    if schema is not None:
+        body["response_format"] = {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema}}
+    return body
+
+
+def choice_schema(tools: tuple[ToolSpec, ...], output: JsonSchema | None) -> JsonSchema:
+    """One of the tools with its arguments, or a reply."""
+    shared: JsonSchema = {}
+    reply = _lifted(output, "output", shared) if output else {"type": "string"}
+    options = [_object({"reply": reply})]
+    for spec in tools:
+        wanted = _lifted(object_schema(spec.schema), spec.name, shared)
+        options.append(_object({"name": {"const": spec.name}, "arguments": wanted}))
+    return {"oneOf": options, "$defs": shared} if shared else {"oneOf": options}
+
+
+def _object(properties: JsonSchema) -> JsonSchema:
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": list(properties),
+        "additionalProperties": False,
+    }
+
+
+def _lifted(schema: JsonSchema, prefix: str, shared: JsonSchema) -> JsonSchema:
+    """The schema with its definitions moved to the root, where references are looked up."""
+
+    def moved(value: Any) -> Any:
+        if isinstance(value, list):
+            return [moved(v) for v in cast("list[Any]", value)]
+        if not isinstance(value, dict):
+            return value
+        fields = cast("dict[str, Any]", value)
+        out = {k: moved(v) for k, v in fields.items() if k != "$defs"}
+        if isinstance(ref := fields.get("$ref"), str):
+            out["$ref"] = ref.replace("#/$defs/", f"#/$defs/{prefix}-")
+        return out
+
+    for name, definition in cast("dict[str, Any]", schema.get("$defs", {})).items():
+        shared[f"{prefix}-{name}"] = moved(definition)
+    return cast("JsonSchema", moved(schema))
+
+
+def _messages(request: Request) -> list[Wire]:
+    """User and assistant in turn, all text: templates of small models take nothing else."""
+    head = [request.instructions] if request.instructions.strip() else []
+    if request.tools:
+        head.append("\n".join([_FORMAT, *(_described(spec) for spec in request.tools)]))
+    out: list[Wire] = [{"role": "system", "content": "\n\n".join(head)}] if head else []
+    for turn in turns(request.messages):
+        role, text = _turn(turn, bool(request.tools))
+        if out and out[-1]["role"] == role:
+            out[-1]["content"] += "\n\n" + text
+        elif text:
+            out.append({"role": role, "content": text})
+    return out
+
+
+def _described(spec: ToolSpec) -> str:
+    schema = msgspec.json.encode(object_schema(spec.schema)).decode()
+    return f"- {spec.name}: {spec.description} Arguments: {schema}"
+
+
+def _turn(turn: Turn, wrapped: bool) -> tuple[str, str]:
+    match turn:
+        case Said():
+            text = "".join(p.text for p in turn.parts if isinstance(p, Text))
+            lines = [_json({"reply": text}) if wrapped else text] if text else []
+            lines += [_json({"name": c.name, "arguments": arguments(c)}) for c in turn.calls]
+            return "assistant", "\n".join(lines)
+        case Answered():
+            pairs = zip(turn.names, turn.results, strict=True)
+            return "user", "\n\n".join(f"Result of {name}: {result_text(result)}" for name, result in pairs)
+        case Told():
+            return "user", "\n\n".join(_told(part) for part in turn.parts)
+
+
+def _told(part: Text | Instruction | Image) -> str:
+    if isinstance(part, Image):
+        return "(a picture, which you can't see)"
+    return f"System instruction: {part.text}" if isinstance(part, Instruction) else part.text
+
+
+def _json(value: object) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+# --- what comes back --------------------------------------------------------------------
+
+_OPENING = re.compile(r'\s*\{\s*"reply"\s*:\s*"')
+_CHARACTERS = re.compile(
+    r'(?:[^"\\]|\\["\\/bfnrt]|\\u(?![dD][89abAB])[0-9a-fA-F]{4}'
+    r"|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})*"
+)
+_NAME = re.compile(r'\s*\{\s*"name"\s*:\s*"([^"]+)"')
+
+
+class ReplyText:
+    """Reads the reply out of a JSON object that is still being written, and turns the whole into a response."""
+
+    def __init__(self, emit: Emit | None) -> None:
+        self._emit = emit
+        self._held, self._inside, self._told = "", False, ""
+
+    def hear(self, kind: str, text: str) -> None:
+        """Take what the model writes; complete characters of the reply are passed on."""
+        if kind == "drop":
+            told, (self._held, self._inside, self._told) = self._told, ("", False, "")
+            if self._emit is not None and told:
+                self._emit("drop", "")
+        elif kind == "text":
+            self._held += text
+            self._pass_on()
+        elif self._emit is not None:
+            self._emit(kind, text)
+
+    def settled(self, response: Response) -> Response:
+        """The call or the reply; an answer that was cut off gives what can be read of it."""
+        try:
+            value = msgspec.json.decode(response.text)
+        except msgspec.DecodeError:
+            return self._cut_off(response)
+        answer = cast("dict[str, Any]", value) if isinstance(value, dict) else {"reply": value}
+        if "name" in answer:
+            call = Call("", str(answer["name"]), cast("dict[str, Any]", answer.get("arguments") or {}))
+            return response.replace(text="", calls=(call,), stop="calls")
+        reply = answer.get("reply", answer)
+        text = reply if isinstance(reply, str) else _json(reply)
+        if self._emit is not None and len(text) > len(self._told):
+            self._emit("text", text[len(self._told) :])
+        return response.replace(text=text)
+
+    def _cut_off(self, response: Response) -> Response:
+        if found := _NAME.match(response.text):
+            return response.replace(text="", calls=(Call("", found[1], {}, response.text),))
+        return response.replace(text=self._told or response.text)
+
+    def _pass_on(self) -> None:
+        if not self._inside:
+            if (opening := _OPENING.match(self._held)) is None:
+                return
+            self._inside, self._held = True, self._held[opening.end() :]
+        taken = _CHARACTERS.match(self._held)
+        if taken is not None and taken[0]:
+            self._held = self._held[taken.end() :]
+            piece = msgspec.json.decode(f'"{taken[0]}"', type=str)
+            self._told += piece
+            if self._emit is not None:
+                self._emit("text", piece)

@@ -1,0 +1,240 @@
+"""Every other provider, through pydantic-ai's model classes (the extra `providers`).
+
+May import: contracts, errors, messages, models.failures, models.history.
+"""
+
+from __future__ import annotations
+
+import base64
+from typing import TYPE_CHECKING, Any, cast
+
+import msgspec
+
+from upcall.contracts import Emit
+from upcall.errors import ContextTooLong, ModelError, ModelRefused, ModelUnavailable
+from upcall.messages import Call, Image, Instruction, Part, Request, Response, Text, Thinking, Usage
+from upcall.models.failures import Asked, complaint_of, context_error, judge
+from upcall.models.history import Answered, Said, Told, arguments, turns
+
+if TYPE_CHECKING:
+    from pydantic_ai import messages as theirs
+    from pydantic_ai.models import Model as TheirModel
+    from pydantic_ai.models import ModelRequestParameters
+
+_STOPS = {"stop": "end", "tool_call": "calls", "content_filter": "refused"}
+_KEPT = ("id", "signature", "provider_name", "provider_details")
+
+
+class Provided:
+    """A pydantic-ai model, given or by its name, as a model of ours. Retries are its SDK's."""
+
+    def __init__(self, model: TheirModel | str, *, name: str = "") -> None:
+        self._model = model
+        self.name = name or (model if isinstance(model, str) else f"{model.system}:{model.model_name}")
+
+    def __repr__(self) -> str:
+        return f"Provided({self.name!r})"
+
+    async def respond(self, request: Request, emit: Emit | None) -> Response:
+        """Answer one request, streamed if somebody watches."""
+        model = self._inferred()
+        from pydantic_ai.direct import model_request, model_request_stream
+        from pydantic_ai.exceptions import AgentRunError, UserError
+
+        history, parameters = provider_messages(request), _parameters(request)
+        try:
+            if emit is None:
+                return _response(await model_request(model, history, model_request_parameters=parameters))
+            async with model_request_stream(model, history, model_request_parameters=parameters) as stream:
+                async for event in stream:
+                    _tell(event, emit)
+                return _response(stream.get())
+        except UserError as error:
+            failure: ModelError = ModelRefused(self.name, str(error))
+        except AgentRunError as error:
+            failure = _failure(self.name, error)
+        raise failure
+
+    def _inferred(self) -> TheirModel:
+        if not isinstance(self._model, str):
+            return self._model
+        try:
+            from pydantic_ai.exceptions import UserError
+            from pydantic_ai.models import infer_model
+        except ImportError:
+            raise ModelRefused(self.name, "needs pydantic-ai: pip install 'upcall[providers]'") from None
+        try:
+            self._model = infer_model(self._model)
+        except (UserError, ImportError, ValueError) as error:
+            raise ModelRefused(self.name, str(error)) from error
+        return self._model
+
+
+def _failure(name: str, error: Exception) -> ModelError:
+    from pydantic_ai.exceptions import ModelContextWindowExceededError, ModelHTTPError
+
+    asked = Asked(name, name.partition(":")[2], "the provider", "the provider's key in its environment variable")
+    if isinstance(error, ModelHTTPError):
+        body = error.body if isinstance(error.body, bytes) else msgspec.json.encode(error.body, enc_hook=str)
+        trouble = judge(asked, error.status_code, error.headers or {}, body)
+        return trouble.error or ModelUnavailable(name, trouble.problem)
+    said = complaint_of(str(error))
+    if found := context_error(asked, said):
+        return found
+    if isinstance(error, ModelContextWindowExceededError):
+        return ContextTooLong(name, None, None)
+    return ModelUnavailable(name, asked.clean(str(error)))
+
+
+# --- what is asked ----------------------------------------------------------------------
+
+
+def _parameters(request: Request) -> ModelRequestParameters:
+    from pydantic_ai.models import ModelRequestParameters
+    from pydantic_ai.tools import ToolDefinition
+
+    tools = [
+        ToolDefinition(name=t.name, parameters_json_schema=t.schema, description=t.description or None)
+        for t in request.tools
+    ]
+    return ModelRequestParameters(function_tools=tools)
+
+
+def provider_messages(request: Request) -> list[theirs.ModelMessage]:
+    """The conversation as pydantic-ai's messages; it ends with a request, which carries the instructions."""
+    from pydantic_ai import messages as theirs
+
+    out: list[theirs.ModelMessage] = []
+    asked: list[theirs.ModelRequestPart] = []
+    for turn in turns(request.messages):
+        if isinstance(turn, Said):
+            if asked:
+                out.append(theirs.ModelRequest(parts=asked))
+                asked = []
+            if parts := _said(turn):
+                out.append(theirs.ModelResponse(parts=parts))
+        else:
+            asked += _answered(turn) if isinstance(turn, Answered) else _told(turn)
+    last = asked or [theirs.UserPromptPart("(Go on.)")]
+    return [*out, theirs.ModelRequest(parts=last, instructions=request.instructions or None)]
+
+
+def _said(turn: Said) -> list[theirs.ModelResponsePart]:
+    from pydantic_ai import messages as theirs
+
+    parts: list[theirs.ModelResponsePart] = []
+    kept: dict[str, Any] = {}
+    for part in turn.parts:
+        match part:
+            case Thinking() if "next" in part.opaque:
+                kept = part.opaque["next"]
+                continue
+            case Thinking() if "thought" in part.opaque:
+                parts.append(theirs.ThinkingPart(part.text, **part.opaque["thought"]))
+            case Thinking():
+                continue  # another adapter's
+            case Text():
+                parts.append(theirs.TextPart(part.text, **kept))
+            case Call():
+                parts.append(theirs.ToolCallPart(part.name, arguments(part), part.id, **kept))
+        kept = {}
+    return parts
+
+
+def _answered(turn: Answered) -> list[theirs.ModelRequestPart]:
+    from pydantic_ai import messages as theirs
+
+    parts: list[theirs.ModelRequestPart] = []
+    for result, name in zip(turn.results, turn.names, strict=True):
+        outcome = "failed" if result.is_error else "success"
+        parts.append(theirs.ToolReturnPart(name, result.text, result.call_id, outcome=outcome))
+    for result, name in zip(turn.results, turn.names, strict=True):
+        if pictures := [_image(i) for i in result.images]:
+            parts.append(theirs.UserPromptPart([f"From the result of {name} ({result.call_id}):", *pictures]))
+    return parts
+
+
+def _told(turn: Told) -> list[theirs.ModelRequestPart]:
+    from pydantic_ai import messages as theirs
+
+    parts: list[theirs.ModelRequestPart] = []
+    for part in turn.parts:
+        match part:
+            case Instruction():
+                parts.append(theirs.SystemPromptPart(part.text))
+            case Text():
+                parts.append(theirs.UserPromptPart(part.text))
+            case Image():
+                parts.append(theirs.UserPromptPart([_image(part)]))
+    return parts
+
+
+def _image(image: Image) -> theirs.ImageUrl | theirs.BinaryContent:
+    from pydantic_ai import messages as theirs
+
+    if image.url:
+        return theirs.ImageUrl(image.url)
+    return theirs.BinaryContent(base64.b64decode(image.data), media_type=image.media_type)
+
+
+# --- what comes back --------------------------------------------------------------------
+
+
+def _tell(event: theirs.ModelResponseStreamEvent, emit: Emit) -> None:
+    from pydantic_ai import messages as theirs
+
+    match event:
+        case theirs.PartStartEvent(part=theirs.TextPart(content=text)) if text:
+            emit("text", text)
+        case theirs.PartStartEvent(part=theirs.ThinkingPart(content=text)) if text:
+            emit("thinking", text)
+        case theirs.PartDeltaEvent(delta=theirs.TextPartDelta(content_delta=text)) if text:
+            emit("text", text)
+        case theirs.PartDeltaEvent(delta=theirs.ThinkingPartDelta(content_delta=text)) if text:
+            emit("thinking", text)
+        case _:
+            pass
+
+
+def _response(answer: theirs.ModelResponse) -> Response:
+    """What was said. What a provider hung on a part goes before it as a thought without text, and comes back so."""
+    from pydantic_ai import messages as theirs
+
+    layout: list[Part] = []
+    for part in answer.parts:
+        kept = _details(part)
+        match part:
+            case theirs.ThinkingPart():
+                layout.append(Thinking(part.content, {"thought": kept}))
+                continue
+            case theirs.TextPart() if part.content:
+                said: Part = Text(part.content)
+            case theirs.ToolCallPart():
+                said = _call(part)
+            case _:
+                continue
+        layout += [Thinking("", {"next": kept}), said] if kept else [said]
+    text = "".join(p.text for p in layout if isinstance(p, Text))
+    calls = tuple(p for p in layout if isinstance(p, Call))
+    thinking = tuple(p for p in layout if isinstance(p, Thinking))
+    used = answer.usage
+    usage = Usage(used.input_tokens, used.output_tokens, used.cache_read_tokens)
+    stop = _STOPS.get(answer.finish_reason or "", answer.finish_reason or ("calls" if calls else "end"))
+    return Response(text, calls, thinking, usage, stop, answer.model_name or "", tuple(layout))
+
+
+def _details(part: object) -> dict[str, Any]:
+    found = ((key, getattr(part, key, None)) for key in _KEPT)
+    return {key: value for key, value in found if value is not None}
+
+
+def _call(part: theirs.ToolCallPart) -> Call:
+    if not isinstance(part.args, str):
+        return Call("", part.tool_name, part.args or {})
+    try:
+        value = msgspec.json.decode(part.args or "{}")
+    except msgspec.DecodeError:
+        return Call("", part.tool_name, {}, part.args)
+    if isinstance(value, dict):
+        return Call("", part.tool_name, cast("dict[str, Any]", value))
+    return Call("", part.tool_name, {}, part.args)
