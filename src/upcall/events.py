@@ -82,11 +82,10 @@ class HooksPassed(Event, frozen=True, tag="hooks_passed"):
 
 
 class TurnEnded(Event, frozen=True, tag="turn_ended"):
-    """The turn is over. `text` is only set where it is not what the last response says."""
+    """The turn is over."""
 
     turn: int
     status: Literal["done", "cancelled", "limit", "failed"]
-    text: str | None = None
     limit: str = ""
     error: str = ""
     seconds: float = 0.0

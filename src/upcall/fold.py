@@ -42,6 +42,9 @@ def origin(point: str, at: str | int = "") -> str:
     return f"{point}.{at}" if at != "" else point
 
 
+_NO_HEADER = SessionStarted("")
+
+
 class CallState:
     """One tool call of the last response, on its way from asked to settled."""
 
@@ -59,52 +62,53 @@ class CallState:
 class State:
     """One session, folded. `apply` takes events in the order they were written."""
 
+    seq = 0
+    phase: Phase = "idle"
+    summary = ""
+    text = ""
+    limit = ""
+    error = ""
+    turn = 0
+    ordinal = 0
+    usage = Usage()  # of the turn
+    model_calls = 0  # of the turn
+    ran = 0.0  # seconds the turn ran before its newest segment
+    since = 0.0  # when that segment began
+    prompt: TurnStarted | None = None
+    pre_passed = False
+    asked: ModelStarted | None = None  # a model call without its response
+    response: Responded | None = None  # the newest of this turn
+    post_passed = False
+    end_passed = 0
+    begun = False
+    cancel: CancelRequested | None = None
+    compaction: CompactionAsked | None = None
+    instructions = ""
+    tools = ""
+    last_time = 0.0
+    refused = 0  # replies of this turn that did not match the output type
+    before_turn = Carried()
+
     def __init__(self, session_id: str) -> None:
         self.id = session_id
-        self.header = SessionStarted("")
-        self.seq = 0
-        self.phase: Phase = "idle"
+        self.header = _NO_HEADER
         self.history: list[Message] = []
         self.calls: dict[str, CallState] = {}
         self.deferred: list[Message] = []
         self.context: dict[str, Any] = {}
-        self.summary = ""
-        self.text = ""
-        self.limit = ""
-        self.error = ""
-        self.turn = 0
-        self.ordinal = 0
-        self.usage = Usage()  # of the turn
-        self.model_calls = 0  # of the turn
-        self.ran = 0.0  # seconds the turn ran before its newest segment
-        self.since = 0.0  # when that segment began
-        self.prompt: TurnStarted | None = None
-        self.pre_passed = False
-        self.asked: ModelStarted | None = None  # a model call without its response
-        self.response: Responded | None = None  # the newest of this turn
-        self.post_passed = False
-        self.end_passed = 0
-        self.begun = False
         self.steers: dict[int, Steered] = {}
         self.taken: set[int] = set()  # steering that is in the conversation already
-        self.cancel: CancelRequested | None = None
-        self.compaction: CompactionAsked | None = None
         self.writes: dict[str, list[Event]] = {}
-        self.instructions = ""
-        self.tools = ""
-        self.last_time = 0.0
-        self.refused = 0  # replies of this turn that did not match the output type
-        self.before_turn = Carried()
 
     def apply(self, event: AnyEvent) -> None:
         """Take one more event into account."""
-        self._folds[type(event)](self, event)
+        self.folds[type(event)](self, event)
         if event.seq > self.seq:
             self.seq, self.last_time = event.seq, event.time
 
     def absorb(self, event: AnyEvent) -> None:
         """Take in what somebody else appended, out of turn; twice is harmless."""
-        self._folds[type(event)](self, event)
+        self.folds[type(event)](self, event)
 
     # --- what a model would read now ------------------------------------------------------
 
@@ -213,8 +217,6 @@ class State:
         self.limit, self.error = event.limit, event.error
         self.ran = event.seconds
         self.asked = None
-        if event.text is not None:
-            self.text = event.text
         self.writes = {}
 
     def _steered(self, event: Steered) -> None:
@@ -310,7 +312,7 @@ class State:
         self.summary, self.text = carried.summary, carried.text
         self.instructions, self.tools = carried.instructions, carried.tools
 
-    _folds: ClassVar[dict[type[Any], Any]] = {
+    folds: ClassVar[dict[type[Any], Any]] = {
         SessionStarted: _session_started,
         TurnStarted: _turn_started,
         TurnResumed: _turn_resumed,

@@ -358,11 +358,8 @@ class Turn:
 
     async def _end(self, status: Any, release: bool, limit: str = "", error: str = "") -> None:
         state = self.state
-        now = self.log.store.now()
-        said = state.response.message.text if state.response is not None else ""
-        text = None if state.text == said else state.text
-        ended = TurnEnded(state.turn, status, text, limit, error, state.running_seconds(now))
-        self.log.add(ended)
+        seconds = state.running_seconds(self.log.store.now())
+        self.log.add(TurnEnded(state.turn, status, limit, error, seconds))
         await self.log.commit(release)
 
     def _reply(self) -> Reply:

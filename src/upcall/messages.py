@@ -16,7 +16,7 @@ Status = Literal["done", "waiting", "cancelled", "limit"]
 JsonSchema = dict[str, Any]
 
 
-class Value(msgspec.Struct, frozen=True, omit_defaults=True):
+class Value(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """A frozen value; `replace` gives a changed copy."""
 
     def replace(self, **changes: Any) -> Self:
@@ -85,17 +85,19 @@ class Message(Value, frozen=True):
     @property
     def text(self) -> str:
         """All text and instruction parts, joined."""
+        if len(self.parts) == 1 and type(self.parts[0]) is Text:
+            return self.parts[0].text
         return "".join(p.text for p in self.parts if isinstance(p, Text | Instruction))
 
     @property
     def calls(self) -> tuple[Call, ...]:
         """The tool calls in it."""
-        return tuple(p for p in self.parts if isinstance(p, Call))
+        return tuple([p for p in self.parts if type(p) is Call])
 
     @property
     def results(self) -> tuple[Result, ...]:
         """The tool results in it."""
-        return tuple(p for p in self.parts if isinstance(p, Result))
+        return tuple([p for p in self.parts if type(p) is Result])
 
 
 def user(text: str) -> Message:

@@ -232,19 +232,28 @@ class Sessions:
         await self._open()
         declared = self._known(agent)
         session_id = secrets.token_hex(6) if id is None else _checked_id(id)
+        state, started = State(session_id), SessionStarted(declared.name, source=declared.source or self._source)
+        if self.actor(declared, NO_HOOKS).hooks.begin_session:
+            await self._begin(state, declared, started)
+        else:
+            stored = self.store.append(session_id, [started], None)
+            if stored is not None:
+                await stored
+            state.apply(started)
+        return Session(self, state)
+
+    async def _begin(self, state: State, agent: Agent, started: SessionStarted) -> None:
         tree = RunTree(self, None)
-        member = tree.member(State(session_id), declared, NO_HOOKS)
-        member.log.add(SessionStarted(declared.name, source=self._source))
-        if member.actor.hooks.begin_session:
-            try:
-                await begin_session(member)
-            except BaseException:
-                if tree.claim is not None:
-                    await self.store.release(tree.claim)
-                    await self.store.delete([session_id])
-                raise
+        member = tree.member(state, agent, NO_HOOKS)
+        member.log.add(started)
+        try:
+            await begin_session(member)
+        except BaseException:
+            if tree.claim is not None:  # a hook needed the session to be there already
+                await self.store.release(tree.claim)
+                await self.store.delete([state.id])
+            raise
         await member.log.commit(release=tree.claim is not None)
-        return Session(self, member.state)
 
     async def load(self, id: str) -> Session:
         """A session from the store, whoever made it."""

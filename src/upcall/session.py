@@ -89,7 +89,8 @@ class Log:
     def add(self, event: AnyEvent) -> None:
         """Write an event down with the next ones."""
         self._buffer.append(event)
-        self.state.apply(event)
+        state = self.state
+        state.folds[type(event)](state, event)  # its stamps are not there yet, so no `apply`
 
     def keep(self, name: str, body: bytes) -> None:
         """Store a body once, with the next events."""

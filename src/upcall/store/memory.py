@@ -11,7 +11,22 @@ from collections.abc import Callable, Mapping, Sequence
 
 from upcall.contracts import Claim, Row
 from upcall.errors import SessionBusy, SessionExists, SessionTakenOver, StoreError, UnknownSession
-from upcall.events import FOREIGN, AnyEvent, Compacted, HooksPassed, SessionStarted, hollow, stamp, status_after
+from upcall.events import (
+    FOREIGN,
+    AnyEvent,
+    Compacted,
+    HooksPassed,
+    SessionStarted,
+    TurnEnded,
+    TurnResumed,
+    TurnStarted,
+    hollow,
+    stamp,
+    status_after,
+)
+
+
+_NOTED = {SessionStarted, TurnStarted, TurnResumed, TurnEnded, HooksPassed, Compacted}
 
 
 class _Log:
@@ -72,7 +87,8 @@ class MemoryStore:
         for event in events:
             seq, pos = seq + 1, pos + 1
             stamp(event, session, seq, pos, now)
-            self._note(log, event)
+            if type(event) in _NOTED:
+                self._note(log, event)
         log.events.extend(events)
         self._order.extend(events)
         self._pos, log.updated = pos, now
