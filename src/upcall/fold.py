@@ -43,6 +43,7 @@ def origin(point: str, at: str | int = "") -> str:
 
 
 _NO_HEADER = SessionStarted("")
+_NO_USAGE = Responded(0, Message("assistant", ())).usage
 
 
 class CallState:
@@ -184,6 +185,7 @@ class State:
                 self.post_passed = True
                 if event.message is not None and self.response is not None:
                     self._replace(self.response.message, event.message)
+                    self.calls = {}
                     self._take_response(self.response.replace(message=event.message))
             case "before_tool":
                 call = self.calls[event.at]
@@ -261,17 +263,19 @@ class State:
         self.tools = event.tools or self.tools
         if event.purpose != "summary":
             self.pre_passed = True
-            self.settle_calls()
+            if self.calls or self.deferred:
+                self.settle_calls()
             self.response = None
-            self.writes = {}
+            if self.writes:
+                self.writes = {}
 
     def _responded(self, event: Responded) -> None:
-        self.usage = self.usage + event.usage
+        if event.usage is not _NO_USAGE:
+            self.usage = self.usage + event.usage
         self.post_passed = not event.pending
         if self.asked is not None and self.asked.purpose == "summary":
             return
         self.asked = None
-        self.settle_calls()
         self._take_response(event)
         if event.message.parts:
             self.history.append(event.message)
@@ -279,7 +283,8 @@ class State:
     def _take_response(self, event: Responded) -> None:
         self.response = event
         self.text = event.message.text
-        self.calls = {c.id: CallState(c) for c in event.message.calls}
+        for call in event.message.calls:
+            self.calls[call.id] = CallState(call)
 
     def _model_failed(self, _: ModelFailed) -> None:
         self.asked = None

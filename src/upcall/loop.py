@@ -34,7 +34,7 @@ from upcall.events import (
     ToolEnded,
     TurnEnded,
 )
-from upcall.fold import origin
+from upcall.fold import CallState, origin
 from upcall.hooks import call_hook, wrong_return
 from upcall.messages import Message, Request, Response, Text, cancelled, settle, user
 from upcall.requests import apply_change, change_of, response_of
@@ -112,32 +112,38 @@ class Turn:
 
     async def _think(self) -> None:
         """before_model → model: one response, in the log."""
-        state, log = self.state, self.log
-        for seq, steer in sorted(state.steers.items()):
-            log.add(MessageAdded(user(steer.text), steer=seq))
+        state, hooks = self.state, self.hooks
+        if state.steers:
+            self._take_steers()
         if state.compaction is not None:
             await self._compact_now()
         self._check_limits()
-        resumed = state.asked if state.asked is not None and state.asked.purpose != "summary" else None
         state.settle_calls()
-        request = self._request()
-        if resumed is not None:
-            request = await apply_change(request, resumed.change, log.store)
-            ordinal, response = resumed.ordinal, None
-        else:
-            ordinal = state.ordinal + 1
+        request, response, ordinal = self._request(), None, state.ordinal + 1
+        if state.asked is not None and state.asked.purpose != "summary":
+            ordinal = state.asked.ordinal
+            request = await apply_change(request, state.asked.change, self.log.store)
+        elif hooks.before_model:
             request, response = await self._before_model(request, ordinal)
+        else:
+            self._started(request, request, ordinal)
         by_hook = response is not None
         if response is None:
-            response, ordinal, by_hook = await self._ask(request, ordinal)
-        response = response.numbered(ordinal)
-        log.add(
+            try:
+                response = await self.actor.model.respond(request, self._emit)
+            except ModelError as error:
+                response, ordinal, by_hook = await self._recover(request, ordinal, error)
+        self._partial.clear()
+        self.log.add(
             Responded(
-                ordinal, response.message(), response.usage, response.stop, response.model, by_hook,
-                bool(self.hooks.post_response),
+                ordinal, response.message(ordinal), response.usage, response.stop, response.model, by_hook,
+                bool(hooks.post_response),
             )
         )  # fmt: skip
-        self._partial.clear()
+
+    def _take_steers(self) -> None:
+        for seq, steer in sorted(self.state.steers.items()):
+            self.log.add(MessageAdded(user(steer.text), steer=seq))
 
     def _request(self) -> Request:
         actor, output = self.actor, self.actor.agent.output
@@ -188,25 +194,24 @@ class Turn:
         log.add(ModelStarted(ordinal, self.member.purpose, instructions=instructions, tools=tools, change=change))
         log.send()
 
-    async def _ask(self, request: Request, ordinal: int) -> tuple[Response, int, bool]:
-        """The model's response, or what a model_failed hook made of its failure."""
-        failure: ModelError | None = None
-        for _ in range(ASKED_AGAIN + 1):
-            try:
-                return await self.actor.model.respond(request, self._emit), ordinal, False
-            except ModelError as error:
-                failure = error
-            self.log.add(ModelFailed(ordinal, str(failure), type(failure).__name__))
-            again = await self._model_failed(request, failure)
+    async def _recover(self, request: Request, ordinal: int, error: ModelError) -> tuple[Response, int, bool]:
+        """What model_failed hooks make of a failure: a response, or another try; else the failure is the turn's."""
+        for _ in range(ASKED_AGAIN):
+            self.log.add(ModelFailed(ordinal, str(error), type(error).__name__))
+            again = await self._model_failed(request, error)
             if again is None:
-                raise failure
+                raise error
             if isinstance(again, Response):
                 return again, ordinal, True
             base = self._request()
             ordinal, request = self.state.ordinal + 1, again
             self._started(base, request, ordinal)
-        assert failure is not None
-        raise failure
+            try:
+                return await self.actor.model.respond(request, self._emit), ordinal, False
+            except ModelError as failure:
+                error = failure
+        self.log.add(ModelFailed(ordinal, str(error), type(error).__name__))
+        raise error
 
     async def _model_failed(self, request: Request, error: ModelError) -> Request | Response | None:
         access = Access(self.member, origin("model_failed", self.state.ordinal))
@@ -246,7 +251,7 @@ class Turn:
             self.log.add(HooksPassed("post_response", str(responded.ordinal)))
             return
         await self.log.commit()
-        message = response.numbered(responded.ordinal).message()
+        message = response.message(responded.ordinal)
         self.log.add(HooksPassed("post_response", str(responded.ordinal), responded.seq, message=message))
 
     # --- tools ----------------------------------------------------------------------------
@@ -255,9 +260,10 @@ class Turn:
         """Run what the response called: one call here, several side by side."""
         calls = [c for c in self.state.calls.values() if not c.settled]
         if len(calls) == 1:
-            await ToolCall(self.member, calls[0], alone=True).run()
+            assert self._task is not None
+            await ToolCall(self.member, calls[0], self._task, alone=True).run()
             return
-        tasks = [asyncio.ensure_future(ToolCall(self.member, c, alone=False).run()) for c in calls]
+        tasks = [asyncio.ensure_future(self._one_of_many(c)) for c in calls]
         try:
             await asyncio.wait(tasks)
         except asyncio.CancelledError:
@@ -267,6 +273,11 @@ class Turn:
             raise
         for task in tasks:  # every call has ended: the first failure is the turn's
             task.result()
+
+    async def _one_of_many(self, call: CallState) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        await ToolCall(self.member, call, task, alone=False).run()
 
     # --- limits, compaction, output -------------------------------------------------------
 
@@ -360,7 +371,9 @@ class Turn:
         state = self.state
         seconds = state.running_seconds(self.log.store.now())
         self.log.add(TurnEnded(state.turn, status, limit, error, seconds))
-        await self.log.commit(release)
+        waiting = self.log.flush(release)
+        if waiting is not None:
+            await waiting
 
     def _reply(self) -> Reply:
         state, output = self.state, self.actor.agent.output

@@ -158,21 +158,28 @@ class Response(Value, frozen=True):
     model: str = ""
     layout: tuple[Part, ...] = ()
 
-    def message(self) -> Message:
-        """The assistant's message for the history: the provider's own order if nothing was changed since."""
-        if self.layout and _same(self.layout, self):
-            return Message("assistant", self.layout)
-        text = (Text(self.text),) if self.text else ()
-        return Message("assistant", (*self.thinking, *text, *self.calls))
+    def message(self, ordinal: int) -> Message:
+        """The assistant's message for the history, with call ids minted from the response's ordinal.
 
-    def numbered(self, ordinal: int) -> Response:
-        """The same with call ids minted from the response's ordinal and each call's index."""
+        The parts stand in the provider's own order if nothing was changed since.
+        """
+        if self.layout and _same(self.layout, self):
+            parts: tuple[Part, ...] = self.layout
+        elif not self.calls and not self.thinking:
+            return Message("assistant", (Text(self.text),) if self.text else ())
+        else:
+            text = (Text(self.text),) if self.text else ()
+            parts = (*self.thinking, *text, *self.calls)
         if not self.calls:
-            return self
-        calls = tuple(Call(f"r{ordinal}c{i}", c.name, c.args, c.broken) for i, c in enumerate(self.calls))
-        fresh = iter(calls)
-        layout = tuple(next(fresh) if isinstance(p, Call) else p for p in self.layout)
-        return self.replace(calls=calls, layout=layout)
+            return Message("assistant", parts)
+        numbered: list[Part] = []
+        index = 0
+        for part in parts:
+            if type(part) is Call:
+                part = Call(f"r{ordinal}c{index}", part.name, part.args, part.broken)
+                index += 1
+            numbered.append(part)
+        return Message("assistant", tuple(numbered))
 
 
 def _same(layout: tuple[Part, ...], response: Response) -> bool:

@@ -8,15 +8,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import random
 import re
-import secrets
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Self
 
 from upcall.agent import Agent, all_agents
-from upcall.contracts import Delta, Model, Reply, Row, Store
+from upcall.contracts import Claim, Delta, Model, Reply, Row, Store
 from upcall.errors import BadAgent, SessionBusy, UnknownAgent, UnknownSession, UpcallError
 from upcall.events import AnyEvent, CancelRequested, SessionStarted, Steered, TurnEnded
 from upcall.fold import State
@@ -136,6 +136,7 @@ class Sessions:
         self._threads: ThreadPoolExecutor | None = None
         self._stop_listening: Callable[[], None] | None = None
         self._closed = False
+        self._random = random.Random()  # for ids only
 
     # --- opening and closing --------------------------------------------------------------
 
@@ -229,9 +230,10 @@ class Sessions:
 
     async def start(self, agent: Agent | str, id: str | None = None) -> Session:
         """A new session. Its begin_session hooks have run; if one raises, there is no session."""
-        await self._open()
+        if self._stop_listening is None:
+            await self._open()
         declared = self._known(agent)
-        session_id = secrets.token_hex(6) if id is None else _checked_id(id)
+        session_id = f"{self._random.getrandbits(48):012x}" if id is None else _checked_id(id)
         state, started = State(session_id), SessionStarted(declared.name, source=declared.source or self._source)
         if self.actor(declared, NO_HOOKS).hooks.begin_session:
             await self._begin(state, declared, started)
@@ -279,7 +281,8 @@ class Sessions:
             tree.begin(member, user(text) if isinstance(text, str) else text)
             return await tree.run(member, release=True)
         finally:
-            await self._let_go(tree)
+            if tree.claim is not None and not tree.claim.released:
+                await self._let_go(tree.claim)
 
     async def resume(self, id: str, *, take_over: bool = False, sink: Sink | None = None) -> Reply:
         """Go on with an interrupted or failed turn; with nothing to do, the last reply."""
@@ -297,11 +300,13 @@ class Sessions:
             tree.resume(member)
             return await tree.run(member, release=True)
         finally:
-            await self._let_go(tree)
+            if tree.claim is not None and not tree.claim.released:
+                await self._let_go(tree.claim)
 
     async def _claim(self, root: str, take_over: bool) -> RunTree:
         """Own the tree, waiting a while for another process's claim to end or to die."""
-        await self._open()
+        if self._stop_listening is None:
+            await self._open()
         waited = 0.0
         while True:
             try:
@@ -312,9 +317,8 @@ class Sessions:
             await asyncio.sleep(RETRY)
             waited += RETRY
 
-    async def _let_go(self, tree: RunTree) -> None:
-        claim = tree.claim
-        if claim is not None and claim.failure is None and not claim.released:
+    async def _let_go(self, claim: Claim) -> None:
+        if claim.failure is None:
             with contextlib.suppress(UpcallError):
                 await self.store.release(claim)
 
@@ -349,7 +353,8 @@ class Sessions:
                 member.log.add(TurnEnded(state.turn, "cancelled", seconds=state.ran))
                 await member.log.commit(release=True)
         finally:
-            await self._let_go(tree)
+            if tree.claim is not None and not tree.claim.released:
+                await self._let_go(tree.claim)
 
     def _hear(self, event: AnyEvent) -> None:
         turn = self.turns.get(event.session)

@@ -109,16 +109,27 @@ class Log:
             self._last = future
             future.add_done_callback(partial(self._done, events))
 
-    async def commit(self, release: bool = False) -> None:
-        """Return when everything that was added is stored; raises what kept any of it from being."""
+    def flush(self, release: bool = False) -> Awaitable[None] | None:
+        """Like `commit`, but None where everything is stored already: then there is nothing to wait for."""
         self.send(release)
         if self._last is not None:
-            last = self._last
+            return self._wait()
+        if self.claim is not None and self.claim.failure is not None:
+            raise self.claim.failure
+        return None
+
+    async def commit(self, release: bool = False) -> None:
+        """Return when everything that was added is stored; raises what kept any of it from being."""
+        waiting = self.flush(release)
+        if waiting is not None:
+            await waiting
+
+    async def _wait(self) -> None:
+        last = self._last
+        if last is not None:
             await asyncio.shield(last)
             if self._last is last:
                 self._last = None
-        elif self.claim is not None and self.claim.failure is not None:
-            raise self.claim.failure
 
     def _done(self, events: Sequence[AnyEvent], future: asyncio.Future[None]) -> None:
         if not future.cancelled() and future.exception() is None:

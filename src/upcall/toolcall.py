@@ -6,7 +6,6 @@ May import: contracts, errors, events, fold, hooks, messages, session, tools.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
 from typing import Any
 
 from upcall.contracts import Delta
@@ -15,7 +14,7 @@ from upcall.events import HooksPassed, ToolEnded, ToolStarted
 from upcall.fold import CallState, origin
 from upcall.hooks import call_hook, wrong_return
 from upcall.messages import Call, Result
-from upcall.session import Access, Deadlines, Member
+from upcall.session import Access, Member
 from upcall.tools import BadArguments, Tool, to_result, unknown_tool_text
 
 INTERRUPTED = (
@@ -88,10 +87,10 @@ class SyncCallContext:
 class ToolCall:
     """One call of a response, from wherever the log says it is to its settled result."""
 
-    __slots__ = ("alone", "call", "hooks", "log", "member", "toolbox")
+    __slots__ = ("alone", "call", "hooks", "log", "member", "task", "toolbox")
 
-    def __init__(self, member: Member, call: CallState, *, alone: bool) -> None:
-        self.member, self.call, self.alone = member, call, alone
+    def __init__(self, member: Member, call: CallState, task: asyncio.Task[Any], *, alone: bool) -> None:
+        self.member, self.call, self.task, self.alone = member, call, task, alone
         self.log, self.hooks, self.toolbox = member.log, member.actor.hooks, member.actor.toolbox
 
     async def run(self) -> None:
@@ -128,7 +127,9 @@ class ToolCall:
             return
         changed = None if call.args == asked.args else call.args
         self.log.add(ToolStarted(call.id, "" if call.name == asked.name else call.name, changed))
-        await self.log.commit()
+        waiting = self.log.flush()
+        if waiting is not None:
+            await waiting
         self._end(await self._invoke(tool, call.id, args), "ran")
 
     async def _before_tool(self, call: Call) -> Call | Result:
@@ -152,31 +153,40 @@ class ToolCall:
 
     async def _invoke(self, tool: Tool, call_id: str, args: dict[str, Any]) -> Result:
         """Run the function; what it raises becomes a result that the model can act on."""
+        if tool.context is not None:
+            args[tool.context] = self._context(tool, call_id)
         seconds = tool.timeout if tool.timeout is not None else self.member.actor.agent.limits.tool_seconds
+        guard, deadlines = Guard(self.task), self.member.tree.deadlines
+        if seconds is not None and not tool.inline:
+            deadlines.add(guard, seconds, guard.expire)
         try:
-            if tool.inline:
+            if tool.is_async:
+                value = await tool.function(**args)
+            elif tool.inline:
                 value = tool.function(**args)
-            elif seconds is None:
-                value = await self._call(tool, call_id, args)
             else:
-                value = await within(self.member.tree.deadlines, seconds, self._call(tool, call_id, args))
+                value = await self._in_thread(tool, args)
         except (SessionTakenOver, StoreError, LimitReached):
             raise
-        except OutOfTime:
+        except asyncio.CancelledError:
+            if not guard.caught():
+                raise
             why = f"{tool.name} was stopped after {seconds:g} s; it may have had some of its effects"
             return Result(call_id, why, is_error=True)
         except Exception as error:
+            guard.caught()
             return Result(call_id, failure_text(tool.name, error), is_error=True)
+        finally:
+            deadlines.drop(guard)
+        guard.caught()
         return self._fit(to_result(call_id, value))
 
-    async def _call(self, tool: Tool, call_id: str, args: dict[str, Any]) -> Any:
-        if tool.is_async:
-            if tool.context is not None:
-                args[tool.context] = CallContext(self.member, call_id)
-            return await tool.function(**args)
+    def _context(self, tool: Tool, call_id: str) -> CallContext | SyncCallContext:
+        context = CallContext(self.member, call_id)
+        return context if tool.is_async else SyncCallContext(context, asyncio.get_running_loop())
+
+    async def _in_thread(self, tool: Tool, args: dict[str, Any]) -> Any:
         loop = asyncio.get_running_loop()
-        if tool.context is not None:
-            args[tool.context] = SyncCallContext(CallContext(self.member, call_id), loop)
         return await loop.run_in_executor(self.member.tree.threads, lambda: tool.function(**args))
 
     def _fit(self, result: Result) -> Result:
@@ -216,34 +226,22 @@ class ToolCall:
             self.log.send()
 
 
-class OutOfTime(Exception):
-    """A call ran longer than it may."""
+class Guard:
+    """Cancels a call that runs too long; tells its own cancelling from that of others."""
 
+    __slots__ = ("_expired", "_task")
 
-async def within(deadlines: Deadlines, seconds: float, work: Coroutine[Any, Any, Any]) -> Any:
-    """What `asyncio.timeout` does, on the shared timer: the common case costs next to nothing."""
-    task = asyncio.current_task()
-    assert task is not None
-    expired = False
+    def __init__(self, task: asyncio.Task[Any]) -> None:
+        self._task, self._expired = task, False
 
-    def expire() -> None:
-        nonlocal expired
-        expired = True
-        task.cancel()
+    def expire(self) -> None:
+        """The time is up."""
+        self._expired = True
+        self._task.cancel()
 
-    key = object()
-    deadlines.add(key, seconds, expire)
-    try:
-        value = await work
-    except asyncio.CancelledError:
-        if expired and task.uncancel() == 0:
-            raise OutOfTime from None
-        raise
-    finally:
-        deadlines.drop(key)
-    if expired:  # it ended all the same, ignoring that it was cancelled
-        task.uncancel()
-    return value
+    def caught(self) -> bool:
+        """Whether it was this guard, and nobody else, that cancelled."""
+        return self._expired and self._task.uncancel() == 0
 
 
 def failure_text(tool: str, error: Exception) -> str:

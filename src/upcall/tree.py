@@ -95,7 +95,6 @@ class RunTree:
     def __init__(self, home: Home, claim: Claim | None) -> None:
         self.home, self.claim, self.deadlines = home, claim, home.deadlines
         self.live = Live()
-        self._turns: dict[str, Turn] = {}
         if claim is not None:
             claim.on_failure = self._lost
 
@@ -114,12 +113,13 @@ class RunTree:
     async def run(self, member: Member, release: bool) -> Reply:
         """Run the member's open turn to its end."""
         turn = Turn(member)
-        self._turns[member.id] = self.home.turns[member.id] = turn
+        turns, session_id = self.home.turns, member.state.id
+        turns[session_id] = turn
         member.log.absorb = turn.absorb
         try:
             return await turn.run(release)
         finally:
-            del self._turns[member.id], self.home.turns[member.id]
+            del turns[session_id]
 
     def begin(self, member: Member, message: Message) -> None:
         """Write a new prompt down."""
@@ -215,8 +215,9 @@ class RunTree:
     # --- what comes from outside ----------------------------------------------------------
 
     def _lost(self, error: Exception) -> None:
-        for turn in tuple(self._turns.values()):
-            turn.stop(error)
+        for turn in tuple(self.home.turns.values()):
+            if turn.member.tree is self:
+                turn.stop(error)
 
 
 def _ended(state: State, agent: Agent) -> Reply:

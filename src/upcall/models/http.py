@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import random
+import re
 import weakref
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import urlsplit
 
 from upcall.contracts import Emit
 from upcall.errors import ModelRefused, ModelUnavailable
@@ -117,7 +118,7 @@ class Wire:
             return await self._exchange(body, reader)
         except TimeoutError as error:
             problem = str(error)
-        except aiohttp.InvalidURL:
+        except (aiohttp.InvalidURL, aiohttp.NonHttpUrlClientError):
             return self._refused(f"base_url {self._asked.base_url!r} is no URL")
         except (aiohttp.ClientConnectorCertificateError, aiohttp.ClientConnectorSSLError) as error:
             return self._refused(f"no safe connection: {error}")
@@ -264,14 +265,14 @@ def proxy_for(url: str) -> str | None:
     """
     import urllib.request
 
+    if not (proxies := urllib.request.getproxies()):
+        return None
     parts = urlsplit(url)
-    proxies = urllib.request.getproxies()
-    if not proxies or urllib.request.proxy_bypass(parts.netloc.rpartition("@")[2]):
+    if urllib.request.proxy_bypass(parts.netloc.rpartition("@")[2]):
         return None
     return proxies.get(parts.scheme) or proxies.get("all")
 
 
 def without_credentials(url: str) -> str:
     """The URL as it may be shown: no user, no password, no query."""
-    parts = urlsplit(url)
-    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
+    return re.sub(r"//[^/?#]*@", "//", url).partition("?")[0]

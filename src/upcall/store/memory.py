@@ -9,6 +9,8 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
 
+import msgspec
+
 from upcall.contracts import Claim, Row
 from upcall.errors import SessionBusy, SessionExists, SessionTakenOver, StoreError, UnknownSession
 from upcall.events import (
@@ -21,11 +23,10 @@ from upcall.events import (
     TurnResumed,
     TurnStarted,
     hollow,
-    stamp,
     status_after,
 )
 
-
+_put = msgspec.structs.force_setattr
 _NOTED = {SessionStarted, TurnStarted, TurnResumed, TurnEnded, HooksPassed, Compacted}
 
 
@@ -72,25 +73,26 @@ class MemoryStore:
         release: bool = False,
     ) -> None:
         """Add events to one session, all or none, and stamp them."""
+        if claim is not None and claim.failure is not None:
+            raise claim.failure  # a take-over has set it: in one process nothing comes in between
         log = self._logs.get(session)
-        if claim is not None:
-            self._check_fence(claim)
         if log is None:
             log = self._create(session, events)
-        elif events and type(events[0]) is SessionStarted:
-            raise SessionExists(session)
-        elif claim is None and not all(isinstance(e, FOREIGN) for e in events):
-            raise StoreError(self.where, f"{events[0].type} needs a claim on session {session!r}")
+        elif claim is None:
+            self._check_claimless(session, events)
         if blobs:
             self._blobs.update(blobs)
         now, seq, pos = self.now(), len(log.events), self._pos
         for event in events:
             seq, pos = seq + 1, pos + 1
-            stamp(event, session, seq, pos, now)
+            _put(event, "session", session)
+            _put(event, "seq", seq)
+            _put(event, "pos", pos)
+            _put(event, "time", now)
             if type(event) in _NOTED:
                 self._note(log, event)
-        log.events.extend(events)
-        self._order.extend(events)
+        log.events += events
+        self._order += events
         self._pos, log.updated = pos, now
         if release and claim is not None:
             self._logs[claim.root].owner = None
@@ -98,14 +100,11 @@ class MemoryStore:
         if self._waiters or claim is None:
             self._tell(events if claim is None else ())
 
-    def _check_fence(self, claim: Claim) -> None:
-        if claim.failure is not None:
-            raise claim.failure
-        root = self._logs.get(claim.root)
-        if root is not None and root.epoch != claim.epoch:
-            error = SessionTakenOver(claim.root)
-            claim.fail(error)
-            raise error
+    def _check_claimless(self, session: str, events: Sequence[AnyEvent]) -> None:
+        if type(events[0]) is SessionStarted:
+            raise SessionExists(session)
+        if not all(isinstance(e, FOREIGN) for e in events):
+            raise StoreError(self.where, f"{events[0].type} needs a claim on session {session!r}")
 
     def _create(self, session: str, events: Sequence[AnyEvent]) -> _Log:
         if not events or not isinstance(events[0], SessionStarted):
