@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any
+from typing import Any, cast
 
 ID = re.compile(r"[A-Za-z0-9_-]{1,40}")
 NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -43,7 +43,8 @@ def _openai_call(where: str, call: dict[str, Any]) -> str:
 
 def _openai_content(where: str, content: Any) -> None:
     assert content, f"{where}: empty"
-    for part in content if isinstance(content, list) else ():
+    parts = cast("list[dict[str, Any]]", content) if isinstance(content, list) else []
+    for part in parts:
         if part["type"] == "text":
             assert part["text"], f"{where}: empty text"
         else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -56,7 +56,7 @@ class Server:
 
 
 @asynccontextmanager
-async def serving(*answers: bytes | Send) -> AsyncIterator[Server]:
+async def serving(*answers: bytes | Send) -> AsyncGenerator[Server, None]:
     server = Server(answers)
     tasks: set[asyncio.Task[None]] = set()
 

@@ -236,7 +236,7 @@ async def test_a_stream_that_breaks_in_the_middle_is_dropped_and_asked_again_who
     response, heard, server = await ask(bad, OK, silence=0.02)
     assert response.text == heard.text == "Héllo 🙂"
     assert heard.drops == 1
-    assert [a.body for a in server.asked][0] == server.asked[1].body
+    assert server.asked[0].body == server.asked[1].body
 
 
 async def test_nothing_is_dropped_when_nothing_was_said():
@@ -333,13 +333,11 @@ async def test_an_unknown_model_is_named():
     "body",
     [
         {
-            "message": "This model's maximum context length is 8192 tokens. However, your messages resulted in 9000 "
-            "tokens.",
+            "message": "This model's maximum context length is 8192 tokens. However, your messages "
+            "resulted in 9000 tokens.",
             "code": "context_length_exceeded",
         },
-        {
-            "message": "maximum context length is 8192 tokens. However, you requested 9000 tokens (1 in the completion)"
-        },
+        {"message": "maximum context length is 8192 tokens. However, you requested 9000 tokens (1 of output)"},
         {
             "code": 400,
             "message": "request (9000 tokens) exceeds the available context size (8192 tokens)",

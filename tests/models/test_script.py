@@ -17,6 +17,10 @@ from .history import HELLO
 from .server import Heard
 
 
+def fails(request: Request) -> ValueError:
+    return ValueError(request.agent)
+
+
 async def later(request: Request) -> str:
     return f"later {request.messages[0].text}"
 
@@ -47,7 +51,7 @@ async def test_replies_are_played_in_order_and_running_out_is_an_error():
         await script.respond(HELLO, None)
 
 
-@pytest.mark.parametrize("error", [ValueError("boom"), ValueError, lambda _: ValueError("boom")])
+@pytest.mark.parametrize("error", [ValueError("boom"), ValueError, fails])
 async def test_an_exception_is_raised_whether_instance_class_or_returned(error: Any):
     script = Script([error, "after"])
     with pytest.raises(ValueError):

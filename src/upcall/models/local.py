@@ -49,14 +49,17 @@ class Local:
     async def respond(self, request: Request, emit: Emit | None) -> Response:
         """Answer one request; with tools, either one call or a reply, which is emitted while it is written."""
         if self._chat is None:
-            address = await asyncio.to_thread(self._address)
-            self._chat = OpenAIChat(self.path.name, base_url=f"{address}/v1", _name=self.name)
+            self._chat = OpenAIChat(self.path.name, base_url=await self.base_url(), _name=self.name)
         body = local_body(request, max_tokens=self._max_tokens)
         if not request.tools:
             return await self._chat.ask(body, emit)
         reply = ReplyText(emit)
         response = await self._chat.ask(body, reply.hear)
         return reply.settled(response)
+
+    async def base_url(self) -> str:
+        """Where the loaded file can be asked by anything that speaks OpenAI's chat completions."""
+        return f"{await asyncio.to_thread(self._address)}/v1"
 
     async def close(self) -> None:
         """Close this event loop's connections; the loaded file stays for the process."""
