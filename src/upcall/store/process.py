@@ -13,8 +13,6 @@ from pathlib import Path
 LATE = 5.0
 """Seconds without a heartbeat after which an owner counts as dead."""
 
-BEAT = 1.0
-
 
 class Identity:
     """This process, as it signs its claims: one per open store."""

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 from collections.abc import Generator
 from pathlib import Path
+from urllib.parse import quote
 
 import apsw
 
@@ -18,7 +20,9 @@ from upcall.errors import NotAStore, StoreDamaged, StoreError, StoreTooNew, Stor
 
 APPLICATION_ID = 0x75704361  # "upCa"
 VERSION = 1
-BUSY_MS = 5000
+BUSY = 5.0
+"""Seconds to wait for another program that has the file locked."""
+
 SEQ_BITS = 32
 """An event's key is its session's number and its sequence number packed into one integer: a session's events lie
 side by side on disk, and no second index is needed to find them."""
@@ -33,7 +37,6 @@ CREATE TABLE sessions (
     kind TEXT NOT NULL,
     status TEXT NOT NULL,
     created REAL NOT NULL,
-    updated REAL NOT NULL,
     base INTEGER NOT NULL DEFAULT 0,
     epoch INTEGER NOT NULL DEFAULT 0,
     owner TEXT NOT NULL DEFAULT ''
@@ -48,8 +51,15 @@ CREATE TABLE processes (
     beat REAL NOT NULL
 );
 CREATE TABLE counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL);
-INSERT INTO counters VALUES ('pos', 0);  -- positions up to here were given, whatever was deleted since
+-- What was given up to here is never given again, whatever was deleted since: positions, sessions' numbers, epochs.
+INSERT INTO counters VALUES ('pos', 0), ('n', 0), ('epoch', 0);
 """
+
+_MAGIC = b"SQLite format 3\0"
+_NO_DATABASE = "this is no SQLite database; it was not touched. Choose another --store path"
+_ANOTHERS = "this database belongs to another program; it was not touched. Choose another --store path"
+_READ_ONLY = "it is read-only here; check the permissions of the file and its folder"
+_FULL = "the disk is full; nothing acknowledged is lost. Make room and resume"
 
 
 @contextlib.contextmanager
@@ -61,105 +71,163 @@ def explained(path: str) -> Generator[None]:
         raise explain(path, error) from error
 
 
-def explain(path: str, error: apsw.Error) -> StoreError:
-    """SQLite's error as one of ours."""
+def explain(path: str, error: Exception) -> StoreError:
+    """What went wrong while the file was used as one of our errors."""
     match error:
+        case StoreError():
+            return error
         case apsw.NotADBError():
-            return NotAStore(path, "this is no SQLite database; it was not touched. Choose another --store path")
+            return NotAStore(path, _NO_DATABASE)
         case apsw.CorruptError():
             return StoreDamaged(path, f"the database is damaged ({error}); restore it from a backup")
         case apsw.FullError():
-            return StoreUnavailable(path, "the disk is full; nothing acknowledged is lost. Make room and resume")
+            return StoreUnavailable(path, _FULL)
         case apsw.BusyError() | apsw.LockedError():
-            return StoreUnavailable(path, f"another program kept it locked for {BUSY_MS // 1000} s; try again")
+            return StoreUnavailable(path, "another program keeps it locked; try again when it is done")
         case apsw.ReadOnlyError() | apsw.PermissionsError():
-            return StoreUnavailable(path, "it is read-only here; check the permissions of the file and its folder")
+            return StoreUnavailable(path, _READ_ONLY)
         case apsw.CantOpenError():
             return StoreUnavailable(path, f"it can't be opened ({error}); does the folder exist, may you write?")
+        case apsw.Error():
+            return StoreUnavailable(path, _FULL if _is_full(path) else f"SQLite says: {error}")
         case _:
-            return StoreUnavailable(path, f"SQLite says: {error}")
+            return StoreError(path, f"this could not be stored: {type(error).__name__}: {error}")
 
 
-def open_database(path: str) -> apsw.Connection:
+def _is_full(path: str) -> bool:
+    """Whether there is no room: SQLite calls some of its failures then plain input/output errors."""
+    try:
+        disk = os.statvfs(Path(path).parent)
+    except (OSError, AttributeError):
+        return False
+    return not disk.f_bavail
+
+
+def open_database(path: str, busy: float) -> apsw.Connection:
     """A connection to a store that is there and ours; makes a new one where there is nothing.
 
-    What is not ours is refused unchanged: it is looked at read-only before anything is written.
+    What is not ours is refused unchanged: it is looked at without a lock before anything is written.
     """
     with explained(path):
         if not _create_file(path):
             _refuse_foreign(path)
-        db = apsw.Connection(path, flags=apsw.SQLITE_OPEN_READWRITE)
-        db.set_busy_timeout(BUSY_MS)
+        db = connect(path, busy)
         try:
-            _prepare(db, path)
+            _prepare(db, path, busy)
         except BaseException:
             db.close()
             raise
         return db
 
 
-def open_reader(path: str) -> apsw.Connection:
-    """One more connection to a store that is open already."""
+def connect(path: str, busy: float) -> apsw.Connection:
+    """One more connection to a store that is known to be ours."""
     with explained(path):
         db = apsw.Connection(path, flags=apsw.SQLITE_OPEN_READWRITE)
-        db.set_busy_timeout(BUSY_MS)
+        db.set_busy_timeout(int(busy * 1000))
         return db
 
 
 def _create_file(path: str) -> bool:
-    """Make the file with mode 600, so that no other user can read it even for a moment."""
+    """Make the file with mode 600, so that no other user can read it even for a moment; False if it has content."""
     try:
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
     except FileExistsError:
-        return Path(path).stat().st_size == 0
+        if not Path(path).is_file():
+            raise StoreUnavailable(path, "this is no file; choose another --store path") from None
+        if Path(path).stat().st_size:
+            return False
+        with contextlib.suppress(OSError):
+            Path(path).chmod(0o600)
     except OSError as error:
         raise StoreUnavailable(path, f"it can't be created: {error.strerror}") from error
     return True
 
 
 def _refuse_foreign(path: str) -> None:
+    """Look at the file itself, not through SQLite, which would tidy up what another program left beside it."""
     try:
         with Path(path).open("rb") as file:
             head = file.read(100)
             size = file.seek(0, os.SEEK_END)
+        log = Path(f"{path}-wal")
+        has_log = log.exists() and log.stat().st_size > 0
     except OSError as error:
         raise StoreUnavailable(path, f"it can't be read: {error.strerror}") from error
-    if head[:16] != b"SQLite format 3\0":
-        raise NotAStore(path, "this is no SQLite database; it was not touched. Choose another --store path")
-    page = int.from_bytes(head[16:18]) or 65536
+    if head[:16] != _MAGIC:
+        raise NotAStore(path, _NO_DATABASE)
+    page = int.from_bytes(head[16:18])
     in_header = head[24:28] == head[92:96]  # the size field counts only while the change counters agree
-    if in_header and size < int.from_bytes(head[28:32]) * (65536 if page == 1 else page):
+    short = size < int.from_bytes(head[28:32]) * (65536 if page == 1 else page)
+    if in_header and short and not has_log:  # a process killed while it checkpoints leaves the rest in the log
         raise StoreDamaged(path, "the file is shorter than it says: it was cut off. Restore it from a backup")
-    if int.from_bytes(head[68:72]) == APPLICATION_ID:
-        return
-    db = apsw.Connection(path, flags=apsw.SQLITE_OPEN_READONLY)
-    try:
-        mark, tables = db.pragma("application_id"), db.execute("SELECT count(*) FROM sqlite_schema").get
-    finally:
-        db.close()
-    if mark != APPLICATION_ID and (mark or tables):
-        raise NotAStore(path, "this database belongs to another program; it was not touched. Choose another path")
+    mark, version = int.from_bytes(head[68:72]), int.from_bytes(head[60:64])
+    if mark == APPLICATION_ID:
+        _refuse_newer(path, version)
+    elif mark or version or _has_tables(path, has_log):
+        raise NotAStore(path, _ANOTHERS)
 
 
-def _prepare(db: apsw.Connection, path: str) -> None:
-    version = db.pragma("user_version")
+def _has_tables(path: str, has_log: bool) -> bool:
+    """Whether a database without marks is somebody's: one of ours that was just begun has all in its log."""
+    modes = ("?immutable=1", "") if has_log else ("?immutable=1",)
+    for mode in modes:
+        flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
+        db = apsw.Connection(f"file:{quote(path)}{mode}", flags=flags)
+        try:
+            if db.execute("SELECT count(*) FROM sqlite_schema").get:
+                return db.pragma("application_id") != APPLICATION_ID
+        finally:
+            db.close()
+    return False
+
+
+def _refuse_newer(path: str, version: int) -> None:
     if version > VERSION:
         raise StoreTooNew(path, f"it has format {version}, this version reads up to {VERSION}; upgrade upcall")
+
+
+def _prepare(db: apsw.Connection, path: str, busy: float) -> None:
+    if db.readonly("main"):
+        raise StoreUnavailable(path, _READ_ONLY)
+    version = db.pragma("user_version")
+    _refuse_newer(path, version)
     if not version:
-        _make_tables(db)
+        db.pragma("auto_vacuum", 2)
+        _use_log(db, busy)
+        _make_tables(db, path)
     db.pragma("synchronous", 2)  # FULL: an acknowledged append survives a power cut
 
 
-def _make_tables(db: apsw.Connection) -> None:
-    db.pragma("auto_vacuum", 2)
-    db.pragma("journal_mode", "wal")
+def _use_log(db: apsw.Connection, busy: float) -> None:
+    """Switch to a write-ahead log. SQLite does not wait by itself if another process is doing just that."""
+    until = time.monotonic() + busy
+    while True:
+        try:
+            db.pragma("journal_mode", "wal")
+        except apsw.BusyError:
+            if time.monotonic() >= until:
+                raise
+            time.sleep(0.01)
+        else:
+            return
+
+
+def _refuse_tables(db: apsw.Connection, path: str) -> None:
+    if db.execute("SELECT count(*) FROM sqlite_schema").get:
+        raise NotAStore(path, _ANOTHERS)
+
+
+def _make_tables(db: apsw.Connection, path: str) -> None:
     db.execute("BEGIN IMMEDIATE")  # two processes may come here at once: the second finds the tables made
     try:
         if not db.pragma("user_version"):
+            _refuse_tables(db, path)
             db.execute(TABLES)
             db.pragma("application_id", APPLICATION_ID)
             db.pragma("user_version", VERSION)
         db.execute("COMMIT")
     except BaseException:
-        db.execute("ROLLBACK")
+        with contextlib.suppress(apsw.Error):
+            db.execute("ROLLBACK")
         raise

@@ -1,6 +1,6 @@
 """The log in one SQLite file that many processes may share.
 
-May import: contracts, errors, events, store.process, store.schema, store.wake, store.writer.
+May import: contracts, errors, events, store.heart, store.process, store.schema, store.wake, store.writer.
 """
 
 # apsw's stubs name a type that Python 3.11 does not have yet.
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import threading
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -27,8 +27,9 @@ from upcall.errors import (
     UnknownSession,
 )
 from upcall.events import FOREIGN, AnyEvent, decode
-from upcall.store.process import BEAT, LATE, Identity, is_gone
-from upcall.store.schema import SEQ_BITS, explained, open_database, open_reader
+from upcall.store.heart import Heart
+from upcall.store.process import LATE, Identity, is_gone
+from upcall.store.schema import BUSY, SEQ_BITS, connect, explain, explained, open_database
 from upcall.store.wake import Wake
 from upcall.store.writer import Append, Job, Operation, Tx, Writer
 
@@ -39,10 +40,18 @@ SETTLE_IN = 0.05
 """A turn shorter than this never opens a socket: what others wrote is seen when its own commits skip numbers."""
 
 _COLUMNS = (
-    "s.id, s.agent, s.status, coalesce(p.id, ''), r.id, s.kind, s.created, s.updated, s.n, s.base, r.owner "
-    "FROM sessions s JOIN sessions r ON r.n = s.root LEFT JOIN sessions p ON p.n = s.parent"
+    "s.id, s.agent, s.status, coalesce(p.id, ''), r.id, s.kind, s.created, e.time, e.key - (s.n << 32), s.base, "
+    "o.id, o.name, o.machine, o.pid, o.born, o.beat FROM sessions s JOIN sessions r ON r.n = s.root "
+    "JOIN events e ON e.key = (SELECT max(key) FROM events WHERE key > s.n << 32 AND key < (s.n + 1) << 32) "
+    "LEFT JOIN sessions p ON p.n = s.parent LEFT JOIN processes o ON o.id = r.owner"
 )
-_OTHERS = tuple(f'{{"type":"{c.__struct_config__.tag}"'.encode() for c in FOREIGN)
+_PREFIXES = (f'{{"type":"{c.__struct_config__.tag}"'.encode() for c in FOREIGN)
+_BY_OTHERS = " OR ".join(f"substr(e.body, 1, {len(p)}) = x'{p.hex()}'" for p in _PREFIXES)
+_HASH = re.compile(rb'"([0-9a-f]{32})"')
+
+
+FORGET = 86_400.0
+"""Seconds after which processes that said nothing are no longer listed."""
 
 
 class SqliteStore:
@@ -50,49 +59,59 @@ class SqliteStore:
 
     durable = True
 
-    def __init__(self, path: str | Path, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, path: str | Path, clock: Callable[[], float] = time.time, busy: float = BUSY) -> None:
         self.where = str(Path(path).absolute())
         self.now = clock
+        self._busy = busy
         self._me = Identity()
         self._wake = Wake(self.where, self._me.id)
         self._writer: Writer | None = None
         self._reader: apsw.Connection | None = None
         self._claims: dict[str, Claim] = {}
+        self._claiming: list[str] = []
         self._listeners: list[Callable[[AnyEvent], None]] = []
         self._waiters: list[asyncio.Future[None]] = []
         self._seen = 0
         self._version = -1
         self._look: asyncio.TimerHandle | None = None
-        self._heart: _Heart | None = None
+        self._heart: Heart | None = None
 
     # --- opening and closing --------------------------------------------------------------
 
     async def open(self) -> None:
         """Open the file, or make it; refuses what is not ours, newer or damaged."""
-        if self._writer is None:
-            db = open_database(self.where)
-            self._writer = Writer(db, self.where, self.now, self._committed)
+        if self._writer is not None:
+            return
+        db = open_database(self.where, self._busy)
+        try:
             with explained(self.where):
                 self._seen = db.execute("SELECT coalesce(max(pos), 0) FROM events").get
+        except StoreError:
+            db.close()
+            raise
+        self._writer = Writer(db, self.where, self.now, self._busy, self._committed)
 
     async def close(self) -> None:
         """Commit what is queued and let go of the file."""
-        if self._writer is None:
+        writer = self._writer
+        if writer is None:
             return
-        if self._heart is not None:
-            self._heart.stop()
-            await self._operate(lambda tx: tx.db.execute("DELETE FROM processes WHERE id = ?", (self._me.id,)))
         if self._look is not None:
             self._look.cancel()
             self._unwatch()
-        for waiter in self._waiters:
-            if not waiter.done():
-                waiter.set_result(None)
-        if self._reader is not None:
-            self._reader.close()
-        await self._writer.close()
+        self._release_waiters()
+        heart, self._heart = self._heart, None
+        if heart is not None:
+            heart.stop()
+            with contextlib.suppress(StoreError):  # it can't be written: others see that this process has ended
+                await self._operate(lambda tx: tx.db.execute("DELETE FROM processes WHERE id = ?", (self._me.id,)))
+        reader, self._reader = self._reader, None
+        if reader is not None:
+            reader.close()
+        await writer.close()
         self._wake.close()
-        self._writer = self._reader = None
+        self._writer = None
+        self._claims.clear()
 
     def _open_writer(self) -> Writer:
         if self._writer is None:
@@ -111,13 +130,19 @@ class SqliteStore:
         release: bool = False,
     ) -> asyncio.Future[None] | None:
         """Add events to one session, all or none, and stamp them."""
-        if claim is not None and claim.failure is not None:
-            raise claim.failure
-        job = Append(session, events, claim, blobs, release)
+        writer = self._open_writer()
+        if claim is not None and not _holds(claim):
+            raise claim.failure or StoreError(self.where, f"the claim on {claim.root!r} was given up")
+        try:
+            job = Append(session, events, claim, blobs, release)
+        except (TypeError, ValueError) as error:  # no JSON can hold it
+            failure = explain(self.where, error)
+            if claim is not None:
+                claim.fail(failure)
+            raise failure from error
         if release and claim is not None:
-            self._claims.pop(claim.root, None)
             claim.released = True
-        return self._open_writer().submit(job, session)
+        return writer.submit(job, session)
 
     async def _operate(self, work: Callable[[Tx], Any]) -> Any:
         job = Operation(work)
@@ -126,16 +151,23 @@ class SqliteStore:
 
     def _committed(self, first: int, last: int, jobs: Sequence[Job]) -> None:
         """After each commit of this process: see what others wrote before it, tell who waits, wake the others."""
+        for job in jobs:
+            if isinstance(job, Append) and job.releases and job.claim is not None and job.error is None:
+                self._forget(job.claim)
         if not last:
             return
-        if first > self._seen + 1:
-            self._hear(self._seen, first)
-        self._seen = max(self._seen, last)
-        for job in jobs:
-            if isinstance(job, Append) and job.claim is None and job.error is None:
-                self._tell(job.events)
-        if last >= first:
+        before = self._seen
+        if first > before + 1:
+            self._catch_up_to(first)
+        own = last >= first > self._seen
+        if own:
+            self._seen = last
+            for job in jobs:
+                if isinstance(job, Append) and job.claim is None and job.error is None:
+                    self._tell(job.events)
+        if self._seen > before:
             self._release_waiters()
+        if last >= first:
             self._wake.call()
 
     # --- owning ---------------------------------------------------------------------------
@@ -143,49 +175,65 @@ class SqliteStore:
     async def claim(self, root: str, *, take_over: bool = False) -> Claim:
         """Become the owner of a run tree; SessionBusy if a living process owns it, unless `take_over`."""
         mine = self._claims.get(root)
-        if mine is not None and mine.failure is None and not take_over:
+        if not take_over and (root in self._claiming or (mine is not None and _holds(mine))):
             raise SessionBusy(root, "this program")
-        epoch: int = await self._operate(lambda tx: self._take(tx, root, take_over))
-        if mine is not None:
+        self._claiming.append(root)
+        try:
+            epoch: int = await self._operate(lambda tx: self._take(tx, root, take_over))
+        finally:
+            self._claiming.remove(root)
+        mine = self._claims.get(root)
+        if mine is not None and _holds(mine):
             mine.fail(SessionTakenOver(root))
         claim = self._claims[root] = Claim(root, epoch)
         if self._heart is None:
-            self._heart = _Heart(self.where, self._me.id, self.now, self._claims, asyncio.get_running_loop())
+            self._heart = Heart(self.where, self._me.id, self.now, self._claims, asyncio.get_running_loop())
+        self._heart.wake()
         self._watch()
         return claim
 
     def _take(self, tx: Tx, root: str, take_over: bool) -> int:
-        row = tx.db.execute("SELECT n, owner FROM sessions WHERE id = ?", (root,)).fetchone()
+        me = self._me
+        row = tx.db.execute("SELECT owner FROM sessions WHERE id = ?", (root,)).fetchone()
         if row is None:
             raise UnknownSession(root)
-        n, owner = row
-        name = self._living(tx.db, owner) if owner and not take_over else ""
-        if name:
-            raise SessionBusy(root, name)
-        me = self._me
+        if not take_over and row[0] != me.id:  # what this process owns by the file alone is a claim that failed
+            self._refuse_owned(tx, root, row[0])
+        if self._heart is None:
+            tx.db.execute("DELETE FROM processes WHERE beat < ?", (tx.now - FORGET,))
         beat = "INSERT OR REPLACE INTO processes VALUES (?, ?, ?, ?, ?, ?)"
         tx.db.execute(beat, (me.id, me.name, me.machine, me.pid, me.born, tx.now))
-        take = "UPDATE sessions SET epoch = epoch + 1, owner = ? WHERE n = ? RETURNING epoch"
-        return tx.db.execute(take, (me.id, n)).get
+        return tx.take(root, me.id)
 
-    def _living(self, db: apsw.Connection, owner: str) -> str:
-        """The owner's name if it lives, else ""."""
-        sql = "SELECT name, machine, pid, born, beat FROM processes WHERE id = ?"
-        row = db.execute(sql, (owner,)).fetchone()
-        if row is None:
-            return ""
-        name, machine, pid, born, beat = row
+    def _refuse_owned(self, tx: Tx, session: str, owner: str) -> None:
+        sql = "SELECT id, name, machine, pid, born, beat FROM processes WHERE id = ?"
+        row = tx.db.execute(sql, (owner,)).fetchone() if owner else None
+        name = self._living(row) if row else ""
+        if name:
+            raise SessionBusy(session, name)
+
+    def _living(self, process: Sequence[Any]) -> str:
+        """A process's name if it lives, else ""."""
+        _, name, machine, pid, born, beat = process
         if self.now() - beat > LATE or (machine == self._me.machine and is_gone(pid, born)):
             return ""
         return name
 
     async def release(self, claim: Claim) -> None:
         """Stop owning; nothing happens if the claim was lost."""
+        if claim.failure is not None or claim.released:
+            return
+        claim.released = True
+        try:
+            await self._operate(lambda tx: tx.release(claim))
+        except StoreError as error:
+            claim.fail(error)  # it is given up when the file can be written again
+            raise
+        self._forget(claim)
+
+    def _forget(self, claim: Claim) -> None:
         if self._claims.get(claim.root) is claim:
             del self._claims[claim.root]
-        if claim.failure is None and not claim.released:
-            claim.released = True
-            await self._operate(lambda tx: tx.release(claim))
 
     # --- reading --------------------------------------------------------------------------
 
@@ -199,7 +247,7 @@ class SqliteStore:
                 finally:
                     writer.lock.release()
             if self._reader is None:
-                self._reader = open_reader(self.where)
+                self._reader = connect(self.where, self._busy)
             return self._reader.execute(sql, values).fetchall()
 
     def _number(self, session: str) -> int | None:
@@ -220,18 +268,14 @@ class SqliteStore:
         """Events of all sessions with `pos` above `after`, in the order they were stored."""
         return self._between(after, 1 << 62, limit)
 
-    def _between(self, after: int, before: int, limit: int, only: tuple[bytes, ...] = ()) -> list[AnyEvent]:
+    def _between(self, after: int, before: int, limit: int, which: str = "1") -> list[AnyEvent]:
         sql = (
             "SELECT s.id, e.key, e.pos, e.time, e.body FROM events e JOIN sessions s ON s.n = e.key >> 32 "
-            "WHERE e.pos > ? AND e.pos < ? ORDER BY e.pos LIMIT ?"
+            f"WHERE e.pos > ? AND e.pos < ? AND ({which}) ORDER BY e.pos LIMIT ?"
         )
         rows = self._query(sql, (after, before, limit))
         mask = (1 << SEQ_BITS) - 1
-        return [
-            self._decode(body, session, key & mask, pos, at)
-            for session, key, pos, at, body in rows
-            if not only or body.startswith(only)
-        ]
+        return [self._decode(body, session, key & mask, pos, at) for session, key, pos, at, body in rows]
 
     def _decode(self, body: bytes, session: str, seq: int, pos: int, at: float) -> AnyEvent:
         try:
@@ -261,17 +305,8 @@ class SqliteStore:
         return [self._row(r) for r in found]
 
     def _row(self, values: Sequence[Any]) -> Row:
-        *head, n, base, owner = values
-        low = n << SEQ_BITS
-        sql = "SELECT max(key) FROM events WHERE key > ? AND key < ?"
-        last = self._query(sql, (low, low + (1 << SEQ_BITS)))[0][0]
-        name = self._living_now(owner) if owner else ""
-        return Row(*head, seq=(last or low) - low, base=base, owner=name)
-
-    def _living_now(self, owner: str) -> str:
-        writer = self._open_writer()
-        with explained(self.where), writer.lock:
-            return self._living(writer.db, owner)
+        owner = self._living(values[10:]) if values[10] else ""
+        return Row(*values[:10], owner=owner)
 
     async def blob(self, name: str) -> bytes:
         """A body stored once under its content hash."""
@@ -285,12 +320,13 @@ class SqliteStore:
     def listen(self, hear: Callable[[AnyEvent], None]) -> Callable[[], None]:
         """Call `hear` on the event loop for every event that any process appends without a claim."""
         self._listeners.append(hear)
-        return lambda: self._listeners.remove(hear)
+        return lambda: self._listeners.remove(hear) if hear in self._listeners else None
 
     async def wait(self, after: int, timeout: float) -> None:
         """Return when an event with `pos` above `after` may be there, or after `timeout` seconds."""
+        self._open_writer()
         self._catch_up()
-        if self._seen > after:
+        if self._seen > after and self._query("SELECT 1 FROM events WHERE pos > ? LIMIT 1", (after,)):
             return
         waiter = asyncio.get_running_loop().create_future()
         self._waiters.append(waiter)
@@ -332,24 +368,32 @@ class SqliteStore:
         self._catch_up()
 
     def _catch_up(self) -> None:
-        """See what others have written since the last look."""
-        writer = self._open_writer()
-        if writer.lock.locked():
+        """See what others have written since the last look; what can't be read now is looked at again."""
+        writer = self._writer
+        if writer is None or writer.lock.locked():
             return  # this process is committing: the numbers it skips will tell
-        version = self._query("PRAGMA data_version")[0][0]
-        if version == self._version:
-            return
-        self._version = version
-        last = self._query("SELECT coalesce(max(pos), 0) FROM events")[0][0]
-        if last > self._seen:
-            self._hear(self._seen, last + 1)
-            self._seen = last
-            self._release_waiters()
+        with contextlib.suppress(StoreError):
+            version = self._query("PRAGMA data_version")[0][0]
+            if version == self._version:
+                return
+            last = self._query("SELECT coalesce(max(pos), 0) FROM events")[0][0]
+            if last <= self._seen:
+                self._version = version
+            elif self._catch_up_to(last + 1):
+                self._version = version
+                self._release_waiters()
 
-    def _hear(self, after: int, before: int) -> None:
-        if self._listeners:
-            with contextlib.suppress(StoreDamaged):  # whoever reads that session is told
-                self._tell(self._between(after, before, 1 << 30, _OTHERS))
+    def _catch_up_to(self, before: int) -> bool:
+        """Tell of what others appended up to a position."""
+        try:
+            events = self._between(self._seen, before, -1, _BY_OTHERS) if self._listeners else ()
+        except StoreDamaged:  # whoever reads that session is told
+            events = ()
+        except StoreError:
+            return False
+        self._seen = before - 1
+        self._tell(events)
+        return True
 
     def _tell(self, events: Sequence[AnyEvent]) -> None:
         for event in events:
@@ -367,11 +411,7 @@ class SqliteStore:
 
     async def delete(self, sessions: Sequence[str]) -> int:
         """Remove whole run trees that nobody owns; returns how many sessions went."""
-        gone: int = await self._operate(lambda tx: self._remove(tx, sessions))
-        with explained(self.where):
-            await self._operate(lambda tx: None)
-            self._query("PRAGMA incremental_vacuum")
-        return gone
+        return await self._operate(lambda tx: self._remove(tx, sessions))
 
     def _remove(self, tx: Tx, sessions: Sequence[str]) -> int:
         roots: set[int] = set()
@@ -379,70 +419,37 @@ class SqliteStore:
             found = tx.number(session)
             if found is None:
                 raise UnknownSession(session)
-            owner = tx.db.execute("SELECT owner FROM sessions WHERE n = ?", (found[1],)).get
-            name = self._living(tx.db, owner) if owner else ""
-            if name:
-                raise SessionBusy(session, name)
+            self._refuse_owned(
+                tx, session, tx.db.execute("SELECT owner FROM sessions WHERE n = ?", (found[1],)).get
+            )
             roots.add(found[1])
-        tx.db.execute("UPDATE counters SET value = ? WHERE name = 'pos'", (tx.pos,))
-        gone = 0
+        tx.keep_counting()
+        gone, names = 0, set[str]()
         for root in roots:
             numbers: list[Any] = tx.db.execute(
                 "SELECT n FROM sessions WHERE n = ? OR root = ?", (root, root)
             ).fetchall()
             for (n,) in numbers:
-                low = n << SEQ_BITS
-                tx.db.execute("DELETE FROM events WHERE key > ? AND key < ?", (low, low + (1 << SEQ_BITS)))
-                tx.db.execute("DELETE FROM sessions WHERE n = ?", (n,))
+                names |= self._remove_one(tx, n)
                 gone += 1
         tx.numbers.clear()
-        tx.db.execute(
-            "DELETE FROM blobs WHERE hash NOT IN (SELECT e.value FROM events, json_tree(CAST(body AS TEXT)) e "
-            "WHERE e.key IN ('instructions', 'tools') AND e.type = 'text')"
-        )
+        for name in names:  # only what these sessions used can have become unused
+            used = "SELECT 1 FROM events WHERE instr(body, CAST(? AS BLOB))"
+            tx.db.execute(f"DELETE FROM blobs WHERE hash = ? AND NOT EXISTS ({used})", (name, name))
+        tx.db.execute("PRAGMA incremental_vacuum").fetchall()
         return gone
 
+    @staticmethod
+    def _remove_one(tx: Tx, n: int) -> set[str]:
+        """Delete one session; returns what its events called by a content hash."""
+        span = (n << SEQ_BITS, (n + 1) << SEQ_BITS)
+        names: set[str] = set()
+        for (body,) in tx.db.execute("SELECT body FROM events WHERE key > ? AND key < ?", span):
+            names.update(name.decode() for name in _HASH.findall(body))
+        tx.db.execute("DELETE FROM events WHERE key > ? AND key < ?", span)
+        tx.db.execute("DELETE FROM sessions WHERE n = ?", (n,))
+        return names
 
-class _Heart:
-    """A thread that says every second that this process lives, and notices when a claim was lost."""
 
-    def __init__(
-        self,
-        path: str,
-        me: str,
-        clock: Callable[[], float],
-        claims: dict[str, Claim],
-        loop: asyncio.AbstractEventLoop,
-    ) -> None:
-        self._path, self._me, self._clock, self._claims, self._loop = path, me, clock, claims, loop
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="upcall-heartbeat", daemon=True)
-        self._thread.start()
-
-    def stop(self) -> None:
-        self._stop.set()
-        self._thread.join()
-
-    def _run(self) -> None:
-        db: apsw.Connection | None = None
-        while not self._stop.wait(BEAT):
-            if not self._claims:
-                continue
-            with contextlib.suppress(apsw.Error, StoreError):  # the next beat may succeed; late ones cost the claim
-                db = db or self._connect()
-                db.execute("UPDATE processes SET beat = ? WHERE id = ?", (self._clock(), self._me))
-                self._check(db)
-        if db is not None:
-            db.close()
-
-    def _connect(self) -> apsw.Connection:
-        db = open_reader(self._path)
-        db.pragma("synchronous", 1)  # a lost heartbeat is no lost work: no fsync
-        return db
-
-    def _check(self, db: apsw.Connection) -> None:
-        for root, claim in tuple(self._claims.items()):
-            epoch = db.execute("SELECT epoch FROM sessions WHERE id = ?", (root,)).get
-            if epoch != claim.epoch and claim.failure is None:
-                with contextlib.suppress(RuntimeError):  # the loop has ended
-                    self._loop.call_soon_threadsafe(claim.fail, SessionTakenOver(root))
+def _holds(claim: Claim) -> bool:
+    return claim.failure is None and not claim.released

@@ -30,6 +30,7 @@ class Wake:
 
     def listen(self) -> socket.socket | None:
         """A socket that becomes readable when another process has written, or None where there can't be one."""
+        self._forget_folder()
         try:
             self._folder.mkdir(mode=0o700, exist_ok=True)
             self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -54,6 +55,7 @@ class Wake:
             return
         if changed != self._seen:
             self._seen = changed
+            self._forget_folder()  # it may be another one of the same name
             self._others = [n for n in os.listdir(self._folder) if n != self._name]  # noqa: PTH208
         for name in self._others:
             self._send(name)
@@ -82,6 +84,12 @@ class Wake:
         """Take this process's socket away, and the folder with the last one."""
         self.stop()
         self._close(self._sender)
+        self._sender = None
+        self._forget_folder()
+        with contextlib.suppress(OSError):  # others may be there
+            self._folder.rmdir()
+
+    def _forget_folder(self) -> None:
         if self._fd is not None:
             os.close(self._fd)
             self._fd = None
@@ -91,6 +99,7 @@ class Wake:
         if self.socket is not None:
             self._close(self.socket)
             self.socket = None
+            self._forget_folder()
             with contextlib.suppress(OSError):
                 (self._folder / self._name).unlink()
                 self._folder.rmdir()

@@ -14,7 +14,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import apsw
 
@@ -57,9 +57,12 @@ class Tx:
         )
         return self.db.execute(sql).get
 
-    def number(self, session: str) -> tuple[int, int] | None:
-        """A session's own number and its root's."""
-        found = self.numbers.get(session)
+    def number(self, session: str, *, sure: bool = True) -> tuple[int, int] | None:
+        """A session's own number and its root's.
+
+        Be `sure` unless a fence has shown that the tree is still there: other processes delete, too.
+        """
+        found = None if sure else self.numbers.get(session)
         if found is None:
             found = self.db.execute("SELECT n, root FROM sessions WHERE id = ?", (session,)).fetchone()
             if found is not None:
@@ -77,20 +80,42 @@ class Tx:
         if epoch != claim.epoch:
             raise SessionTakenOver(claim.root)
 
-    def create(self, session: str, event: SessionStarted) -> int:
-        """A new session's row."""
-        parent = self.number(event.parent) if event.parent else None
-        root = self.number(event.root) if event.root and event.root != session else None
-        sql = (
-            "INSERT INTO sessions (id, agent, parent, root, kind, status, created, updated) "
-            "VALUES (?, ?, ?, coalesce(?, -1), ?, 'idle', ?, ?) RETURNING n"
+    def keep_counting(self) -> None:
+        """Something is about to be deleted: remember which positions and numbers were given."""
+        self.db.execute("UPDATE counters SET value = ? WHERE name = 'pos'", (self.pos,))
+        self.db.execute("UPDATE counters SET value = max(value, (SELECT max(n) FROM sessions)) WHERE name = 'n'")
+
+    def take(self, session: str, owner: str) -> int:
+        """Make somebody the owner of a tree; returns the epoch that fences all earlier ones."""
+        epoch: int = self.db.execute(
+            "UPDATE counters SET value = value + 1 WHERE name = 'epoch' RETURNING value"
+        ).get
+        self.db.execute("UPDATE sessions SET epoch = ?, owner = ? WHERE id = ?", (epoch, owner, session))
+        self._epochs.pop(session, None)
+        return epoch
+
+    def create(self, session: str, event: SessionStarted) -> tuple[int, int]:
+        """A new session's row; returns its number and its root's."""
+        parent = self._relative(event.parent) if event.parent else None
+        root = self._relative(event.root) if event.root and event.root != session else None
+        newest = (
+            "SELECT max(coalesce((SELECT max(n) FROM sessions), 0), (SELECT value FROM counters WHERE name = 'n'))"
         )
-        values = (session, event.agent, parent and parent[0], root and root[0], event.kind, self.now, self.now)
-        n: int = self.db.execute(sql, values).get
-        if root is None:
-            self.db.execute("UPDATE sessions SET root = n WHERE n = ?", (n,))
-        self.numbers[session] = (n, root[0] if root else n)
-        return n
+        n: int = self.db.execute(newest).get + 1
+        found = (n, n if root is None else root)
+        sql = (
+            "INSERT INTO sessions (n, id, agent, parent, root, kind, status, created) "
+            "VALUES (?, ?, ?, ?, ?, ?, 'idle', ?)"
+        )
+        self.db.execute(sql, (n, session, event.agent, parent, found[1], event.kind, self.now))
+        self.numbers[session] = found
+        return found
+
+    def _relative(self, session: str) -> int:
+        found = self.number(session)
+        if found is None:
+            raise UnknownSession(session)
+        return found[0]
 
     def add(self, n: int, bodies: Sequence[bytes]) -> tuple[int, int]:
         """Number these events; returns the first one's sequence number and position."""
@@ -152,32 +177,39 @@ class Append(Job):
     ) -> None:
         self.session, self.events, self.claim = session, events, claim
         self.bodies = [encode(e) for e in events]
-        self._blobs, self._release = blobs, release
+        self._blobs, self.releases = blobs, release
         self._stamps = (0, 0, 0.0)
 
     def run(self, tx: Tx) -> None:
         """Check the right to write, then write."""
         if self.claim is not None:
             tx.check_fence(self.claim)
-        found = tx.number(self.session)
-        n = found[0] if found else self._first(tx)
-        if found and isinstance(self.events[0], SessionStarted):
-            raise SessionExists(self.session)
-        if found and self.claim is None and not all(isinstance(e, FOREIGN) for e in self.events):
-            raise StoreError(tx.where, f"{self.events[0].type} needs a claim on session {self.session!r}")
+        found = tx.number(self.session, sure=self.claim is None)
+        self._refuse(tx, found)
+        n = found[0] if found else tx.create(self.session, cast("SessionStarted", self.events[0]))[0]
         seq, pos = tx.add(n, self.bodies)
         self._stamps = (seq, pos, tx.now)
         for name, body in (self._blobs or {}).items():
             tx.db.execute("INSERT OR IGNORE INTO blobs VALUES (?, ?)", (name, body))
         self._note(tx, n, seq)
-        if self._release and self.claim is not None:
+        if self.releases and self.claim is not None:
             tx.release(self.claim)
 
-    def _first(self, tx: Tx) -> int:
-        event = self.events[0]
-        if not isinstance(event, SessionStarted):
-            raise UnknownSession(self.session)
-        return tx.create(self.session, event)
+    def _refuse(self, tx: Tx, found: tuple[int, int] | None) -> None:
+        first, claim = self.events[0], self.claim
+        if found is None:
+            if not isinstance(first, SessionStarted):
+                raise UnknownSession(self.session)
+            mine = claim is None or claim.root == (first.root or self.session)
+        elif isinstance(first, SessionStarted):
+            raise SessionExists(self.session)
+        elif claim is None:
+            mine = all(isinstance(e, FOREIGN) for e in self.events)
+        else:
+            root = tx.number(claim.root, sure=False)
+            mine = root is not None and root[0] == found[1]
+        if not mine:
+            raise StoreError(tx.where, f"{first.type} needs a claim on the run tree of session {self.session!r}")
 
     def _note(self, tx: Tx, n: int, seq: int) -> None:
         """Keep what is listed of the session true, and drop bodies that were replaced."""
@@ -193,8 +225,7 @@ class Append(Job):
                 slim = encode(hollow(decode(body, "", 0, 0, 0.0)))
                 tx.db.execute("UPDATE events SET body = ? WHERE key = ?", (slim, key))
         if status is not None:
-            sql = "UPDATE sessions SET status = ?, updated = ? WHERE n = ?"
-            tx.db.execute(sql, (status, tx.now, n))
+            tx.db.execute("UPDATE sessions SET status = ? WHERE n = ?", (status, n))
 
     def settle(self) -> None:
         """Stamp the events: now they are facts."""
@@ -223,7 +254,8 @@ class Operation(Job):
 class Writer:
     """Commits jobs in the order they came: many in one transaction, or one at once on the event loop.
 
-    `done(first, last, jobs)` is called on the event loop after each commit, with the positions it took.
+    `done(first, last, jobs)` is called on the event loop after each commit, with the positions it took; it must
+    not raise.
     """
 
     def __init__(
@@ -231,9 +263,11 @@ class Writer:
         db: apsw.Connection,
         where: str,
         clock: Callable[[], float],
+        busy: float,
         done: Callable[[int, int, Sequence[Job]], None],
     ) -> None:
         self.db, self._where, self._clock, self._done = db, where, clock, done
+        self._busy_ms = int(busy * 1000)
         self.lock = threading.Lock()  # whoever holds it may use the connection
         self._jobs: deque[Job] = deque()
         self._ready = threading.Condition()
@@ -268,14 +302,17 @@ class Writer:
 
     def _inline(self, job: Job) -> bool:
         """Commit here and now, unless another process is writing: the loop must not wait for it."""
+        span = (0, 0)
         self.db.set_busy_timeout(0)
         try:
             with self.lock:
                 span = self._commit([job])
         except apsw.BusyError:
             return False
+        except Exception as error:
+            self._fail([job], explain(self._where, error))
         finally:
-            self.db.set_busy_timeout(5000)
+            self.db.set_busy_timeout(self._busy_ms)
         self._settle(span, [job])
         return True
 
@@ -288,42 +325,53 @@ class Writer:
                     break
                 jobs = list(self._jobs)
                 self._jobs.clear()
-            span = (0, 0)
-            try:
-                with self.lock:
-                    span = self._commit(jobs)
-            except Exception as error:
-                self._fail(jobs, error)
-            assert self._loop is not None
-            with contextlib.suppress(RuntimeError):  # the loop is gone: nobody waits
-                self._loop.call_soon_threadsafe(self._settle, span, jobs)
+            self._commit_or_fail(jobs)
         assert self._loop is not None
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._ended.set)
 
+    def _commit_or_fail(self, jobs: Sequence[Job]) -> None:
+        """What can't be stored together is tried one by one, so that one job's failure is no other's."""
+        span = (0, 0)
+        try:
+            with self.lock:
+                span = self._commit(jobs)
+        except Exception as error:
+            if len(jobs) > 1 and not isinstance(error, apsw.BusyError):
+                for job in jobs:
+                    self._commit_or_fail([job])
+                return
+            self._fail(jobs, explain(self._where, error))
+        assert self._loop is not None
+        with contextlib.suppress(RuntimeError):  # the loop is gone: nobody waits
+            self._loop.call_soon_threadsafe(self._settle, span, jobs)
+
     def _commit(self, jobs: Sequence[Job]) -> tuple[int, int]:
-        """All jobs in one transaction. A job that refuses leaves the others alone."""
+        """All jobs in one transaction, or an exception. A job that refuses leaves the others alone."""
         started = time.perf_counter()
         self.db.execute("BEGIN IMMEDIATE")
         try:
             tx = Tx(self.db, self._numbers, self._where, self._clock())
             for job in jobs:
-                try:
-                    job.run(tx)
-                except UpcallError as error:
-                    self._fail([job], error)
+                if job.error is None:
+                    self._run(job, tx)
             tx.flush()
             self.db.execute("COMMIT")
-        except apsw.Error as error:
+        except BaseException:
             self._numbers.clear()
             with contextlib.suppress(apsw.Error):
                 self.db.execute("ROLLBACK")
-            self._fail(jobs, explain(self._where, error))
-            return (0, 0)
+            raise
         if len(self._numbers) > 5000:
             self._numbers.clear()
         self._cost += (time.perf_counter() - started - self._cost) / 8
         return (tx.first + 1, tx.pos)
+
+    def _run(self, job: Job, tx: Tx) -> None:
+        try:
+            job.run(tx)
+        except UpcallError as error:
+            self._fail([job], error)
 
     @staticmethod
     def _fail(jobs: Sequence[Job], error: Exception) -> None:

@@ -1,0 +1,100 @@
+"""The thread that says that this process lives, and notices when it no longer owns what it thinks it does.
+
+May import: contracts, errors, store.schema.
+"""
+
+# apsw's stubs name a type that Python 3.11 does not have yet.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Callable
+
+import apsw
+
+from upcall.contracts import Claim
+from upcall.errors import SessionTakenOver, StoreError
+from upcall.store.schema import connect
+
+BEAT = 1.0
+"""Seconds between heartbeats while this process owns something; otherwise the thread sleeps until it does."""
+
+
+class Heart:
+    """Beats for one open store. `claims` is what the store owns now, by root."""
+
+    def __init__(
+        self,
+        path: str,
+        me: str,
+        clock: Callable[[], float],
+        claims: dict[str, Claim],
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        self._path, self._me, self._clock, self._claims, self._loop = path, me, clock, claims, loop
+        self._change = threading.Condition()
+        self._stopped = self._asleep = False
+        self._thread = threading.Thread(target=self._run, name="upcall-heartbeat", daemon=True)
+        self._thread.start()
+
+    def wake(self) -> None:
+        """Something is owned again."""
+        if self._asleep:
+            with self._change:
+                self._asleep = False
+                self._change.notify()
+
+    def stop(self) -> None:
+        """End the thread."""
+        with self._change:
+            self._stopped, self._asleep = True, False
+            self._change.notify()
+        self._thread.join()
+
+    def _run(self) -> None:
+        db: apsw.Connection | None = None
+        while self._is_due():
+            with contextlib.suppress(apsw.Error, StoreError):  # the next beat may succeed; late ones cost the claim
+                db = db or self._connect()
+                db.execute("UPDATE processes SET beat = ? WHERE id = ?", (self._clock(), self._me))
+                self._check(db)
+        if db is not None:
+            db.close()
+
+    def _is_due(self) -> bool:
+        """Wait for the next beat; False at the end."""
+        with self._change:
+            while not self._change.wait_for(lambda: self._stopped, BEAT):
+                if self._claims:
+                    return True
+                self._asleep = True  # first this, then look again: whoever claims now sees it and wakes us
+                if self._claims:
+                    self._asleep = False
+                else:
+                    self._change.wait_for(lambda: not self._asleep)
+        return False
+
+    def _connect(self) -> apsw.Connection:
+        db = connect(self._path, BEAT)
+        db.pragma("synchronous", 1)  # a lost heartbeat is no lost work: no fsync
+        return db
+
+    def _check(self, db: apsw.Connection) -> None:
+        """Tell who lost a claim, and give up for good those that failed here: others may go on with them."""
+        for root, claim in tuple(self._claims.items()):
+            epoch = db.execute("SELECT epoch FROM sessions WHERE id = ?", (root,)).get
+            if claim.failure is not None:
+                db.execute("UPDATE sessions SET owner = '' WHERE id = ? AND epoch = ?", (root, claim.epoch))
+                self._on_loop(self._forget, claim)
+            elif epoch != claim.epoch:
+                self._on_loop(claim.fail, SessionTakenOver(root))
+
+    def _forget(self, claim: Claim) -> None:
+        if self._claims.get(claim.root) is claim:
+            del self._claims[claim.root]
+
+    def _on_loop(self, work: Callable[..., None], *args: object) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop has ended
+            self._loop.call_soon_threadsafe(work, *args)
