@@ -1,0 +1,132 @@
+"""What the tests of stores share: a clock, houses in which stores live, and short ways to append."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Protocol
+
+from upcall.contracts import Claim, Store
+from upcall.events import AnyEvent, SessionStarted, TurnEnded, TurnStarted
+from upcall.messages import user
+from upcall.store.memory import MemoryStore
+from upcall.store.sqlite import SqliteStore
+
+
+class Clock:
+    """Time that stands still until a test moves it."""
+
+    def __init__(self, now: float = 1_000_000.0) -> None:
+        self.now = now
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class House(Protocol):
+    """Where one kind of store keeps its log. What it opens sees the same log, as other processes would."""
+
+    clock: Clock
+
+    async def open(self) -> Store:
+        """One more store on the same log."""
+        ...
+
+    async def close(self) -> None:
+        """Close every store that was opened."""
+        ...
+
+
+class MemoryHouse:
+    """In memory there is one process, so every store is the same one."""
+
+    def __init__(self) -> None:
+        self.clock = Clock()
+        self.store = MemoryStore(self.clock)
+
+    async def open(self) -> Store:
+        return self.store
+
+    async def close(self) -> None:
+        await self.store.close()
+
+
+class SqliteHouse:
+    """One file, and as many stores on it as a test wants."""
+
+    def __init__(self, folder: Path) -> None:
+        self.clock = Clock()
+        self.path = folder / "log.db"
+        self.stores: list[SqliteStore] = []
+
+    async def open(self) -> Store:
+        store = SqliteStore(self.path, self.clock)
+        await store.open()
+        self.stores.append(store)
+        return store
+
+    async def close(self) -> None:
+        for store in self.stores:
+            await store.close()
+
+
+@asynccontextmanager
+async def opened(
+    path: Path, clock: Callable[[], float] = time.time, busy: float = 5.0
+) -> AsyncGenerator[SqliteStore]:
+    store = SqliteStore(path, clock, busy)
+    await store.open()
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+async def put(
+    store: Store,
+    session: str,
+    *events: AnyEvent,
+    claim: Claim | None = None,
+    blobs: Mapping[str, bytes] | None = None,
+    release: bool = False,
+) -> Sequence[AnyEvent]:
+    """Append, and come back when it is stored."""
+    stored = store.append(session, events, claim, blobs=blobs, release=release)
+    if stored is not None:
+        await stored
+    return events
+
+
+async def begin(store: Store, session: str = "s", agent: str = "writer") -> None:
+    """A session without a turn."""
+    await put(store, session, SessionStarted(agent))
+
+
+async def owned(store: Store, session: str = "s") -> Claim:
+    """A new session and the claim on it."""
+    await begin(store, session)
+    return await store.claim(session)
+
+
+def child_of(parent: str, root: str = "", agent: str = "helper") -> SessionStarted:
+    """The first event of a session that another one started."""
+    return SessionStarted(agent, parent=parent, root=root or parent, depth=1)
+
+
+def turn(number: int = 1, text: str = "go") -> TurnStarted:
+    return TurnStarted(number, user(text))
+
+
+def turn_end(number: int = 1) -> TurnEnded:
+    return TurnEnded(number, "done")
+
+
+async def until(condition: Callable[[], object], seconds: float = 10.0) -> None:
+    """Come back once it is true."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come true in time"
+        await asyncio.sleep(0.005)
