@@ -1,0 +1,409 @@
+"""Sessions as users drive them: start, load, resume, busy, steer, output types, the sync door."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+import upcall
+from core.doubles import Asked, Place, Stuck, said, turn, types_of
+from upcall import (
+    Agent,
+    BadAgent,
+    Context,
+    Hooks,
+    OutputInvalid,
+    Reply,
+    Request,
+    Runtime,
+    SessionBusy,
+    SessionExists,
+    SessionTakenOver,
+    UnknownAgent,
+    UnknownSession,
+    UpcallError,
+    tool,
+)
+from upcall.models import Script, call
+
+# --- starting and loading ---------------------------------------------------------------
+
+
+async def test_start_takes_a_name_or_an_agent_and_makes_up_an_id() -> None:
+    agent = Agent("a", model=Script(lambda r: "ok"))
+    async with Runtime(agents=[agent]) as runtime:
+        by_name, by_agent = await runtime.start("a"), await runtime.start(agent)
+
+        assert by_name.id != by_agent.id
+        assert (by_name.agent, by_name.parent, await by_name.status()) == ("a", "", "idle")
+
+
+async def test_start_accepts_an_agent_the_runtime_did_not_know() -> None:
+    agent = Agent("a", model=Script(["ok"]))
+    async with Runtime() as runtime:
+        session = await runtime.start(agent)
+        assert (await session.prompt("hi")).text == "ok"
+
+
+async def test_start_with_an_id_that_is_taken_is_session_exists(place: Place) -> None:
+    agent = Agent("a", model=Script(["ok"]))
+    async with Runtime(place.store(), agents=[agent]) as runtime:
+        await runtime.start(agent, id="login-page")
+        with pytest.raises(SessionExists, match="login-page"):
+            await runtime.start(agent, id="login-page")
+    async with Runtime(place.store(), agents=[agent]) as runtime:
+        with pytest.raises(SessionExists):
+            await runtime.start(agent, id="login-page")
+
+
+@pytest.mark.parametrize("id", ["", "a b", "a/b", "a~b", "x" * 201])
+async def test_an_id_that_can_not_be_one_is_refused(id: str) -> None:
+    agent = Agent("a", model=Script(["ok"]))
+    async with Runtime(agents=[agent]) as runtime:
+        with pytest.raises(UpcallError, match="no session id"):
+            await runtime.start(agent, id=id)
+
+
+async def test_an_unknown_agent_is_an_error_that_lists_the_known_with_those_below() -> None:
+    below = Agent("below", model=Script([]))
+    async with Runtime(agents=[Agent("above", model=Script([]), agents=[below])]) as runtime:
+        with pytest.raises(UnknownAgent, match="above, below"):
+            await runtime.start("besides")
+
+
+async def test_two_agents_of_one_name_are_refused() -> None:
+    with pytest.raises(BadAgent, match="name"):
+        Runtime(agents=[Agent("a", model=Script([])), Agent("a", model=Script([]))])
+
+
+async def test_an_unknown_session_is_an_error_wherever_its_id_is_given(place: Place) -> None:
+    async with Runtime(place.store(), agents=[Agent("a", model=Script([]))]) as runtime:
+        with pytest.raises(UnknownSession, match="nobody"):
+            await runtime.load("nobody")
+        with pytest.raises(UnknownSession):
+            await runtime.resume("nobody")
+        with pytest.raises(UnknownSession):
+            await runtime.cancel("nobody")
+        with pytest.raises(UnknownSession):
+            await runtime.steer("nobody", "left")
+        with pytest.raises(UnknownSession):
+            _ = [e async for e in runtime.events("nobody")]
+
+
+async def test_a_loaded_session_reads_the_same_and_goes_on_in_another_runtime(place: Place) -> None:
+    @tool
+    async def keep(value: int, ctx: Context) -> str:
+        """Keep a value."""
+        ctx.set_context("kept", {"value": value})
+        return "kept"
+
+    asked = Asked()
+    script = asked.then(lambda r: f"reply {len(asked)}" if r.messages[-1].role == "tool" else call("keep", value=7))
+    agent = Agent("a", model=Script(script), tools=[keep])
+    async with Runtime(place.store(), agents=[agent]) as runtime:
+        first = await runtime.start(agent, "s")
+        await first.prompt("one")
+    async with Runtime(place.store(), agents=[agent]) as runtime:
+        second = await runtime.load("s")
+
+        assert second.get_messages() == first.get_messages()
+        assert second.get_context("kept") == {"value": 7}
+        assert second.get_context("lost", "nothing") == "nothing"
+        assert second.get_summary() == first.get_summary() == "reply 2"
+        assert await second.status() == "done"
+        assert (await second.prompt("two")).text == "reply 4"
+
+
+# --- resuming ---------------------------------------------------------------------------
+
+
+async def test_resume_with_nothing_to_do_returns_the_last_reply(place: Place) -> None:
+    asked = Asked()
+    agent = Agent("a", model=Script(asked.then(lambda r: "ok")))
+    async with Runtime(place.store(), agents=[agent]) as runtime:
+        session = await runtime.start(agent, "s")
+        reply = await session.prompt("go")
+        before = await types_of(runtime)
+
+        assert await runtime.resume("s") == reply
+        assert await types_of(runtime) == before
+        assert len(asked) == 1
+
+
+async def test_closing_a_runtime_interrupts_its_turns_and_resume_finishes_them(place: Place) -> None:
+    agent = Agent("a", model=Stuck("never mind"))
+    async with Runtime(place.store(), agents=[agent]) as runtime:
+        session = await runtime.start(agent, "s")
+        stream = session.stream("go")
+        await anext(stream)
+        await stream.aclose()
+    async with Runtime(place.store(), agents=[agent.replace(model=Script(["finished"]))]) as runtime:
+        assert await runtime.status("s") == "interrupted"
+
+        reply = await runtime.resume("s")
+
+        assert (reply.text, reply.status) == ("finished", "done")
+        assert said((await runtime.load("s")).get_messages()) == ["user: go", "assistant: finished"]
+
+
+async def test_a_prompt_on_an_interrupted_session_first_finishes_that_turn(place: Place) -> None:
+    agent = Agent("a", model=Stuck())
+    async with Runtime(place.store(), agents=[agent]) as runtime:
+        session = await runtime.start(agent, "s")
+        stream = session.stream("one")
+        await anext(stream)
+        await stream.aclose()
+    again = agent.replace(model=Script(lambda r: f"re {r.messages[-1].text}"))
+    async with Runtime(place.store(), agents=[again]) as runtime:
+        session = await runtime.load("s")
+
+        reply = await session.prompt("two")
+
+        assert reply.text == "re two"
+        assert said(session.get_messages()) == ["user: one", "assistant: re one", "user: two", "assistant: re two"]
+
+
+async def test_resume_says_in_the_log_that_the_agent_has_changed(place: Place) -> None:
+    agent = Agent("a", model=Stuck(), instructions="old")
+    async with Runtime(place.store(), agents=[agent]) as runtime:
+        session = await runtime.start(agent, "s")
+        stream = session.stream("one")
+        await anext(stream)
+        await stream.aclose()
+    changed = agent.replace(model=Script(["ok"]), instructions="new")
+    async with Runtime(place.store(), agents=[changed]) as runtime:
+        await runtime.resume("s")
+        resumed: Any = [e async for e in runtime.events("s") if e.type == "turn_resumed"]
+
+        assert resumed[0].setup
+
+
+# --- one at a time ----------------------------------------------------------------------
+
+
+async def test_a_second_prompt_on_a_busy_session_is_session_busy_and_harms_nothing(place: Place) -> None:
+    go, begun = asyncio.Event(), asyncio.Event()
+
+    async def slow(request: Request) -> str:
+        begun.set()
+        await go.wait()
+        return "first"
+
+    agent = Agent("a", model=Script([slow, "second"]))
+    async with Runtime(place.store(), agents=[agent]) as runtime:
+        session = await runtime.start(agent, "s")
+        running = asyncio.ensure_future(session.prompt("one"))
+        await begun.wait()
+
+        with pytest.raises(SessionBusy, match="s"):
+            await session.prompt("two")
+        with pytest.raises(SessionBusy):
+            await (await runtime.load("s")).prompt("two")
+        with pytest.raises(SessionBusy):
+            await runtime.resume("s")
+        go.set()
+
+        assert (await running).text == "first"
+        assert (await session.prompt("three")).text == "second"
+
+
+async def test_who_is_taken_over_is_told_and_writes_nothing_more(place: Place) -> None:
+    model = Stuck("Once ")
+    agent = Agent("a", model=model)
+    async with Runtime(place.store(), agents=[agent]) as first:
+        session = await first.start(agent, "s")
+        running = asyncio.ensure_future(session.prompt("one"))
+        await model.speaking.wait()
+        again = agent.replace(model=Script(["mine now"]))
+        async with Runtime(place.store(), agents=[again]) as second:
+            reply = await second.resume("s", take_over=True)
+
+            with pytest.raises(SessionTakenOver):
+                async with asyncio.timeout(20):
+                    await running
+            assert reply.text == "mine now"
+            assert said((await second.load("s")).get_messages()) == ["user: one", "assistant: mine now"]
+
+
+async def test_many_sessions_run_at_once_and_leave_no_task_behind(place: Place) -> None:
+    all_there = asyncio.Barrier(50)
+
+    async def meet(request: Request) -> str:
+        await all_there.wait()
+        return request.messages[-1].text
+
+    agent = Agent("a", model=Script(meet))
+    before = len(asyncio.all_tasks())
+    async with Runtime(place.store(), agents=[agent]) as runtime:
+        sessions = [await runtime.start(agent) for _ in range(50)]
+        async with asyncio.timeout(20):
+            replies = await asyncio.gather(*(s.prompt(f"number {i}") for i, s in enumerate(sessions)))
+
+    assert [r.text for r in replies] == [f"number {i}" for i in range(50)]
+    assert len(asyncio.all_tasks()) == before
+
+
+# --- steering ---------------------------------------------------------------------------
+
+
+async def test_steering_is_seen_by_the_next_model_call_after_the_results(place: Place) -> None:
+    begun, go = asyncio.Event(), asyncio.Event()
+
+    @tool
+    async def work() -> str:
+        """Work."""
+        begun.set()
+        await go.wait()
+        return "worked"
+
+    asked = Asked()
+    script = Script(asked.then(lambda r: call("work") if len(asked) == 1 else "ok"))
+    agent = Agent("a", model=script, tools=[work])
+    async with Runtime(place.store(), agents=[agent]) as runtime:
+        session = await runtime.start(agent, "s")
+        running = asyncio.ensure_future(session.prompt("go"))
+        await begun.wait()
+        await session.steer("left")
+        await session.steer("then right")
+        go.set()
+        await running
+
+        expected = ["user: go", "call work", "= worked", "user: left", "user: then right"]
+        assert said(asked.requests[1].messages) == expected
+        assert said((await runtime.load("s")).get_messages()) == [*expected, "assistant: ok"]
+
+
+async def test_steering_an_idle_session_waits_for_its_next_prompt(place: Place) -> None:
+    asked = Asked()
+    agent = Agent("a", model=Script(asked.then(lambda r: "ok")))
+    async with Runtime(place.store(), agents=[agent]) as runtime:
+        session = await runtime.start(agent, "s")
+        await session.steer("gently")
+        await session.prompt("go")
+        await session.prompt("again")
+
+        assert said(asked.requests[0].messages) == ["user: go", "user: gently"]
+        assert said(asked.requests[1].messages) == ["user: go", "user: gently", "assistant: ok", "user: again"]
+
+
+# --- typed replies ----------------------------------------------------------------------
+
+
+@dataclass
+class Point:
+    x: int
+    y: int
+
+
+async def test_a_reply_of_the_output_type_is_checked_and_given_as_a_value() -> None:
+    asked = Asked()
+    agent = Agent("a", model=Script(asked.then(lambda r: '{"x": 1, "y": 2}')), output=Point)
+
+    reply = await turn(agent)
+
+    assert reply.output == Point(1, 2)
+    assert asked.requests[0].output is not None
+
+
+async def test_a_fence_around_the_json_is_taken_off() -> None:
+    assert (await turn(Agent("a", model=Script(["```json\n[1, 2]\n```"]), output=list[int]))).output == [1, 2]
+
+
+async def test_a_wrong_reply_is_given_back_with_its_error_and_asked_again(place: Place) -> None:
+    asked = Asked()
+    answers = iter(['{"x": 1}', "no idea", '{"x": 1, "y": 2}'])
+    agent = Agent("a", model=Script(asked.then(lambda r: next(answers))), output=Point)
+    async with Runtime(place.store(), agents=[agent]) as runtime:
+        session = await runtime.start(agent, "s")
+        reply = await session.prompt("where?")
+
+        assert reply.output == Point(1, 2)
+        assert asked.requests[1].messages[-1].role == "user"
+        assert "y" in asked.requests[1].messages[-1].text
+        assert "JSON" in asked.requests[2].messages[-1].text
+        assert (await runtime.load("s")).get_messages() == session.get_messages()
+
+
+async def test_after_three_wrong_replies_it_is_output_invalid_and_the_session_is_kept() -> None:
+    asked = Asked()
+    agent = Agent("a", model=Script(asked.then(lambda r: f"no {len(asked)}")), output=int)
+    async with Runtime(agents=[agent]) as runtime:
+        session = await runtime.start(agent, "s")
+        with pytest.raises(OutputInvalid, match="3 tries") as caught:
+            await session.prompt("how many?")
+
+        assert len(asked) == 3
+        assert (caught.value.agent, caught.value.text) == ("a", "no 3")
+        assert await session.status() == "failed"
+
+
+async def test_an_output_type_that_json_can_not_describe_is_refused_at_once() -> None:
+    with pytest.raises(BadAgent, match="output"):
+        Agent("a", model=Script([]), output=object())
+
+
+async def test_end_turn_sees_the_checked_reply_only() -> None:
+    seen: list[Reply] = []
+    hooks = Hooks(end_turn=[lambda session, reply: seen.append(reply)])
+    await turn(Agent("a", model=Script(["none", "5"]), output=int, hooks=hooks))
+    assert [r.text for r in seen] == ["5"]
+
+
+# --- the sync door ----------------------------------------------------------------------
+
+
+def test_run_is_one_turn_without_async() -> None:
+    reply = upcall.run(Agent("a", model=Script(["hello"])), "hi")
+    assert (reply.text, reply.status) == ("hello", "done")
+    assert reply.session_id
+
+
+def test_run_raises_what_failed_the_turn() -> None:
+    with pytest.raises(upcall.ScriptExhausted):
+        upcall.run(Agent("a", model=Script([])), "hi")
+
+
+async def test_run_inside_a_running_loop_is_an_error_that_points_to_runtime() -> None:
+    with pytest.raises(UpcallError, match="Runtime"):
+        upcall.run(Agent("a", model=Script(["hello"])), "hi")
+
+
+async def test_an_agent_without_a_model_is_an_error_that_says_how_to_give_one() -> None:
+    with pytest.raises(BadAgent, match="model="):
+        await turn(Agent("a"))
+
+
+# --- the log, as people read it ---------------------------------------------------------
+
+
+async def test_events_are_read_from_any_position(place: Place) -> None:
+    agent = Agent("a", model=Script(lambda r: "ok"))
+    async with Runtime(place.store(), agents=[agent]) as runtime:
+        for name in ("s", "t"):
+            await (await runtime.start(agent, name)).prompt("go")
+        everything = [e async for e in runtime.events()]
+        of_one = [e async for e in runtime.events("t")]
+
+        assert [e.pos for e in everything] == sorted({e.pos for e in everything})
+        assert [e.seq for e in of_one] == list(range(1, len(of_one) + 1))
+        assert [e async for e in runtime.events("t", after=2)] == of_one[2:]
+        assert [e async for e in runtime.events(after=everything[3].pos)] == everything[4:]
+        assert {e.session for e in everything} == {"s", "t"}
+
+
+async def test_followed_events_come_without_gaps(place: Place) -> None:
+    agent = Agent("a", model=Script(lambda r: "ok"))
+    async with Runtime(place.store(), agents=[agent]) as runtime:
+        session = await runtime.start(agent, "s")
+        running = asyncio.ensure_future(session.prompt("go"))
+        seen: list[int] = []
+        async for event in runtime.events("s", follow=True):
+            seen.append(event.seq)
+            if event.type == "turn_ended":
+                break
+        await running
+
+        assert seen == list(range(1, len(seen) + 1))
