@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
-from upcall import Agent, Message, Reply, Request, Response, Runtime, StoreUnavailable
+from upcall import Agent, Message, Reply, Request, Response, Runtime, StoreError, StoreUnavailable
 from upcall.app import open_store
 from upcall.contracts import Claim, Emit, Store
 from upcall.events import AnyEvent
@@ -95,6 +95,17 @@ async def turn(agent: Agent, text: str = "go") -> Reply:
     async with Runtime(agents=[agent]) as runtime:
         session = await runtime.start(agent)
         return await session.prompt(text)
+
+
+async def crash(place: Place, agent: Agent, appends: int) -> bool:
+    """Prompt a new session until the store has taken so many appends; whether its turn was over before."""
+    try:
+        async with Runtime(place.dying(appends), agents=[agent]) as runtime:
+            session = await runtime.start(agent, "s")
+            await session.prompt("go")
+    except StoreError:
+        return False
+    return True
 
 
 async def log_of(runtime: Runtime, session_id: str = "s") -> list[AnyEvent]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from core.doubles import Place, log_of, said
+from core.doubles import Place, crash, log_of, said
 from core.rules import check
 from upcall import (
     Agent,
@@ -110,17 +110,6 @@ class World:
             after_tool=[after_tool],
             end_turn=[end_turn, last],
         )
-
-
-async def crash(place: Place, agent: Agent, appends: int) -> bool:
-    """Run until the store has taken so many appends; whether the turn was over before."""
-    try:
-        async with Runtime(place.dying(appends), agents=[agent]) as runtime:
-            session = await runtime.start(agent, "s")
-            await session.prompt("pay them all")
-    except StoreError:
-        return False
-    return True
 
 
 async def on_disk(place: Place, agent: Agent) -> list[AnyEvent]:
