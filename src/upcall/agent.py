@@ -54,14 +54,14 @@ class Kit(Value, frozen=True):
 class Output:
     """The type a reply must have: its schema for the model, and the check of what came."""
 
-    __slots__ = ("_convert", "schema")
+    __slots__ = ("convert", "schema")
 
     def __init__(self, agent: str, kind: Any) -> None:
         try:
             found, defs = shapes({"output": kind})
         except (TypeError, NameError) as error:
             raise BadAgent(agent, f"output={kind!r} can't be described as JSON: {error}") from error
-        self._convert = found["output"].convert
+        self.convert = found["output"].convert
         self.schema: JsonSchema = {**found["output"].schema, **({"$defs": defs} if defs else {})}
 
     def parse(self, text: str) -> Any:
@@ -70,7 +70,7 @@ class Output:
         if body.startswith("```"):
             body = body.partition("\n")[2].rpartition("```")[0]
         try:
-            return self._convert(msgspec.json.decode(body))
+            return self.convert(msgspec.json.decode(body))
         except (msgspec.DecodeError, UnicodeEncodeError) as error:
             raise ValueError(f"the reply is no JSON: {error}") from None
 

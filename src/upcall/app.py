@@ -32,7 +32,7 @@ class Runtime(Sessions):
         notify: Sequence[Any] = (),
         events_file: str | Path | None = None,
     ) -> None:
-        super().__init__(open_store(store), agents, model_of)
+        super().__init__(open_store(store), agents, model_of, host, hold)
 
 
 def open_store(where: str | Path | Store) -> Store:

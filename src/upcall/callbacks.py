@@ -54,7 +54,10 @@ class Step(Value, frozen=True):
 
 
 class Callback(Value, frozen=True):
-    """A question, approval, blocker or error that waits for somebody above, or was settled."""
+    """A question, approval, blocker or error that waits for somebody above, or was settled.
+
+    `reworded` is how the last agent that passed it up put it; `problem` says why a host's answer was not taken.
+    """
 
     id: str
     session_id: str
@@ -75,6 +78,8 @@ class Callback(Value, frozen=True):
     status: Literal["open", "answered", "expired", "withdrawn"] = "open"
     answer: Answer | None = None
     group: tuple[str, ...] = ()
+    reworded: str = ""
+    problem: str = ""
 
 
 def normal_kind(kind: str, intent: str) -> Kind:

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 from upcall.callbacks import Callback, Priority
-from upcall.events import AnyEvent
+from upcall.events import AnyEvent, CallbackRaised
 from upcall.messages import Message, Request, Response, Status, Usage, Value
 
 R = TypeVar("R")
@@ -96,6 +96,20 @@ class Row(Value, frozen=True):
     owner: str = ""
 
 
+class Held(Value, frozen=True):
+    """A callback as the store lists it: how it was raised, how far it came, how it was settled."""
+
+    raised: CallbackRaised
+    root: str
+    status: str = "open"
+    target: str = ""
+    message: str = ""
+    path: tuple[tuple[str, str, str], ...] = ()
+    expires: float | None = None
+    settled: AnyEvent | None = None
+    delivered: bool = False
+
+
 class Store(Protocol):
     """An append-only log of events per session, with one owner at a time per run tree."""
 
@@ -158,6 +172,36 @@ class Store(Protocol):
 
     async def wait(self, after: int, timeout: float) -> None:
         """Return when an event with `pos` above `after` may be there, or after `timeout` seconds."""
+        ...
+
+    async def append_all(self, events: Mapping[str, Sequence[AnyEvent]]) -> None:
+        """Add events that need no claim to several sessions, all or none."""
+        ...
+
+    async def park(self, claim: Claim, events: Mapping[str, Sequence[AnyEvent]], waits: Sequence[str]) -> bool:
+        """Append to several sessions and release the claim, if all these callbacks are still open; else nothing."""
+        ...
+
+    async def settle(
+        self, callback_id: str, events: Mapping[str, AnyEvent], claim: Claim | None = None
+    ) -> Held | None:
+        """Settle a callback, and others with it, if it is open and not expired: the first one wins.
+
+        `events` has an event for each callback id; others than the first that are no longer open are left as they
+        are. Returns None, or what the first one already is. An answer after `expires` is refused.
+        """
+        ...
+
+    async def callback(self, callback_id: str) -> Held | None:
+        """One callback, or None."""
+        ...
+
+    async def callbacks(self, *, root: str | None = None, inbox: bool = False, limit: int = 1000) -> list[Held]:
+        """Callbacks of a run tree, oldest first; or those that wait for a person, highest priority first."""
+        ...
+
+    async def unfinished(self, limit: int = 1000) -> list[Row]:
+        """Root sessions in the middle of a turn that no living process owns, oldest first."""
         ...
 
     def listen(self, hear: Callable[[AnyEvent], None]) -> Callable[[], None]:

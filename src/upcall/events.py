@@ -37,7 +37,8 @@ class Event(Value, frozen=True, tag_field="type", kw_only=True):
 class SessionStarted(Event, frozen=True, tag="session_started"):
     """A session exists. A child names its parent and the call (or hook) that started it.
 
-    A side turn begins with what its parent's log says up to sequence number `reads`.
+    A side turn begins with what its parent's log says up to sequence number `reads`. `begins`: begin_session hooks
+    are still to come; `asks`: there is somebody to ask, so the model gets the tool `ask`.
     """
 
     agent: str
@@ -47,6 +48,8 @@ class SessionStarted(Event, frozen=True, tag="session_started"):
     depth: int = 0
     kind: Literal["agent", "side_turn", "coordinator"] = "agent"
     reads: int = 0
+    begins: bool = False
+    asks: bool = False
     source: str = ""
 
 
@@ -68,7 +71,7 @@ class TurnResumed(Event, frozen=True, tag="turn_resumed"):
 class HooksPassed(Event, frozen=True, tag="hooks_passed"):
     """A hook point was passed and never runs again; holds what its hooks changed, if they did.
 
-    `at` is the call id at the tool points, the hook's index at `end_turn`, which is logged hook by hook;
+    `at` is the call id at the tool points, turn and hook at `end_turn`, which is logged hook by hook;
     `replaces` is the sequence number of the event whose body this one's value takes the place of.
     """
 
@@ -79,6 +82,7 @@ class HooksPassed(Event, frozen=True, tag="hooks_passed"):
     call: Call | None = None
     result: Result | None = None
     text: str | None = None
+    output: Any = None
 
 
 class TurnEnded(Event, frozen=True, tag="turn_ended"):
@@ -148,12 +152,14 @@ class Carried(Value, frozen=True):
     text: str = ""
     instructions: str = ""
     tools: str = ""
+    grants: tuple[tuple[CallbackRaised, CallbackAnswered], ...] = ()
 
 
 class Compacted(Event, frozen=True, tag="compacted"):
     """The history before this is replaced by `messages`.
 
-    A fold may begin at sequence number `base` (the turn's start; 0 means here) with what is in `carried`.
+    A fold may begin at sequence number `base` (the turn's start; 0 means here) with what is in `carried`. `marks`
+    are the places of the turn's prompt and newest response in `messages`.
     """
 
     messages: tuple[Message, ...]
@@ -161,6 +167,7 @@ class Compacted(Event, frozen=True, tag="compacted"):
     dropped: int = 0
     origin: str = ""
     base: int = 0
+    marks: tuple[int, int] = (-1, -1)
     carried: Carried | None = None
 
 
@@ -233,10 +240,131 @@ class ToolEnded(Event, frozen=True, tag="tool_ended"):
     dropped: bool = False
 
 
+class ToolTriedAgain(Event, frozen=True, tag="tool_tried_again"):
+    """A call that waited, or a repeatable one, is entered again from its top."""
+
+    call_id: str
+    attempt: int
+
+
+class OnceStarted(Event, frozen=True, tag="once_started"):
+    """A side effect that must happen at most once is about to happen."""
+
+    origin: str
+    name: str
+
+
+class OnceEnded(Event, frozen=True, tag="once_ended"):
+    """It happened: what it returned, or what it raised."""
+
+    origin: str
+    name: str
+    value: Any = None
+    error: str = ""
+
+
+# --- callbacks --------------------------------------------------------------------------
+
+
+class CallbackRaised(Event, frozen=True, tag="callback_raised"):
+    """Somebody asks. `origin` is the tool call or the hook's occurrence; `route` is fixed from here on.
+
+    `gate` marks the approval of the very call it names. `expires` is the whole callback's deadline.
+    """
+
+    callback_id: str
+    origin: str
+    agent: str
+    message: str
+    intent: str
+    kind: str
+    route: dict[str, Any]
+    digest: str
+    priority: str = "normal"
+    choices: tuple[str, ...] = ()
+    schema: dict[str, Any] | None = None
+    context: dict[str, Any] = msgspec.field(default_factory=dict[str, Any])
+    given: dict[str, Any] = msgspec.field(default_factory=dict[str, Any])
+    tool: str = ""
+    args: dict[str, Any] | None = None
+    gate: bool = False
+    patterns: dict[str, str] = msgspec.field(default_factory=dict[str, str])
+    expires: float | None = None
+    has_default: bool = False
+    default: Any = None
+    group: str = ""
+
+
+class CallbackAsked(Event, frozen=True, tag="callback_asked"):
+    """Somebody on the route is asked now: an agent, or `user` for the person."""
+
+    callback_id: str
+    target: str
+    station: int = 0
+    expires: float | None = None
+
+
+class CallbackPassed(Event, frozen=True, tag="callback_passed"):
+    """Who was asked passed it up; with `message`, in other words."""
+
+    callback_id: str
+    agent: str
+    reason: str
+    station: int = 0
+    message: str = ""
+
+
+class CallbackAnswered(Event, frozen=True, tag="callback_answered"):
+    """It is settled. `by` is the principal, `right` how that is known and why it was allowed."""
+
+    callback_id: str
+    value: Any
+    by: str = ""
+    right: str = ""
+
+
+class CallbackExpired(Event, frozen=True, tag="callback_expired"):
+    """Nobody answered in time."""
+
+    callback_id: str
+
+
+class CallbackWithdrawn(Event, frozen=True, tag="callback_withdrawn"):
+    """It needs no answer any more; or, `unresolved`, nobody may or would give one."""
+
+    callback_id: str
+    reason: str
+    unresolved: bool = False
+
+
+class CallbackDelivered(Event, frozen=True, tag="callback_delivered"):
+    """Its outcome is about to reach the code that asked."""
+
+    callback_id: str
+    origin: str
+
+
+class Parked(Event, frozen=True, tag="parked"):
+    """The turn's memory was given up while these callbacks wait."""
+
+    waits: tuple[str, ...]
+    seconds: float = 0.0
+
+
+class HookRaised(Event, frozen=True, tag="hook_raised"):
+    """An on_callback hook raised: that counts as passing up."""
+
+    point: str
+    hook: str
+    error: str
+
+
 AnyEvent = (
     SessionStarted | TurnStarted | TurnResumed | HooksPassed | OutputRefused | TurnEnded | Steered
     | CancelRequested | MessageAdded | ContextSet | CompactionAsked | Compacted | ModelStarted | Responded
-    | ModelFailed | ToolStarted | ToolEnded
+    | ModelFailed | ToolStarted | ToolEnded | ToolTriedAgain | OnceStarted | OnceEnded | CallbackRaised
+    | CallbackAsked | CallbackPassed | CallbackAnswered | CallbackExpired | CallbackWithdrawn
+    | CallbackDelivered | Parked | HookRaised
 )  # fmt: skip
 
 _encoder = msgspec.json.Encoder()
@@ -292,11 +420,14 @@ def content_hash(body: bytes) -> str:
     return hashlib.sha256(body).hexdigest()[:32]
 
 
-FOREIGN = (Steered, CancelRequested)
+SETTLING = (CallbackAnswered, CallbackExpired, CallbackWithdrawn)
+FOREIGN = (Steered, CancelRequested, *SETTLING)
 """What may be appended by a process that does not own the session."""
 
 
-_STATUS: dict[type[Any], str] = {SessionStarted: "idle", TurnStarted: "running", TurnResumed: "running"}
+_STATUS: dict[type[Any], str] = {
+    SessionStarted: "idle", TurnStarted: "running", TurnResumed: "running", Parked: "waiting",
+}  # fmt: skip
 
 
 def status_after(event: AnyEvent) -> str | None:

@@ -8,26 +8,38 @@ May import: events, messages.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, cast
 
 from upcall.events import (
     AnyEvent,
+    CallbackAnswered,
+    CallbackAsked,
+    CallbackDelivered,
+    CallbackExpired,
+    CallbackPassed,
+    CallbackRaised,
+    CallbackWithdrawn,
     CancelRequested,
     Carried,
     Compacted,
     CompactionAsked,
     ContextSet,
     Event,
+    HookRaised,
     HooksPassed,
     MessageAdded,
     ModelFailed,
     ModelStarted,
+    OnceEnded,
+    OnceStarted,
     OutputRefused,
+    Parked,
     Responded,
     SessionStarted,
     Steered,
     ToolEnded,
     ToolStarted,
+    ToolTriedAgain,
     TurnEnded,
     TurnResumed,
     TurnStarted,
@@ -38,7 +50,10 @@ Phase = Literal["idle", "running", "done", "cancelled", "limit", "failed"]
 
 
 def origin(point: str, at: str | int = "") -> str:
-    """The name of one occurrence of a hook point; what its hooks write and start is signed with it."""
+    """The name of one occurrence of a hook point; what its hooks write, ask and start is signed with it.
+
+    `at` is the turn, the model call's ordinal, the tool call's id, or turn and index at `end_turn`.
+    """
     return f"{point}.{at}" if at != "" else point
 
 
@@ -46,15 +61,41 @@ _NO_HEADER = SessionStarted("")
 _NO_USAGE = Responded(0, Message("assistant", ())).usage
 
 
-class CallState:
-    """One tool call of the last response, on its way from asked to settled."""
+class Asked:
+    """One callback of this session, on its way from raised to delivered."""
 
-    __slots__ = ("call", "ended", "passed", "result", "settled", "started")
+    __slots__ = ("answer", "delivered", "expires", "message", "path", "raised", "settled_at", "station", "status",
+                 "target", "unresolved")  # fmt: skip
+
+    def __init__(self, raised: CallbackRaised) -> None:
+        self.raised = raised
+        self.message = raised.message
+        self.station = 0  # how many stations of the route are behind it
+        self.target = ""
+        self.path: list[tuple[str, str, str]] = []
+        self.expires = raised.expires
+        self.status: Literal["open", "answered", "expired", "withdrawn"] = "open"
+        self.unresolved = ""
+        self.answer: CallbackAnswered | None = None
+        self.settled_at = 0.0
+        self.delivered = False
+
+
+class CallState:
+    """One tool call of the last response, on its way from asked to settled.
+
+    `last` is its last own event: after a raise or a park it waits, after its start, a `once` or a delivery it is
+    interrupted when its process dies.
+    """
+
+    __slots__ = ("attempts", "call", "ended", "last", "passed", "result", "settled", "started")
 
     def __init__(self, call: Call) -> None:
         self.call = call
         self.passed = False  # its before_tool hooks are done
         self.started = False
+        self.attempts = 0
+        self.last: Literal["", "started", "raised", "once", "delivered", "parked"] = ""
         self.result: Result | None = None
         self.ended: ToolEnded | None = None
         self.settled = False  # its after_tool hooks are done
@@ -89,6 +130,11 @@ class State:
     last_time = 0.0
     refused = 0  # replies of this turn that did not match the output type
     before_turn = Carried()
+    stale = False  # it holds what was never stored: fold the log anew
+    said = ""  # the reply as the model gave it
+    output: Any = None  # the reply's value where an end_turn hook replaced it
+    prompt_at = response_at = -1  # where in the history they are
+    hollow = False  # whether a message in the history has no parts: its body was replaced by a later event
 
     def __init__(self, session_id: str) -> None:
         self.id = session_id
@@ -100,12 +146,19 @@ class State:
         self.steers: dict[int, Steered] = {}
         self.taken: set[int] = set()  # steering that is in the conversation already
         self.writes: dict[str, list[Event]] = {}
+        self.asks: dict[str, Asked] = {}  # by callback id, of this turn
+        self.onces: dict[tuple[str, str], OnceEnded | None] = {}
+        self.grants: tuple[tuple[CallbackRaised, CallbackAnswered], ...] = ()  # approvals that hold on
 
     def apply(self, event: AnyEvent) -> None:
         """Take one more event into account."""
         self.folds[type(event)](self, event)
         if event.seq > self.seq:
             self.seq, self.last_time = event.seq, event.time
+
+    def become(self, other: State) -> None:
+        """Be what another fold of the same log is: whoever holds this one sees it."""
+        self.__dict__ = other.__dict__
 
     def absorb(self, event: AnyEvent) -> None:
         """Take in what somebody else appended, out of turn; twice is harmless."""
@@ -115,9 +168,10 @@ class State:
 
     def messages(self) -> list[Message]:
         """The conversation, valid for every provider: each open call has a result, if only a cancelled one."""
+        history = [m for m in self.history if m.parts] if self.hollow else self.history
         if not self.calls:
-            return [*self.history, *self.deferred]
-        return [*self.history, self._results("it is still running"), *self.deferred]
+            return [*history, *self.deferred]
+        return [*history, self._results("it is still running"), *self.deferred]
 
     @property
     def wants_model(self) -> bool:
@@ -141,12 +195,13 @@ class State:
 
     def running_seconds(self, now: float) -> float:
         """How long this turn has run, waiting not counted."""
-        return self.ran + max(0.0, now - self.since) if self.phase == "running" else self.ran
+        return self.ran + max(0.0, now - self.since) if self.since else self.ran
 
     # --- folds, one per type --------------------------------------------------------------
 
     def _session_started(self, event: SessionStarted) -> None:
         self.header = event
+        self.begun = not event.begins
 
     def _turn_started(self, event: TurnStarted) -> None:
         self.settle_calls("the turn failed before this call was completed")
@@ -159,17 +214,33 @@ class State:
         self.ran, self.since = 0.0, event.time
         self.pre_passed = self.post_passed = False
         self.end_passed = self.refused = 0
-        self.asked = self.response = self.cancel = None
+        self.asked = self.response = self.cancel = self.output = None
+        if self.asks:
+            self.asks = {}
+        if self.onces:
+            self.onces = {}
         self.limit = self.error = ""
         self.writes = {}
-        self.history.append(event.message)
+        self.prompt_at = self._append(event.message)
+
+    def _append(self, message: Message) -> int:
+        self.history.append(message)
+        if not message.parts:
+            self.hollow = True
+        return len(self.history) - 1
+
+    def _put(self, at: int, message: Message) -> None:
+        """Replace a message of the history; an empty one goes, unless it may still be replaced."""
+        if at >= 0:
+            self.history[at] = message
+            self.hollow = self.hollow or not message.parts
 
     def _turn_resumed(self, event: TurnResumed) -> None:
         if self.phase == "running" and self.since:
             self.ran += max(0.0, self.last_time - self.since)
         self.phase = "running"
         self.since = event.time
-        self.cancel = None
+        self.refused = 0
         self.limit = self.error = ""
 
     def _hooks_passed(self, event: HooksPassed) -> None:
@@ -180,11 +251,11 @@ class State:
             case "pre_request":
                 self.pre_passed = True
                 if event.message is not None:
-                    self._replace(self.prompt.message if self.prompt else None, event.message)
+                    self._put(self.prompt_at, event.message)
             case "post_response":
                 self.post_passed = True
                 if event.message is not None and self.response is not None:
-                    self._replace(self.response.message, event.message)
+                    self._put(self.response_at, event.message)
                     self.calls = {}
                     self._take_response(self.response.replace(message=event.message))
             case "before_tool":
@@ -196,16 +267,11 @@ class State:
                 call.settled = True
                 call.result = event.result or call.result
             case "end_turn":
-                self.end_passed = int(event.at) + 1
+                self.end_passed = int(event.at.rpartition(".")[2]) + 1
                 self.text = self.text if event.text is None else event.text
+                self.output = self.output if event.output is None else event.output
             case _:
                 pass
-
-    def _replace(self, old: Message | None, new: Message) -> None:
-        for i in range(len(self.history) - 1, -1, -1):
-            if self.history[i] is old:
-                self.history[i] = new
-                return
 
     def _output_refused(self, event: OutputRefused) -> None:
         self.refused += 1
@@ -217,9 +283,10 @@ class State:
             self.settle_calls()
         self.phase = event.status
         self.limit, self.error = event.limit, event.error
-        self.ran = event.seconds
+        self.ran, self.since = event.seconds, 0.0
         self.asked = None
-        self.writes = {}
+        if event.status != "failed":
+            self.writes = {}
 
     def _steered(self, event: Steered) -> None:
         if event.seq not in self.taken:
@@ -232,6 +299,8 @@ class State:
         if event.steer:
             self.steers.pop(event.steer, None)
             self.taken.add(event.steer)
+            if not self.calls:
+                self.response = None  # it wants an answer of its own
         if event.origin:
             self.writes.setdefault(event.origin, []).append(event)
         (self.deferred if self.calls else self.history).append(event.message)
@@ -250,39 +319,42 @@ class State:
         if event.origin:
             self.writes.setdefault(event.origin, []).append(event)
         self.settle_calls()
-        self.history = list(event.messages)
+        self.history, self.hollow = list(event.messages), False
+        self.prompt_at, self.response_at = event.marks
         self.summary = event.summary or self.summary
         self.compaction = None
         self.asked = None
 
     def _model_started(self, event: ModelStarted) -> None:
-        self.ordinal = event.ordinal
         self.model_calls += 1
         self.asked = event
+        if event.purpose == "summary":
+            self.compaction = None
+            return
+        self.ordinal = event.ordinal
         self.instructions = event.instructions or self.instructions
         self.tools = event.tools or self.tools
-        if event.purpose != "summary":
-            self.pre_passed = True
-            if self.calls or self.deferred:
-                self.settle_calls()
-            self.response = None
-            if self.writes:
-                self.writes = {}
+        self.pre_passed = True
+        if self.calls or self.deferred:
+            self.settle_calls()
+        self.response = None
+        if self.writes:
+            self.writes = {}
 
     def _responded(self, event: Responded) -> None:
         if event.usage is not _NO_USAGE:
             self.usage = self.usage + event.usage
-        self.post_passed = not event.pending
         if self.asked is not None and self.asked.purpose == "summary":
+            self.asked = None
             return
         self.asked = None
+        self.post_passed = not event.pending
         self._take_response(event)
-        if event.message.parts:
-            self.history.append(event.message)
+        self.response_at = self._append(event.message) if event.message.parts or event.pending else -1
 
     def _take_response(self, event: Responded) -> None:
         self.response = event
-        self.text = event.message.text
+        self.text = self.said = event.message.text
         for call in event.message.calls:
             self.calls[call.id] = CallState(call)
 
@@ -292,6 +364,7 @@ class State:
     def _tool_started(self, event: ToolStarted) -> None:
         call = self.calls[event.call_id]
         call.passed = call.started = True
+        call.last = "started"
         if event.name or event.args is not None:
             args = call.call.args if event.args is None else event.args
             call.call = Call(event.call_id, event.name or call.call.name, args)
@@ -300,6 +373,76 @@ class State:
         call = self.calls[event.call_id]
         call.result, call.ended, call.settled = event.result, event, not event.pending
 
+    def _tried_again(self, event: ToolTriedAgain) -> None:
+        self.calls[event.call_id].attempts = event.attempt
+
+    def _once_started(self, event: OnceStarted) -> None:
+        self.onces[event.origin, event.name] = None
+        self._own(event.origin, "once")
+
+    def _once_ended(self, event: OnceEnded) -> None:
+        self.onces[event.origin, event.name] = event
+        self._own(event.origin, "once")
+
+    def _own(self, at: str, last: Any) -> None:
+        call = self.calls.get(at)
+        if call is not None:
+            call.last = last
+
+    # --- callbacks ------------------------------------------------------------------------
+
+    def asks_of(self, at: str) -> list[Asked]:
+        """The callbacks that a tool call or a hook's occurrence raised, in order."""
+        return [a for a in self.asks.values() if a.raised.origin == at]
+
+    def _raised(self, event: CallbackRaised) -> None:
+        self.asks[event.callback_id] = Asked(event)
+        self._own(event.origin, "raised")
+        if event.gate:  # the call as it was when it left its hooks: they never see it again
+            call = self.calls[event.origin]
+            call.passed, call.call = True, Call(event.origin, event.tool, event.args or {})
+
+    def _asked(self, event: CallbackAsked) -> None:
+        ask = self.asks[event.callback_id]
+        ask.target, ask.station = event.target, event.station
+        ask.path.append((event.target, "asked", ""))
+        ask.expires = event.expires if event.expires is not None else ask.raised.expires
+
+    def _passed(self, event: CallbackPassed) -> None:
+        ask = self.asks[event.callback_id]
+        ask.target, ask.station = "", event.station + 1
+        ask.path.append((event.agent, "reworded" if event.message else "passed", event.reason))
+        ask.message = event.message or ask.message
+
+    def _settled(self, event: CallbackAnswered | CallbackExpired | CallbackWithdrawn) -> None:
+        ask = self.asks.get(event.callback_id)
+        if ask is None or ask.status != "open":
+            return
+        ask.settled_at = event.time
+        if isinstance(event, CallbackAnswered):
+            ask.status, ask.answer = "answered", event
+            if ask.raised.gate and cast("dict[str, Any]", event.value).get("for_session"):
+                self.grants = (*self.grants, (ask.raised, event))
+        elif isinstance(event, CallbackExpired):
+            ask.status = "expired"
+        else:
+            ask.status, ask.unresolved = "withdrawn", event.reason if event.unresolved else ""
+
+    def _delivered(self, event: CallbackDelivered) -> None:
+        ask = self.asks[event.callback_id]
+        ask.delivered = True
+        if not ask.raised.gate:  # an approval is part of the tool's start, not of its run
+            self._own(event.origin, "delivered")
+
+    def _parked(self, event: Parked) -> None:
+        self.ran = event.seconds
+        self.since = 0.0
+        for at in {self.asks[i].raised.origin for i in event.waits if i in self.asks}:
+            self._own(at, "parked")
+
+    def _noted(self, _: HookRaised) -> None:
+        pass
+
     # --- across a compaction --------------------------------------------------------------
 
     def carried(self) -> Carried:
@@ -307,15 +450,17 @@ class State:
         if self.phase == "running":
             return self.before_turn
         return Carried(
-            self.turn, self.ordinal, self.context, self.summary, self.text, self.instructions, self.tools
-        )
+            self.turn, self.ordinal, self.context, self.summary, self.said, self.instructions, self.tools,
+            self.grants,
+        )  # fmt: skip
 
     def restore(self, carried: Carried) -> None:
         """Begin the fold in the middle of a log."""
         self.begun = True
         self.turn, self.ordinal, self.context = carried.turn, carried.ordinal, carried.context
-        self.summary, self.text = carried.summary, carried.text
-        self.instructions, self.tools = carried.instructions, carried.tools
+        self.summary, self.said = carried.summary, carried.text
+        self.text = self.said
+        self.instructions, self.tools, self.grants = carried.instructions, carried.tools, carried.grants
 
     folds: ClassVar[dict[type[Any], Any]] = {
         SessionStarted: _session_started,
@@ -335,6 +480,18 @@ class State:
         ModelFailed: _model_failed,
         ToolStarted: _tool_started,
         ToolEnded: _tool_ended,
+        ToolTriedAgain: _tried_again,
+        OnceStarted: _once_started,
+        OnceEnded: _once_ended,
+        CallbackRaised: _raised,
+        CallbackAsked: _asked,
+        CallbackPassed: _passed,
+        CallbackAnswered: _settled,
+        CallbackExpired: _settled,
+        CallbackWithdrawn: _settled,
+        CallbackDelivered: _delivered,
+        Parked: _parked,
+        HookRaised: _noted,
     }
 
 

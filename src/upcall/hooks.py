@@ -59,9 +59,9 @@ class Hooks(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         for point, names in POINTS.items():
             given = getattr(self, point)
-            if not given:
+            if given == ():
                 continue
-            if isinstance(given, str) or callable(given):
+            if isinstance(given, str) or callable(given) or given is None:
                 raise BadHook(name_of(given), point, f"give a list of hooks: {point}=[{name_of(given)}]")
             msgspec.structs.force_setattr(self, point, tuple(_checked(h, point, names) for h in given))
 

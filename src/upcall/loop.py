@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from upcall.agent import Agent
 from upcall.contracts import Delta, Reply
 from upcall.errors import (
     ContextTooLong,
@@ -24,6 +25,7 @@ from upcall.errors import (
 )
 from upcall.events import (
     AnyEvent,
+    CallbackWithdrawn,
     CancelRequested,
     HooksPassed,
     MessageAdded,
@@ -34,11 +36,12 @@ from upcall.events import (
     ToolEnded,
     TurnEnded,
 )
-from upcall.fold import CallState, origin
+from upcall.fold import State, origin
 from upcall.hooks import call_hook, wrong_return
 from upcall.messages import Message, Request, Response, Text, cancelled, settle, user
 from upcall.requests import apply_change, change_of, response_of
-from upcall.session import Access, Member
+from upcall.session import Access, Member, Parking, plain_json
+from upcall.sidetools import NUDGE, outcome_in
 from upcall.toolcall import ToolCall
 
 OUTPUT_TRIES = 3
@@ -63,18 +66,23 @@ class Turn:
     # --- the picture ----------------------------------------------------------------------
 
     async def run(self, release: bool = True) -> Reply:
-        """Run to the end. `release` gives the run tree up with the last append."""
+        """Run to the end, or until it waits. `release` gives the run tree up with the last append."""
         self._task = asyncio.current_task()
-        self.state.since = self.log.store.now()
-        self._arm()
+        member = self.member
+        member.on_time = self._out_of_time
+        member.enter()
         try:
+            self._check_cancel()
             await self._steps()
             await self._end("done", release)
+        except Parking:
+            return await self._parked()
         except BaseException as error:
             return await self._stopped(error, release)
         finally:
-            self.member.tree.deadlines.drop(self)
-        return self._reply()
+            member.on_time = None
+            member.leave()
+        return self.reply()
 
     async def _steps(self) -> None:
         state, side = self.state, self.member.purpose == "side_turn"
@@ -87,10 +95,20 @@ class Turn:
                 await self._post_response()
             if state.calls:
                 await self._act()
-            elif self._accept_output():
+                if side and self._has_said():
+                    return
+            elif self._complete():
                 break
         if self.hooks.end_turn and not side:
             await self._end_turn()
+
+    def _check_cancel(self) -> None:
+        if self.state.cancel is not None:  # it was asked for while nobody ran this
+            raise Cancelled(self.state.cancel.reason)
+
+    def _has_said(self) -> bool:
+        question = self.member.question
+        return question is not None and outcome_in(self.state, question) is not None
 
     # --- pre_request and the model --------------------------------------------------------
 
@@ -98,7 +116,7 @@ class Turn:
         await self.log.commit()
         prompt = self.state.prompt
         assert prompt is not None
-        message, access = prompt.message, Access(self.member, "pre_request")
+        message, access = prompt.message, await self._access("pre_request", self.state.turn)
         for hook in self.hooks.pre_request:
             out = await call_hook("pre_request", hook, access, message)
             if out is not None:
@@ -110,6 +128,13 @@ class Turn:
             HooksPassed("pre_request", replaces=prompt.seq if changed else 0, message=message if changed else None)
         )
 
+    async def _access(self, point: str, at: int | str) -> Access:
+        """What the hooks of this occurrence get; if they asked before, they wait until they may run again."""
+        where = origin(point, at)
+        if self.state.asks:
+            await self.member.tree.ready(self.member, where)
+        return Access(self.member, where)
+
     async def _think(self) -> None:
         """before_model → model: one response, in the log."""
         state, hooks = self.state, self.hooks
@@ -117,7 +142,8 @@ class Turn:
             self._take_steers()
         if state.compaction is not None:
             await self._compact_now()
-        self._check_limits()
+        if state.asked is None:
+            self._check_limits()
         state.settle_calls()
         request, response, ordinal = self._request(), None, state.ordinal + 1
         if state.asked is not None and state.asked.purpose != "summary":
@@ -148,26 +174,26 @@ class Turn:
     def _request(self) -> Request:
         actor, output = self.actor, self.actor.agent.output
         return Request(
-            actor.name, self.member.purpose, actor.agent.instructions, list(self.state.history), actor.specs,
+            actor.name, self.member.purpose, actor.agent.instructions, self.state.messages(), actor.specs,
             output and output.schema,
         )  # fmt: skip
 
     async def _before_model(self, asked: Request, ordinal: int) -> tuple[Request, Response | None]:
         """Run the hooks and write down that the model is asked, with what they changed."""
+        await self.log.commit()  # hooks may have effects: the prompt, or the results so far, are on disk before
         request, response, before = asked, None, self.state.history
-        if self.hooks.before_model:
-            access = Access(self.member, origin("before_model", ordinal))
-            for hook in self.hooks.before_model:
-                out = await call_hook("before_model", hook, access, request)
-                if isinstance(out, Request):
-                    request = out
-                elif out is not None:
-                    response = Response(out) if isinstance(out, str) else out
-                    if not isinstance(response, Response):
-                        raise wrong_return("before_model", hook, out, "a Request, a Response, a string")
-                    break
-            request = self._with_writes(asked, request, compacted=self.state.history is not before)
-        self._started(asked, request, ordinal)
+        access = await self._access("before_model", ordinal)
+        for hook in self.hooks.before_model:
+            out = await call_hook("before_model", hook, access, request)
+            if isinstance(out, Request):
+                request = out
+            elif out is not None:
+                response = Response(out) if isinstance(out, str) else out
+                if not isinstance(response, Response):
+                    raise wrong_return("before_model", hook, out, "a Request, a Response, a string")
+                break
+        request = self._with_writes(asked, request, compacted=self.state.history is not before)
+        self._started(asked, request, ordinal, send=response is None)
         return request, response
 
     def _with_writes(self, asked: Request, request: Request, *, compacted: bool) -> Request:
@@ -181,7 +207,7 @@ class Turn:
             request = request.replace(messages=settle(request.messages))
         return request
 
-    def _started(self, asked: Request, request: Request, ordinal: int) -> None:
+    def _started(self, asked: Request, request: Request, ordinal: int, *, send: bool = True) -> None:
         state, actor, log = self.state, self.actor, self.log
         instructions = tools = ""
         if state.instructions != actor.instructions_hash:
@@ -192,11 +218,13 @@ class Turn:
             log.keep(tools, actor.tools_body)
         change = None if request is asked else change_of(asked, request, self.state.messages(), log.keep)
         log.add(ModelStarted(ordinal, self.member.purpose, instructions=instructions, tools=tools, change=change))
-        log.send()
+        if send:
+            log.send()
 
     async def _recover(self, request: Request, ordinal: int, error: ModelError) -> tuple[Response, int, bool]:
         """What model_failed hooks make of a failure: a response, or another try; else the failure is the turn's."""
         for _ in range(ASKED_AGAIN):
+            self._drop_partial()
             self.log.add(ModelFailed(ordinal, str(error), type(error).__name__))
             again = await self._model_failed(request, error)
             if again is None:
@@ -210,11 +238,12 @@ class Turn:
                 return await self.actor.model.respond(request, self._emit), ordinal, False
             except ModelError as failure:
                 error = failure
+        self._drop_partial()
         self.log.add(ModelFailed(ordinal, str(error), type(error).__name__))
         raise error
 
     async def _model_failed(self, request: Request, error: ModelError) -> Request | Response | None:
-        access = Access(self.member, origin("model_failed", self.state.ordinal))
+        access = await self._access("model_failed", self.state.ordinal)
         for hook in self.hooks.model_failed:
             out = await call_hook("model_failed", hook, access, request, error)
             if out is None:
@@ -226,6 +255,10 @@ class Turn:
                 return out.replace(messages=self.state.messages())  # the hook compacted: ask with what is left
             return out
         return None
+
+    def _drop_partial(self) -> None:
+        if self._partial:
+            self._emit("drop", "")
 
     def _emit(self, kind: str, text: str) -> None:
         if kind == "text":
@@ -240,7 +273,7 @@ class Turn:
         assert responded is not None
         self.log.send()
         first = response = response_of(responded)
-        access = Access(self.member, origin("post_response", responded.ordinal))
+        access = await self._access("post_response", responded.ordinal)
         for hook in self.hooks.post_response:
             out = await call_hook("post_response", hook, access, response)
             if out is not None:
@@ -257,13 +290,22 @@ class Turn:
     # --- tools ----------------------------------------------------------------------------
 
     async def _act(self) -> None:
-        """Run what the response called: one call here, several side by side."""
-        calls = [c for c in self.state.calls.values() if not c.settled]
+        """Run what the response called: one call here, several side by side. Parking if one of them waits."""
+        assert self._task is not None
+        calls = [ToolCall(self.member, c, self._task) for c in self.state.calls.values() if not c.settled]
         if len(calls) == 1:
-            assert self._task is not None
-            await ToolCall(self.member, calls[0], self._task, alone=True).run()
-            return
-        tasks = [asyncio.ensure_future(self._one_of_many(c)) for c in calls]
+            await calls[0].run()
+        else:
+            await self._side_by_side(calls)
+        if any(c.parked for c in calls):
+            raise Parking
+
+    async def _side_by_side(self, calls: list[ToolCall]) -> None:
+        member = self.member
+        tasks = [asyncio.ensure_future(c.run_beside()) for c in calls]
+        for _ in calls:
+            member.enter()
+        member.leave()  # while they run, this turn itself only waits for them
         try:
             await asyncio.wait(tasks)
         except asyncio.CancelledError:
@@ -271,13 +313,10 @@ class Turn:
                 task.cancel()
             await asyncio.wait(tasks, timeout=GRACE)
             raise
+        finally:
+            member.enter()
         for task in tasks:  # every call has ended: the first failure is the turn's
             task.result()
-
-    async def _one_of_many(self, call: CallState) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        await ToolCall(self.member, call, task, alone=False).run()
 
     # --- limits, compaction, output -------------------------------------------------------
 
@@ -291,12 +330,6 @@ class Turn:
         if limits.tokens is not None and state.usage.total >= limits.tokens:
             raise LimitReached("tokens", f"{state.usage.total} in this turn")
 
-    def _arm(self) -> None:
-        seconds = self.actor.agent.limits.turn_seconds
-        if seconds is not None:
-            left = max(0.0, seconds - self.state.ran)
-            self.member.tree.deadlines.add(self, left, self._out_of_time)
-
     def _out_of_time(self) -> None:
         self.stop(LimitReached("turn_seconds", f"{self.actor.agent.limits.turn_seconds:g} s"))
 
@@ -304,6 +337,7 @@ class Turn:
         asked = self.state.compaction
         assert asked is not None
         self.state.settle_calls()
+        await self.log.commit()
         if asked.summarise:
             await self.summarise(asked.keep_last, "")
         else:
@@ -319,7 +353,8 @@ class Turn:
 
     async def _summarise(self, keep_last: int, origin: str) -> None:
         state, actor = self.state, self.actor
-        ordinal = state.ordinal + 1
+        ordinal = state.ordinal
+        await self.log.commit()
         messages = [*state.messages(), user(SUMMARY_PROMPT)]
         request = Request(actor.name, "summary", actor.agent.instructions, messages, actor.specs)
         self.log.add(ModelStarted(ordinal, "summary"))
@@ -331,40 +366,45 @@ class Turn:
             return
         self.log.add(Responded(ordinal, Message("assistant", ()), response.usage, response.stop, response.model))
         if response.text.strip():  # a failed or empty summary changes nothing
-            await self.log.commit()
             self.member.compact(keep_last, origin, response.text)
 
-    def _accept_output(self) -> bool:
-        """Whether the reply has the type the agent promises; if not, the model is told and asked again."""
-        output = self.actor.agent.output
-        if output is None:
-            return not self.state.steers
-        try:
-            output.parse(self.state.text)
-        except ValueError as error:
-            if self.state.refused + 1 >= OUTPUT_TRIES:
-                raise OutputInvalid(self.actor.name, OUTPUT_TRIES, str(error), self.state.text) from None
-            self.log.add(OutputRefused(f"{error}. Reply with nothing but JSON that fits the schema."))
+    def _complete(self) -> bool:
+        """Whether the reply is the turn's: nobody steered meanwhile, and it has the type the agent promises."""
+        if self.state.steers:
+            self._take_steers()
             return False
-        return not self.state.steers
+        if self.member.question is not None:
+            self.log.add(OutputRefused(NUDGE))
+            return False
+        output = self.actor.agent.output
+        if output is None or self.member.purpose != "turn":
+            return True
+        try:
+            output.parse(self.state.said)
+        except ValueError as error:
+            self.log.add(OutputRefused(f"{error}. Reply with nothing but JSON that fits the schema."))
+            if self.state.refused >= OUTPUT_TRIES:
+                raise OutputInvalid(self.actor.name, OUTPUT_TRIES, str(error), self.state.said) from None
+            return False
+        return True
 
     # --- the end --------------------------------------------------------------------------
 
     async def _end_turn(self) -> None:
         await self.log.commit()
-        reply = self._reply()
+        reply = self.reply()
         for index in range(self.state.end_passed, len(self.hooks.end_turn)):
-            hook = self.hooks.end_turn[index]
-            access = Access(self.member, origin("end_turn", index))
-            out = await call_hook("end_turn", hook, access, reply)
-            text = None
+            hook, at = self.hooks.end_turn[index], f"{self.state.turn}.{index}"
+            out = await call_hook("end_turn", hook, await self._access("end_turn", at), reply)
+            text = output = None
             if out is not None:
                 changed = reply.replace(text=out) if isinstance(out, str) else out
                 if not isinstance(changed, Reply):
                     raise wrong_return("end_turn", hook, out, "a Reply, a string")
                 text = changed.text if changed.text != reply.text else None
+                output = plain_json("a reply's output", changed.output) if changed.output != reply.output else None
                 reply = changed
-            self.log.add(HooksPassed("end_turn", str(index), text=text))
+            self.log.add(HooksPassed("end_turn", at, text=text, output=output))
             await self.log.commit()
 
     async def _end(self, status: Any, release: bool, limit: str = "", error: str = "") -> None:
@@ -375,15 +415,17 @@ class Turn:
         if waiting is not None:
             await waiting
 
-    def _reply(self) -> Reply:
-        state, output = self.state, self.actor.agent.output
-        value = output.parse(state.text) if output is not None and state.phase == "done" else None
-        status: Any = "done" if state.phase == "running" else state.phase
-        return Reply(state.text, status, state.id, state.usage, output=value, limit=state.limit)
+    def reply(self) -> Reply:
+        """What the turn has come to so far."""
+        return reply_of(self.state, self.actor.agent)
+
+    async def _parked(self) -> Reply:
+        await self.log.commit()
+        return self.reply().replace(status="waiting")
 
     def absorb(self, event: AnyEvent) -> None:
         """Take in what somebody else appended to this session."""
-        self.state.absorb(event)
+        self.member.absorb(event)
         if isinstance(event, CancelRequested):
             self.stop(Cancelled(event.reason))
 
@@ -400,6 +442,11 @@ class Turn:
             assert self._task is not None
             self._task.uncancel()
             error = self._stopping
+        if self.state.phase != "running":  # its end is written already, only its commit was waited for
+            await self.log.commit()
+            if outside:
+                raise error
+            return self.reply()
         failure = self.log.claim.failure if self.log.claim is not None else None
         if isinstance(error, SessionTakenOver | StoreError | Interrupted) or failure is not None:
             raise failure or error
@@ -414,16 +461,28 @@ class Turn:
             raise error
         if outside:
             raise error
-        return self._reply()
+        return self.reply()
 
     def _settle_open(self, why: str) -> None:
         state = self.state
         if state.asked is not None and self._partial:
             text = "".join(self._partial)
             self.log.add(Responded(state.asked.ordinal, Message("assistant", (Text(text),)), stop="cancelled"))
+        for ask in tuple(state.asks.values()):
+            if ask.status == "open":
+                self.log.add(CallbackWithdrawn(ask.raised.callback_id, why))
         for call_id, call in tuple(state.calls.items()):
             if call.result is None:
                 self.log.add(ToolEnded(call_id, cancelled(call_id, why), "cancelled"))
+
+
+def reply_of(state: State, agent: Agent) -> Reply:
+    """What a session's last turn came to."""
+    value = None
+    if agent.output is not None and state.phase in ("done", "running") and state.said:
+        value = agent.output.convert(state.output) if state.output is not None else agent.output.parse(state.said)
+    status: Any = state.phase if state.phase in ("done", "cancelled", "limit") else "done"
+    return Reply(state.text, status, state.id, state.usage, output=value, limit=state.limit)
 
 
 class Cancelled(UpcallError):

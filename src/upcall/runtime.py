@@ -16,15 +16,38 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Self
 
 from upcall.agent import Agent, all_agents
-from upcall.contracts import Claim, Delta, Model, Reply, Row, Store
-from upcall.errors import BadAgent, SessionBusy, UnknownAgent, UnknownSession, UpcallError
-from upcall.events import AnyEvent, CancelRequested, SessionStarted, Steered, TurnEnded
+from upcall.answers import already, callback_of, checked
+from upcall.callbacks import Callback
+from upcall.contracts import Claim, Delta, Held, Host, Model, Reply, Row, Store
+from upcall.errors import (
+    AlreadySettled,
+    AnswerRefused,
+    BadAgent,
+    SessionBusy,
+    SessionExists,
+    SessionWaiting,
+    UnknownAgent,
+    UnknownCallback,
+    UnknownSession,
+    UpcallError,
+)
+from upcall.events import (
+    SETTLING,
+    AnyEvent,
+    CallbackAnswered,
+    CallbackWithdrawn,
+    CancelRequested,
+    SessionStarted,
+    Steered,
+    TurnEnded,
+)
 from upcall.fold import State
 from upcall.hooks import NO_HOOKS, Hooks
-from upcall.loop import Interrupted, Turn, begin_session
+from upcall.loop import Interrupted, Turn, begin_session, reply_of
 from upcall.messages import Message, user
-from upcall.session import Actor, Deadlines, Sink
-from upcall.tree import RunTree, last_reply, load_state, refresh
+from upcall.session import Actor, Deadlines, Parking, Sink
+from upcall.sidetools import SIDE_TOOLS, ask, task_tool
+from upcall.tree import RunTree, load_state, refresh
 
 log = logging.getLogger("upcall")
 
@@ -122,15 +145,21 @@ class Sessions:
     """The sessions of one store, as this process may run them."""
 
     def __init__(
-        self, store: Store, agents: Sequence[Agent], model: Callable[[Agent], Model], source: str = ""
+        self,
+        store: Store,
+        agents: Sequence[Agent],
+        model: Callable[[Agent], Model],
+        host: Host | None = None,
+        hold: float = 30.0,
     ) -> None:
-        self.store = store
+        self.store, self.host, self.hold = store, host, hold
         self.turns: dict[str, Turn] = {}
         self.deadlines = Deadlines()
         self._agents = all_agents(agents)
         self._model = model
-        self._source = source
-        self._actors: dict[tuple[int, int], Actor] = {}
+        self._actors: dict[tuple[int, int, bool, bool], Actor] = {}
+        self._watchers: list[Callable[[Callback], None]] = []
+        self._asks: dict[str, asyncio.Task[Any]] = {}
         self._models: dict[int, Model] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
         self._threads: ThreadPoolExecutor | None = None
@@ -163,6 +192,8 @@ class Sessions:
         self._closed = True
         for turn in tuple(self.turns.values()):
             turn.stop(Interrupted("the runtime was closed"))
+        for asked in tuple(self._asks.values()):
+            asked.cancel()
         for _ in range(int(PATIENCE / 0.01)):
             if not self.turns and not self._tasks:
                 break
@@ -209,15 +240,22 @@ class Sessions:
             raise BadAgent(agent.name, "this runtime has another agent of this name")
         return agent
 
-    def actor(self, agent: Agent, inherited: Hooks) -> Actor:
-        """The agent, ready to run."""
-        key = (id(agent), id(inherited) if inherited is not NO_HOOKS else 0)
+    def agent_names(self) -> tuple[str, ...]:
+        """Every agent's name."""
+        return tuple(self._agents)
+
+    def actor(self, agent: Agent, inherited: Hooks, *, asks: bool, answers: bool = False) -> Actor:
+        """The agent, ready to run: `asks` gives it the tool `ask`, `answers` those for answering."""
+        key = (id(agent), id(inherited) if inherited is not NO_HOOKS else 0, asks, answers)
         found = self._actors.get(key)
         if found is None:
             model = self._models.get(id(agent))
             if model is None:
                 model = self._models[id(agent)] = self._model(agent)
-            found = self._actors[key] = Actor(agent, model, agent.hooks.under(inherited), built_in(agent))
+            extra = [task_tool(list(agent.agents))] if agent.agents else []
+            extra += [ask] if asks else []
+            extra += SIDE_TOOLS if agent.agents or answers else ()
+            found = self._actors[key] = Actor(agent, model, agent.hooks.under(inherited), extra)
         return found
 
     def pool(self) -> ThreadPoolExecutor:
@@ -234,9 +272,12 @@ class Sessions:
             await self._open()
         declared = self._known(agent)
         session_id = f"{self._random.getrandbits(48):012x}" if id is None else _checked_id(id)
-        state, started = State(session_id), SessionStarted(declared.name, source=declared.source or self._source)
-        if self.actor(declared, NO_HOOKS).hooks.begin_session:
-            await self._begin(state, declared, started)
+        tree, begins = RunTree(self, None), bool(declared.hooks.begin_session)
+        asks = tree.somebody_to_ask(declared, [])
+        started = SessionStarted(declared.name, begins=begins, asks=asks, source=declared.source)
+        state = State(session_id)
+        if begins:
+            await self._begin(tree, state, declared, started)
         else:
             stored = self.store.append(session_id, [started], None)
             if stored is not None:
@@ -244,12 +285,18 @@ class Sessions:
             state.apply(started)
         return Session(self, state)
 
-    async def _begin(self, state: State, agent: Agent, started: SessionStarted) -> None:
-        tree = RunTree(self, None)
+    async def _begin(self, tree: RunTree, state: State, agent: Agent, started: SessionStarted) -> None:
+        if await self.store.row(state.id) is not None:
+            raise SessionExists(state.id)
+        state.header = started
         member = tree.member(state, agent, NO_HOOKS)
         member.log.add(started)
         try:
             await begin_session(member)
+        except Parking:  # it waits for somebody; its first prompt finds out
+            assert tree.claim is not None
+            await self.store.release(tree.claim)
+            return
         except BaseException:
             if tree.claim is not None:  # a hook needed the session to be there already
                 await self.store.release(tree.claim)
@@ -271,37 +318,64 @@ class Sessions:
         """One turn of a session, finishing an interrupted one first."""
         tree = await self._claim(state.header.root or state.id, take_over)
         try:
-            await refresh(self.store, state)
+            await self._catch_up(state)
             member = tree.member(state, self.agent(state.header.agent), NO_HOOKS)
-            if state.phase == "running":
-                tree.resume(member)
-                await tree.run(member, release=False)
             if sink is not None:
                 tree.live.sinks.append(sink)
+            if not state.begun:
+                await begin_session(member)
+            if state.phase == "running":
+                await tree.resume(member)
+                reply = await tree.run_root(member)
+                if reply.status == "waiting":
+                    raise SessionWaiting(state.id, [c.id for c in await self._open_callbacks(state.id)])
+                tree = await self._claim(state.header.root or state.id, take_over)
+                member = tree.member(state, self.agent(state.header.agent), NO_HOOKS)
             tree.begin(member, user(text) if isinstance(text, str) else text)
-            return await tree.run(member, release=True)
+            return await self._with_callbacks(await tree.run_root(member), tree, state)
+        except Parking:
+            raise SessionWaiting(state.id, [c.id for c in await self._open_callbacks(state.id)]) from None
+        finally:
+            if tree.claim is not None and not tree.claim.released:
+                await self._let_go(tree.claim)
+            if tree.claim is not None and tree.claim.failure is not None:
+                state.stale = True
+
+    async def resume(self, id: str, *, take_over: bool = False, sink: Sink | None = None) -> Reply:
+        """Go on with an interrupted, failed or answered turn; with nothing to do, the last reply."""
+        await self._open()
+        row = await self._row(id)
+        state = await load_state(self.store, row.root)
+        assert state is not None
+        if state.phase not in ("running", "failed"):
+            return reply_of(state, self.agent(state.header.agent))
+        tree = await self._claim(row.root, take_over)
+        try:
+            await self._catch_up(state)
+            if sink is not None:
+                tree.live.sinks.append(sink)
+            member = tree.member(state, self.agent(state.header.agent), NO_HOOKS)
+            await tree.resume(member)
+            return await self._with_callbacks(await tree.run_root(member), tree, state)
         finally:
             if tree.claim is not None and not tree.claim.released:
                 await self._let_go(tree.claim)
 
-    async def resume(self, id: str, *, take_over: bool = False, sink: Sink | None = None) -> Reply:
-        """Go on with an interrupted or failed turn; with nothing to do, the last reply."""
-        await self._open()
-        row = await self._row(id)
-        tree = await self._claim(row.root, take_over)
-        try:
-            state = await load_state(self.store, row.root)
-            assert state is not None
-            if state.phase not in ("running", "failed"):
-                return last_reply(state)
-            if sink is not None:
-                tree.live.sinks.append(sink)
-            member = tree.member(state, self.agent(state.header.agent), NO_HOOKS)
-            tree.resume(member)
-            return await tree.run(member, release=True)
-        finally:
-            if tree.claim is not None and not tree.claim.released:
-                await self._let_go(tree.claim)
+    async def _catch_up(self, state: State) -> None:
+        """Be sure of the state: what others wrote, and nothing that was never stored."""
+        if state.stale:
+            fresh = await load_state(self.store, state.id)
+            if fresh is None:
+                raise UnknownSession(state.id)
+            state.become(fresh)
+        await refresh(self.store, state)
+
+    async def _with_callbacks(self, reply: Reply, tree: RunTree, state: State) -> Reply:
+        """The reply with every callback of this turn's tree."""
+        if state.prompt is None or not (tree.resolver.raised or reply.status == "waiting" or state.asks):
+            return reply
+        held = await self.store.callbacks(root=state.header.root or state.id)
+        return reply.replace(callbacks=tuple(callback_of(h) for h in held if h.raised.pos > state.prompt.pos))
 
     async def _claim(self, root: str, take_over: bool) -> RunTree:
         """Own the tree, waiting a while for another process's claim to end or to die."""
@@ -332,34 +406,134 @@ class Sessions:
             await stored
 
     async def cancel(self, id: str, reason: str = "", by: str = "") -> None:
-        """End a session's running turn, in whichever process it runs; an ownerless one is ended here."""
+        """End a session's running or waiting turn, in whichever process it runs; an ownerless one is ended here.
+
+        Every open callback below it is withdrawn in the same transaction.
+        """
         await self._open()
         row = await self._row(id)
-        if row.status != "running":
+        if row.status not in ("running", "waiting"):
             return
-        stored = self.store.append(id, [CancelRequested(by, reason)], None)
-        if stored is not None:
-            await stored
+        below = [r for r in await self._tree_rows(row) if r.status in ("running", "waiting")]
+        ids = {r.id for r in below}
+        events: dict[str, list[AnyEvent]] = {r.id: [] for r in below}
+        events[id].append(CancelRequested(by, reason))
+        for held in await self.store.callbacks(root=row.root):
+            if held.status == "open" and held.raised.session in ids:
+                why = f"cancelled: {reason}" if reason else "cancelled"
+                events[held.raised.session].append(CallbackWithdrawn(held.raised.callback_id, why))
+        await self.store.append_all({s: e for s, e in events.items() if e})
         if not (await self._row(id)).owner:
-            await self._end_ownerless(row)
+            await self._end_ownerless(row.root, [*reversed(below)])
 
-    async def _end_ownerless(self, row: Row) -> None:
-        tree = await self._claim(row.root, take_over=False)
+    async def _tree_rows(self, row: Row) -> list[Row]:
+        """A session and all below it, parents first."""
+        found = [row]
+        for one in found:
+            found += await self.store.rows(parent=one.id)
+        return found
+
+    async def _end_ownerless(self, root: str, rows: Sequence[Row]) -> None:
+        tree = await self._claim(root, take_over=False)
         try:
-            state = await load_state(self.store, row.id)
-            assert state is not None
-            if state.phase == "running":
-                member = tree.member(state, self._agents.get(row.agent) or Agent(row.agent), NO_HOOKS)
-                member.log.add(TurnEnded(state.turn, "cancelled", seconds=state.ran))
-                await member.log.commit(release=True)
+            for row in rows:
+                state = await load_state(self.store, row.id)
+                if state is not None and state.phase == "running" and tree.claim is not None:
+                    ended = TurnEnded(state.turn, "cancelled", seconds=state.ran)
+                    stored = self.store.append(row.id, [ended], tree.claim)
+                    if stored is not None:
+                        await stored
         finally:
-            if tree.claim is not None and not tree.claim.released:
+            if tree.claim is not None:
                 await self._let_go(tree.claim)
+
+    # --- people ---------------------------------------------------------------------------
+
+    async def inbox(self, limit: int = 100_000) -> list[Callback]:
+        """What waits for a person, highest priority first, then oldest; equal questions of a tree are one entry."""
+        await self._open()
+        held = await self.store.callbacks(inbox=True, limit=limit)
+        groups: dict[tuple[str, str], list[Held]] = {}
+        for one in held:
+            key = (one.root, one.raised.group or one.raised.callback_id)
+            groups.setdefault(key, []).append(one)
+        return [callback_of(g[0], tuple(h.raised.callback_id for h in g)) for g in groups.values()]
+
+    async def _open_callbacks(self, session_id: str) -> list[Callback]:
+        row = await self._row(session_id)
+        held = await self.store.callbacks(root=row.root)
+        return [callback_of(h) for h in held if h.status == "open"]
+
+    async def answer(
+        self, id: str, value: Any, by: str = "", only: bool = False, right: str = "asserted"
+    ) -> Callback:
+        """Settle a callback, and equal ones of its run tree with it unless `only`; the first valid answer wins."""
+        await self._open()
+        held = await self.store.callback(id)
+        if held is None:
+            raise UnknownCallback(id)
+        if held.status != "open":
+            raise already(held)
+        if held.raised.kind == "request_resolution" and not held.raised.gate:
+            why = "request_resolution is settled by agents, tools and memory, never by a person"
+            raise AnswerRefused(id, why)
+        stored = checked(held.raised, value)
+        events: dict[str, AnyEvent] = {id: CallbackAnswered(id, stored, by, right)}
+        if held.raised.group and not only:
+            for other in await self.store.callbacks(root=held.root):
+                if other.raised.group == held.raised.group and other.status == "open" and other.target == "user":
+                    one = other.raised.callback_id
+                    events.setdefault(one, CallbackAnswered(one, stored, by, right))
+        refused = await self.store.settle(id, events)
+        if refused is not None:
+            raise already(refused)
+        settled = await self.store.callback(id)
+        assert settled is not None
+        return callback_of(settled, tuple(events))
+
+    def person_asked(self, callback: Callback) -> None:
+        """A person became the target of a callback."""
+        for watch in self._watchers:
+            watch(callback)
+
+    def ask_host(self, callback: Callback) -> None:
+        """Put a question before the person who is here."""
+        if callback.id not in self._asks:
+            task = self._asks[callback.id] = asyncio.ensure_future(self._ask_host(callback))
+            task.add_done_callback(lambda _: self._asks.pop(callback.id, None))
+
+    async def _ask_host(self, callback: Callback) -> None:
+        host = self.host
+        assert host is not None
+        by, right = getattr(host, "by", "user"), getattr(host, "right", "asserted")
+        while True:
+            value = await host.ask(callback)
+            if value is None:
+                self._left_waiting(callback)
+                return
+            try:
+                await self.answer(callback.id, value, by=by, right=right, only=True)
+                return
+            except AnswerRefused as error:
+                callback = callback.replace(problem=error.problem)
+            except AlreadySettled:
+                return
+
+    def _left_waiting(self, callback: Callback) -> None:
+        """The person who is here leaves it for later: nothing is gained by holding the run in memory."""
+        for turn in self.turns.values():
+            if callback.id in turn.state.asks:
+                turn.member.tree.left_waiting(callback.id)
 
     def _hear(self, event: AnyEvent) -> None:
         turn = self.turns.get(event.session)
         if turn is not None:
             turn.absorb(event)
+        if isinstance(event, SETTLING) and self.host is not None:
+            asked = self._asks.pop(event.callback_id, None)
+            if asked is not None and not asked.done() and asked is not asyncio.current_task():
+                asked.cancel()
+                self.host.withdraw(event.callback_id, "it was settled elsewhere")
 
     # --- looking --------------------------------------------------------------------------
 
@@ -421,8 +595,3 @@ def _checked_id(given: str) -> str:
             "parts a child's id from its parent's)"
         )
     return given
-
-
-def built_in(agent: Agent) -> list[Any]:
-    """The tools that an agent has beside its own."""
-    return []

@@ -14,21 +14,27 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 
 from upcall.agent import Agent
+from upcall.callbacks import Callback
 from upcall.contracts import Claim, Delta, Model, Reply, Store
-from upcall.errors import UpcallError
+from upcall.errors import OutcomeUnknown, UpcallError
 from upcall.events import (
+    SETTLING,
     AnyEvent,
+    CallbackRaised,
     Compacted,
     CompactionAsked,
     ContextSet,
     MessageAdded,
+    OnceEnded,
+    OnceStarted,
     content_hash,
     digest,
     encode,
 )
-from upcall.fold import State, compacted_messages
+from upcall.fold import Asked, State, compacted_messages
 from upcall.hooks import Hooks
 from upcall.messages import Instruction, Message, Purpose, Text, ToolSpec
+from upcall.questions import Question, ask
 from upcall.tools import Tool
 
 R = TypeVar("R")
@@ -200,6 +206,10 @@ class Deadlines:
             self._timer = None
 
 
+class Parking(BaseException):
+    """Unwinds code that waits for a callback; `except Exception` can't swallow it, and nobody else should."""
+
+
 class Tree(Protocol):
     """What a live session asks of the run tree it belongs to."""
 
@@ -210,6 +220,26 @@ class Tree(Protocol):
         """Where plain `def` tools run."""
         ...
 
+    def enter(self) -> None:
+        """Something runs."""
+        ...
+
+    def leave(self) -> None:
+        """Something ended, or waits."""
+        ...
+
+    def left_waiting(self, callback_id: str) -> None:
+        """The person who is here leaves a question for later: don't hold memory for it."""
+        ...
+
+    async def ready(self, member: Member, origin: str) -> None:
+        """Return when a tool call or hook that asked before may run again: one of its callbacks is settled."""
+        ...
+
+    async def secure(self, member: Member) -> Claim:
+        """The claim on the tree; a session that is just being created is stored and claimed first."""
+        ...
+
     async def start_child(self, parent: Member, agent: Agent | str, prompt: str, name: str) -> Reply:
         """Run (or go on with) a child session called after its parent and `name`."""
         ...
@@ -218,11 +248,16 @@ class Tree(Protocol):
         """Let the member's agent answer over its own conversation without leaving a trace in it."""
         ...
 
+    async def raise_callback(self, asker: Asker, question: Question) -> tuple[Callback, Any]:
+        """Ask whoever is above; returns the settled callback and what it comes to, written down as delivered."""
+        ...
+
 
 class Member:
     """One session of a run tree while this process runs it."""
 
-    __slots__ = ("actor", "children", "log", "purpose", "state", "summarise", "tree")
+    __slots__ = ("_busy", "actor", "asked_back", "children", "log", "on_time", "purpose", "question", "state",
+                 "summarise", "tree", "waits")  # fmt: skip
 
     def __init__(self, log: Log, actor: Actor, tree: Tree, purpose: Purpose = "turn") -> None:
         self.log, self.actor, self.tree = log, actor, tree
@@ -230,19 +265,108 @@ class Member:
         self.state = log.state
         self.children = 0
         self.summarise: Callable[[int, str], Awaitable[None]] | None = None
+        self.waits: dict[str, asyncio.Future[None]] = {}  # open callbacks that code here waits for
+        self.question: CallbackRaised | None = None  # what a side turn is to answer
+        self.asked_back = False  # a side turn that asked somebody itself: it counts as passing up
+        self.on_time: Callable[[], None] | None = None  # called when the turn has run too long
+        self._busy = 0
 
     @property
     def id(self) -> str:
         """The session's id."""
         return self.state.id
 
+    def enter(self) -> None:
+        """Something of this session runs: its clock too."""
+        self._busy += 1
+        self.tree.enter()
+        if self._busy == 1:
+            self.state.since = self.log.store.now()
+            seconds = self.actor.agent.limits.turn_seconds
+            if seconds is not None and self.on_time is not None:
+                self.tree.deadlines.add(self, max(0.0, seconds - self.state.ran), self.on_time)
+
+    def leave(self) -> None:
+        """Something ended, or waits: while nothing runs, no time is counted."""
+        self._busy -= 1
+        if self._busy == 0:
+            self.tree.deadlines.drop(self)
+            state = self.state
+            if state.since:
+                state.ran, state.since = state.running_seconds(self.log.store.now()), 0.0
+        self.tree.leave()
+
+    def absorb(self, event: AnyEvent) -> None:
+        """Take in what somebody else appended; whoever waits for it goes on."""
+        self.state.absorb(event)
+        if isinstance(event, SETTLING):
+            self.wake(event.callback_id)
+
+    def wake(self, callback_id: str) -> None:
+        """A callback was settled: let who waits for it go on."""
+        wait = self.waits.get(callback_id)
+        if wait is not None and not wait.done():
+            wait.set_result(None)
+
     def compact(self, keep_last: int, origin: str, summary: str = "") -> None:
         """Replace the history by its first message, the summary and the newest messages."""
         state = self.state
-        messages = compacted_messages(state.messages(), keep_last, summary)
-        base = state.prompt.seq if state.phase == "running" and state.prompt is not None else 0
-        dropped = max(0, len(state.messages()) - len(messages) + bool(summary))
-        self.log.add(Compacted(tuple(messages), summary, dropped, origin, base, state.carried()))
+        before = state.messages()
+        messages = compacted_messages(before, keep_last, summary)
+        running = state.phase == "running" and state.prompt is not None
+        base = state.prompt.seq if running and state.prompt is not None else 0
+        marks = tuple(_place(messages, state.history, at) for at in (state.prompt_at, state.response_at))
+        dropped = len(before) + bool(summary) - len(messages)
+        self.log.add(
+            Compacted(tuple(messages), summary, dropped, origin, base, (marks[0], marks[1]), state.carried())
+        )
+
+
+def _place(messages: list[Message], history: list[Message], at: int) -> int:
+    if 0 <= at < len(history):
+        for index in range(len(messages) - 1, -1, -1):
+            if messages[index] is history[at]:
+                return index
+    return -1
+
+
+class Asker:
+    """Who asks, in one run of a tool call or a hook's occurrence: matches its questions to the log.
+
+    While any of them waits, the run counts as waiting.
+    """
+
+    __slots__ = ("_counts", "_waiting", "claimed", "member", "origin", "parked")
+
+    def __init__(self, member: Member, origin: str) -> None:
+        self.member, self.origin = member, origin
+        self.claimed: set[str] = set()
+        self.parked = False
+        self._counts: dict[str, int] = {}
+        self._waiting = 0
+
+    def occurrence(self, digest: str) -> int:
+        """How many equal questions this run has asked before."""
+        count = self._counts.get(digest, 0)
+        self._counts[digest] = count + 1
+        return count
+
+    def begin_wait(self) -> None:
+        """It waits for somebody."""
+        self._waiting += 1
+        if self._waiting == 1:
+            self.member.leave()
+
+    def end_wait(self) -> None:
+        """It goes on."""
+        self._waiting -= 1
+        if self._waiting == 0:
+            self.member.enter()
+
+    def unclaimed(self) -> list[Asked]:
+        """Answers that were given to an earlier run and that this one has not asked for."""
+        asks = self.member.state.asks_of(self.origin)
+        return [a for a in asks if a.answer and not a.raised.gate and a.raised.callback_id not in self.claimed]
 
 
 class Access:
@@ -251,40 +375,40 @@ class Access:
     When a hook runs again, what it wrote the first time is matched and not written twice.
     """
 
-    __slots__ = ("_count", "_logged", "_member", "_origin")
+    __slots__ = ("_logged", "_origin", "asker", "member")
 
     def __init__(self, member: Member, origin: str) -> None:
-        self._member, self._origin = member, origin
+        self.member, self._origin = member, origin
         logged = member.state.writes.get(origin)
         self._logged = [_body(e) for e in logged] if logged else None
-        self._count = 0
+        self.asker: Asker | None = None
 
     @property
     def id(self) -> str:
         """The session's id."""
-        return self._member.id
+        return self.member.id
 
     @property
     def agent(self) -> str:
         """The agent's name."""
-        return self._member.actor.name
+        return self.member.actor.name
 
     @property
     def parent(self) -> str:
         """The id of the session that started this one, or ""."""
-        return self._member.state.header.parent
+        return self.member.state.header.parent
 
     def get_messages(self) -> list[Message]:
         """The conversation since the last compaction."""
-        return self._member.state.messages()
+        return self.member.state.messages()
 
     def get_context(self, key: str, default: Any = None) -> Any:
         """What was kept under that key."""
-        return self._member.state.context.get(key, default)
+        return self.member.state.context.get(key, default)
 
     def get_summary(self) -> str:
         """The summary of the last compaction, else the last reply's text."""
-        return self._member.state.summary or self._member.state.text
+        return self.member.state.summary or self.member.state.text
 
     def add_message(self, role: str, content: str) -> None:
         """Add to the conversation. `system` becomes an instruction; between a call and its result it waits."""
@@ -292,25 +416,21 @@ class Access:
 
     def set_context(self, key: str, value: Any) -> None:
         """Keep a JSON value under a key."""
-        try:
-            plain = msgspec.json.decode(msgspec.json.encode(value))
-        except (TypeError, UnicodeEncodeError) as error:
-            raise UpcallError(f"set_context({key!r}, ...) takes what JSON can hold: {error}") from None
-        self._write(ContextSet(key, plain, self._origin))
+        self._write(ContextSet(key, plain_json(f"set_context({key!r}, ...)", value), self._origin))
 
     def compact_messages(self, keep_last: int = 10) -> None:
         """Forget all but the first user message and the last few, without a model."""
-        if self._done_before(Compacted, CompactionAsked):
+        if self._compacted_before():
             return
-        if self._member.state.calls:
+        if self.member.state.calls:
             self._write(CompactionAsked(keep_last, False, self._origin))
         else:
-            self._member.compact(keep_last, self._origin)
+            self.member.compact(keep_last, self._origin)
 
     async def trigger_compaction(self, keep_last: int = 10) -> None:
         """Have the model summarise, now if no call is open, else before the next model call."""
-        member = self._member
-        if self._done_before(Compacted, CompactionAsked):
+        member = self.member
+        if self._compacted_before():
             return
         if member.state.calls or member.summarise is None:
             self._write(CompactionAsked(keep_last, True, self._origin))
@@ -319,14 +439,68 @@ class Access:
 
     async def prompt(self, text: str) -> str:
         """A side turn of this agent over its own conversation; returns what it says and leaves no trace in it."""
-        self._count += 1
-        return await self._member.tree.side_turn(self._member, text, f"{self._origin}.side{self._count}")
+        if self.member.purpose == "side_turn":
+            raise UpcallError("session.prompt can't be used in a side turn: it would ask itself without end")
+        return await self.member.tree.side_turn(self.member, text, self._name("side", text))
 
     async def start_child(self, agent: Agent | str, prompt: str) -> Reply:
         """Run another agent as a child; returns its reply."""
-        self._count += 1
-        name = self._origin if self._count == 1 else f"{self._origin}.{self._count}"
-        return await self._member.tree.start_child(self._member, agent, prompt, name)
+        name = agent if isinstance(agent, str) else agent.name
+        return await self.child(agent, prompt, self._name("child", [name, prompt]))
+
+    async def child(self, agent: Agent | str, prompt: str, name: str) -> Reply:
+        """Run a child called `name`, counting as waiting meanwhile."""
+        asker = self._asking()
+        asker.begin_wait()
+        try:
+            return await self.member.tree.start_child(self.member, agent, prompt, name)
+        finally:
+            asker.end_wait()
+
+    async def raise_callback(self, message: str, callback_type: str = "query", **options: Any) -> Any:
+        """Ask whoever is above, by policy; returns the answer's value."""
+        question = ask(message, callback_type, **options)
+        return (await self.member.tree.raise_callback(self._asking(), question))[1]
+
+    async def raise_callback_full(self, message: str, callback_type: str = "query", **options: Any) -> Callback:
+        """Like `raise_callback`, returning the settled callback: who answered, by what right, by which path."""
+        question = ask(message, callback_type, **options)
+        return (await self.member.tree.raise_callback(self._asking(), question))[0]
+
+    async def once(self, name: str, effect: Callable[..., Awaitable[R] | R], *args: Any, **kwargs: Any) -> R:
+        """Run a side effect at most once, its result kept in the log."""
+        member, key = self.member, (self._origin, name)
+        await member.tree.secure(member)
+        if key in member.state.onces:
+            ended = member.state.onces[key]
+            if ended is None:
+                raise OutcomeUnknown(name)
+            if ended.error:
+                raise UpcallError(f"the effect {name!r} failed when it ran: {ended.error}")
+            return ended.value
+        member.log.add(OnceStarted(self._origin, name))
+        await member.log.commit()
+        try:
+            out: Any = effect(*args, **kwargs)
+            value = await out if hasattr(out, "__await__") else out
+        except Exception as error:
+            member.log.add(OnceEnded(self._origin, name, error=f"{type(error).__name__}: {error}"))
+            await member.log.commit()
+            raise
+        member.log.add(OnceEnded(self._origin, name, plain_json(f"the effect {name!r}", value)))
+        await member.log.commit()
+        return value
+
+    def _asking(self) -> Asker:
+        if self.asker is None:
+            self.asker = Asker(self.member, self._origin)
+        return self.asker
+
+    def _name(self, kind: str, what: Any) -> str:
+        """A name that follows from this occurrence, what is asked of it, and how often the same was before."""
+        mark = digest(kind, what)[:8]
+        count = self._asking().occurrence(f"{kind} {mark}")
+        return f"{self._origin}.{mark}" + (f".{count + 1}" if count else "")
 
     def _write(self, event: AnyEvent) -> None:
         if self._logged:
@@ -334,12 +508,20 @@ class Access:
             if body in self._logged:
                 self._logged.remove(body)
                 return
-        self._member.log.add(event)
+        self.member.log.add(event)
 
-    def _done_before(self, *kinds: type) -> bool:
+    def _compacted_before(self) -> bool:
         """Whether the first run of this hook compacted already: the history has changed, so bodies can't match."""
-        logged = self._member.state.writes.get(self._origin, ()) if self._logged is not None else ()
-        return any(isinstance(e, kinds) for e in logged)
+        logged = self.member.state.writes.get(self._origin, ()) if self._logged is not None else ()
+        return any(isinstance(e, Compacted | CompactionAsked) for e in logged)
+
+
+def plain_json(what: str, value: Any) -> Any:
+    """The value as JSON gives it back; what JSON can't hold is refused."""
+    try:
+        return msgspec.json.decode(msgspec.json.encode(value))
+    except (TypeError, UnicodeEncodeError) as error:
+        raise UpcallError(f"{what} takes what JSON can hold: {error}") from None
 
 
 def message_from(role: str, content: str) -> Message:

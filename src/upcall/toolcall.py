@@ -6,16 +6,28 @@ May import: contracts, errors, events, fold, hooks, messages, session, tools.
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
 
+from upcall.callbacks import Callback
 from upcall.contracts import Delta
-from upcall.errors import LimitReached, SessionTakenOver, StoreError, UpcallError
-from upcall.events import HooksPassed, ToolEnded, ToolStarted
+from upcall.errors import (
+    LimitReached,
+    ReplayMismatch,
+    SessionTakenOver,
+    StoreError,
+    ToolSwallowedParking,
+    UpcallError,
+)
+from upcall.events import CallbackWithdrawn, HooksPassed, ToolEnded, ToolStarted, ToolTriedAgain
 from upcall.fold import CallState, origin
+from upcall.gate import gate
 from upcall.hooks import call_hook, wrong_return
 from upcall.messages import Call, Result
-from upcall.session import Access, Member
+from upcall.session import Access, Asker, Member, Parking
 from upcall.tools import BadArguments, Tool, to_result, unknown_tool_text
+
+R = TypeVar("R")
 
 INTERRUPTED = (
     "interrupted, outcome unknown: the process ended while this tool ran, so it may have had some of its effects. "
@@ -39,7 +51,7 @@ class CallContext(Access):
 
     def show(self, text: str) -> None:
         """Let people who watch see text while the tool runs; it is not stored."""
-        self._member.log.live.publish(Delta(self._member.id, text, "output", self._call_id))
+        self.member.log.live.publish(Delta(self.member.id, text, "output", self._call_id))
 
 
 class SyncCallContext:
@@ -77,64 +89,137 @@ class SyncCallContext:
         """Let people who watch see text while the tool runs; it is not stored."""
         self._loop.call_soon_threadsafe(self._context.show, text)
 
+    def raise_callback(self, message: str, callback_type: str = "query", **options: Any) -> Any:
+        """Ask whoever is above, by policy; blocks this thread until there is an answer."""
+        return self._wait(self._context.raise_callback(message, callback_type, **options))
+
+    def raise_callback_full(self, message: str, callback_type: str = "query", **options: Any) -> Callback:
+        """Like `raise_callback`, returning the settled callback."""
+        return self._wait(self._context.raise_callback_full(message, callback_type, **options))
+
+    def once(self, name: str, effect: Callable[..., R], *args: Any, **kwargs: Any) -> R:
+        """Run a side effect at most once, its result kept in the log."""
+
+        async def here() -> R:  # the effect belongs into this thread, what is noted of it onto the loop
+            return await self._loop.run_in_executor(
+                self._context.member.tree.threads, lambda: effect(*args, **kwargs)
+            )
+
+        return self._wait(self._context.once(name, here))
+
     def _on_loop(self, work: Any, *args: Any) -> Any:
         async def call() -> Any:
             return work(*args)
 
-        return asyncio.run_coroutine_threadsafe(call(), self._loop).result()
+        return self._wait(call())
+
+    def _wait(self, work: Coroutine[Any, Any, Any]) -> Any:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
 
 class ToolCall:
     """One call of a response, from wherever the log says it is to its settled result."""
 
-    __slots__ = ("alone", "call", "hooks", "log", "member", "task", "toolbox")
+    __slots__ = ("alone", "call", "edited", "hooks", "log", "member", "parked", "task", "toolbox")
 
-    def __init__(self, member: Member, call: CallState, task: asyncio.Task[Any], *, alone: bool) -> None:
-        self.member, self.call, self.task, self.alone = member, call, task, alone
+    def __init__(self, member: Member, call: CallState, task: asyncio.Task[Any]) -> None:
+        self.member, self.call, self.task, self.alone = member, call, task, True
         self.log, self.hooks, self.toolbox = member.log, member.actor.hooks, member.actor.toolbox
+        self.parked = False
+        self.edited = ""
+
+    async def run_beside(self) -> None:
+        """Run it in a task of its own, beside the others of its response."""
+        task = asyncio.current_task()
+        assert task is not None
+        self.task, self.alone = task, False
+        try:
+            await self.run()
+        finally:
+            self.member.leave()
 
     async def run(self) -> None:
-        """Run it, or what is left of it."""
-        if self.call.result is None:
-            await self._run()
-        if not self.call.settled:
-            await self._after_tool()
+        """Run it, or what is left of it. It is `parked` if it waits and its memory was given up."""
+        try:
+            if self.call.result is None:
+                await self._run()
+            if not self.call.settled:
+                await self._after_tool()
+        except Parking:
+            self.parked = True
 
     async def _run(self) -> None:
-        call, asked = self.call.call, self.call.call
+        call = self.call.call
         tool = self.toolbox.get(call.name)
-        if self.call.started and not (tool is not None and tool.repeatable):
-            self._end(Result(call.id, INTERRUPTED, is_error=True), "interrupted")
+        if self.call.started:
+            await self._enter_again(call, tool)
             return
         if self.hooks.before_tool and not self.call.passed:
-            out = await self._before_tool(call)
+            out = await self.before_tool(call)
             if isinstance(out, Result):
-                self._end(out, "hook")
+                self.end(out, "hook")
                 return
             call = out
+        await self._begin(call)
+
+    async def _enter_again(self, call: Call, tool: Tool | None) -> None:
+        """A call that had started: it waits, it may be repeated, or its outcome is unknown."""
+        waits = self.call.last in ("raised", "parked")
+        if waits:
+            await self.member.tree.ready(self.member, call.id)
+        if tool is None:
+            self.end(Result(call.id, self._gone(call), is_error=True), "refused")
+        elif not waits and not tool.repeatable:
+            self.end(Result(call.id, INTERRUPTED, is_error=True), "interrupted")
+        else:
+            self.log.add(ToolTriedAgain(call.id, self.call.attempts + 1))
+            self.end(await self._invoke(tool, call.id, tool.check(call.args)), "ran")
+
+    def _gone(self, call: Call) -> str:
+        answers = [
+            f"the answer to {a.raised.message!r} was {a.answer.value!r}"
+            for a in self.member.state.asks_of(call.id)
+            if a.answer is not None
+        ]
+        told = f" While it waited it was given: {'; '.join(answers)}." if answers else ""
+        return f"{unknown_tool_text(call.name, self.toolbox)}. It was there when the call began.{told}"
+
+    async def _begin(self, call: Call) -> None:
+        """Look, check, have it approved, write its start down, run it."""
         tool = self.toolbox.get(call.name)
         if tool is None:
-            self._end(Result(call.id, unknown_tool_text(call.name, self.toolbox), is_error=True), "refused")
+            self.end(Result(call.id, unknown_tool_text(call.name, self.toolbox), is_error=True), "refused")
             return
         if self.member.purpose == "side_turn" and not tool.read_only:
             why = f"{tool.name} can't be used while answering: only tools that read can"
-            self._end(Result(call.id, why, is_error=True), "refused")
+            self.end(Result(call.id, why, is_error=True), "refused")
             return
         try:
             args = self._check(tool, call)
         except BadArguments as error:
-            self._end(Result(call.id, str(error), is_error=True), "refused")
+            self.end(Result(call.id, str(error), is_error=True), "refused")
             return
-        changed = None if call.args == asked.args else call.args
-        self.log.add(ToolStarted(call.id, "" if call.name == asked.name else call.name, changed))
+        approval = ""
+        if tool.needs_approval:
+            passed = await gate(self, tool, call, args)
+            if passed is None:
+                return
+            approval, call = passed
+            args = self._check(tool, call)
+        first = self.call.call
+        changed = None if call.args == first.args else call.args
+        self.log.add(ToolStarted(call.id, "" if call.name == first.name else call.name, changed, approval))
         waiting = self.log.flush()
         if waiting is not None:
             await waiting
-        self._end(await self._invoke(tool, call.id, args), "ran")
+        self.end(await self._invoke(tool, call.id, args), "ran")
 
-    async def _before_tool(self, call: Call) -> Call | Result:
+    async def before_tool(self, call: Call) -> Call | Result:
         """The hooks' chain: a changed call goes on to the next hook, a result ends it."""
-        access = Access(self.member, origin("before_tool", call.id))
+        at = origin("before_tool", call.id)
+        if self.member.state.asks:
+            await self.member.tree.ready(self.member, at)
+        access = Access(self.member, at)
         for hook in self.hooks.before_tool:
             out = await call_hook("before_tool", hook, access, call)
             if isinstance(out, Result):
@@ -153,8 +238,10 @@ class ToolCall:
 
     async def _invoke(self, tool: Tool, call_id: str, args: dict[str, Any]) -> Result:
         """Run the function; what it raises becomes a result that the model can act on."""
+        context = None
         if tool.context is not None:
-            args[tool.context] = self._context(tool, call_id)
+            context = CallContext(self.member, call_id)
+            args[tool.context] = context if tool.is_async else SyncCallContext(context, asyncio.get_running_loop())
         seconds = tool.timeout if tool.timeout is not None else self.member.actor.agent.limits.tool_seconds
         guard, deadlines = Guard(self.task), self.member.tree.deadlines
         if seconds is not None and not tool.inline:
@@ -166,24 +253,31 @@ class ToolCall:
                 value = tool.function(**args)
             else:
                 value = await self._in_thread(tool, args)
+            result = self._fit(to_result(call_id, value))
         except (SessionTakenOver, StoreError, LimitReached):
             raise
         except asyncio.CancelledError:
             if not guard.caught():
                 raise
             why = f"{tool.name} was stopped after {seconds:g} s; it may have had some of its effects"
-            return Result(call_id, why, is_error=True)
+            result = Result(call_id, why, is_error=True)
         except Exception as error:
-            guard.caught()
-            return Result(call_id, failure_text(tool.name, error), is_error=True)
+            result = Result(call_id, failure_text(tool.name, error), is_error=True)
+        except BaseExceptionGroup as group:
+            result = _ungrouped(call_id, tool.name, group)
         finally:
             deadlines.drop(guard)
         guard.caught()
-        return self._fit(to_result(call_id, value))
+        return result if context is None or context.asker is None else self._honest(tool, context.asker, result)
 
-    def _context(self, tool: Tool, call_id: str) -> CallContext | SyncCallContext:
-        context = CallContext(self.member, call_id)
-        return context if tool.is_async else SyncCallContext(context, asyncio.get_running_loop())
+    @staticmethod
+    def _honest(tool: Tool, asker: Asker, result: Result) -> Result:
+        """The result, unless the tool caught its parking or left an answer it was given unasked for."""
+        if asker.parked:
+            return Result(result.call_id, str(ToolSwallowedParking(tool.name)), is_error=True)
+        if asker.unclaimed():
+            return Result(result.call_id, str(mismatch(tool.name, asker)), is_error=True)
+        return result
 
     async def _in_thread(self, tool: Tool, args: dict[str, Any]) -> Any:
         loop = asyncio.get_running_loop()
@@ -198,10 +292,20 @@ class ToolCall:
         gap = f"\n… {len(result.text) - 2 * half} of {len(result.text)} characters left out …\n"
         return result.replace(text=result.text[:half] + gap + result.text[len(result.text) - half :], json=None)
 
-    def _end(self, result: Result, how: Any) -> None:
+    def end(self, result: Result, how: Any) -> None:
+        """Give the call its result; what it still asked is withdrawn."""
+        if self.edited:
+            result = result.replace(text=f"{self.edited}\n{result.text}")
+        if self.member.state.asks:
+            self._withdraw()
         self.log.add(ToolEnded(self.call.call.id, result, how, bool(self.hooks.after_tool)))
         if not self.alone:
             self.log.send()
+
+    def _withdraw(self) -> None:
+        for ask in self.member.state.asks_of(self.call.call.id):
+            if ask.status == "open":
+                self.log.add(CallbackWithdrawn(ask.raised.callback_id, "the call that asked has ended"))
 
     async def _after_tool(self) -> None:
         """The hooks' chain over the result, which is stored before: whatever they do, the tool never runs again."""
@@ -209,7 +313,10 @@ class ToolCall:
         call, first = self.call.call, self.call.result
         assert first is not None
         result = first
-        access = Access(self.member, origin("after_tool", call.id))
+        at = origin("after_tool", call.id)
+        if self.member.state.asks:
+            await self.member.tree.ready(self.member, at)
+        access = Access(self.member, at)
         for hook in self.hooks.after_tool:
             out = await call_hook("after_tool", hook, access, call, result)
             if out is not None:
@@ -224,6 +331,24 @@ class ToolCall:
             self.log.add(HooksPassed("after_tool", call.id, seq, result=result.replace(call_id=call.id)))
         if not self.alone:
             self.log.send()
+
+
+def _ungrouped(call_id: str, tool: str, group: BaseExceptionGroup[Any]) -> Result:
+    """What a tool's own task group raised: parking, cancelling and the rest are told apart."""
+    parking, others = group.split(Parking)
+    if parking is not None and others is None:
+        raise Parking
+    if not isinstance(group, ExceptionGroup) and parking is None:
+        raise group
+    return Result(
+        call_id, failure_text(tool, ExceptionGroup(str(others), [RuntimeError(repr(others))])), is_error=True
+    )
+
+
+def mismatch(tool: str, asker: Asker) -> ReplayMismatch:
+    """The error for answers that nobody asked for again."""
+    left = [f"{a.raised.message!r} was answered {a.answer.value!r}" for a in asker.unclaimed() if a.answer]
+    return ReplayMismatch(tool, left)
 
 
 class Guard:

@@ -1,22 +1,37 @@
 """A run tree: a session and all that it starts, owned by one process at a time.
 
-May import: agent, contracts, errors, events, fold, loop, messages, session.
+May import: agent, callbacks, contracts, errors, events, fold, hooks, loop, messages, questions, resolve, routing,
+session, sidetools.
 """
 
 from __future__ import annotations
 
+import asyncio
 from concurrent.futures import ThreadPoolExecutor
-from typing import Protocol
+from typing import Any, Protocol
 
 from upcall.agent import Agent
-from upcall.contracts import Claim, Reply, Store
+from upcall.callbacks import Callback
+from upcall.contracts import Claim, Host, Reply, Store
 from upcall.errors import ChildFailed, LimitReached, StoreDamaged, TurnError
-from upcall.events import AnyEvent, Compacted, SessionStarted, TurnResumed, TurnStarted
+from upcall.events import (
+    AnyEvent,
+    CallbackRaised,
+    Compacted,
+    Parked,
+    SessionStarted,
+    TurnResumed,
+    TurnStarted,
+)
 from upcall.fold import State
-from upcall.hooks import Hooks
-from upcall.loop import Turn, begin_session
+from upcall.hooks import NO_HOOKS, Hooks
+from upcall.loop import Turn, begin_session, reply_of
 from upcall.messages import Message, user
-from upcall.session import Actor, Deadlines, Live, Log, Member
+from upcall.questions import Question
+from upcall.resolve import Resolver
+from upcall.routing import Ancestor, Raised, Station, route
+from upcall.session import Actor, Asker, Deadlines, Live, Log, Member, Parking
+from upcall.sidetools import Passed, Said, outcome_in
 
 _PAGE = 1000
 
@@ -27,18 +42,35 @@ class Home(Protocol):
     store: Store
     turns: dict[str, Turn]
     deadlines: Deadlines
+    host: Host | None
+    hold: float
 
     def agent(self, name: str) -> Agent:
         """An agent by its name."""
         ...
 
-    def actor(self, agent: Agent, inherited: Hooks) -> Actor:
-        """The agent, ready to run."""
+    def agent_names(self) -> tuple[str, ...]:
+        """Every agent's name."""
+        ...
+
+    def actor(self, agent: Agent, inherited: Hooks, *, asks: bool, answers: bool = False) -> Actor:
+        """The agent, ready to run: `asks` gives it the tool `ask`, `answers` those for answering."""
         ...
 
     def pool(self) -> ThreadPoolExecutor:
         """Threads for plain `def` tools."""
         ...
+
+    def ask_host(self, callback: Callback) -> None:
+        """Put a question before the person who is here."""
+        ...
+
+    def person_asked(self, callback: Callback) -> None:
+        """A person became the target of a callback."""
+        ...
+
+
+# --- from the log -----------------------------------------------------------------------
 
 
 async def load_state(store: Store, session_id: str, upto: int | None = None) -> State | None:
@@ -59,7 +91,7 @@ async def load_state(store: Store, session_id: str, upto: int | None = None) -> 
             state.restore(carried)
     for event in events:
         fold(store, state, event)
-        if isinstance(event, SessionStarted) and event.kind == "side_turn":
+        if isinstance(event, SessionStarted) and event.kind == "side_turn" and event.reads:
             asked = await load_state(store, event.parent, event.reads)
             state.history = asked.messages() if asked is not None else []
     return state
@@ -89,14 +121,37 @@ async def refresh(store: Store, state: State) -> None:
             fold(store, state, event)
 
 
+# --- the tree ---------------------------------------------------------------------------
+
+
 class RunTree:
-    """The sessions of one claim: starts children, runs side turns, hears what others append."""
+    """The sessions of one claim: runs their turns, starts children, lets agents answer, parks when all wait."""
 
     def __init__(self, home: Home, claim: Claim | None) -> None:
-        self.home, self.claim, self.deadlines = home, claim, home.deadlines
+        self.home, self.deadlines = home, home.deadlines
+        self._claim = claim
         self.live = Live()
+        self.resolver = Resolver(self)
+        self._active = 0
+        self._parking: asyncio.TimerHandle | None = None
+        self._parked: dict[str, Parked] = {}
         if claim is not None:
             claim.on_failure = self._lost
+
+    @property
+    def claim(self) -> Claim | None:
+        """The claim, once there is one."""
+        return self._claim
+
+    @property
+    def store(self) -> Store:
+        """Where the log is."""
+        return self.home.store
+
+    @property
+    def host(self) -> Host | None:
+        """A person who can be asked here and now."""
+        return self.home.host
 
     @property
     def threads(self) -> ThreadPoolExecutor:
@@ -105,74 +160,179 @@ class RunTree:
 
     def member(self, state: State, agent: Agent, inherited: Hooks) -> Member:
         """A session of this tree, ready to run."""
-        log = Log(self.home.store, self.claim, state, self.live)
-        return Member(log, self.home.actor(agent, inherited), self)
+        log = Log(self.home.store, self._claim, state, self.live)
+        return Member(log, self.home.actor(agent, inherited, asks=state.header.asks), self)
+
+    async def secure(self, member: Member) -> Claim:
+        """The claim on this tree; a session that is just being created is stored and claimed first."""
+        if self._claim is None:
+            await member.log.commit()
+            self._claim = member.log.claim = await self.home.store.claim(member.id)
+            self._claim.on_failure = self._lost
+        return self._claim
+
+    def _lost(self, error: Exception) -> None:
+        for turn in tuple(self.home.turns.values()):
+            if turn.member.tree is self:
+                turn.stop(error)
 
     # --- turns ----------------------------------------------------------------------------
 
     async def run(self, member: Member, release: bool) -> Reply:
-        """Run the member's open turn to its end."""
+        """Run the member's open turn to its end, or until it waits."""
         turn = Turn(member)
         turns, session_id = self.home.turns, member.state.id
         turns[session_id] = turn
         member.log.absorb = turn.absorb
         try:
-            return await turn.run(release)
+            reply = await turn.run(release)
         finally:
-            del turns[session_id]
+            if turns.get(session_id) is turn:
+                del turns[session_id]
+        if reply.status == "waiting":
+            waits = tuple(i for i, a in member.state.asks.items() if a.status == "open")
+            self._parked[session_id] = Parked(waits, member.state.ran)
+        return reply
+
+    async def run_root(self, member: Member) -> Reply:
+        """Run a turn of the session this process was asked to run; returns when it has ended or is parked."""
+        try:
+            while True:
+                self._parked = {}
+                reply = await self.run(member, release=True)
+                if reply.status != "waiting" or await self._park():
+                    return reply
+                fresh = await load_state(self.store, member.id)  # something was settled in between: go on with it
+                assert fresh is not None
+                member.state.become(fresh)
+                member = self.member(member.state, member.actor.agent, NO_HOOKS)
+        finally:
+            await self.resolver.close()
+            if self._parking is not None:
+                self._parking.cancel()
+
+    async def _park(self) -> bool:
+        assert self._claim is not None
+        waits = [i for parked in self._parked.values() for i in parked.waits]
+        events = {session: [parked] for session, parked in self._parked.items()}
+        done = await self.store.park(self._claim, events, waits)
+        if done:
+            for event in (e for parked in events.values() for e in parked):
+                self.live.publish(event)
+            for callback_id in waits:
+                self.withdraw(callback_id, "the run gave its memory up; the question waits in the inbox")
+        return done
+
+    def withdraw(self, callback_id: str, reason: str) -> None:
+        """Tell the person who is here that an open ask has ended."""
+        self.deadlines.drop(("expires", callback_id))
+        if self.home.host is not None and callback_id in self.resolver.since:
+            self.home.host.withdraw(callback_id, reason)
 
     def begin(self, member: Member, message: Message) -> None:
         """Write a new prompt down."""
         state = member.state
         member.log.add(TurnStarted(state.turn + 1, message, member.actor.setup))
 
-    def resume(self, member: Member) -> None:
+    async def resume(self, member: Member) -> None:
         """Write down that an open turn goes on, and whether the agent has changed since."""
         state = member.state
         before = state.prompt.setup if state.prompt is not None else ""
         now = member.actor.setup
+        if state.prompt is not None:
+            started = [r for r in await self.store.rows(parent=member.id) if r.created >= state.prompt.time]
+            member.children = sum(r.kind == "agent" for r in started)
         member.log.add(TurnResumed(state.turn, now if before != now else ""))
 
-    # --- children -------------------------------------------------------------------------
+    # --- when everything waits ------------------------------------------------------------
 
-    async def secure(self, member: Member) -> Claim:
-        """The claim on this tree; a session that is just being created is stored and claimed first."""
-        if self.claim is None:
-            await member.log.commit()
-            self.claim = member.log.claim = await self.home.store.claim(member.id)
-            self.claim.on_failure = self._lost
-        return self.claim
+    def enter(self) -> None:
+        """Something runs."""
+        self._active += 1
+
+    def leave(self) -> None:
+        """Something ended, or waits. When nothing runs any more, memory is given up after the hold."""
+        self._active -= 1
+        if self._active == 0 and self.resolver.since:
+            asyncio.get_running_loop().call_soon(self._quiet)
+
+    def _quiet(self) -> None:
+        if self._active or self._parking is not None:
+            return
+        hold = self.home.hold if self.home.host is not None else 0.0
+        open_since = [at for i, at in self.resolver.since.items() if self._is_open(i)]
+        left = max(open_since, default=0.0) + hold - self.store.now()
+        if left <= 0:
+            self._unwind()
+        else:
+            self._parking = asyncio.get_running_loop().call_later(left, self._after_hold)
+
+    def _after_hold(self) -> None:
+        self._parking = None
+        if not self._active:
+            self._unwind()
+
+    def left_waiting(self, callback_id: str) -> None:
+        """The person who is here leaves a question for later: don't hold memory for it."""
+        self.resolver.since[callback_id] = -self.home.hold
+        if self._parking is not None:
+            self._parking.cancel()
+            self._parking = None
+        if not self._active:
+            self._quiet()
+
+    def _is_open(self, callback_id: str) -> bool:
+        members = [t.member for t in self.home.turns.values() if t.member.tree is self]
+        asks = [m.state.asks[callback_id] for m in members if callback_id in m.state.asks]
+        return any(a.status == "open" for a in asks)
+
+    def _unwind(self) -> None:
+        """Let everything that waits go: what it waits for is in the log."""
+        for turn in tuple(self.home.turns.values()):
+            if turn.member.tree is self:
+                for wait in tuple(turn.member.waits.values()):
+                    if not wait.done():
+                        wait.set_exception(Parking())
+                        wait.exception()
+
+    # --- children -------------------------------------------------------------------------
 
     async def start_child(self, parent: Member, agent: Agent | str, prompt: str, name: str) -> Reply:
         """Run a child called after its parent and `name`; run again, it goes on, or returns its logged end."""
         await self.secure(parent)
         declared = self.home.agent(agent) if isinstance(agent, str) else agent
         child_id = f"{parent.id}~{name}"
-        state = await load_state(self.home.store, child_id)
+        state = await load_state(self.store, child_id)
         if state is not None and state.phase not in ("running", "idle"):
             return _ended(state, declared)
         if state is None:
             self._check_child(parent)
-        member = self.member(state or State(child_id), declared, parent.actor.passed_on)
+            state = State(child_id)
+            header = parent.state.header
+            state.header = SessionStarted(
+                declared.name, parent.id, header.root or parent.id, name, header.depth + 1, source=header.source,
+                begins=bool(declared.hooks.begin_session or parent.actor.passed_on.begin_session),
+                asks=self.somebody_to_ask(declared, [await self._above(parent), *await self.chain(parent)]),
+            )  # fmt: skip
+        member = self.member(state, declared, parent.actor.passed_on)
         try:
-            if member.state.phase == "running":
-                self.resume(member)
+            if state.phase == "running":
+                await self.resume(member)
             else:
-                await self._create(parent, member, name, prompt)
-            return await self.run(member, release=False)
+                await self._create(member, prompt)
+            reply = await self.run(member, release=False)
         except TurnError as error:
             raise ChildFailed(child_id, declared.name, f"{type(error).__name__}: {error}") from error
+        if reply.status == "waiting":
+            raise Parking
+        return reply
 
-    async def _create(self, parent: Member, member: Member, name: str, prompt: str) -> None:
+    async def _create(self, member: Member, prompt: str) -> None:
         """The child and its prompt: one append, unless a begin_session hook waits for something."""
-        header, state = parent.state.header, member.state
+        state = member.state
         if not state.seq:
-            root = header.root or parent.id
-            started = SessionStarted(
-                member.actor.name, parent.id, root, name, header.depth + 1, source=header.source
-            )
-            member.log.add(started)
-        if member.actor.hooks.begin_session and not state.begun:
+            member.log.add(state.header)
+        if not state.begun:
             await begin_session(member)
         self.begin(member, user(prompt))
 
@@ -184,49 +344,131 @@ class RunTree:
         if limits.depth is not None and parent.state.header.depth + 1 > limits.depth:
             raise LimitReached("depth", f"{limits.depth} below the root")
 
+    # --- side turns -----------------------------------------------------------------------
+
     async def side_turn(self, member: Member, text: str, name: str) -> str:
         """Let the member's agent answer over its own conversation without leaving a trace in it."""
-        await self.secure(member)
-        await member.log.commit()
-        side_id = f"{member.id}~{name}"
-        state = await load_state(self.home.store, side_id)
-        if state is not None and state.phase != "running":
-            return _ended(state, member.actor.agent).text
-        side = Member(
-            Log(self.home.store, self.claim, state or State(side_id), self.live), member.actor, self, "side_turn"
-        )
-        if state is not None:
-            self.resume(side)
-        else:
-            side.state.history = member.state.messages()
-            header = member.state.header
-            side.log.add(
-                SessionStarted(
-                    member.actor.name, member.id, header.root or member.id, name, header.depth, "side_turn",
-                    member.state.seq, header.source,
-                )
-            )  # fmt: skip
-            self.begin(side, user(text))
+        side = await self._aside(member, name, text, None)
+        if side.state.phase != "running":
+            return _ended(side.state, member.actor.agent).text
         reply = await self.run(side, release=False)
         if reply.status != "done":
-            raise ChildFailed(side_id, member.actor.name, f"its side turn ended with {reply.limit or reply.status}")
+            raise ChildFailed(side.id, member.actor.name, f"its side turn ended with {reply.limit or reply.status}")
         return reply.text
 
-    # --- what comes from outside ----------------------------------------------------------
+    async def answer_aside(self, asked: Member, raised: CallbackRaised, text: str) -> Said | Passed:
+        """A side turn that is to answer a callback; anything but an answer is passing up."""
+        side = await self._aside(asked, raised.callback_id, text, raised)
+        if side.state.phase == "running":
+            reply = await self.run(side, release=False)
+            if reply.status == "cancelled":
+                raise asyncio.CancelledError
+        said = outcome_in(side.state, raised)
+        if said is None or side.asked_back:
+            limit = side.state.limit
+            return Passed(
+                "it asked back itself" if side.asked_back else f"it gave no answer ({limit or 'no tool'})"
+            )
+        return said
 
-    def _lost(self, error: Exception) -> None:
-        for turn in tuple(self.home.turns.values()):
-            if turn.member.tree is self:
-                turn.stop(error)
+    async def _aside(self, asked: Member, name: str, text: str, raised: CallbackRaised | None) -> Member:
+        """A side session over what the asked agent's log says now, or the one that was begun before."""
+        await self.secure(asked)
+        await asked.log.commit()
+        side_id = f"{asked.id}~{name}" if asked.state.seq else asked.id
+        state = await load_state(self.store, side_id)
+        fresh = state or State(side_id)
+        actor = asked.actor
+        if raised is not None and "answer_callback" not in actor.toolbox:
+            actor = self.home.actor(actor.agent, NO_HOOKS, asks=asked.state.header.asks, answers=True)
+        side = Member(Log(self.store, self._claim, fresh, self.live), actor, self, "side_turn")
+        side.question = raised
+        if state is not None and state.phase in ("running", "failed"):
+            await self.resume(side)
+        elif state is None:
+            fresh.history = asked.state.messages()
+            side.log.add(self._side_header(asked, name))
+            self.begin(side, user(text))
+        return side
+
+    def _side_header(self, asked: Member, name: str) -> SessionStarted:
+        header, reads = asked.state.header, asked.state.seq
+        parent, root = (asked.id, header.root or asked.id) if reads else (header.parent, header.root)
+        return SessionStarted(
+            asked.actor.name, parent, root, name, header.depth, "side_turn", reads, asks=header.asks,
+            source=header.source,
+        )  # fmt: skip
+
+    # --- callbacks ------------------------------------------------------------------------
+
+    async def raise_callback(self, asker: Asker, question: Question) -> tuple[Callback, Any]:
+        """Ask whoever is above."""
+        return await self.resolver.raise_callback(asker, question)
+
+    async def ready(self, member: Member, origin: str) -> None:
+        """Return when a tool call or hook that asked before may run again."""
+        await self.resolver.ready(member, origin)
+
+    def can_reach_person(self) -> bool:
+        """Whether anybody would see a question to the person: a live host, or a store on disk."""
+        return self.home.host is not None or self.store.durable
+
+    def agent_names(self) -> tuple[str, ...]:
+        """Every agent that a fallback may name."""
+        return self.home.agent_names()
+
+    def somebody_to_ask(self, agent: Agent, chain: list[Ancestor]) -> bool:
+        """Whether a question of this agent would reach anybody."""
+        if not agent.ask:
+            return False
+        way = route(Raised(agent.name, agent.policy, person=self.can_reach_person()), chain)
+        return bool(way.asks) or way.end == "person"
+
+    async def _above(self, member: Member) -> Ancestor:
+        return Ancestor(member.actor.name, member.actor.agent.policy, member.id)
+
+    async def chain(self, member: Member) -> list[Ancestor]:
+        """The agents above a session, nearest first."""
+        found: list[Ancestor] = []
+        header = member.state.header
+        while header.parent:
+            turn = self.home.turns.get(header.parent)
+            if turn is not None:
+                found.append(await self._above(turn.member))
+                header = turn.state.header
+                continue
+            first = await self.store.read(header.parent, 0, 1)
+            if not first or not isinstance(first[0], SessionStarted):
+                break
+            header = first[0]
+            found.append(Ancestor(header.agent, self.home.agent(header.agent).policy, header.session))
+        return found
+
+    async def asked(self, member: Member, station: Station) -> Member:
+        """The session of an agent that is asked, live or from the log; a fresh one outside the chain."""
+        turn = self.home.turns.get(station.session_id)
+        if turn is not None and turn.member.tree is self:
+            return turn.member
+        agent = self.home.agent(station.agent)
+        if not station.fresh:
+            state = await load_state(self.store, station.session_id)
+            if state is not None:
+                return self.member(state, agent, NO_HOOKS)
+        header = member.state.header
+        state = State(f"{member.id}~{station.agent}.{member.state.turn}")
+        state.header = SessionStarted(
+            agent.name, member.id, header.root or member.id, station.agent, header.depth + 1, source=header.source
+        )
+        return self.member(state, agent, NO_HOOKS)
+
+    def ask_host(self, member: Member, callback: Callback) -> None:
+        """Put a question before the person, if there is one here, and let those know who want to."""
+        self.home.person_asked(callback)
+        if self.home.host is not None:
+            self.home.ask_host(callback)
 
 
 def _ended(state: State, agent: Agent) -> Reply:
     if state.phase == "failed":
         raise ChildFailed(state.id, agent.name, state.error)
-    return last_reply(state)
-
-
-def last_reply(state: State) -> Reply:
-    """What the session's last turn came to."""
-    status = state.phase if state.phase in ("done", "cancelled", "limit") else "done"
-    return Reply(state.text, status, state.id, state.usage, limit=state.limit)
+    return reply_of(state, agent)

@@ -1,48 +1,58 @@
 """The log as lists in memory: same promises as on disk, gone with the process.
 
-May import: contracts, errors, events.
+May import: contracts, errors, events, store.ledger.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Mapping, Sequence
+from operator import attrgetter
 
 import msgspec
 
-from upcall.contracts import Claim, Row
+from upcall.contracts import Claim, Held, Row
 from upcall.errors import SessionBusy, SessionExists, SessionTakenOver, StoreError, UnknownSession
 from upcall.events import (
     FOREIGN,
     AnyEvent,
     Compacted,
     HooksPassed,
+    Parked,
     SessionStarted,
     TurnEnded,
     TurnResumed,
     TurnStarted,
+    encode,
     hollow,
     status_after,
 )
+from upcall.store.ledger import CALLBACK_EVENTS, Ledger
 
+_position = attrgetter("pos")
 _put = msgspec.structs.force_setattr
-_NOTED = {SessionStarted, TurnStarted, TurnResumed, TurnEnded, HooksPassed, Compacted}
+_NOTED = {SessionStarted, TurnStarted, TurnResumed, TurnEnded, HooksPassed, Compacted, Parked}
 
 
 class _Log:
     """One session's events and what is listed of it."""
 
-    __slots__ = ("base", "epoch", "events", "header", "owner", "status", "updated")
+    __slots__ = ("base", "events", "header", "owner", "root", "status", "updated")
 
-    def __init__(self, header: SessionStarted) -> None:
-        self.header = header
+    def __init__(self, header: SessionStarted, root: str) -> None:
+        self.header, self.root = header, root
         self.events: list[AnyEvent] = []
         self.status = "idle"
         self.base = 0
         self.updated = 0.0
-        self.epoch = 0
         self.owner: Claim | None = None
+
+    @property
+    def is_owned(self) -> bool:
+        """Whether somebody holds a claim that has not failed."""
+        return self.owner is not None and self.owner.failure is None
 
 
 class MemoryStore:
@@ -58,7 +68,8 @@ class MemoryStore:
         self._blobs: dict[str, bytes] = {}
         self._listeners: list[Callable[[AnyEvent], None]] = []
         self._waiters: list[asyncio.Future[None]] = []
-        self._pos = 0
+        self._pos = self._epoch = 0
+        self._callbacks = Ledger()
 
     async def open(self) -> None:
         """Nothing to get ready."""
@@ -73,16 +84,16 @@ class MemoryStore:
         release: bool = False,
     ) -> None:
         """Add events to one session, all or none, and stamp them."""
-        if claim is not None and claim.failure is not None:
-            raise claim.failure  # a take-over has set it: in one process nothing comes in between
+        if claim is not None and (claim.failure is not None or claim.released):
+            raise self._lost(claim)  # a take-over has set it: in one process nothing comes in between
         log = self._logs.get(session)
         if log is None:
-            log = self._create(session, events)
-        elif claim is None:
-            self._check_claimless(session, events)
+            log = self._create(session, events, claim)
+        elif claim is None or claim.root != log.root or type(events[0]) is SessionStarted:
+            self._refuse(session, events, claim)
         if blobs:
             self._blobs.update(blobs)
-        now, seq, pos = self.now(), len(log.events), self._pos
+        now, seq, pos, noted = self.now(), len(log.events), self._pos, False
         for event in events:
             seq, pos = seq + 1, pos + 1
             _put(event, "session", session)
@@ -90,37 +101,55 @@ class MemoryStore:
             _put(event, "pos", pos)
             _put(event, "time", now)
             if type(event) in _NOTED:
-                self._note(log, event)
+                noted = True
+            elif type(event) in CALLBACK_EVENTS:
+                self._callbacks.note(event, log.root)
         log.events += events
         self._order += events
         self._pos, log.updated = pos, now
+        if noted:
+            self._note(log, events)
         if release and claim is not None:
             self._logs[claim.root].owner = None
             claim.released = True
         if self._waiters or claim is None:
             self._tell(events if claim is None else ())
 
-    def _check_claimless(self, session: str, events: Sequence[AnyEvent]) -> None:
-        if type(events[0]) is SessionStarted:
-            raise SessionExists(session)
-        if not all(isinstance(e, FOREIGN) for e in events):
-            raise StoreError(self.where, f"{events[0].type} needs a claim on session {session!r}")
+    def _lost(self, claim: Claim) -> Exception:
+        return claim.failure or StoreError(self.where, f"the claim on {claim.root!r} was given up")
 
-    def _create(self, session: str, events: Sequence[AnyEvent]) -> _Log:
-        if not events or not isinstance(events[0], SessionStarted):
-            raise UnknownSession(session)
-        log = self._logs[session] = _Log(events[0])
+    def _refuse(self, session: str, events: Sequence[AnyEvent], claim: Claim | None) -> None:
+        """Raise what forbids this append to a session that is there, if anything does."""
+        if type(events[0]) is SessionStarted:
+            raise _failed(claim, SessionExists(session))
+        if claim is not None or not all(isinstance(e, FOREIGN) for e in events):
+            raise _failed(claim, self._needs_claim(session, events))
+
+    def _create(self, session: str, events: Sequence[AnyEvent], claim: Claim | None) -> _Log:
+        first = events[0]
+        if not isinstance(first, SessionStarted):
+            raise _failed(claim, UnknownSession(session))
+        root = first.root or session
+        for relative in (first.parent, root):
+            if relative and relative != session and relative not in self._logs:
+                raise _failed(claim, UnknownSession(relative))
+        if claim is not None and claim.root != root:
+            raise _failed(claim, self._needs_claim(session, events))
+        log = self._logs[session] = _Log(first, root)
         return log
 
-    def _note(self, log: _Log, event: AnyEvent) -> None:
-        status = status_after(event)
-        if status is not None:
-            log.status = status
-        if type(event) is HooksPassed and event.replaces:
-            old = log.events[event.replaces - 1]
-            log.events[event.replaces - 1] = self._order[old.pos - 1] = hollow(old)
-        elif type(event) is Compacted:
-            log.base = event.base or event.seq
+    def _needs_claim(self, session: str, events: Sequence[AnyEvent]) -> StoreError:
+        return StoreError(self.where, f"{events[0].type} needs a claim on the run tree of session {session!r}")
+
+    def _note(self, log: _Log, events: Sequence[AnyEvent]) -> None:
+        for event in events:
+            log.status = status_after(event) or log.status
+            if type(event) is HooksPassed and event.replaces:
+                old = log.events[event.replaces - 1]
+                slim = log.events[event.replaces - 1] = hollow(old)
+                self._order[bisect_left(self._order, old.pos, key=_position)] = slim
+            elif type(event) is Compacted:
+                log.base = event.base or event.seq
 
     def _tell(self, foreign: Sequence[AnyEvent]) -> None:
         for waiter in self._waiters:
@@ -137,19 +166,19 @@ class MemoryStore:
         log = self._logs.get(root)
         if log is None:
             raise UnknownSession(root)
-        if log.owner is not None:
+        if log.owner is not None and log.is_owned:
             if not take_over:
                 raise SessionBusy(root, "this program")
             log.owner.fail(SessionTakenOver(root))
-        log.epoch += 1
-        log.owner = Claim(root, log.epoch)
+        self._epoch += 1
+        log.owner = Claim(root, self._epoch)
         return log.owner
 
     async def release(self, claim: Claim) -> None:
         """Stop owning; nothing happens if the claim was lost."""
         log = self._logs.get(claim.root)
         claim.released = True
-        if log is not None and log.epoch == claim.epoch:
+        if log is not None and log.owner is claim:
             log.owner = None
 
     async def read(self, session: str, after: int = 0, limit: int = 1000) -> list[AnyEvent]:
@@ -161,19 +190,20 @@ class MemoryStore:
         """Events of all sessions with `pos` above `after`."""
         if len(self._order) == self._pos:  # nothing was ever deleted: positions are indexes
             return self._order[after : after + limit]
-        return [e for e in self._order if e.pos > after][:limit]
+        start = bisect_right(self._order, after, key=_position)
+        return self._order[start : start + limit]
 
     async def last(self) -> int:
         """The position of the newest event."""
-        return self._pos
+        return self._order[-1].pos if self._order else 0
 
     async def row(self, session: str) -> Row | None:
         """One session as listed, or None."""
         log = self._logs.get(session)
         if log is None:
             return None
-        h, root = log.header, self._logs.get(log.header.root or session, log)
-        owner = "this program" if root.owner is not None else ""
+        h, root = log.header, self._logs.get(log.root, log)
+        owner = "this program" if root.is_owned else ""
         return Row(
             session, h.agent, log.status, h.parent, h.root or session, h.kind, h.time, log.updated,
             len(log.events), log.base, owner,
@@ -197,31 +227,94 @@ class MemoryStore:
 
     async def wait(self, after: int, timeout: float) -> None:
         """Return when an event with `pos` above `after` may be there, or after `timeout` seconds."""
-        if self._pos > after:
+        if await self.last() > after:
             return
         waiter = asyncio.get_running_loop().create_future()
         self._waiters.append(waiter)
-        await asyncio.wait({waiter}, timeout=timeout)
+        try:
+            await asyncio.wait({waiter}, timeout=timeout)
+        finally:
+            if waiter in self._waiters:
+                self._waiters.remove(waiter)
+
+    async def append_all(self, events: Mapping[str, Sequence[AnyEvent]]) -> None:
+        """Add events that need no claim to several sessions, all or none."""
+        for session, added in events.items():
+            self.append(session, added, None)
+
+    async def park(self, claim: Claim, events: Mapping[str, Sequence[AnyEvent]], waits: Sequence[str]) -> bool:
+        """Append to several sessions and release the claim, if all these callbacks are still open."""
+        if claim.failure is not None:
+            raise claim.failure
+        if not all(self._callbacks.is_open(i) for i in waits):
+            return False
+        for session, added in events.items():
+            self.append(session, added, claim)
+        await self.release(claim)
+        return True
+
+    async def settle(
+        self, callback_id: str, events: Mapping[str, AnyEvent], claim: Claim | None = None
+    ) -> Held | None:
+        """Settle a callback, and others with it, if it is open and not expired: the first one wins."""
+        if claim is not None and claim.failure is not None:
+            raise claim.failure
+        refused = self._callbacks.refusal(callback_id, events[callback_id], self.now())
+        if refused is not None:
+            return refused
+        for other, event in events.items():
+            held = self._callbacks.get(other)
+            if held is not None and held.status == "open":
+                self.append(held.raised.session, [event], None)
+        return None
+
+    async def callback(self, callback_id: str) -> Held | None:
+        """One callback, or None."""
+        return self._callbacks.get(callback_id)
+
+    async def callbacks(self, *, root: str | None = None, inbox: bool = False, limit: int = 1000) -> list[Held]:
+        """Callbacks of a run tree, oldest first; or those that wait for a person, highest priority first."""
+        return self._callbacks.find(root, inbox)[:limit]
+
+    async def unfinished(self, limit: int = 1000) -> list[Row]:
+        """Root sessions in the middle of a turn that nobody owns, oldest first."""
+        busy = [
+            i for i, log in self._logs.items() if log.status in ("running", "waiting") and not log.header.parent
+        ]
+        rows = [await self.row(i) for i in busy if self._logs[i].owner is None]
+        return [r for r in rows if r is not None][:limit]
 
     def listen(self, hear: Callable[[AnyEvent], None]) -> Callable[[], None]:
         """Call `hear` for every event appended without a claim; returns a stop."""
         self._listeners.append(hear)
-        return lambda: self._listeners.remove(hear)
+        return lambda: self._listeners.remove(hear) if hear in self._listeners else None
 
     async def delete(self, sessions: Sequence[str]) -> int:
         """Remove whole run trees that nobody owns; returns how many sessions went."""
         gone: set[str] = set()
-        for root in sessions:
-            log = self._logs.get(root)
+        for session in sessions:
+            log = self._logs.get(session)
             if log is None:
-                raise UnknownSession(root)
-            if log.owner is not None:
-                raise SessionBusy(root, "this program")
-            gone |= {i for i, one in self._logs.items() if i == root or one.header.root == root}
+                raise UnknownSession(session)
+            if self._logs[log.root].is_owned:
+                raise SessionBusy(session, "this program")
+            gone |= {i for i, one in self._logs.items() if one.root == log.root}
         for session in gone:
             del self._logs[session]
+            self._callbacks.forget(session)
         self._order = [e for e in self._order if e.session not in gone]
+        kept = [encode(e) for e in self._order] if self._blobs else []
+        self._blobs = {n: b for n, b in self._blobs.items() if any(n.encode() in body for body in kept)}
         return len(gone)
 
     async def close(self) -> None:
-        """Nothing to let go of."""
+        """Let go of whoever waits."""
+        self._tell(())
+
+
+def _failed(claim: Claim | None, error: Exception) -> Exception:
+    """A claim whose append failed is worth nothing any more; its holder is told after whoever appended."""
+    if claim is not None:
+        claim.failure = error
+        asyncio.get_running_loop().call_soon(claim.fail, error)
+    return error

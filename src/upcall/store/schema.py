@@ -45,6 +45,22 @@ CREATE INDEX sessions_by_parent ON sessions (parent) WHERE parent IS NOT NULL;
 CREATE INDEX sessions_by_root ON sessions (root) WHERE parent IS NOT NULL;
 CREATE TABLE events (key INTEGER PRIMARY KEY, pos INTEGER NOT NULL, time REAL NOT NULL, body BLOB NOT NULL);
 CREATE UNIQUE INDEX events_by_pos ON events (pos);
+CREATE TABLE callbacks (
+    id TEXT PRIMARY KEY,
+    root INTEGER NOT NULL,
+    raised INTEGER NOT NULL,
+    status TEXT NOT NULL,
+    target TEXT NOT NULL,
+    message TEXT,
+    path TEXT NOT NULL,
+    rank INTEGER NOT NULL,
+    created REAL NOT NULL,
+    expires REAL,
+    settled INTEGER,
+    delivered INTEGER NOT NULL DEFAULT 0
+);
+CREATE INDEX callbacks_waiting ON callbacks (rank, created, raised) WHERE status = 'open' AND target = 'user';
+CREATE INDEX callbacks_by_root ON callbacks (root);
 CREATE TABLE blobs (hash TEXT PRIMARY KEY, body BLOB NOT NULL);
 CREATE TABLE processes (
     id TEXT PRIMARY KEY, name TEXT NOT NULL, machine TEXT NOT NULL, pid INTEGER NOT NULL, born TEXT NOT NULL,

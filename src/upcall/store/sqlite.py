@@ -17,7 +17,7 @@ from typing import Any
 
 import apsw
 
-from upcall.contracts import Claim, Row
+from upcall.contracts import Claim, Held, Row
 from upcall.errors import (
     SessionBusy,
     SessionTakenOver,
@@ -28,10 +28,12 @@ from upcall.errors import (
 )
 from upcall.events import FOREIGN, AnyEvent, decode
 from upcall.store.heart import Heart
+from upcall.store.inbox import Settle, Together, all_open
 from upcall.store.process import LATE, Identity, is_gone
+from upcall.store.rows import BY_ID, OF_TREE, WAITING, held_from
 from upcall.store.schema import BUSY, SEQ_BITS, connect, explain, explained, open_database
 from upcall.store.wake import Wake
-from upcall.store.writer import Append, Job, Operation, Tx, Writer
+from upcall.store.writer import Append, Job, Operation, Tx, Writer, fail_soon
 
 LOOK = 0.2
 """Seconds between looks at the file's change counter while something waits here: for lost datagrams."""
@@ -99,7 +101,6 @@ class SqliteStore:
         if self._look is not None:
             self._look.cancel()
             self._unwatch()
-        self._release_waiters()
         heart, self._heart = self._heart, None
         if heart is not None:
             heart.stop()
@@ -110,8 +111,9 @@ class SqliteStore:
             reader.close()
         await writer.close()
         self._wake.close()
-        self._writer = None
+        self._writer = self._look = None
         self._claims.clear()
+        self._release_waiters()
 
     def _open_writer(self) -> Writer:
         if self._writer is None:
@@ -138,7 +140,7 @@ class SqliteStore:
         except (TypeError, ValueError) as error:  # no JSON can hold it
             failure = explain(self.where, error)
             if claim is not None:
-                claim.fail(failure)
+                fail_soon(claim, failure)
             raise failure from error
         if release and claim is not None:
             claim.released = True
@@ -152,7 +154,7 @@ class SqliteStore:
     def _committed(self, first: int, last: int, jobs: Sequence[Job]) -> None:
         """After each commit of this process: see what others wrote before it, tell who waits, wake the others."""
         for job in jobs:
-            if isinstance(job, Append) and job.releases and job.claim is not None and job.error is None:
+            if isinstance(job, Append | Together) and job.releases and job.claim is not None and job.error is None:
                 self._forget(job.claim)
         if not last:
             return
@@ -163,8 +165,8 @@ class SqliteStore:
         if own:
             self._seen = last
             for job in jobs:
-                if isinstance(job, Append) and job.claim is None and job.error is None:
-                    self._tell(job.events)
+                if job.error is None:
+                    self._tell(job.told())
         if self._seen > before:
             self._release_waiters()
         if last >= first:
@@ -315,6 +317,47 @@ class SqliteStore:
             raise StoreError(self.where, f"no body is stored as {name}")
         return rows[0][0]
 
+    # --- callbacks ------------------------------------------------------------------------
+
+    async def _do(self, job: Together | Settle) -> Any:
+        future = self._open_writer().submit(job, "")
+        return job.result() if future is None else await future
+
+    async def append_all(self, events: Mapping[str, Sequence[AnyEvent]]) -> None:
+        """Add events that need no claim to several sessions, all or none."""
+        await self._do(Together(events, None, lambda _: None))
+
+    async def park(self, claim: Claim, events: Mapping[str, Sequence[AnyEvent]], waits: Sequence[str]) -> bool:
+        """Append to several sessions and release the claim, if all these callbacks are still open."""
+        job = Together(events, claim, all_open(waits), release=True)
+        if await self._do(job) is not None:
+            return False
+        claim.released = True
+        return True
+
+    async def settle(
+        self, callback_id: str, events: Mapping[str, AnyEvent], claim: Claim | None = None
+    ) -> Held | None:
+        """Settle a callback, and others with it, if it is open and not expired: the first one wins."""
+        return await self._do(Settle(callback_id, events, claim))
+
+    async def callback(self, callback_id: str) -> Held | None:
+        """One callback, or None."""
+        rows = self._query(BY_ID, (callback_id,))
+        return held_from(rows[0]) if rows else None
+
+    async def callbacks(self, *, root: str | None = None, inbox: bool = False, limit: int = 1000) -> list[Held]:
+        """Callbacks of a run tree, oldest first; or those that wait for a person, highest priority first."""
+        rows = self._query(WAITING, (limit,)) if inbox else self._query(OF_TREE, (root or "", limit))
+        return [held_from(r) for r in rows]
+
+    async def unfinished(self, limit: int = 1000) -> list[Row]:
+        """Root sessions in the middle of a turn that no living process owns, oldest first."""
+        where = "s.parent IS NULL AND s.status IN ('running', 'waiting')"
+        sql = f"SELECT {_COLUMNS} WHERE {where} ORDER BY s.n LIMIT ?"
+        rows = [self._row(r) for r in self._query(sql, (limit,))]
+        return [r for r in rows if not r.owner]
+
     # --- watching what others write -------------------------------------------------------
 
     def listen(self, hear: Callable[[AnyEvent], None]) -> Callable[[], None]:
@@ -446,6 +489,7 @@ class SqliteStore:
         names: set[str] = set()
         for (body,) in tx.db.execute("SELECT body FROM events WHERE key > ? AND key < ?", span):
             names.update(name.decode() for name in _HASH.findall(body))
+        tx.db.execute("DELETE FROM callbacks WHERE raised > ? AND raised < ?", span)
         tx.db.execute("DELETE FROM events WHERE key > ? AND key < ?", span)
         tx.db.execute("DELETE FROM sessions WHERE n = ?", (n,))
         return names

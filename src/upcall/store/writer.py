@@ -1,6 +1,6 @@
 """One SQLite connection that writes, and the thread that commits for many sessions at once.
 
-May import: contracts, errors, events, store.schema.
+May import: contracts, errors, events, store.ledger, store.rows, store.schema.
 """
 
 # apsw's stubs name a type that Python 3.11 does not have yet.
@@ -32,6 +32,8 @@ from upcall.events import (
     stamp,
     status_after,
 )
+from upcall.store.ledger import CALLBACK_EVENTS
+from upcall.store.rows import note
 from upcall.store.schema import SEQ_BITS, explain
 
 FAST = 0.002
@@ -159,6 +161,10 @@ class Job(abc.ABC):
     def settle(self) -> None:  # noqa: B027 (most have nothing to do)
         """Committed, and back on the event loop."""
 
+    def told(self) -> Sequence[AnyEvent]:
+        """The events that whoever listens should hear of."""
+        return ()
+
     def result(self) -> Any:
         """What the future gets."""
         return None
@@ -186,12 +192,13 @@ class Append(Job):
             tx.check_fence(self.claim)
         found = tx.number(self.session, sure=self.claim is None)
         self._refuse(tx, found)
-        n = found[0] if found else tx.create(self.session, cast("SessionStarted", self.events[0]))[0]
+        found = found or tx.create(self.session, cast("SessionStarted", self.events[0]))
+        n = found[0]
         seq, pos = tx.add(n, self.bodies)
         self._stamps = (seq, pos, tx.now)
         for name, body in (self._blobs or {}).items():
             tx.db.execute("INSERT OR IGNORE INTO blobs VALUES (?, ?)", (name, body))
-        self._note(tx, n, seq)
+        self._note(tx, n, seq, found[1])
         if self.releases and self.claim is not None:
             tx.release(self.claim)
 
@@ -211,7 +218,7 @@ class Append(Job):
         if not mine:
             raise StoreError(tx.where, f"{first.type} needs a claim on the run tree of session {self.session!r}")
 
-    def _note(self, tx: Tx, n: int, seq: int) -> None:
+    def _note(self, tx: Tx, n: int, seq: int, root: int) -> None:
         """Keep what is listed of the session true, and drop bodies that were replaced."""
         status = None
         for at, event in enumerate(self.events, seq):
@@ -224,8 +231,14 @@ class Append(Job):
                 body = tx.db.execute("SELECT body FROM events WHERE key = ?", (key,)).get
                 slim = encode(hollow(decode(body, "", 0, 0, 0.0)))
                 tx.db.execute("UPDATE events SET body = ? WHERE key = ?", (slim, key))
+            elif type(event) in CALLBACK_EVENTS:
+                note(tx, root, (n << SEQ_BITS) + at, event)
         if status is not None:
             tx.db.execute("UPDATE sessions SET status = ? WHERE n = ?", (status, n))
+
+    def told(self) -> Sequence[AnyEvent]:
+        """What was appended without a claim."""
+        return self.events if self.claim is None else ()
 
     def settle(self) -> None:
         """Stamp the events: now they are facts."""
@@ -249,6 +262,12 @@ class Operation(Job):
     def result(self) -> Any:
         """What it returned."""
         return self._value
+
+
+def fail_soon(claim: Claim, error: Exception) -> None:
+    """Mark a claim now, and tell its holder when whoever appended has had the error: it may be the same task."""
+    claim.failure = claim.failure or error
+    asyncio.get_running_loop().call_soon(claim.fail, error)
 
 
 class Writer:
@@ -387,7 +406,7 @@ class Writer:
         self._done(*span, jobs)
         for job in jobs:
             if job.error is not None and job.claim is not None:
-                job.claim.fail(job.error)
+                fail_soon(job.claim, job.error)
             if job.future is None:
                 continue
             self._pending -= 1

@@ -1,0 +1,141 @@
+"""What may settle a callback, and a callback as people and programs read it.
+
+May import: callbacks, contracts, errors, events, policy, routing.
+"""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import msgspec
+
+from upcall.callbacks import Answer, Approve, Callback, Kind, Priority, Reject, Step
+from upcall.contracts import Held
+from upcall.errors import AlreadySettled, AnswerRefused
+from upcall.events import AnyEvent, CallbackAnswered, CallbackRaised
+from upcall.routing import Route
+
+LARGEST = 1_000_000
+"""Bytes of JSON that a callback or an answer may have."""
+
+
+def route_of(raised: CallbackRaised) -> Route:
+    """The route that was fixed when it was raised."""
+    return msgspec.convert(raised.route, Route)
+
+
+def callback_of(held: Held, group: tuple[str, ...] = ()) -> Callback:
+    """The callback as it is now."""
+    raised = held.raised
+    planned = [Step(s.agent, "skipped", s.reason) for s in route_of(raised).stations if s.step == "skip"]
+    walked = [Step(agent, cast("Any", step), reason) for agent, step, reason in held.path]
+    return Callback(
+        raised.callback_id,
+        raised.session,
+        raised.agent,
+        raised.message,
+        raised.intent,
+        cast("Kind", raised.kind),
+        cast("Priority", raised.priority),
+        raised.choices,
+        raised.schema,
+        raised.context,
+        raised.tool,
+        raised.args,
+        raised.digest,
+        raised.time,
+        held.expires,
+        (*planned, *walked),
+        cast("Any", held.status),
+        answer_of(held.settled, raised.gate),
+        group,
+        reworded=held.message if held.message != raised.message else "",
+    )
+
+
+def answer_of(settled: AnyEvent | None, gate: bool) -> Answer | None:
+    """Who answered what, by what right, and when."""
+    if not isinstance(settled, CallbackAnswered):
+        return None
+    value = verdict(settled.value) if gate else settled.value
+    return Answer(value, settled.by, settled.right, settled.time)
+
+
+def verdict(stored: dict[str, Any]) -> Approve | Reject:
+    """An approval's answer from the log."""
+    if stored.get("approve"):
+        return Approve(stored.get("args"), stored.get("for_session", False), stored.get("pattern"))
+    return Reject(stored.get("reason", ""), stored.get("for_session", False))
+
+
+def checked(raised: CallbackRaised, value: Any) -> Any:
+    """The answer as the log keeps it; AnswerRefused says exactly why a wrong one is not taken."""
+    plain = _approval(raised, value) if raised.gate else value
+    try:
+        body = msgspec.json.encode(plain)
+    except (TypeError, UnicodeEncodeError) as error:
+        raise AnswerRefused(raised.callback_id, f"an answer is what JSON can hold: {error}") from None
+    if len(body) > LARGEST:
+        raise AnswerRefused(raised.callback_id, f"the answer has {len(body)} bytes; the most is {LARGEST}")
+    plain = msgspec.json.decode(body)
+    if raised.gate:
+        return plain
+    if raised.choices and plain not in raised.choices:
+        allowed = ", ".join(repr(c) for c in raised.choices)
+        raise AnswerRefused(raised.callback_id, f"{plain!r} is none of its choices: {allowed}")
+    if raised.schema is not None:
+        fits(raised.callback_id, raised.schema, plain)
+    return plain
+
+
+def fits(callback_id: str, schema: dict[str, Any], value: Any) -> None:
+    """Refuse a value that does not fit a JSON schema."""
+    import fastjsonschema
+
+    try:
+        fastjsonschema.validate(schema, value, use_default=False)
+    except fastjsonschema.JsonSchemaException as error:
+        raise AnswerRefused(callback_id, f"the answer does not fit its schema: {error}") from None
+
+
+def _approval(raised: CallbackRaised, value: Any) -> dict[str, Any]:
+    """What an approver said, in any of its forms, as one."""
+    said = _read(raised.callback_id, value)
+    if isinstance(said, Reject):
+        return {"approve": False, "reason": said.reason, "for_session": said.for_session}
+    if said.args is not None and raised.schema is not None:
+        fits(raised.callback_id, raised.schema, said.args)
+    if said.pattern is not None and said.pattern not in raised.patterns:
+        known = ", ".join(sorted(raised.patterns)) or "none"
+        raise AnswerRefused(raised.callback_id, f"{said.pattern!r} is no pattern of {raised.tool}; it has: {known}")
+    if said.pattern is not None and said.args is not None:
+        raise AnswerRefused(raised.callback_id, "a pattern approves the call as it is; leave out args or pattern")
+    for_session = said.for_session or said.pattern is not None
+    return {"approve": True, "args": said.args, "for_session": for_session, "pattern": said.pattern}
+
+
+def _read(callback_id: str, value: Any) -> Approve | Reject:
+    match value:
+        case Approve() | Reject():
+            return value
+        case "approve":
+            return Approve()
+        case "reject":
+            return Reject()
+        case {"approve": False, **rest} | {"reason": _, **rest}:
+            return Reject(str(value.get("reason", "")), bool(rest.get("for_session", False)))
+        case {"args": dict()}:
+            return Approve(value["args"])
+        case {"approve": True, **rest}:
+            return msgspec.convert({k: v for k, v in rest.items() if v is not None}, Approve)
+        case _:
+            wanted = "Approve(), Approve(args={...}) or Reject('why') (or 'approve', 'reject')"
+            raise AnswerRefused(callback_id, f"it asks for an approval: answer with {wanted}, not {value!r:.80}")
+
+
+def already(held: Held) -> AlreadySettled:
+    """The error for whoever came later."""
+    settled = held.settled
+    by = settled.by if isinstance(settled, CallbackAnswered) else ""
+    at = settled.time if settled is not None else held.expires or 0.0
+    return AlreadySettled(held.raised.callback_id, held.status, by, at)

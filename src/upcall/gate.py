@@ -1,0 +1,127 @@
+"""The approval gate: it stands after the hooks, on the final call, and fails closed.
+
+May import: answers, callbacks, errors, events, messages, questions, session, tools.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import msgspec
+
+from upcall.answers import verdict
+from upcall.callbacks import Approve, Reject, approval_digest
+from upcall.errors import CallbackExpired, CallbackUnresolved
+from upcall.events import CallbackDelivered, CallbackRaised
+from upcall.messages import Call, Result
+from upcall.questions import Question
+from upcall.session import Asker, Member
+from upcall.tools import Tool
+
+
+class Gated(Protocol):
+    """A tool call at the gate."""
+
+    member: Member
+    edited: str
+
+    async def before_tool(self, call: Call) -> Call | Result:
+        """Run the hooks once more: an approver changed the arguments."""
+        ...
+
+    def end(self, result: Result, how: Any) -> None:
+        """Give the call its result without running it."""
+        ...
+
+
+async def gate(gated: Gated, tool: Tool, call: Call, args: dict[str, Any]) -> tuple[str, Call] | None:
+    """The approval's id and the call that may run; None if the call has got its result instead.
+
+    What is approved is exactly this tool with exactly these arguments: edited ones pass the hooks again and are
+    approved with them, unless a hook changes them once more; then that is another call to approve.
+    """
+    while True:
+        try:
+            free, decided = _decided(gated.member, tool, call, args)
+        except Exception as error:
+            why = f"{tool.name} was not run: whether it needs an approval could not be told ({error!r})"
+            gated.end(Result(call.id, why, is_error=True), "refused")
+            return None
+        if free:
+            return "", call
+        raised, said, by = decided or await _asked(gated, tool, call, args)
+        if not isinstance(said, Approve):
+            reason = f": {said.reason}" if said is not None and said.reason else ""
+            why = by if said is None else f"{tool.name} was not run: rejected by {by}{reason}"
+            _note(gated.member, raised)
+            gated.end(Result(call.id, why, is_error=True), "refused")
+            return None
+        edited = await _edited(gated, call, said)
+        if edited is None:
+            return None
+        _note(gated.member, raised)
+        if said.args is None or edited.args == said.args:
+            return raised.callback_id, edited
+        call, args = edited, tool.check(edited.args)
+
+
+Decided = tuple[CallbackRaised, Approve | Reject | None, str]
+
+
+def _decided(member: Member, tool: Tool, call: Call, args: dict[str, Any]) -> tuple[bool, Decided | None]:
+    """Whether the call may run freely; else an approval that holds for the session, or None to ask for one."""
+    logged = [a for a in member.state.asks_of(call.id) if a.raised.gate]
+    digest = approval_digest(tool.name, call.args)
+    if any(a.raised.digest == digest for a in logged):
+        return False, None  # whether it needs an approval was decided when that was raised
+    if not tool.asks_approval(args):
+        return True, None
+    held = tool.patterns(args)
+    for raised, answered in reversed(member.state.grants):
+        said = verdict(answered.value)
+        if raised.tool != tool.name:
+            continue
+        pattern = said.pattern if isinstance(said, Approve) else None
+        same = raised.digest == digest and not (isinstance(said, Approve) and said.args is not None)
+        if same or (pattern is not None and held.get(pattern) == raised.patterns.get(pattern)):
+            return False, (raised, said if isinstance(said, Reject) else Approve(), answered.by)
+    return False, None
+
+
+async def _asked(gated: Gated, tool: Tool, call: Call, args: dict[str, Any]) -> Decided:
+    member = gated.member
+    question = Question(
+        f"May {member.actor.name} run {tool.name}?", "approval", "callback_to_caller",
+        approval_digest(tool.name, call.args), schema=tool.schema, tool=tool.name, args=call.args, gate=True,
+        patterns=tool.patterns(args),
+    )  # fmt: skip
+    asker = Asker(member, call.id)
+    try:
+        callback, said = await member.tree.raise_callback(asker, question)
+        raised = member.state.asks[callback.id].raised
+        return raised, said, callback.answer.by if callback.answer is not None else ""
+    except (CallbackUnresolved, CallbackExpired) as error:
+        raised = next(
+            a.raised for a in reversed(member.state.asks_of(call.id)) if a.raised.digest == question.digest
+        )
+        kind = "its approval expired" if isinstance(error, CallbackExpired) else "nobody could approve it"
+        return raised, None, f"{tool.name} was not run: {kind}. {error}"
+
+
+async def _edited(gated: Gated, call: Call, said: Approve) -> Call | None:
+    if said.args is None:
+        return call
+    shown = msgspec.json.encode(said.args).decode()
+    gated.edited = f"(Whoever approved this call changed its arguments to {shown}.)"
+    out = await gated.before_tool(call.replace(args=said.args))
+    if isinstance(out, Result):
+        gated.end(out, "hook")
+        return None
+    return out
+
+
+def _note(member: Member, raised: CallbackRaised) -> None:
+    """Its outcome reaches the call in the same append that starts the tool or refuses it."""
+    ask = member.state.asks.get(raised.callback_id)
+    if ask is not None and not ask.delivered:
+        member.log.add(CallbackDelivered(raised.callback_id, raised.origin))

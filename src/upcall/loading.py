@@ -1,0 +1,273 @@
+"""What people name an agent by (a folder of files, one file, `module:attribute`) turned into agents.
+
+A loaded agent's `source` is its spec with an absolute path, so that another process can load it again.
+
+May import: agent, agentfiles, errors, policy, tools.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import traceback
+from collections.abc import Iterable, Sequence
+from importlib.machinery import PathFinder
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NamedTuple, cast
+
+from upcall.agent import Agent, all_agents
+from upcall.agentfiles import AgentFile, load, roots
+from upcall.errors import BadAgentFile, SetupError, UnknownAgent, UpcallError
+from upcall.policy import Policy, Problem
+from upcall.tools import as_tool
+
+_IN_FILES = ("script", "local")
+"""Providers whose model names are files, relative to the agent file."""
+
+
+class Loaded(NamedTuple):
+    """The agent that a spec means, and all that were declared with it."""
+
+    agent: Agent
+    agents: tuple[Agent, ...]
+
+
+class Asker(NamedTuple):
+    """An agent as `upcall explain` needs it: whom it may ask, and which agents lie below it."""
+
+    name: str
+    policy: Policy
+    below: tuple[str, ...]
+
+
+def load_agents(folder: str | Path) -> list[Agent]:
+    """The agents of a folder (or of one `.md` file and those below it); BadAgentFile tells every mistake at once.
+
+    Tools are `module:function`, looked for beside the agent file and in the current folder. Both folders stay
+    on `sys.path`, so that a tool may import what lies beside it when it runs.
+    """
+    return _built(load(folder), str(Path(folder).absolute()))
+
+
+def load_spec(spec: str, agent_name: str | None = None) -> Loaded:
+    """The agents that a spec names: a folder of agent files, one file, or `[folder/]module:attribute`.
+
+    SetupError where the spec itself can't be used; BadAgentFile where what it names is wrong.
+    """
+    if place := _place(spec):
+        files = load(place)
+        name = agent_name or _one_root(spec, place, files)
+        return _chosen(_built(files, str(place.absolute())), name)
+    agents = _from_module(spec)
+    if agent_name is None and len(agents) > 1:
+        raise SetupError(_several(spec, [agent.name for agent in agents]))
+    return _chosen(agents, agent_name or agents[0].name)
+
+
+def load_askers(spec: str, agent_name: str | None = None) -> tuple[str, dict[str, Asker]]:
+    """Who a spec means, and by name all agents whose policies are known with it; no tool is imported.
+
+    With one file, the agents above it are looked for beside it.
+    """
+    if not (place := _place(spec)):
+        loaded = load_spec(spec, agent_name)
+        found = cast("dict[str, Agent]", all_agents(loaded.agents))
+        below = {name: tuple(one.name for one in agent.agents) for name, agent in found.items()}
+        return loaded.agent.name, {n: Asker(n, a.policy, below[n]) for n, a in found.items()}
+    files = load(place if place.is_dir() else place.parent)
+    known = {file.name: Asker(file.name, file.policy, file.agents) for file in files}
+    if agent_name is not None and agent_name not in known:
+        raise UnknownAgent(agent_name, known)
+    name = agent_name or _one_root(spec, place, files)
+    return name, known
+
+
+def tool_problems(files: Iterable[AgentFile]) -> list[Problem]:
+    """Each tool of these files that can't be imported, or that is none."""
+    problems: list[Problem] = []
+    for file in files:
+        for path in file.tools:
+            try:
+                _tool(file, path)
+            except UpcallError as error:
+                problems.append(Problem(file.path, _line_of(file.path, path) or 0, "tools", _problem(error)))
+    return problems
+
+
+# --- a spec -----------------------------------------------------------------------------
+
+
+def _place(spec: str) -> Path | None:
+    """The folder or file that a spec is, or None for `module:attribute`."""
+    path = Path(spec)
+    if path.is_dir() or (path.suffix == ".md" and path.is_file()):
+        return path
+    if ":" in path.name:
+        return None
+    if path.suffix == ".py" and path.is_file():
+        raise SetupError(f"{spec!r} is a Python file; say which attribute of it is the agent: {spec}:agent")
+    what = "no such folder or file" if not path.exists() else "neither a folder nor an agent's .md file"
+    raise SetupError(
+        f"{spec!r} is no agent: {what}. Give a folder of agent files, one NAME.md, or module:attribute"
+    )
+
+
+def _one_root(spec: str, place: Path, files: Sequence[AgentFile]) -> str:
+    if place.is_file():
+        return next(file.name for file in files if Path(file.path) == place)
+    found = roots(files)
+    if len(found) != 1:
+        raise SetupError(_several(spec, found))
+    return found[0]
+
+
+def _several(spec: str, names: Sequence[str]) -> str:
+    return f"{spec!r} holds several agents that no other lists: {', '.join(names)}; choose one with --agent NAME"
+
+
+def _chosen(agents: Sequence[Agent], name: str) -> Loaded:
+    known = cast("dict[str, Agent]", all_agents(agents))
+    if name not in known:
+        raise UnknownAgent(name, known)
+    return Loaded(known[name], tuple(agents))
+
+
+# --- agent files ------------------------------------------------------------------------
+
+
+def _built(files: Sequence[AgentFile], source: str) -> list[Agent]:
+    """Agents of files without mistakes: those below first, because declarations hold them."""
+    named = {file.name: file for file in files}
+    made: dict[str, Agent] = {}
+
+    def build(name: str) -> Agent:
+        if name not in made:
+            made[name] = _agent(named[name], [build(below) for below in named[name].agents])
+            made[name].source = source
+        return made[name]
+
+    return [build(file.name) for file in files]
+
+
+def _agent(file: AgentFile, below: Sequence[Agent]) -> Agent:
+    tools = [_tool(file, path) for path in file.tools]
+    try:
+        return Agent(
+            file.name,
+            instructions=file.instructions,
+            description=file.description,
+            model=_model(file) or None,
+            tools=tools,
+            agents=below,
+            callback_policy=file.policy,
+        )
+    except SetupError as error:
+        raise BadAgentFile(file.path, str(error)) from error
+
+
+def _model(file: AgentFile) -> str:
+    """The model's name; one that is a file is made absolute, because another process may stand elsewhere."""
+    provider, _, rest = file.model.partition(":")
+    if provider in _IN_FILES and rest:
+        return f"{provider}:{Path(file.path).parent.absolute() / rest}"
+    return file.model
+
+
+def _tool(file: AgentFile, path: str) -> Any:
+    module, colon, attribute = path.partition(":")
+    line = _line_of(file.path, path)
+    if not colon or not module or not attribute:
+        problem = f"{path!r} is no import path; write module:function, such as tools:read_file"
+        raise BadAgentFile(file.path, problem, line=line, key="tools")
+    try:
+        imported = _import(module, [Path(file.path).parent.absolute(), Path.cwd()])
+        found = _attribute(imported, attribute)
+        return as_tool(found)
+    except BadAgentFile:
+        raise
+    except SetupError as error:
+        raise BadAgentFile(file.path, f"{path}: {error}", line=line, key="tools") from error
+
+
+def _line_of(file: str, text: str) -> int | None:
+    """Where a value stands in an agent file, as well as text alone tells it."""
+    lines = Path(file).read_text("utf-8", "replace").splitlines()
+    return next((number for number, line in enumerate(lines, 1) if text in line), None)
+
+
+def _problem(error: UpcallError) -> str:
+    return error.problem if isinstance(error, BadAgentFile) and error.key == "tools" else str(error)
+
+
+# --- Python modules ---------------------------------------------------------------------
+
+
+def _from_module(spec: str) -> list[Agent]:
+    """The agents of `[folder/]module:attribute`; `agents.py:attribute` is understood too."""
+    folder, name = Path(spec).parent.absolute(), Path(spec).name
+    module, _, attribute = name.partition(":")
+    module = module.removesuffix(".py")
+    if not module or not attribute:
+        raise SetupError(f"{spec!r} is no agent: write module:attribute, such as agents:release")
+    if not folder.is_dir():
+        raise SetupError(f"{spec!r} is no agent: there is no folder {folder}")
+    found = _attribute(_import(module, [folder]), attribute)
+    agents = list(cast("Sequence[Any]", found)) if isinstance(found, list | tuple) else [found]
+    wrong = [one for one in agents if not isinstance(one, Agent)]
+    if wrong or not agents:
+        what = f"a {type(wrong[0]).__name__}" if wrong else "an empty list"
+        raise SetupError(f"{spec!r} is {what}, not an Agent or a list of agents")
+    for agent in cast("dict[str, Agent]", all_agents(agents)).values():
+        agent.source = agent.source or f"{folder}/{module}:{attribute}"
+    return agents
+
+
+def _import(module: str, folders: Sequence[Path]) -> ModuleType:
+    """A module by its name, the folders first; what its code raises names the file and line."""
+    places = [str(folder) for folder in folders]
+    sys.path[:0] = [place for place in dict.fromkeys(places) if place not in sys.path]
+    importlib.invalidate_caches()
+    top = module.partition(".")[0]
+    meant = PathFinder.find_spec(top, places)
+    loaded = sys.modules.get(top)
+    if meant is not None and loaded is not None and not _same(loaded, meant.origin):
+        other = getattr(loaded, "__file__", None) or "Python itself"
+        raise SetupError(f"module {top!r} is loaded from {other} already, so {meant.origin} can't be; rename one")
+    try:
+        return importlib.import_module(module)
+    except (Exception, SystemExit) as error:
+        if isinstance(error, ModuleNotFoundError) and error.name and f"{module}.".startswith(f"{error.name}."):
+            raise SetupError(
+                f"there is no module {error.name!r} in {' or '.join(dict.fromkeys(places))}"
+            ) from error
+        raise _import_failed(module, error, folders) from error
+
+
+def _same(loaded: ModuleType, origin: str | None) -> bool:
+    file = getattr(loaded, "__file__", None)
+    return origin is None or (file is not None and Path(file).resolve() == Path(origin).resolve())
+
+
+def _import_failed(module: str, error: BaseException, folders: Sequence[Path]) -> BadAgentFile:
+    """The error at the last line of the user's own code: what it imported is seldom what is wrong."""
+    if isinstance(error, SyntaxError) and error.filename:
+        return BadAgentFile(error.filename, f"SyntaxError: {error.msg}", line=error.lineno)
+    said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith("<")]
+    own = [f for f in frames if any(Path(f.filename).is_relative_to(folder) for folder in folders)]
+    own = [f for f in own if Path(f.filename) != Path(__file__)]
+    if not own:
+        return BadAgentFile(module, f"can't be imported: {said}")
+    return BadAgentFile(own[-1].filename, said, line=own[-1].lineno)
+
+
+def _attribute(module: ModuleType, path: str) -> Any:
+    found: Any = module
+    for name in path.split("."):
+        if not hasattr(found, name):
+            there = [n for n in vars(module) if not n.startswith("_")]
+            near = ", ".join(there[:20]) or "nothing"
+            raise SetupError(f"{module.__file__ or module.__name__} has no attribute {path!r}; it has {near}")
+        found = getattr(found, name)
+    return found

@@ -1,0 +1,141 @@
+"""A question as code raises it, checked; and what its outcome means to the one who asked.
+
+May import: answers, callbacks, errors, events, messages, routing.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+import msgspec
+
+from upcall.answers import LARGEST, fits, route_of
+from upcall.callbacks import KINDS, PRIORITIES, Callback, Hints, Kind, Priority, question_digest
+from upcall.errors import AnswerRefused, CallbackExpired, CallbackUnresolved, UpcallError
+from upcall.events import CallbackRaised
+from upcall.messages import Value
+from upcall.routing import story
+
+log = logging.getLogger("upcall")
+
+
+class Missing:
+    """No default was given: None is a default like any other."""
+
+
+NO_DEFAULT = Missing()
+
+
+class Question(Value, frozen=True):
+    """What is asked, before it has a route. `call` is set by the approval gate, with the tool's schema."""
+
+    message: str
+    intent: str
+    kind: Kind
+    digest: str
+    choices: tuple[str, ...] = ()
+    schema: dict[str, Any] | None = None
+    context: dict[str, Any] = msgspec.field(default_factory=dict[str, Any])
+    priority: Priority = "normal"
+    timeout: float | None = None
+    default: Any = NO_DEFAULT
+    hints: Hints = Hints()
+    tool: str = ""
+    args: dict[str, Any] | None = None
+    gate: bool = False
+    patterns: dict[str, str] = msgspec.field(default_factory=dict[str, str])
+
+
+def ask(
+    message: str,
+    callback_type: str = "query",
+    *,
+    kind: str = "callback_to_caller",
+    choices: Sequence[str] = (),
+    schema: Mapping[str, Any] | None = None,
+    context: Mapping[str, Any] | None = None,
+    priority: str = "normal",
+    timeout: float | None = None,
+    default: Any = NO_DEFAULT,
+    key: str | None = None,
+    **hints: Any,
+) -> Question:
+    """A checked question; what is wrong with it is said at once, to the code that asks."""
+    if not message.strip() or not callback_type.strip():
+        raise UpcallError("raise_callback needs a message and an intent such as 'query' or 'blocker'")
+    _one_of("kind", kind, KINDS)
+    _one_of("priority", priority, PRIORITIES)
+    if callback_type == "approval" and default is not NO_DEFAULT:
+        raise UpcallError("an approval has no default: what nobody approved must not run")
+    if timeout is not None and not timeout > 0:
+        raise UpcallError(f"timeout={timeout!r}: seconds above 0, or None")
+    if choices and schema is not None:
+        raise UpcallError("give choices or a schema, not both")
+    asked = cast("Kind", kind)
+    question = Question(
+        message,
+        callback_type,
+        asked,
+        question_digest(message, callback_type, asked, tuple(choices), dict(schema) if schema else None, key),
+        tuple(choices),
+        dict(schema) if schema is not None else None,
+        _plain(context or {}),
+        cast("Priority", priority),
+        timeout,
+        _plain(default) if default is not NO_DEFAULT else default,
+        _hints(hints),
+    )
+    _check_default(question)
+    return question
+
+
+def _one_of(name: str, value: str, allowed: Sequence[str]) -> None:
+    if value not in allowed:
+        raise UpcallError(f"{name}={value!r} is none of: {', '.join(allowed)}")
+
+
+def _hints(hints: dict[str, Any]) -> Hints:
+    try:
+        return Hints.build(**hints)
+    except (TypeError, ValueError) as error:
+        raise UpcallError(f"raise_callback: {error}") from None
+
+
+def _plain(value: Any) -> Any:
+    try:
+        body = msgspec.json.encode(value)
+    except (TypeError, UnicodeEncodeError) as error:
+        raise UpcallError(f"a callback holds what JSON can hold: {error}") from None
+    if len(body) > LARGEST:
+        raise UpcallError(f"a callback may have {LARGEST} bytes; this has {len(body)}. Store it and give its path")
+    return msgspec.json.decode(body)
+
+
+def _check_default(question: Question) -> None:
+    if question.default is NO_DEFAULT:
+        return
+    if question.choices and question.default not in question.choices:
+        raise UpcallError(f"default={question.default!r} is none of its choices")
+    if question.schema is not None:
+        try:
+            fits("", question.schema, question.default)
+        except AnswerRefused as error:
+            raise UpcallError(f"the default does not fit the schema: {error.problem}") from None
+
+
+def outcome_of(callback: Callback, raised: CallbackRaised) -> Any:
+    """What `raise_callback` gives to who asked: the answer, the default, None with a warning, or an error."""
+    if callback.answer is not None:
+        return callback.answer.value
+    if callback.status == "expired":
+        if raised.has_default:
+            return raised.default
+        waited = (callback.expires or callback.created) - callback.created
+        raise CallbackExpired(callback.id, callback.message, waited)
+    route = route_of(raised)
+    if route.unresolved == "raise":
+        raise CallbackUnresolved(callback.intent, callback.message, callback.agent, story(route, callback.path))
+    log.warning("%s asked %r and nobody answered: it gets None", callback.agent, callback.message)
+    return None

@@ -1,0 +1,374 @@
+"""A callback walks its route: hooks and side turns of the agents above, then the person, until it is settled.
+
+May import: agent, answers, callbacks, contracts, errors, events, fold, hooks, loop, messages, questions, routing,
+session, sidetools, toolcall.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import msgspec
+
+from upcall.answers import callback_of, checked, route_of
+from upcall.callbacks import Answer, Callback
+from upcall.contracts import Claim, Held, Host, Store
+from upcall.errors import AnswerRefused, HookFailed, TurnError, UpcallError
+from upcall.events import (
+    CallbackAnswered,
+    CallbackAsked,
+    CallbackDelivered,
+    CallbackExpired,
+    CallbackPassed,
+    CallbackRaised,
+    CallbackWithdrawn,
+    HookRaised,
+    MessageAdded,
+    digest,
+)
+from upcall.fold import Asked
+from upcall.hooks import call_hook, name_of, wrong_return
+from upcall.messages import Instruction, Message
+from upcall.questions import NO_DEFAULT, Question, outcome_of
+from upcall.routing import Ancestor, Raised, Station, route
+from upcall.session import Access, Asker, Deadlines, Member, Parking
+from upcall.sidetools import Passed, Said, exchange_text, may_answer, question_text
+from upcall.toolcall import mismatch
+
+_YIELDS = 20
+"""How often other code of the same call may run before an unclaimed answer counts as one nobody asks for."""
+
+
+class Road(Protocol):
+    """What walking a callback needs of the run tree."""
+
+    deadlines: Deadlines
+
+    @property
+    def claim(self) -> Claim | None:
+        """The tree's claim."""
+        ...
+
+    @property
+    def store(self) -> Store:
+        """Where the log is."""
+        ...
+
+    @property
+    def host(self) -> Host | None:
+        """A person who can be asked here and now."""
+        ...
+
+    def can_reach_person(self) -> bool:
+        """Whether anybody would see a question to the person."""
+        ...
+
+    def agent_names(self) -> tuple[str, ...]:
+        """Every agent that a fallback may name."""
+        ...
+
+    def enter(self) -> None:
+        """Something runs."""
+        ...
+
+    def leave(self) -> None:
+        """Something ended, or waits."""
+        ...
+
+    async def secure(self, member: Member) -> Claim:
+        """The claim on the tree."""
+        ...
+
+    async def chain(self, member: Member) -> list[Ancestor]:
+        """The agents above a session, nearest first."""
+        ...
+
+    async def asked(self, member: Member, station: Station) -> Member:
+        """The session of an agent that is asked, or a fresh one."""
+        ...
+
+    async def answer_aside(self, asked: Member, raised: CallbackRaised, text: str) -> Said | Passed:
+        """A side turn of the asked agent over its own conversation."""
+        ...
+
+    def ask_host(self, member: Member, callback: Callback) -> None:
+        """Put a question before the person, if there is one here."""
+        ...
+
+
+class Resolver:
+    """The callbacks of one run tree while this process owns it."""
+
+    def __init__(self, road: Road) -> None:
+        self._road = road
+        self._drivers: dict[str, asyncio.Task[None]] = {}
+        self._turn_order: dict[str, asyncio.Lock] = {}
+        self.since: dict[str, float] = {}  # when the person became the target of each open callback
+        self.raised = False
+
+    # --- raising --------------------------------------------------------------------------
+
+    async def raise_callback(self, asker: Asker, question: Question) -> tuple[Callback, Any]:
+        """Ask, or take up what an earlier run of the same code asked; returns when it is settled."""
+        member, count = asker.member, asker.occurrence(question.digest)
+        await self._road.secure(member)
+        logged = [
+            a
+            for a in member.state.asks_of(asker.origin)
+            if a.raised.digest == question.digest and a.raised.gate == question.gate
+        ]
+        if count < len(logged):
+            ask = logged[count]
+        else:
+            if not question.gate:
+                await self._refuse_unclaimed(asker)
+            ask = await self._raise(asker, question, count)
+        asker.claimed.add(ask.raised.callback_id)
+        if ask.status == "open":
+            await self._wait(asker, ask)
+        if not question.gate:  # an approval is written down with the start of its tool
+            await self._deliver(member, ask)
+        callback = callback_of(_held(ask))
+        return callback, outcome_of(callback, ask.raised)
+
+    async def _wait(self, asker: Asker, ask: Asked) -> None:
+        asker.begin_wait()
+        try:
+            await self.until_settled(asker.member, ask)
+        except Parking:
+            asker.parked = True
+            raise
+        finally:
+            asker.end_wait()
+
+    async def _deliver(self, member: Member, ask: Asked) -> None:
+        if ask.delivered:
+            await asyncio.sleep(0)  # other code of this call may want to claim its answers too
+            return
+        member.log.add(CallbackDelivered(ask.raised.callback_id, ask.raised.origin))
+        await member.log.commit()
+
+    async def _refuse_unclaimed(self, asker: Asker) -> None:
+        """A run that asks something new while an answer it got stays unclaimed is another program than before."""
+        for _ in range(_YIELDS):
+            if not asker.unclaimed():
+                return
+            await asyncio.sleep(0)
+        call = asker.member.state.calls.get(asker.origin)
+        raise mismatch(call.call.name if call is not None else asker.origin, asker)
+
+    async def _raise(self, asker: Asker, question: Question, count: int) -> Asked:
+        member, road = asker.member, self._road
+        if member.purpose == "side_turn":
+            member.asked_back = True
+            raise UpcallError("nobody can be asked while a callback is being answered; pass it up instead")
+        policy = member.actor.agent.policy
+        raised = Raised(
+            member.actor.name, policy, question.intent, question.kind, question.hints, question.gate,
+            road.can_reach_person(), road.agent_names(),
+        )  # fmt: skip
+        way = route(raised, await road.chain(member))
+        callback_id = "q" + digest(member.id, asker.origin, question.digest, question.gate, count)[:12]
+        member.log.add(_raised_event(member, asker.origin, question, callback_id, msgspec.to_builtins(way)))
+        self.raised = True
+        await member.log.commit()
+        return member.state.asks[callback_id]
+
+    # --- walking --------------------------------------------------------------------------
+
+    async def until_settled(self, member: Member, ask: Asked) -> None:
+        """Drive a callback along its route and return when it is settled; Parking if memory is given up first."""
+        callback_id = ask.raised.callback_id
+        wait = member.waits.get(callback_id)
+        if wait is None or wait.done():
+            wait = member.waits[callback_id] = asyncio.get_running_loop().create_future()
+            await self._set_out(member, ask)
+        try:
+            await asyncio.shield(wait)
+        finally:
+            if wait.done():
+                member.waits.pop(callback_id, None)
+
+    async def _set_out(self, member: Member, ask: Asked) -> None:
+        way = route_of(ask.raised)
+        if ask.expires is not None:
+            left = max(0.0, ask.expires - self._road.store.now())
+            key = ("expires", ask.raised.callback_id)
+            self._road.deadlines.add(key, left, lambda: self._spawn(member, ask, self._expire(member, ask)))
+        if ask.station < len(way.asks):
+            self._spawn(member, ask, self._climb(member, ask, way.asks))
+        else:
+            await self._ask_person(member, ask)
+
+    def _spawn(self, member: Member, ask: Asked, work: Any) -> None:
+        callback_id = ask.raised.callback_id
+        self._road.enter()
+        task = self._drivers[callback_id] = asyncio.ensure_future(work)
+
+        def ended(done: asyncio.Task[None]) -> None:
+            if self._drivers.get(callback_id) is done:
+                del self._drivers[callback_id]
+            wait = member.waits.get(callback_id)
+            if not done.cancelled() and done.exception() is not None and wait is not None and not wait.done():
+                wait.set_exception(done.exception() or UpcallError("lost"))
+            self._road.leave()
+
+        task.add_done_callback(ended)
+
+    async def _climb(self, member: Member, ask: Asked, stations: Sequence[Station]) -> None:
+        while ask.status == "open" and ask.station < len(stations):
+            await self._ask_agent(member, ask, stations[ask.station], ask.station)
+        if ask.status == "open":
+            await self._ask_person(member, ask)
+
+    async def _ask_person(self, member: Member, ask: Asked) -> None:
+        """The route's end: the person, or nobody."""
+        way, callback_id = route_of(ask.raised), ask.raised.callback_id
+        if way.end != "person":
+            member.log.add(CallbackWithdrawn(callback_id, way.why, unresolved=True))
+            await member.log.commit()
+            member.wake(callback_id)
+            return
+        if ask.target != "user":
+            seconds, now = member.actor.agent.policy.callback_policy.timeout, self._road.store.now()
+            ends = [e for e in (ask.raised.expires, now + seconds if seconds else None) if e is not None]
+            expires = min(ends) if ends else None
+            member.log.add(CallbackAsked(callback_id, "user", len(way.asks), expires))
+            await member.log.commit()
+            if expires is not None and expires != ask.raised.expires:
+                key, left = ("expires", callback_id), max(0.0, expires - now)
+                self._road.deadlines.add(key, left, lambda: self._spawn(member, ask, self._expire(member, ask)))
+        self.since[callback_id] = self._road.store.now()
+        if ask.status == "open":
+            self._road.ask_host(member, callback_of(_held(ask)))
+
+    async def _expire(self, member: Member, ask: Asked) -> None:
+        callback_id = ask.raised.callback_id
+        if ask.status == "open" and ask.expires is not None and ask.expires <= self._road.store.now():
+            await self._road.store.settle(
+                callback_id, {callback_id: CallbackExpired(callback_id)}, self._road.claim
+            )
+
+    async def ready(self, member: Member, origin: str) -> None:
+        """Return when one of an occurrence's callbacks is settled and not yet delivered; it may then run again."""
+        asks = [a for a in member.state.asks_of(origin) if not a.raised.gate]
+        waiting = [a for a in asks if a.status == "open"]
+        if not waiting or any(a.status != "open" and not a.delivered for a in asks):
+            return
+        member.leave()
+        try:
+            tasks = [asyncio.ensure_future(self.until_settled(member, a)) for a in waiting]
+            try:
+                await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for task in tasks:
+                    task.cancel() if not task.done() else None
+                done = await asyncio.gather(*tasks, return_exceptions=True)
+            for outcome in done:
+                if isinstance(outcome, BaseException) and not isinstance(outcome, asyncio.CancelledError):
+                    raise outcome
+        finally:
+            member.enter()
+
+    def park(self) -> None:
+        """The tree gives its memory up."""
+        for callback_id in self.since:
+            self._road.deadlines.drop(("expires", callback_id))
+
+    async def close(self) -> None:
+        """End what still walks."""
+        tasks = tuple(self._drivers.values())
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=5)
+
+    # --- asking an agent ------------------------------------------------------------------
+
+    async def _ask_agent(self, member: Member, ask: Asked, station: Station, index: int) -> None:
+        callback_id, road = ask.raised.callback_id, self._road
+        if ask.target != station.agent:
+            member.log.add(CallbackAsked(callback_id, station.agent, index))
+            await member.log.commit()
+        asked = await road.asked(member, station)
+        async with self._turn_order.setdefault(asked.id, asyncio.Lock()):
+            said = await self._consult(member, asked, ask)
+        if ask.status != "open":
+            return
+        if isinstance(said, Passed):
+            member.log.add(CallbackPassed(callback_id, station.agent, said.reason, index, said.message))
+            await member.log.commit()
+            return
+        answered = CallbackAnswered(callback_id, said.value, station.agent, said.right)
+        await road.store.settle(callback_id, {callback_id: answered}, road.claim)
+
+    async def _consult(self, member: Member, asked: Member, ask: Asked) -> Said | Passed:
+        """Its on_callback hooks, then its model; whatever goes wrong counts as passing up."""
+        said = await self._hooks(asked, ask)
+        if said is not None:
+            return said
+        seconds = member.actor.agent.policy.callback_policy.timeout
+        try:
+            async with asyncio.timeout(seconds):
+                text = question_text(ask.raised, ask.message)
+                said = await self._road.answer_aside(asked, ask.raised, text)
+        except TimeoutError:
+            said = Passed(f"it had no answer within {seconds:g} s")
+        except TurnError as error:
+            said = Passed(f"its side turn failed: {error}")
+        await self._show(asked, ask, said)
+        return said
+
+    async def _hooks(self, asked: Member, ask: Asked) -> Said | None:
+        hooks = asked.actor.hooks.on_callback
+        access = Access(asked, f"on_callback.{ask.raised.callback_id}") if hooks else None
+        for hook in hooks:
+            try:
+                out = await call_hook("on_callback", hook, access, callback_of(_held(ask)))
+                if out is None:
+                    continue
+                if not isinstance(out, Answer):
+                    raise wrong_return("on_callback", hook, out, "an Answer")
+                value = checked(ask.raised, out.value)
+                may_answer(asked.actor, ask.raised, value)
+                return Said(value, "hook")
+            except (HookFailed, AnswerRefused) as error:
+                asked.log.add(HookRaised("on_callback", name_of(hook), str(error)))
+                await asked.log.commit()
+        return None
+
+    async def _show(self, asked: Member, ask: Asked, said: Said | Passed) -> None:
+        """Tell the agent, in its own conversation, what it was asked and what it answered."""
+        message = Message("user", (Instruction(exchange_text(ask.raised, ask.message, said)),))
+        if asked.purpose == "turn" and message not in asked.state.messages():
+            asked.log.add(MessageAdded(message, f"callback.{ask.raised.callback_id}"))
+            await asked.log.commit()
+
+
+def _held(ask: Asked) -> Held:
+    return Held(
+        ask.raised, "", ask.status, ask.target, ask.message, tuple(ask.path), ask.expires, ask.answer, ask.delivered
+    )
+
+
+def _raised_event(
+    member: Member, origin: str, question: Question, callback_id: str, way: dict[str, Any]
+) -> CallbackRaised:
+    state = member.state
+    call = state.calls.get(origin)
+    filled: dict[str, Any] = {}
+    if state.prompt is not None:
+        filled["task"] = state.prompt.message.text[:2000]
+    if call is not None:
+        filled |= {"tool": call.call.name, "arguments": call.call.args}
+    expires = member.log.store.now() + question.timeout if question.timeout is not None else None
+    group = "" if question.gate else digest(question.digest, way["stations"], way["end"], question.timeout)
+    has_default = question.default is not NO_DEFAULT
+    return CallbackRaised(
+        callback_id, origin, member.actor.name, question.message, question.intent, question.kind, way,
+        question.digest, question.priority, question.choices, question.schema, {**filled, **question.context},
+        question.context, question.tool, question.args, question.gate, question.patterns, expires, has_default,
+        question.default if has_default else None, group,
+    )  # fmt: skip

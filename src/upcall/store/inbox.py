@@ -1,0 +1,116 @@
+"""Writes that touch several sessions at once: settling callbacks, parking a run tree, cancelling it.
+
+May import: contracts, errors, events, store.ledger, store.rows, store.writer.
+"""
+
+# apsw's stubs name a type that Python 3.11 does not have yet.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from upcall.contracts import Claim, Held
+from upcall.errors import UnknownCallback
+from upcall.events import AnyEvent
+from upcall.store.ledger import refusal
+from upcall.store.rows import find
+from upcall.store.writer import Append, Job, Tx
+
+
+class Together(Job):
+    """Events of several sessions in one transaction, if `check` finds nothing against it."""
+
+    def __init__(
+        self,
+        events: Mapping[str, Sequence[AnyEvent]],
+        claim: Claim | None,
+        check: Callable[[Tx], Any],
+        *,
+        release: bool = False,
+    ) -> None:
+        self.claim, self._check, self.releases = claim, check, release
+        self.parts = [Append(session, added, claim, None, release=False) for session, added in events.items()]
+        self.refused: Any = None
+
+    def run(self, tx: Tx) -> None:
+        """Look first, then write all of it."""
+        if self.claim is not None:
+            tx.check_fence(self.claim)
+        tx.flush()
+        self.refused = self._check(tx)
+        if self.refused is not None:
+            return
+        for part in self.parts:
+            part.run(tx)
+        if self.releases and self.claim is not None:
+            tx.release(self.claim)
+
+    def told(self) -> Sequence[AnyEvent]:
+        """What was appended without a claim."""
+        return [e for part in self.parts for e in part.told()] if self.refused is None else ()
+
+    def settle(self) -> None:
+        """Stamp what was written."""
+        if self.refused is not None:
+            self.releases = False
+        else:
+            for part in self.parts:
+                part.settle()
+
+    def result(self) -> Any:
+        """What was found against it, or None."""
+        return self.refused
+
+
+class Settle(Job):
+    """One callback, and others with it: the first valid settling wins. Heard by everybody, whoever settles."""
+
+    def __init__(self, callback_id: str, events: Mapping[str, AnyEvent], fence: Claim | None) -> None:
+        self._id, self._events, self._fence = callback_id, events, fence
+        self.parts: list[Append] = []
+        self.refused: Held | None = None
+
+    def run(self, tx: Tx) -> None:
+        """Compare and set."""
+        if self._fence is not None:
+            tx.check_fence(self._fence)
+        tx.flush()
+        first = find(tx, self._id)
+        if first is None:
+            raise UnknownCallback(self._id)
+        self.refused = refusal(first, self._events[self._id], tx.now)
+        if self.refused is not None:
+            return
+        for callback_id, event in self._events.items():
+            held = find(tx, callback_id)
+            if held is not None and held.status == "open":
+                part = Append(held.raised.session, [event], None, None, release=False)
+                part.run(tx)
+                self.parts.append(part)
+
+    def told(self) -> Sequence[AnyEvent]:
+        """Everything: whoever waits for it may be this very process."""
+        return [e for part in self.parts for e in part.events]
+
+    def settle(self) -> None:
+        """Stamp what was written."""
+        for part in self.parts:
+            part.settle()
+
+    def result(self) -> Held | None:
+        """What the callback already was, or None."""
+        return self.refused
+
+
+def all_open(waits: Sequence[str]) -> Callable[[Tx], Any]:
+    """A check that these callbacks are still open."""
+
+    def check(tx: Tx) -> Any:
+        for callback_id in waits:
+            held = find(tx, callback_id)
+            if held is None or held.status != "open":
+                return callback_id
+        return None
+
+    return check
