@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from store.houses import House, begin, child_of, owned, put, turn, turn_end
+from store.houses import House, begin, child_of, owned, put, turn, turn_end, until
 from upcall.contracts import Store
 from upcall.errors import SessionExists, StoreError, UnknownSession
 from upcall.events import (
@@ -127,6 +127,7 @@ async def test_a_refused_append_marks_its_claim_and_every_later_one_fails_too(st
     with pytest.raises(UnknownSession):
         await put(store, "s", turn(), claim=claim)
     assert isinstance(claim.failure, UnknownSession)
+    await until(lambda: told)
     assert told == [claim.failure]
     assert len(await store.read("s")) == 1
 

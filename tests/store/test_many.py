@@ -1,0 +1,97 @@
+"""SQLite under many sessions and long ones: few commits, constant cost, nothing left over."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from pathlib import Path
+
+import pytest
+
+from store.agents import counted, worker
+from store.houses import opened, owned, put, turn
+from upcall import Runtime
+from upcall.errors import UnknownSession
+from upcall.events import ContextSet
+
+
+def left_over(folder: Path) -> tuple[set[str], set[str], set[str]]:
+    """Threads, open files under the folder, and the folder's content."""
+    threads = {t.name for t in threading.enumerate()}
+    files = {str(f.readlink()) for f in Path("/proc/self/fd").iterdir() if f.exists()}
+    return threads, {f for f in files if f.startswith(str(folder))}, {f.name for f in folder.iterdir()}
+
+
+async def test_two_hundred_sessions_at_once_finish_in_few_commits_and_leave_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    threads, _, _ = left_over(tmp_path)
+    tasks = asyncio.all_tasks()
+    with counted() as work:
+        async with Runtime(tmp_path / "log.db", agents=[worker(calls=2)]) as runtime:
+
+            async def one(number: int) -> str:
+                session = await runtime.start("worker", id=f"s{number}")
+                return (await session.prompt("go")).text
+
+            texts = await asyncio.gather(*[one(number) for number in range(200)])
+            appends = len({(e.session, e.time) for e in await runtime.store.read_all(0, 100_000)})
+    assert texts == ["looked up 2"] * 200
+    with capsys.disabled():
+        print(f"\n200 sessions: at least {appends} appends in {work.commits} commits")
+    assert work.commits < 200
+    assert asyncio.all_tasks() == tasks
+    assert left_over(tmp_path) == (threads, set(), {"log.db"})
+
+
+async def test_a_runtime_closed_in_the_middle_of_a_turn_leaves_nothing_over(tmp_path: Path) -> None:
+    threads, _, _ = left_over(tmp_path)
+    async with Runtime(tmp_path / "log.db", agents=[worker()]) as runtime:
+        session = await runtime.start("worker", id="s")
+        watching = asyncio.ensure_future(anext(runtime.events(after=10_000, follow=True)))
+        running = asyncio.ensure_future(session.prompt("go"))
+        await asyncio.sleep(0.1)
+    await asyncio.gather(running, watching, return_exceptions=True)
+    assert left_over(tmp_path) == (threads, set(), {"log.db"})
+
+
+async def test_appending_costs_the_same_however_long_the_session_is(tmp_path: Path) -> None:
+    with counted() as work:
+        async with opened(tmp_path / "log.db") as store:
+            claim = await owned(store)
+            costs: list[tuple[int, int]] = []
+            for number in range(600):
+                before = work.statements, work.steps
+                await put(store, "s", ContextSet("k", "x" * 300), turn(number), claim=claim)
+                costs.append((work.statements - before[0], work.steps - before[1]))
+    early, late = costs[10:60], costs[540:590]
+    assert sum(c[0] for c in late) <= sum(c[0] for c in early)
+    assert sum(c[1] for c in late) <= sum(c[1] for c in early) * 1.1
+
+
+async def test_a_turn_costs_the_same_however_long_the_session_is(tmp_path: Path) -> None:
+    with counted() as work:
+        async with Runtime(tmp_path / "log.db", agents=[worker()]) as runtime:
+            session = await runtime.start("worker")
+            costs: list[int] = []
+            for _ in range(200):
+                before = work.steps
+                await session.prompt("go")
+                costs.append(work.steps - before)
+    assert sum(costs[170:190]) <= sum(costs[10:30]) * 1.2
+
+
+async def test_a_failed_claim_is_given_up_so_that_others_may_go_on(tmp_path: Path) -> None:
+    path = tmp_path / "log.db"
+    async with opened(path) as store, opened(path) as other:
+        kept, lost = await owned(store, "kept"), await owned(store, "lost")
+        with pytest.raises(UnknownSession):
+            await put(store, "nobody", turn(), claim=lost)
+
+        async def free() -> None:
+            while (await other.rows())[0].owner:
+                await asyncio.sleep(0.02)
+
+        await asyncio.wait_for(free(), 10)
+        await other.claim("lost")
+        assert kept.failure is None
