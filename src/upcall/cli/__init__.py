@@ -1,0 +1,113 @@
+"""The command `upcall`: one module for each group of commands, and what happens when one fails.
+
+May import: cli.agents, cli.chat, cli.completion, cli.demo, cli.events, cli.options, cli.run, cli.sessions, errors,
+observe.plain.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import os
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Coroutine, Sequence
+from io import TextIOWrapper
+from typing import Any
+
+from upcall.cli import agents, chat, completion, demo, events, run, sessions
+from upcall.cli.options import Commands
+from upcall.errors import SessionWaiting, SetupError, UnknownAgent, UpcallError
+from upcall.observe.plain import plain
+
+CANCELLED = 130
+GRACE = 1.0
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; returns its exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a narrow terminal shows ? where it can't show more
+    commands = build()
+    args = commands.parser.parse_args(argv)
+    if args.command is None:
+        commands.parser.print_help(sys.stderr)
+        return 2
+    code = _run(args)
+    if argv is None:
+        _leave(code)
+    return code
+
+
+def build() -> Commands:
+    """Every command, in the order of the help."""
+    commands = Commands(_version())
+    commands.group("See it work")
+    demo.add(commands)
+    commands.group("Run agents")
+    run.add(commands)
+    chat.add(commands)
+    run.add_more(commands)
+    commands.group("Look at what happened")
+    sessions.add(commands)
+    events.add(commands)
+    commands.group("Check agents before they run")
+    agents.add(commands)
+    commands.group("Set up")
+    completion.add(commands)
+    return commands
+
+
+def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("upcall")
+    except PackageNotFoundError:
+        return "(not installed)"
+
+
+def _run(args: argparse.Namespace) -> int:
+    try:
+        done: int | Coroutine[Any, Any, int] = args.run(args)
+        code = done if isinstance(done, int) else asyncio.run(done)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # whoever read has left; Python would complain once more when it flushes at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        return CANCELLED
+    except Exception as error:
+        return _failed(error, trace=args.trace)
+    return code
+
+
+def _failed(error: Exception, *, trace: bool) -> int:
+    if trace:
+        traceback.print_exc()
+    known = isinstance(error, UpcallError | OSError)
+    text = str(error) if known else f"{type(error).__name__}: {error}. --trace shows where"
+    with contextlib.suppress(OSError):
+        sys.stdout.flush()
+        sys.stderr.write(f"upcall: {plain(text).strip()}\n")
+    if isinstance(error, SessionWaiting):
+        return 3
+    # a plain SetupError is about what was typed; its kinds are about what was found there
+    return 2 if type(error) is SetupError or isinstance(error, UnknownAgent) else 1
+
+
+def _leave(code: int) -> None:
+    """Leave although a tool's thread still runs: it can't be stopped, and its turn has ended."""
+    until = time.monotonic() + GRACE
+    while any(thread.name.startswith("upcall-tool") for thread in threading.enumerate()):
+        if time.monotonic() > until:
+            with contextlib.suppress(OSError, ValueError):
+                sys.stdout.flush()
+                sys.stderr.flush()
+            os._exit(code)
+        time.sleep(0.01)

@@ -1,0 +1,96 @@
+"""The command `events`: what was written down, in order, and what is being written now.
+
+May import: cli.options, cli.output, cli.places, events, hosts.story, messages, observe.plain.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from upcall.cli.options import Commands, as_json
+from upcall.cli.output import dump, say, width
+from upcall.cli.places import reading, runtime_for
+from upcall.events import AnyEvent, flat
+from upcall.hosts.story import args_line
+from upcall.messages import Call, Instruction, Message, Result, Text, Thinking
+from upcall.observe.plain import one_line, plain
+
+_HEAD = {"session", "seq", "time", "type", "pos", "version"}
+
+
+def add(commands: Commands) -> None:
+    """The command `events`."""
+    parser = commands.add(
+        "events",
+        "print what happened, event by event",
+        _events,
+        about="Of one session, or without an ID of all of them. --follow goes on with what any\n"
+        "process writes from now on, until Ctrl-C. With --json: one object a line.",
+        examples=[
+            "upcall events readme",
+            "upcall events readme --after 12 --json",
+            "upcall events --follow --json | jq .type",
+        ],
+        takes_session=True,
+    )
+    parser.add_argument("id", metavar="ID", nargs="?", help="the session; all of them without it")
+    parser.add_argument("--follow", action="store_true", help="wait for more")
+    after = "only what came after this number (seq with an ID, pos without)"
+    parser.add_argument("--after", metavar="N", type=_number, default=0, help=after)
+    as_json(parser)
+
+
+def _number(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is no number from 0 on")
+    return int(text)
+
+
+async def _events(args: argparse.Namespace) -> int:
+    # following may begin before the first run has made the log
+    opened = runtime_for(args) if args.follow and args.id is None else reading(args)
+    async with opened as runtime:
+        async for event in runtime.events(args.id, args.after, args.follow):
+            if args.json:
+                dump(flat(event), lines=True)
+            else:
+                say(_line(event, whose=args.id is None))
+            if args.follow:
+                sys.stdout.flush()
+    return 0
+
+
+def _shown(value: Any) -> str:
+    """One field of an event: of messages and results only what they say."""
+    match value:
+        case Message():
+            parts = [_shown(part) for part in value.parts]
+            return " + ".join(part for part in parts if part) or "nothing"
+        case Call():
+            return f"{value.name}({args_line(value.args)})"
+        case Result():
+            return f"{'error ' if value.is_error else ''}{_quoted(value.text)}"
+        case Text() | Instruction() | Thinking():
+            return _quoted(value.text)
+        case float():
+            return f"{value:.3f}"
+        case _:
+            return msgspec.json.encode(value).decode()
+
+
+def _quoted(text: str) -> str:
+    return msgspec.json.encode(one_line(text, 200)).decode()
+
+
+def _line(event: AnyEvent, *, whose: bool) -> str:
+    at = datetime.fromtimestamp(event.time).astimezone().strftime("%H:%M:%S.%f")[:-3]
+    number = f"{plain(event.session)} {event.seq}" if whose else str(event.seq)
+    shown = (f"{name}={_shown(getattr(event, name))}" for name in flat(event) if name not in _HEAD)
+    detail = " ".join(shown)
+    head = f"{at}  {number:>4}  {event.type:<16}"
+    return f"{head}  {one_line(detail, max(width() - len(head) - 2, 20))}".rstrip()

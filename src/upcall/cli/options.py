@@ -1,0 +1,149 @@
+"""How commands are declared: their place in the help, and the options that they share.
+
+May import: nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shutil
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, NamedTuple
+
+Run = Callable[[argparse.Namespace], int | Coroutine[Any, Any, int]]
+"""What a command does; its return is the exit code."""
+
+INTRO = "Agents that can ask back: they run, wait at no cost, and go on where they stopped."
+
+OUTRO = """\
+AGENT is a folder of agent files, one NAME.md, or module:attribute.
+Sessions are kept in .upcall/log.db in the current folder; --store PATH
+after the command, or the variable UPCALL_STORE, says otherwise.
+
+Begin with `upcall demo`. `upcall COMMAND --help` explains each command.
+
+exit codes: 0 done, 1 failed or limit, 2 wrong usage,
+            3 waiting for an answer, 130 cancelled
+"""
+
+
+class Command(NamedTuple):
+    """A command as the help lists it."""
+
+    name: str
+    summary: str
+    parser: argparse.ArgumentParser
+    takes_session: bool
+
+
+class Parser(argparse.ArgumentParser):
+    """Says what was wrong in one line, and where to read on."""
+
+    def error(self, message: str) -> Any:
+        """Leave with exit code 2."""
+        self.exit(2, f"{self.prog}: {message}\nTry: {self.prog} --help\n")
+
+
+class _Top(Parser):
+    """The command itself: its help lists the commands in groups."""
+
+    groups: Sequence[tuple[str, Sequence[Command]]] = ()
+
+    def format_help(self) -> str:
+        """What `upcall --help` prints."""
+        lines = ["usage: upcall COMMAND [options]", "", INTRO]
+        for title, commands in self.groups:
+            lines += ["", f"{title}:", *(f"  {c.name:<12}{c.summary}" for c in commands)]
+        return "\n".join([*lines, "", OUTRO])
+
+
+class Commands:
+    """All commands, in the order and groups of the help."""
+
+    def __init__(self, version: str) -> None:
+        self.groups: list[tuple[str, list[Command]]] = []
+        self.parser = _Top(prog="upcall", allow_abbrev=False)
+        self.parser.groups = self.groups
+        self.parser.add_argument("--version", action="version", version=f"upcall {version}")
+        self.parser.add_argument("--trace", action="store_true", help="show stack traces")
+        self._sub = self.parser.add_subparsers(metavar="COMMAND", dest="command", parser_class=Parser)
+
+    def group(self, title: str) -> None:
+        """The commands added from now on stand below this title."""
+        self.groups.append((title, []))
+
+    def add(
+        self,
+        name: str,
+        summary: str,
+        run: Run,
+        *,
+        about: str = "",
+        examples: Sequence[str] = (),
+        takes_session: bool = False,
+    ) -> argparse.ArgumentParser:
+        """One more command; returns its parser for arguments of its own."""
+        parser = self._sub.add_parser(name, allow_abbrev=False, **_help(summary, about, examples))
+        parser.set_defaults(run=run, commands=self)
+        shared(parser)
+        self.groups[-1][1].append(Command(name, summary, parser, takes_session))
+        return parser
+
+    @property
+    def all(self) -> list[Command]:
+        """Every command."""
+        return [command for _, commands in self.groups for command in commands]
+
+
+def shared(parser: argparse.ArgumentParser) -> None:
+    """The options that every command has."""
+    # what is not given must not hide what stands before a subcommand
+    suppress: Any = argparse.SUPPRESS
+    where = "the log to use (default: .upcall/log.db, or UPCALL_STORE)"
+    parser.add_argument("--store", metavar="PATH", default=suppress, help=where)
+    parser.add_argument("--trace", action="store_true", default=suppress, help="show stack traces")
+
+
+def subcommand(
+    sub: Any, name: str, summary: str, run: Run, *, about: str = "", examples: Sequence[str] = ()
+) -> argparse.ArgumentParser:
+    """A command below a command, such as `sessions delete`."""
+    parser = sub.add_parser(name, allow_abbrev=False, **_help(summary, about, examples))
+    parser.set_defaults(run=run)
+    shared(parser)
+    return parser
+
+
+def as_json(parser: argparse.ArgumentParser) -> None:
+    """The option for programs."""
+    parser.add_argument("--json", action="store_true", help="print JSON, for programs")
+
+
+def agent_argument(parser: argparse.ArgumentParser) -> None:
+    """AGENT and what chooses among several."""
+    about = "a folder of agent files, one NAME.md, or module:attribute"
+    parser.add_argument("agent", metavar="AGENT", help=about)
+    parser.add_argument("--agent", metavar="NAME", dest="agent_name", help="which agent, where AGENT holds several")
+
+
+def long_options(parser: argparse.ArgumentParser) -> list[str]:
+    """The options of a command, for completion."""
+    found = re.findall(r"^\s+(?:-\w, )?(--[a-z-]+)", parser.format_help(), re.MULTILINE)
+    return sorted(set(found))
+
+
+def _help(summary: str, about: str, examples: Sequence[str]) -> dict[str, Any]:
+    shown = "\n".join(f"  {example}" for example in examples)
+    return {
+        "help": summary,
+        "description": f"{summary[0].upper()}{summary[1:]}.{chr(10) * 2 + about if about else ''}",
+        "epilog": f"examples:\n{shown}" if shown else None,
+        "formatter_class": _Formatter,
+    }
+
+
+class _Formatter(argparse.RawDescriptionHelpFormatter):
+    def __init__(self, prog: str, **_: Any) -> None:
+        width = min(shutil.get_terminal_size().columns, 80)
+        super().__init__(prog, max_help_position=24, width=width - 2)

@@ -1,0 +1,132 @@
+"""Printing: JSON for programs, tables and plain text for people, questions where somebody can be asked.
+
+May import: app, contracts, errors, hosts.terminal, observe.plain, runtime, tree.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import time
+from collections.abc import Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from upcall.contracts import Row
+from upcall.errors import SetupError, UnknownSession
+from upcall.hosts.terminal import make_console
+from upcall.observe.plain import escaped, one_line, plain
+from upcall.runtime import status_of
+from upcall.tree import load_state
+
+if TYPE_CHECKING:
+    from upcall.app import Runtime
+
+STYLES = {
+    "done": "green", "failed": "red", "limit": "yellow", "cancelled": "yellow", "interrupted": "yellow",
+    "running": "cyan", "waiting": "magenta", "idle": "dim", "queued": "dim",
+}  # fmt: skip
+
+
+def say(text: str = "") -> None:
+    """A line of the command's own on stdout."""
+    sys.stdout.write(f"{text}\n")
+
+
+def tell(text: str) -> None:
+    """A line for the person beside the output, on stderr."""
+    sys.stderr.write(f"{text}\n")
+    sys.stderr.flush()
+
+
+def dump(value: Any, *, lines: bool = False) -> None:
+    """A value as JSON: indented, or one line of many."""
+    body = msgspec.json.encode(value)
+    body = body if lines else msgspec.json.format(body, indent=2)
+    sys.stdout.write(escaped(body.decode()) + "\n")
+
+
+def table(headers: Sequence[str], rows: Sequence[Sequence[str]], *, styled: int | None = None) -> None:
+    """Columns; the last one is cut to the screen. At a terminal, column `styled` holds a status with its colour."""
+    if sys.stdout.isatty():
+        _rich_table(headers, rows, styled)
+        return
+    widths = [max(len(row[at]) for row in (headers, *rows)) for at in range(len(headers))]
+    for row in (headers, *rows):
+        say("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+def _rich_table(headers: Sequence[str], rows: Sequence[Sequence[str]], styled: int | None) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    for at, header in enumerate(headers):
+        last = at == len(headers) - 1
+        made.add_column(header, no_wrap=True, overflow="ellipsis", ratio=1 if last else None)
+    for row in rows:
+        made.add_row(*(Text(c, STYLES.get(c, "") if at == styled else "") for at, c in enumerate(row)))
+    make_console(sys.stdout).print(made)
+
+
+def width() -> int:
+    """Columns of the screen."""
+    return shutil.get_terminal_size().columns
+
+
+def ago(then: float) -> str:
+    """How long ago, for people."""
+    seconds = max(time.time() - then, 0)
+    if seconds < 60:
+        return f"{seconds:.0f} s ago"
+    if seconds < 3600:
+        return f"{seconds // 60:.0f} min ago"
+    if seconds < 48 * 3600:
+        return f"{seconds // 3600:.0f} h ago"
+    return f"{seconds // 86400:.0f} days ago"
+
+
+def clock(then: float) -> str:
+    """A moment in local time."""
+    return datetime.fromtimestamp(then).astimezone().isoformat(" ", "seconds")
+
+
+async def described(runtime: Runtime, session_id: str) -> dict[str, Any]:
+    """A session as `show --json` has it."""
+    row = await runtime.store.row(session_id)
+    if row is None:
+        raise UnknownSession(session_id)
+    return await described_row(runtime, row)
+
+
+async def described_row(runtime: Runtime, row: Row) -> dict[str, Any]:
+    """A listed session as `sessions --json` has it."""
+    state = await load_state(runtime.store, row.id)
+    children = await runtime.rows(parent=row.id, limit=100_000)
+    return {
+        "id": row.id,
+        "agent": row.agent,
+        "status": status_of(row),
+        "text": state.text if state is not None else "",
+        "parent": row.parent,
+        "children": [child.id for child in children],
+        "callbacks": [],
+    }
+
+
+def first_line(text: str, most: int) -> str:
+    """The beginning of a text for a table."""
+    return one_line(plain(text[:2000]).strip().partition("\n\n")[0], max(most, 8))
+
+
+def confirmed(question: str, yes: bool) -> bool:
+    """Whether to go on with what can't be undone; where nobody can be asked, `--yes` has to have been said."""
+    if yes:
+        return True
+    if not sys.stdin.isatty():
+        raise SetupError(f"{question} Nobody can be asked here: say --yes")
+    sys.stderr.write(f"{question} [y/N] ")
+    sys.stderr.flush()
+    return sys.stdin.readline().strip().lower() in ("y", "yes")

@@ -1,0 +1,106 @@
+"""Where things are: the log, the agents, a session. Besides model names, the one place that reads the environment.
+
+May import: agent, app, errors, events, loading, runtime.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from upcall.errors import SetupError, StoreUnavailable, UnknownSession
+from upcall.events import SessionStarted
+
+if TYPE_CHECKING:
+    from upcall.agent import Agent
+    from upcall.app import Runtime
+    from upcall.loading import Loaded
+    from upcall.runtime import Session
+
+HOME = Path(".upcall")
+
+
+def store_of(args: argparse.Namespace) -> str:
+    """The log that a command means."""
+    given = getattr(args, "store", "") or os.environ.get("UPCALL_STORE", "")
+    return given or str(HOME / "log.db")
+
+
+def is_url(store: str) -> bool:
+    """Whether it names a server and not a file."""
+    return "://" in store
+
+
+def make_home(folder: Path) -> None:
+    """A folder for logs that nobody else reads and no repository takes in."""
+    folder.mkdir(mode=0o700, exist_ok=True)
+    mark = folder / ".gitignore"
+    if folder.name == HOME.name and not mark.exists():
+        with contextlib.suppress(OSError):
+            mark.write_text("*\n")
+
+
+def runtime_for(args: argparse.Namespace, agents: Sequence[Agent] = ()) -> Runtime:
+    """A runtime over the log, which is made where there is none."""
+    from upcall.app import Runtime
+
+    store = store_of(args)
+    if not is_url(store) and store != ":memory:":
+        make_home(Path(store).parent)
+    return Runtime(store, agents=agents)
+
+
+def has_log(args: argparse.Namespace) -> bool:
+    """Whether there is a log to read; looking at one makes none."""
+    store = store_of(args)
+    return is_url(store) or Path(store).exists()
+
+
+def reading(args: argparse.Namespace) -> Runtime:
+    """A runtime over a log that has to be there."""
+    if not has_log(args):
+        raise StoreUnavailable(
+            store_of(args), "there is no log here yet; `upcall run` makes one, and --store PATH names another"
+        )
+    return runtime_for(args)
+
+
+def load(args: argparse.Namespace) -> Loaded:
+    """The agents that AGENT and --agent name."""
+    from upcall.loading import load_spec
+
+    return load_spec(args.agent, args.agent_name)
+
+
+async def open_session(runtime: Runtime, agent: Agent, session_id: str | None) -> tuple[Session, bool]:
+    """The session of that id, or a new one; says whether it is new."""
+    if session_id is not None:
+        with contextlib.suppress(UnknownSession):
+            return await runtime.load(session_id), False
+    return await runtime.start(agent, session_id), True
+
+
+async def source_of(runtime: Runtime, session_id: str) -> tuple[str, str]:
+    """Where a session's agents come from, and its root's agent."""
+    row = await runtime.store.row(session_id)
+    if row is None:
+        raise UnknownSession(session_id)
+    first = (await runtime.store.read(row.root, 0, 1))[0]
+    assert isinstance(first, SessionStarted)
+    return first.source, first.agent
+
+
+def agents_for_resume(source: str, agent: str, given: str | None, session_id: str) -> Loaded:
+    """The agents to go on with: those that were given, else where the session noted they come from."""
+    from upcall.loading import load_spec
+
+    if not given and not source:
+        raise SetupError(
+            f"session {session_id!r} does not say where its agent {agent!r} comes from; "
+            f"name it: upcall resume {session_id} --agents AGENT"
+        )
+    return load_spec(given or source, agent)

@@ -1,0 +1,215 @@
+"""Commands that make agents work: run, resume, cancel. And one turn that a person watches.
+
+May import: agent, app, cli.options, cli.output, cli.places, contracts, errors, hosts.terminal, models.script,
+observe.plain, runtime.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import signal
+import sys
+from collections.abc import Awaitable, Callable, Generator
+from typing import TYPE_CHECKING, Any, TextIO
+
+import msgspec
+
+from upcall.agent import Agent
+from upcall.cli.options import Commands, agent_argument, as_json
+from upcall.cli.output import described, dump, tell
+from upcall.cli.places import agents_for_resume, load, open_session, reading, runtime_for, source_of
+from upcall.contracts import Reply
+from upcall.errors import SetupError
+from upcall.hosts.terminal import make_console, view_on
+from upcall.models.script import Script
+from upcall.observe.plain import plain
+
+if TYPE_CHECKING:
+    from upcall.app import Runtime
+    from upcall.runtime import Session
+
+CODES = {"done": 0, "failed": 1, "limit": 1, "waiting": 3, "cancelled": 130}
+_UNFINISHED = {
+    "limit": "the limit {limit} ended the turn; go on with: upcall run AGENT 'go on' --id {id}",
+    "cancelled": "the turn was cancelled; go on with: upcall run AGENT 'go on' --id {id}",
+    "waiting": "session {id} waits for an answer",
+}
+
+
+def add(commands: Commands) -> None:
+    """The command `run`."""
+    parser = commands.add(
+        "run",
+        "give an agent one task and wait for its reply",
+        _run,
+        about="At a terminal you see the work as it happens. In a pipe only the reply is printed.\n"
+        "With the id of an existing session, the conversation goes on.",
+        examples=[
+            "upcall run agents/ 'Summarise README.md'",
+            "upcall run agents/writer.md 'Make it shorter' --id readme",
+            "upcall run team:manager - < task.txt",
+        ],
+    )
+    agent_argument(parser)
+    parser.add_argument("prompt", metavar="PROMPT", help="the task; - reads it from standard input")
+    parser.add_argument("--id", metavar="ID", help="the session's id: a new one, or one to go on with")
+    as_json(parser)
+
+
+def add_more(commands: Commands) -> None:
+    """The commands `resume` and `cancel`."""
+    parser = commands.add(
+        "resume",
+        "go on with a turn that was interrupted or failed",
+        _resume,
+        about="What has finished is not done again. A session knows where its agents come from;\n"
+        "--agents names them where it does not, or where they have moved.",
+        examples=["upcall resume 4f0c2a9d11e7", "upcall resume readme --agents agents/"],
+        takes_session=True,
+    )
+    parser.add_argument("id", metavar="ID", help="the session")
+    parser.add_argument("--agents", metavar="AGENT", help="where its agents are")
+    as_json(parser)
+    parser = commands.add(
+        "cancel",
+        "end a running turn, in whichever process it runs",
+        _cancel,
+        examples=["upcall cancel 4f0c2a9d11e7"],
+        takes_session=True,
+    )
+    parser.add_argument("id", metavar="ID", help="the session")
+
+
+# --- the commands -----------------------------------------------------------------------
+
+
+async def _run(args: argparse.Namespace) -> int:
+    prompt = _prompt(args.prompt)
+    loaded = load(args)
+    async with runtime_for(args, loaded.agents) as runtime:
+        session, _ = await open_session(runtime, loaded.agent, args.id)
+        return await _shown(runtime, session.id, args, lambda view: turn(runtime, session, prompt, view))
+
+
+async def _resume(args: argparse.Namespace) -> int:
+    async with reading(args) as runtime:
+        source, agent = await source_of(runtime, args.id)
+    loaded = agents_for_resume(source, agent, args.agents, args.id)
+    async with runtime_for(args, loaded.agents) as runtime:
+
+        async def go_on(view: Any) -> Reply:
+            feed = view.feed if view is not None else None
+            task = asyncio.ensure_future(runtime.resume(args.id, sink=feed))
+            with interruptible(runtime, args.id, task):
+                return await task
+
+        return await _shown(runtime, args.id, args, go_on)
+
+
+async def _cancel(args: argparse.Namespace) -> int:
+    async with reading(args) as runtime:
+        before = await runtime.status(args.id)
+        agents = await _stand_ins(runtime, args.id)
+    if before not in ("running", "interrupted", "waiting"):
+        tell(f"nothing to cancel: session {plain(args.id)} is {before}")
+        return 0
+    async with runtime_for(args, agents) as runtime:
+        await runtime.cancel(args.id, "by `upcall cancel`")
+        status = await _ended(runtime, args.id)
+    tell(f"session {plain(args.id)}: {status}")
+    return 0
+
+
+async def _stand_ins(runtime: Runtime, session_id: str) -> list[Agent]:
+    """Agents by name alone: ending what nobody runs any more needs no code of theirs."""
+    root = (await runtime.load(session_id)).id.partition("~")[0]
+    rows = await runtime.rows(limit=1_000_000)
+    names = {row.agent for row in rows if row.root == root}
+    return [Agent(name, model=Script([])) for name in sorted(names)]
+
+
+async def _ended(runtime: Runtime, session_id: str) -> str:
+    for _ in range(50):
+        status = await runtime.status(session_id)
+        if status not in ("running", "interrupted"):
+            return status
+        await asyncio.sleep(0.1)
+    return "asked to end; it has not yet"
+
+
+def _prompt(given: str) -> str:
+    text = sys.stdin.read() if given == "-" else given
+    if not text.strip():
+        raise SetupError("the prompt is empty; say what the agent should do")
+    return text.encode("utf-8", "replace").decode()
+
+
+# --- one turn ---------------------------------------------------------------------------
+
+
+async def _shown(
+    runtime: Runtime, session_id: str, args: argparse.Namespace, work: Callable[[Any], Awaitable[Reply]]
+) -> int:
+    """Run a turn with a view where somebody looks, then print its reply where nobody has seen it."""
+    out = progress_stream(quiet=args.json)
+    if out is not None:
+        make_console(out).print(f"session {plain(session_id)}", style="dim")
+    try:
+        async with view_on(out, fresh=False) as view:
+            reply = await work(view)
+    except Exception:
+        if args.json:
+            dump(await described(runtime, session_id))
+        raise
+    if args.json:
+        extra = {"usage": msgspec.structs.asdict(reply.usage), "limit": reply.limit}
+        dump({**await described(runtime, session_id), **extra})
+    elif out is not sys.stdout and reply.text.strip():
+        sys.stdout.write(plain(reply.text).strip() + "\n")
+    if reply.status in _UNFINISHED and not args.json:
+        sys.stdout.flush()
+        tell("upcall: " + _UNFINISHED[reply.status].format(limit=reply.limit, id=plain(session_id)))
+    return CODES[reply.status]
+
+
+def progress_stream(*, quiet: bool = False) -> TextIO | None:
+    """Where to show a run: the screen, if there is one."""
+    if quiet:
+        return None
+    return next((stream for stream in (sys.stdout, sys.stderr) if stream.isatty()), None)
+
+
+async def turn(runtime: Runtime, session: Session, text: str, view: Any) -> Reply:
+    """One turn, shown; Ctrl-C cancels it, twice leaves it where it is."""
+
+    async def stream() -> Reply:
+        async for item in session.stream(text):
+            if view is not None:
+                view.feed(item)
+        assert session.reply is not None
+        return session.reply
+
+    task = asyncio.ensure_future(stream())
+    with interruptible(runtime, session.id, task):
+        return await task
+
+
+@contextlib.contextmanager
+def interruptible(runtime: Runtime, session_id: str, task: asyncio.Task[Any]) -> Generator[None]:
+    """Ctrl-C ends the turn if it runs here; before that, and the second time, it ends the waiting for it."""
+    loop = asyncio.get_running_loop()
+    asked: list[asyncio.Task[None]] = []
+
+    def interrupt() -> None:
+        if asked or not any(one == session_id or one.startswith(f"{session_id}~") for one in runtime.turns):
+            task.cancel()
+        else:
+            asked.append(asyncio.ensure_future(runtime.cancel(session_id, "Ctrl-C")))
+
+    loop.add_signal_handler(signal.SIGINT, interrupt)
+    try:
+        yield
+    finally:
+        loop.remove_signal_handler(signal.SIGINT)

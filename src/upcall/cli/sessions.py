@@ -1,0 +1,232 @@
+"""Commands over kept sessions: list, show, delete, prune.
+
+May import: cli.options, cli.output, cli.places, contracts, hosts.terminal, observe.plain, runtime.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from upcall.cli.options import Commands, as_json, subcommand
+from upcall.cli.output import (
+    ago,
+    clock,
+    confirmed,
+    described,
+    described_row,
+    dump,
+    first_line,
+    say,
+    table,
+    tell,
+    width,
+)
+from upcall.cli.places import has_log, reading, source_of, store_of
+from upcall.contracts import Row
+from upcall.hosts.terminal import PlainView, RichView, make_console
+from upcall.observe.plain import plain
+from upcall.runtime import status_of
+
+_ALL = 1_000_000
+
+
+def add(commands: Commands) -> None:
+    """The commands `sessions` and `show`."""
+    parser = commands.add(
+        "sessions",
+        "list the sessions that are kept, newest first",
+        _list,
+        about="Below it: delete ID..., and prune, which deletes what nobody has touched for a while.",
+        examples=[
+            "upcall sessions",
+            "upcall sessions --json --limit 5",
+            "upcall sessions delete readme",
+            "upcall sessions prune --older-than 30",
+        ],
+    )
+    parser.add_argument("--limit", metavar="N", type=_count, default=50, help="at most so many (default: 50)")
+    parser.add_argument("--ids", action="store_true", help="print the ids alone, one a line")
+    as_json(parser)
+    _add_deleting(parser)
+    parser = commands.add(
+        "show",
+        "show one session: its conversation, calls, changes by hooks, and children",
+        _show,
+        examples=["upcall show readme", "upcall show readme --json"],
+        takes_session=True,
+    )
+    parser.add_argument("id", metavar="ID", help="the session")
+    as_json(parser)
+
+
+def _add_deleting(parser: argparse.ArgumentParser) -> None:
+    sub = parser.add_subparsers(metavar="[delete | prune]")
+    one = subcommand(
+        sub,
+        "delete",
+        "delete sessions, with their children",
+        _delete,
+        examples=["upcall sessions delete readme 4f0c2a9d11e7"],
+    )
+    one.add_argument("ids", metavar="ID", nargs="+", help="the sessions")
+    one.add_argument("--yes", action="store_true", help="do not ask")
+    many = subcommand(
+        sub,
+        "prune",
+        "delete sessions that nothing has happened in for a while",
+        _prune,
+        about="Sessions that are running or waiting for an answer stay.",
+        examples=["upcall sessions prune --older-than 30 --yes"],
+    )
+    many.add_argument("--older-than", metavar="DAYS", type=_days, required=True, help="days without an event")
+    many.add_argument("--yes", action="store_true", help="do not ask")
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or not int(text):
+        raise argparse.ArgumentTypeError(f"{text!r} is no number from 1 on")
+    return int(text)
+
+
+def _days(text: str) -> float:
+    try:
+        days = float(text)
+    except ValueError:
+        days = -1.0
+    if not 0 <= days < 1e6:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of days")
+    return days
+
+
+# --- listing ----------------------------------------------------------------------------
+
+
+async def _list(args: argparse.Namespace) -> int:
+    if not has_log(args):
+        if args.json:
+            dump([])
+        elif not args.ids:
+            say(f"No sessions yet in {plain(store_of(args))}. Begin one: upcall run AGENT PROMPT")
+        return 0
+    async with reading(args) as runtime:
+        rows = await runtime.rows(limit=args.limit)
+        if args.ids:
+            for row in rows:
+                say(plain(row.id))
+        elif args.json:
+            dump([await described_row(runtime, row) for row in rows])
+        else:
+            _print_list([(row, await described_row(runtime, row)) for row in rows])
+    return 0
+
+
+def _print_list(found: Sequence[tuple[Row, dict[str, Any]]]) -> None:
+    if not found:
+        say("No sessions yet. Begin one: upcall run AGENT PROMPT")
+        return
+    texts = {row.id: described["text"] for row, described in found}
+    rows = [
+        (
+            "  " * row.id.count("~") + plain(row.id),
+            plain(row.agent),
+            status_of(row),
+            ago(row.updated),
+            texts[row.id],
+        )
+        for row in _families([row for row, _ in found])
+    ]
+    used = sum(max(len(row[at]) for row in rows) + 2 for at in range(4))
+    room = max(width() - used, 20)
+    cut = [(*row[:4], first_line(row[4], room)) for row in rows]
+    table(("SESSION", "AGENT", "STATUS", "CHANGED", "LAST REPLY"), cut, styled=2)
+
+
+def _families(rows: Sequence[Row]) -> list[Row]:
+    """Newest session first, each followed by its children in the order they began."""
+    order = {root: at for at, root in enumerate(dict.fromkeys(row.root for row in rows))}
+    return sorted(rows, key=lambda row: (order[row.root], row.created))
+
+
+# --- showing ----------------------------------------------------------------------------
+
+
+async def _show(args: argparse.Namespace) -> int:
+    async with reading(args) as runtime:
+        found = await described(runtime, args.id)
+        if args.json:
+            dump(found)
+            return 0
+        row = await runtime.store.row(args.id)
+        assert row is not None
+        source, _ = await source_of(runtime, args.id)
+        facts = [("agent", found["agent"]), ("status", found["status"]), ("began", clock(row.created))]
+        facts += [("changed", clock(row.updated)), ("parent", found["parent"]), ("agents from", source)]
+        say(f"session {plain(args.id)}")
+        for name, value in facts:
+            if value:
+                say(f"  {name:<13}{plain(value)}")
+        view = RichView(make_console(sys.stdout), **_OPTIONS) if sys.stdout.isatty() else None
+        view = view or PlainView(sys.stdout, **_OPTIONS)
+        async for event in runtime.events(args.id):
+            if event.type != "session_started":
+                view.feed(event)
+        if found["children"]:
+            say("\nchildren")
+            for child in await runtime.rows(parent=args.id, limit=_ALL):
+                say(f"  {plain(child.id)}  {plain(child.agent)}  {status_of(child)}")
+    return 0
+
+
+_OPTIONS: dict[str, Any] = {"prompts": True, "results": True, "fresh": False}
+
+
+# --- deleting ---------------------------------------------------------------------------
+
+
+async def _delete(args: argparse.Namespace) -> int:
+    async with reading(args) as runtime:
+        ids = list(dict.fromkeys(args.ids))
+        for session_id in ids:
+            await runtime.status(session_id)  # an unknown one is told before anything is asked
+        return await _remove(runtime, ids, args.yes, f"Delete {_counted(len(ids))} with all children?")
+
+
+async def _prune(args: argparse.Namespace) -> int:
+    if not has_log(args):
+        tell("nothing to delete")
+        return 0
+    async with reading(args) as runtime:
+        rows = await runtime.rows(limit=_ALL)
+        ids = _stale(rows, time.time() - args.older_than * 86400)
+        if not ids:
+            tell("nothing to delete")
+            return 0
+        question = f"Delete {_counted(len(ids))} without an event for {args.older_than:g} days, with all children?"
+        return await _remove(runtime, ids, args.yes, question)
+
+
+def _stale(rows: Iterable[Row], before: float) -> list[str]:
+    newest: dict[str, float] = {}
+    busy: set[str] = set()
+    for row in rows:
+        newest[row.root] = max(newest.get(row.root, 0.0), row.updated)
+        if row.owner or row.status == "waiting":
+            busy.add(row.root)
+    return [root for root, updated in newest.items() if updated < before and root not in busy]
+
+
+async def _remove(runtime: Any, ids: Sequence[str], yes: bool, question: str) -> int:
+    if not confirmed(question, yes):
+        tell("nothing was deleted")
+        return 1
+    gone = await runtime.delete(*ids)
+    tell(f"deleted {_counted(gone)}")
+    return 0
+
+
+def _counted(count: int) -> str:
+    return f"{count} session{'s' if count != 1 else ''}"

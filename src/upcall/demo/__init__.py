@@ -1,0 +1,1 @@
+"""What `upcall demo` runs: ordinary agents, written as anybody would write them."""

@@ -1,0 +1,1 @@
+"""Hosts stand between the runtime and a person."""

@@ -1,0 +1,312 @@
+"""A run told in lines: what each event means to somebody who reads along, with no word about colours.
+
+May import: events, messages, observe.plain.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+from upcall.events import (
+    AnyEvent,
+    CancelRequested,
+    Compacted,
+    HooksPassed,
+    MessageAdded,
+    ModelFailed,
+    ModelStarted,
+    OutputRefused,
+    Responded,
+    SessionStarted,
+    Steered,
+    ToolEnded,
+    ToolStarted,
+    TurnEnded,
+    TurnResumed,
+    TurnStarted,
+)
+from upcall.messages import Call, Message, Result, Usage, Value
+from upcall.observe.plain import one_line, plain
+
+_MOST = 200
+
+
+class Line(Value, frozen=True):
+    """One thing to read. `label` is the agent or tool it is about; `state` how a call or turn ended.
+
+    `text` has been cleaned for a screen. `depth` is 0 for the session that was run, 1 for its children.
+    """
+
+    kind: Literal["session", "prompt", "text", "tool", "result", "hook", "note", "end"]
+    text: str
+    session: str = ""
+    depth: int = 0
+    label: str = ""
+    state: str = ""
+    seconds: float | None = None
+
+
+class Running:
+    """A tool call that has not ended, or whose hooks have not."""
+
+    def __init__(self, call: Call, session: str, depth: int) -> None:
+        self.call, self.session, self.depth = call, session, depth
+        self.started: float | None = None
+        self.ended: ToolEnded | None = None
+        self.changed = ""
+
+
+class _Told:
+    """What one session's lines need to remember."""
+
+    def __init__(self, agent: str = "", depth: int = 0) -> None:
+        self.agent, self.depth = agent, depth
+        self.usage, self.model_calls, self.tools = Usage(), 0, 0
+        self.held: Responded | None = None
+
+
+class Story:
+    """Turns events into lines, in order. `results` also tells what each call returned."""
+
+    def __init__(self, *, results: bool = False) -> None:
+        self.open: dict[tuple[str, str], Running] = {}
+        self._results = results
+        self._sessions: dict[str, _Told] = {}
+
+    def feed(self, event: AnyEvent) -> list[Line]:
+        """The lines that this event adds."""
+        tell = self._tellers.get(type(event))
+        return tell(self, event) if tell is not None else []
+
+    def agent_of(self, session: str) -> str:
+        """The agent's name, where the story has heard of it."""
+        return self._told(session).agent
+
+    def depth_of(self, session: str) -> int:
+        """How far below the first session it is."""
+        return self._told(session).depth
+
+    def calls_open(self, session: str) -> bool:
+        """Whether a call of the session is still to be told."""
+        return any(key[0] == session for key in self.open)
+
+    def _told(self, session: str) -> _Told:
+        return self._sessions.setdefault(session, _Told(depth=session.count("~") if self._sessions else 0))
+
+    def _line(self, event: AnyEvent, kind: Any, text: str, **more: Any) -> Line:
+        told = self._told(event.session)
+        more.setdefault("label", told.agent)
+        return Line(kind, text, event.session, told.depth, **more)
+
+    # --- sessions and turns ---------------------------------------------------------------
+
+    def _session_started(self, event: SessionStarted) -> list[Line]:
+        above = self._sessions.get(event.parent)
+        self._sessions[event.session] = _Told(event.agent, above.depth + 1 if above else 0)
+        what = "side turn" if event.kind == "side_turn" else "session"
+        return [self._line(event, "session", f"{what} {plain(event.session)}")]
+
+    def _turn_started(self, event: TurnStarted) -> list[Line]:
+        told = self._told(event.session)
+        told.usage, told.model_calls, told.tools = Usage(), 0, 0
+        return [self._line(event, "prompt", plain(event.message.text).strip())]
+
+    def _turn_resumed(self, event: TurnResumed) -> list[Line]:
+        changed = "; its instructions, tools or policy have changed since" if event.setup else ""
+        return [self._line(event, "note", f"the turn goes on{changed}")]
+
+    def _turn_ended(self, event: TurnEnded) -> list[Line]:
+        for key in [key for key in self.open if key[0] == event.session]:
+            del self.open[key]
+        told = self._told(event.session)
+        lines = [self._line(event, "note", plain(event.error), state="failed")] if event.error else []
+        parts = [f"limit {event.limit} reached"] if event.limit else []
+        parts += _counted(told.model_calls, "model call") + _counted(told.tools, "tool call") + _tokens(told.usage)
+        return [*lines, self._line(event, "end", " · ".join(parts), state=event.status, seconds=event.seconds)]
+
+    # --- the model ------------------------------------------------------------------------
+
+    def _model_started(self, event: ModelStarted) -> list[Line]:
+        self._told(event.session).model_calls += 1
+        if event.change is None:
+            return []
+        change = event.change
+        parts = [("instructions", change.instructions), ("tools", change.tools), ("messages", change.spliced)]
+        what = ", ".join(name for name, changed in parts if changed)
+        return [self._line(event, "hook", f"changed what the model reads ({what})", label="before_model")]
+
+    def _responded(self, event: Responded) -> list[Line]:
+        told = self._told(event.session)
+        told.usage = told.usage + event.usage
+        if event.pending:
+            told.held = event
+            return []
+        return self._response(event, event.message)
+
+    def _response(self, event: Responded, message: Message) -> list[Line]:
+        told = self._told(event.session)
+        lines: list[Line] = []
+        if event.by_hook:
+            lines.append(self._line(event, "hook", "answered in the model's place", label="before_model"))
+        if text := plain(message.text).strip():
+            lines.append(self._line(event, "text", text))
+        for call in message.calls:
+            self.open[event.session, call.id] = Running(call, event.session, told.depth)
+        told.tools += len(message.calls)
+        return lines
+
+    def _model_failed(self, event: ModelFailed) -> list[Line]:
+        return [self._line(event, "note", f"the model call failed: {one_line(event.error, _MOST)}")]
+
+    def _output_refused(self, event: OutputRefused) -> list[Line]:
+        return [self._line(event, "note", f"the reply is asked for again: {one_line(event.problem, _MOST)}")]
+
+    # --- tools and hooks ------------------------------------------------------------------
+
+    def _tool_started(self, event: ToolStarted) -> list[Line]:
+        running = self.open.get((event.session, event.call_id))
+        if running is None:
+            return []
+        running.started = event.time
+        if event.name or event.args is not None:
+            asked, args = running.call, running.call.args if event.args is None else event.args
+            running.call = Call(event.call_id, event.name or asked.name, args)
+            running.changed = _call_change(asked, running.call)
+        return []
+
+    def _tool_ended(self, event: ToolEnded) -> list[Line]:
+        running = self.open.get((event.session, event.call_id))
+        if running is None:
+            return []
+        running.ended = event
+        return [] if event.pending else self._call_lines(event, running, None)
+
+    def _call_lines(self, event: AnyEvent, running: Running, replaced: Result | None) -> list[Line]:
+        ended = running.ended
+        self.open.pop((running.session, running.call.id), None)
+        if ended is None:
+            return []
+        seconds = ended.time - running.started if running.started is not None else None
+        result = replaced or ended.result
+        state = "by a hook" if ended.how == "hook" else ended.how
+        if ended.how == "ran":
+            state = "failed" if result.is_error else "ok"
+        name, args = plain(running.call.name), args_line(running.call.args)
+        lines = [self._line(event, "tool", args, label=name, state=state, seconds=seconds)]
+        if running.changed:
+            lines.append(self._line(event, "hook", f"changed the call: {running.changed}", label="before_tool"))
+        if replaced is not None:
+            shown = one_line(_changed_part(ended.result.text, replaced.text), _MOST)
+            lines.append(self._line(event, "hook", f"changed the result: {shown}", label="after_tool"))
+        shown = one_line(result.text, _MOST)
+        if shown and (self._results or state != "ok"):
+            lines.append(self._line(event, "result", shown, state=state))
+        return lines
+
+    def _hooks_passed(self, event: HooksPassed) -> list[Line]:
+        point = event.point
+        if point == "after_tool" and (running := self.open.get((event.session, event.at))):
+            return self._call_lines(event, running, event.result)
+        if point == "pre_request" and event.message is not None:
+            shown = one_line(event.message.text, _MOST)
+            return [self._line(event, "hook", f"changed the prompt: {shown}", label=point)]
+        if point == "end_turn" and event.text is not None:
+            return [
+                self._line(event, "hook", "changed the reply:", label=point),
+                self._line(event, "text", plain(event.text).strip()),
+            ]
+        held = self._told(event.session).held
+        if point == "post_response" and held is not None:
+            self._told(event.session).held = None
+            changed = [self._line(event, "hook", "changed the response:", label=point)] if event.message else []
+            return [*changed, *self._response(held, event.message or held.message)]
+        return []
+
+    # --- the rest -------------------------------------------------------------------------
+
+    def _message_added(self, event: MessageAdded) -> list[Line]:
+        if event.steer:
+            return []
+        return [self._line(event, "note", f"a hook added a message: {one_line(event.message.text, _MOST)}")]
+
+    def _compacted(self, event: Compacted) -> list[Line]:
+        return [self._line(event, "note", f"compacted: {event.dropped} messages left the conversation")]
+
+    def _steered(self, event: Steered) -> list[Line]:
+        by = f" by {plain(event.by)}" if event.by else ""
+        return [self._line(event, "note", f"steered{by}: {one_line(event.text, _MOST)}")]
+
+    def _cancel_requested(self, event: CancelRequested) -> list[Line]:
+        why = f": {one_line(event.reason, _MOST)}" if event.reason else ""
+        return [self._line(event, "note", f"asked to cancel{why}")]
+
+    _tellers: dict[type[Any], Any] = {  # noqa: RUF012
+        SessionStarted: _session_started,
+        TurnStarted: _turn_started,
+        TurnResumed: _turn_resumed,
+        TurnEnded: _turn_ended,
+        ModelStarted: _model_started,
+        Responded: _responded,
+        ModelFailed: _model_failed,
+        OutputRefused: _output_refused,
+        ToolStarted: _tool_started,
+        ToolEnded: _tool_ended,
+        HooksPassed: _hooks_passed,
+        MessageAdded: _message_added,
+        Compacted: _compacted,
+        Steered: _steered,
+        CancelRequested: _cancel_requested,
+    }
+
+
+def args_line(args: dict[str, Any], most: int = 160) -> str:
+    """Arguments as people write them, short."""
+    shown = (f"{plain(str(name))}={_value(value)}" for name, value in args.items())
+    return one_line(" ".join(shown), most)
+
+
+def _value(value: Any) -> str:
+    text = msgspec.json.encode(value).decode("utf-8", "replace")
+    return one_line(text, 60)
+
+
+def _call_change(asked: Call, final: Call) -> str:
+    """What a hook made of a call, as old → new."""
+    changes = [f"{asked.name} → {final.name}"] if asked.name != final.name else []
+    for name in {**asked.args, **final.args}:
+        before, after = (_value(call.args[name]) if name in call.args else "nothing" for call in (asked, final))
+        if before != after:
+            changes.append(f"{plain(str(name))} {before} → {after}")
+    return one_line(", ".join(changes), _MOST)
+
+
+def _changed_part(before: str, after: str) -> str:
+    """The first line that differs: long results are changed in small places. A log keeps only the new text."""
+    known = set(before.splitlines())
+    rows = [row for row in after.splitlines() if row not in known] if before else []
+    return rows[0] if rows else after
+
+
+def lasted(seconds: float | None) -> str:
+    """A duration for people."""
+    if seconds is None:
+        return ""
+    if seconds < 0.9995:
+        return f"{max(seconds, 0) * 1000:.0f} ms"
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def _counted(count: int, what: str) -> list[str]:
+    return [f"{count} {what}{'s' if count != 1 else ''}"] if count else []
+
+
+def _tokens(usage: Usage) -> list[str]:
+    if not usage.total:
+        return []
+    cached = f" ({usage.cached_tokens:,} cached)" if usage.cached_tokens else ""
+    return [f"{usage.input_tokens:,} tokens in{cached}, {usage.output_tokens:,} out"]

@@ -1,0 +1,1 @@
+"""The command `upcall`, run as people run it: in processes of its own."""

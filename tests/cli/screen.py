@@ -1,0 +1,97 @@
+"""A real terminal for a command: a pseudo-terminal of 80 columns, what it shows, and keys to press."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import re
+import select
+import struct
+import subprocess
+import sys
+import termios
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from cli.command import COMMAND, environment
+
+_ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07]*\x07|\x1b[=>]|\x1b\(B")
+_OWN_TERMINAL = """\
+import fcntl, os, sys, termios
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)  # so that Ctrl-C reaches it
+os.execv(sys.argv[1], sys.argv[1:])
+"""
+CTRL_C, CTRL_D, ENTER = "\x03", "\x04", "\r"
+
+
+class Screen:
+    """One command at a terminal; use it with `with`."""
+
+    def __init__(self, *args: str, cwd: Path, **env: str) -> None:
+        self.master, slave = pty.openpty()
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", _OWN_TERMINAL, *COMMAND, *args],
+            cwd=cwd,
+            env=environment(**env),
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+            start_new_session=True,
+        )
+        os.close(slave)
+        self.raw = ""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+        os.close(self.master)
+
+    @property
+    def text(self) -> str:
+        """All that was shown, without colours and movements."""
+        return _ESCAPES.sub("", self.raw).replace("\r", "")
+
+    def press(self, keys: str) -> None:
+        """Type."""
+        os.write(self.master, keys.encode())
+
+    def see(self, wanted: str, seconds: float = 20.0) -> None:
+        """Wait until a text has been shown since the last one that was waited for."""
+        until = time.monotonic() + seconds
+        while wanted not in self.text[self._seen :]:
+            assert time.monotonic() < until, f"{wanted!r} was never shown:\n{self.text}"
+            self._read(0.1)
+        self._seen = self.text.index(wanted, self._seen) + len(wanted)
+
+    def end(self, seconds: float = 20.0) -> int:
+        """Wait for the command to end; returns its exit code."""
+        until = time.monotonic() + seconds
+        while self.process.poll() is None:
+            assert time.monotonic() < until, f"it did not end:\n{self.text}"
+            self._read(0.1)
+        while self._read(0.1):
+            pass
+        assert "Traceback" not in self.text, self.text
+        return self.process.returncode
+
+    _seen = 0
+
+    def _read(self, seconds: float) -> bool:
+        if not select.select([self.master], [], [], seconds)[0]:
+            return False
+        try:
+            got = os.read(self.master, 65536)
+        except OSError:  # the other side is closed
+            return False
+        self.raw += got.decode("utf-8", "replace")
+        return bool(got)

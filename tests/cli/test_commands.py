@@ -1,0 +1,494 @@
+"""Each command in a pipe: what it prints, what it leaves, how it ends."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import subprocess
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from cli.command import COMMAND, environment, make_agents, out, upcall
+
+COMMANDS = [
+    "demo",
+    "run",
+    "chat",
+    "resume",
+    "cancel",
+    "sessions",
+    "show",
+    "events",
+    "check",
+    "explain",
+    "completion",
+]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    make_agents(tmp_path)
+    return tmp_path
+
+
+# --- run --------------------------------------------------------------------------------
+
+
+def test_run_in_a_pipe_prints_the_reply_and_nothing_else(folder: Path) -> None:
+    done = upcall("run", "agents", "add them", cwd=folder)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "The tools said: 3 / 7\n", "")
+
+
+def test_run_with_an_existing_id_goes_on_with_that_session(folder: Path) -> None:
+    upcall("run", "agents", "hello", "--id", "s1", cwd=folder)
+    upcall("run", "agents/helper.md", "again", "--id", "s1", cwd=folder)
+
+    shown = out("show", "s1", cwd=folder)
+    events = upcall("events", "s1", "--json", cwd=folder).stdout
+
+    assert shown["text"] == "You said: again"
+    assert events.count('"turn_started"') == 2
+    assert events.count('"session_started"') == 1
+
+
+def test_run_reads_a_prompt_from_standard_input(folder: Path) -> None:
+    done = upcall("run", "agents", "-", cwd=folder, given="from a pipe\n")
+    assert done.stdout == "You said: from a pipe\n"
+
+
+def test_run_as_json_is_the_session_with_its_usage(folder: Path) -> None:
+    shown = out("run", "agents", "hello", "--id", "s1", cwd=folder)
+    assert list(shown) == ["id", "agent", "status", "text", "parent", "children", "callbacks", "usage", "limit"]
+    assert shown["status"] == "done"
+
+
+@pytest.mark.parametrize(
+    ("prompt", "says"),
+    [
+        ("fail", "upcall: script: the line is dead (tried 1 time)\n"),
+        ("crash", "upcall: RuntimeError: a bug in the"),
+    ],
+)
+def test_a_turn_that_fails_is_one_line_and_exit_code_1(prompt: str, says: str, folder: Path) -> None:
+    done = upcall("run", "agents", prompt, "--id", "s1", cwd=folder)
+
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert done.stderr.startswith(says)
+    assert done.stderr.count("\n") == 1
+    assert out("show", "s1", cwd=folder)["status"] == "failed"
+
+
+def test_a_failed_turn_as_json_still_describes_the_session(folder: Path) -> None:
+    done = upcall("run", "agents", "fail", "--json", cwd=folder)
+    assert done.returncode == 1
+    assert msgspec.json.decode(done.stdout)["status"] == "failed"
+
+
+def test_a_limit_is_exit_code_1_and_is_named(folder: Path) -> None:
+    (folder / "limited.py").write_text(
+        "from upcall import Agent, Limits, tool\nfrom upcall.models import Script, call\n"
+        "@tool\ndef again() -> str:\n    'Again.'\n    return 'again'\n"
+        "agent = Agent('limited', model=Script(lambda r: call('again')), tools=[again],"
+        " limits=Limits(model_calls=3))\n"
+    )
+    done = upcall("run", "limited:agent", "go", "--id", "s1", cwd=folder)
+    assert done.returncode == 1
+    assert "limit model_calls" in done.stderr
+    assert out("show", "s1", cwd=folder)["status"] == "limit"
+
+
+def test_a_stack_trace_is_shown_to_whoever_asks_for_it(folder: Path) -> None:
+    assert "Traceback" in upcall("run", "agents", "crash", "--trace", cwd=folder).stderr
+
+
+def test_nothing_that_a_model_wrote_steers_the_terminal(folder: Path) -> None:
+    upcall("run", "agents", "escape", "--id", "s1", cwd=folder)
+    for args in (
+        ["run", "agents", "escape"],
+        ["show", "s1"],
+        ["events", "s1"],
+        ["sessions"],
+        ["show", "s1", "--json"],
+    ):
+        shown = upcall(*args, cwd=folder).stdout
+        assert "alarm" in shown
+        assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e]", shown)
+    text = out("show", "s1", cwd=folder)["text"]
+    assert text.startswith("red \x1b[31malarm")
+
+
+# --- the log ----------------------------------------------------------------------------
+
+
+def test_the_log_is_in_a_folder_that_nobody_else_reads(folder: Path) -> None:
+    upcall("run", "agents", "hello", cwd=folder)
+    home = folder / ".upcall"
+    assert stat.S_IMODE(home.stat().st_mode) == 0o700
+    assert stat.S_IMODE((home / "log.db").stat().st_mode) == 0o600
+    assert (home / ".gitignore").read_text() == "*\n"
+
+
+def test_the_store_is_the_option_then_the_variable(folder: Path) -> None:
+    upcall("run", "agents", "hello", "--id", "by-variable", cwd=folder, UPCALL_STORE="one.db")
+    upcall("run", "agents", "hello", "--id", "by-option", "--store", "two.db", cwd=folder, UPCALL_STORE="one.db")
+
+    assert [one["id"] for one in out("sessions", "--store", "one.db", cwd=folder)] == ["by-variable"]
+    assert [one["id"] for one in out("sessions", "--store", "two.db", cwd=folder)] == ["by-option"]
+    assert not (folder / ".upcall").exists()
+
+
+def test_looking_at_a_log_that_is_not_there_makes_none(tmp_path: Path) -> None:
+    assert out("sessions", cwd=tmp_path) == []
+    assert "No sessions yet" in upcall("sessions", cwd=tmp_path).stdout
+    for args in (["show", "x"], ["events", "x"], ["events"], ["cancel", "x"], ["resume", "x"]):
+        done = upcall(*args, cwd=tmp_path)
+        assert done.returncode == 1
+        assert "there is no log here yet" in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_file_that_is_no_log_is_refused_and_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "notes.db").write_text("my notes")
+    done = upcall("sessions", "--store", "notes.db", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "no SQLite database; it was not touched" in done.stderr
+    assert (tmp_path / "notes.db").read_text() == "my notes"
+
+
+# --- sessions and show ------------------------------------------------------------------
+
+
+def test_sessions_and_show_have_the_same_shape(folder: Path) -> None:
+    upcall("run", "agents", "hello", "--id", "s1", cwd=folder)
+    upcall("run", "agents", "fail", "--id", "s2", cwd=folder)
+
+    listed = out("sessions", cwd=folder)
+
+    assert [one["id"] for one in listed] == ["s2", "s1"]
+    assert listed[1] == out("show", "s1", cwd=folder)
+    assert listed[1] == {
+        "id": "s1", "agent": "helper", "status": "done", "text": "You said: hello", "parent": "", "children": [],
+        "callbacks": [],
+    }  # fmt: skip
+    assert len(out("sessions", "--limit", "1", cwd=folder)) == 1
+    assert upcall("sessions", "--ids", cwd=folder).stdout == "s2\ns1\n"
+
+
+def test_sessions_in_a_pipe_are_plain_aligned_columns(folder: Path) -> None:
+    upcall("run", "agents", "hello", "--id", "s1", cwd=folder)
+    head, row = upcall("sessions", cwd=folder).stdout.splitlines()
+    assert head.split() == ["SESSION", "AGENT", "STATUS", "CHANGED", "LAST", "REPLY"]
+    assert row.index("You said: hello") == head.index("LAST REPLY")
+
+
+def test_show_tells_the_conversation_the_calls_and_the_end(folder: Path) -> None:
+    upcall("run", "agents", "add them", "--id", "s1", cwd=folder)
+    shown = upcall("show", "s1", cwd=folder).stdout
+    for part in ("session s1", "status       done", "› add them", "I'll add.", "The tools said: 3 / 7"):
+        assert part in shown
+    assert re.search(r"✓ add  a=1 b=2 +ok \d+ ms\n  → 3\n", shown)
+    assert re.search(r"done · 2 model calls · 2 tool calls · \d+ ms", shown)
+
+
+def test_children_are_listed_below_their_parent(folder: Path) -> None:
+    (folder / "family.py").write_text(
+        "from upcall import Agent, Hooks\nfrom upcall.models import Script\n"
+        "low = Agent('low', model=Script(lambda r: 'from below'))\n"
+        "async def ask(session, reply):\n    return (await session.start_child(low, 'help')).text\n"
+        "top = Agent('top', model=Script(lambda r: 'from above'), agents=[low], hooks=Hooks(end_turn=[ask]))\n"
+    )
+    assert upcall("run", "family:top", "go", "--id", "s1", cwd=folder).stdout == "from below\n"
+
+    (child,) = out("show", "s1", cwd=folder)["children"]
+    shown = upcall("show", "s1", cwd=folder).stdout
+
+    assert out("show", child, cwd=folder)["parent"] == "s1"
+    assert f"{child}  low  done" in shown
+    assert "↳ hook end_turn changed the reply:" in shown
+    rows = upcall("sessions", cwd=folder).stdout.splitlines()
+    assert [row.split()[0] for row in rows[1:]] == ["s1", child]
+    assert rows[2].startswith("  ")
+
+
+def test_an_unknown_session_is_told(folder: Path) -> None:
+    upcall("run", "agents", "hello", cwd=folder)
+    for args in (
+        ["show", "x"],
+        ["events", "x"],
+        ["resume", "x"],
+        ["cancel", "x"],
+        ["sessions", "delete", "x", "--yes"],
+    ):
+        done = upcall(*args, cwd=folder)
+        assert done.returncode == 1
+        assert done.stderr == "upcall: no session is called 'x'; `upcall sessions` lists them\n"
+
+
+def test_deleting_needs_a_yes_where_nobody_can_be_asked(folder: Path) -> None:
+    upcall("run", "agents", "hello", "--id", "s1", cwd=folder)
+    upcall("run", "agents", "hello", "--id", "s2", cwd=folder)
+
+    refused = upcall("sessions", "delete", "s1", cwd=folder)
+    assert refused.returncode == 2
+    assert "say --yes" in refused.stderr
+
+    done = upcall("sessions", "delete", "s1", "--yes", cwd=folder)
+    assert (done.returncode, done.stderr) == (0, "deleted 1 session\n")
+    assert [one["id"] for one in out("sessions", cwd=folder)] == ["s2"]
+
+
+def test_pruning_deletes_only_what_is_old(folder: Path) -> None:
+    upcall("run", "agents", "hello", "--id", "s1", cwd=folder)
+    assert upcall("sessions", "prune", "--older-than", "1", "--yes", cwd=folder).stderr == "nothing to delete\n"
+    assert upcall("sessions", "prune", "--older-than", "0", cwd=folder).returncode == 2
+    assert upcall("sessions", "prune", "--older-than", "0", "--yes", cwd=folder).returncode == 0
+    assert out("sessions", cwd=folder) == []
+
+
+# --- events -----------------------------------------------------------------------------
+
+
+def test_events_are_json_lines_with_the_four_stamps_first(folder: Path) -> None:
+    upcall("run", "agents", "add them", "--id", "s1", cwd=folder)
+    upcall("run", "agents", "hello", "--id", "s2", cwd=folder)
+
+    events = [msgspec.json.decode(row) for row in upcall("events", "s1", "--json", cwd=folder).stdout.splitlines()]
+    later = upcall("events", "s1", "--json", "--after", "3", cwd=folder).stdout.splitlines()
+    everything = upcall("events", "--json", cwd=folder).stdout.splitlines()
+
+    assert all(list(event)[:4] == ["session", "seq", "time", "type"] for event in events)
+    assert [event["seq"] for event in events] == list(range(1, len(events) + 1))
+    assert events[-1]["type"] == "turn_ended"
+    assert len(later) == len(events) - 3
+    assert len(everything) > len(events)
+    assert {msgspec.json.decode(row)["session"] for row in everything} == {"s1", "s2"}
+
+
+def test_events_for_people_are_one_short_line_each(folder: Path) -> None:
+    upcall("run", "agents", "add them", "--id", "s1", cwd=folder)
+    rows = upcall("events", "s1", cwd=folder).stdout.splitlines()
+    assert all(re.match(r"\d\d:\d\d:\d\d\.\d{3}  ", row) and len(row) <= 80 for row in rows)
+
+
+# --- check and explain ------------------------------------------------------------------
+
+
+def test_check_is_silent_about_good_files_and_counts_them(folder: Path) -> None:
+    done = upcall("check", "agents", cwd=folder)
+    assert (done.returncode, done.stdout) == (0, "1 agent, 0 errors, 0 warnings\n")
+
+
+def test_check_tells_every_mistake_with_exit_code_1(folder: Path) -> None:
+    (folder / "agents" / "helper.md").write_text(
+        "---\nmodel: script:play.py\ntools: [sums:nothing, nowhere:add]\n---\nHi.\n"
+    )
+    (folder / "agents" / "other.md").write_text("---\nmodle: x\n---\nHi.\n")
+
+    done = upcall("check", "agents", cwd=folder)
+    problems = msgspec.json.decode(upcall("check", "agents", "--json", cwd=folder).stdout)
+
+    assert done.returncode == 1
+    assert "error    agents/other.md:2: modle: unknown key" in done.stdout
+    assert "agents/helper.md:3: tools: sums:nothing: " in done.stdout
+    assert "there is no module 'nowhere'" in done.stdout
+    assert done.stdout.endswith("1 agent, 3 errors, 1 warning\n")
+    assert [problem["severity"] for problem in problems].count("error") == 3
+    assert set(problems[0]) == {"severity", "file", "line", "key", "text"}
+
+
+def test_check_of_nothing_is_an_error(tmp_path: Path) -> None:
+    done = upcall("check", "nowhere", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "neither a folder of agent files nor" in done.stdout
+
+
+def make_team(folder: Path) -> None:
+    team = folder / "team"
+    team.mkdir()
+    for name, below, rights in [
+        ("manager", "[lead]", "true"),
+        ("lead", "[developer]", "false"),
+        ("developer", "[]", "false"),
+    ]:
+        (team / f"{name}.md").write_text(f"---\nagents: {below}\n---\nYou are {name}.\n")
+        rest = (
+            '"callback_policy": {"passthrough_child_callbacks": true}'
+            if name == "lead"
+            else '"callback_policy": {}'
+        )
+        (team / f"{name}.json").write_text(
+            f'{{"can_query_caller": true, "can_use_host_interaction": {rights}, {rest}}}'
+        )
+
+
+def test_explain_draws_the_way_that_the_declarations_make(tmp_path: Path) -> None:
+    make_team(tmp_path)
+    drawn = upcall("explain", "team/developer.md", "callback_to_caller", "blocker", cwd=tmp_path).stdout
+    rows = drawn.splitlines()
+    assert rows[0] == "developer raises: blocker, callback_to_caller"
+    assert rows[1].startswith("├─ lead        skipped: lead.json has callback_policy.passthrough_child_callbacks")
+    assert rows[2].startswith("├─ manager     asked: hop 1")
+    assert rows[3].startswith("└─ the person  by manager's right")
+
+
+def test_explain_takes_the_agents_above_from_the_top_down_or_as_declared(tmp_path: Path) -> None:
+    make_team(tmp_path)
+    args = ("explain", "team", "callback_to_caller", "query", "--agent", "developer", "--under")
+    down, up = (upcall(*args, names, cwd=tmp_path).stdout for names in ("manager,lead", "lead,manager"))
+    alone = upcall(*args, "manager", cwd=tmp_path).stdout
+    assert down == up
+    assert "lead" not in alone
+    assert upcall(*args, "nobody", cwd=tmp_path).returncode == 2
+
+
+def test_explain_an_approval_as_the_gate_before_a_tool_raises_it(tmp_path: Path) -> None:
+    make_team(tmp_path)
+    drawn = upcall(
+        "explain", "team", "callback_to_caller", "approval", "--agent", "developer", "--under", "lead", cwd=tmp_path
+    ).stdout
+    assert "an approval may always reach a person" in drawn
+
+
+# --- chat in a pipe ---------------------------------------------------------------------
+
+
+def test_chat_in_a_pipe_answers_line_by_line_in_one_session(folder: Path) -> None:
+    done = upcall("chat", "agents", "--id", "s1", cwd=folder, given="hello\n\nadd them\nlast")
+    assert done.stdout == "You said: hello\nThe tools said: 3 / 7\nYou said: last\n"
+    assert (done.returncode, done.stderr) == (0, "")
+    assert out("show", "s1", cwd=folder)["text"] == "You said: last"
+
+
+def test_chat_in_a_pipe_goes_on_after_a_turn_that_failed(folder: Path) -> None:
+    done = upcall("chat", "agents", cwd=folder, given="fail\nhello\n")
+    assert done.stdout == "You said: hello\n"
+    assert done.stderr == "upcall: script: the line is dead (tried 1 time)\n"
+    assert done.returncode == 1
+
+
+# --- the demo ---------------------------------------------------------------------------
+
+
+def test_the_demo_runs_in_a_pipe_and_the_commands_it_prints_work(tmp_path: Path) -> None:
+    done = upcall("demo", cwd=tmp_path, TMPDIR=str(tmp_path), NO_COLOR="1")
+    assert (done.returncode, done.stderr) == (0, "")
+    for part in ("✓ run_check  name=\"tests\"", "hook after_tool changed the result: upload_token = [hidden]",
+                 'hook before_tool changed the call: path "NEWS.md" → "drafts/NEWS.md"', "is ready"):  # fmt: skip
+        assert part in done.stdout
+    assert "tok_live" not in done.stdout
+    assert max(len(row) for row in done.stdout.splitlines() if "/" not in row) <= 80
+
+    printed = [row.split() for row in done.stdout.splitlines() if row.startswith("  upcall ")]
+    assert [row[1] for row in printed] == ["show", "events"]
+    for row in printed:
+        again = upcall(*row[1:], cwd=tmp_path)
+        assert again.returncode == 0
+        assert "release" in again.stdout
+        assert "tok_live" not in again.stdout
+
+
+def test_the_demo_can_keep_its_log_where_it_is_told_to(tmp_path: Path) -> None:
+    for _ in range(2):
+        assert upcall("demo", "--store", "kept.db", cwd=tmp_path).returncode == 0
+    assert len(out("sessions", "--store", "kept.db", cwd=tmp_path)) == 2
+
+
+# --- help and wrong usage ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize("command", [*COMMANDS, "sessions delete", "sessions prune"])
+def test_every_command_explains_itself_with_an_example(command: str, tmp_path: Path) -> None:
+    done = upcall(*command.split(), "--help", cwd=tmp_path)
+    assert done.returncode == 0
+    assert "examples:\n" in done.stdout
+    assert f"upcall {command}" in done.stdout.partition("examples:")[2]
+    assert "--store" in done.stdout
+    assert max(len(row) for row in done.stdout.splitlines()) <= 90
+
+
+def test_the_help_lists_every_command(tmp_path: Path) -> None:
+    done = upcall("--help", cwd=tmp_path)
+    assert done.returncode == 0
+    listed = re.findall(r"^  ([a-z]+)  +\S", done.stdout, re.MULTILINE)
+    assert sorted(listed) == sorted(COMMANDS)
+    assert upcall("--version", cwd=tmp_path).stdout.startswith("upcall ")
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        [], ["nonsense"], ["run"], ["run", "agents"], ["run", "agents", "x", "--nonsense"], ["run", "agents", " "],
+        ["run", "nowhere", "x"], ["run", "agents", "x", "--agent", "nobody"], ["show"],
+        ["sessions", "--limit", "0"], ["events", "--after", "x"],
+        ["sessions", "prune", "--older-than", "soon", "--yes"], ["sessions", "prune"],
+        ["explain", "agents", "no_such_kind", "query"], ["completion", "tcsh"], ["run", "agents", "x", "--js"],
+    ],
+    ids=" ".join,
+)  # fmt: skip
+def test_wrong_usage_is_exit_code_2_and_says_what_would_be_right(args: list[str], folder: Path) -> None:
+    done = upcall(*args, cwd=folder)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.startswith(("upcall", "usage: upcall"))
+    assert not (folder / ".upcall").exists()
+
+
+def test_a_broken_agent_file_is_told_with_file_and_line(folder: Path) -> None:
+    (folder / "agents" / "helper.md").write_text("---\nmodle: x\n---\nHi.\n")
+    done = upcall("run", "agents", "x", cwd=folder)
+    assert done.returncode == 1
+    assert done.stderr.startswith("upcall: agents/helper.md:2: modle: unknown key")
+
+
+def test_a_reader_that_leaves_early_is_no_error_on_the_screen(folder: Path) -> None:
+    upcall("run", "agents", "hello", cwd=folder)
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run(
+        [*COMMAND, "events"],
+        cwd=folder,
+        env=environment(),
+        stdout=write,
+        stderr=subprocess.PIPE,
+        check=False,
+        timeout=60,
+    )
+    os.close(write)
+    assert done.stderr == b""
+    assert done.returncode == 1
+
+
+# --- completion -------------------------------------------------------------------------
+
+
+def complete(folder: Path, *words: str) -> set[str]:
+    """What bash offers for the last of these words."""
+    (folder / "upcall").write_text(f'#!/bin/sh\nexec {" ".join(COMMAND)} "$@"\n')
+    (folder / "upcall").chmod(0o755)
+    script = 'source <(upcall completion bash); COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _upcall; '
+    script += 'echo "${COMPREPLY[*]}"'
+    path = f"{folder}:{os.environ['PATH']}"
+    done = subprocess.run(
+        ["bash", "-c", script, "bash", "upcall", *words],
+        cwd=folder, env=environment(PATH=path), capture_output=True, text=True, timeout=60, check=True,
+    )  # fmt: skip
+    return set(done.stdout.split())
+
+
+def test_bash_completes_commands_options_and_session_ids(folder: Path) -> None:
+    upcall("run", "agents", "hello", "--id", "my-session", cwd=folder)
+    assert complete(folder, "se") == {"sessions"}
+    assert complete(folder, "show", "my") == {"my-session"}
+    assert complete(folder, "run", "agents", "--id", "") == {"my-session"}
+    assert {"--follow", "--after", "--json"} <= complete(folder, "events", "--")
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_a_completion_script_names_every_command(shell: str, tmp_path: Path) -> None:
+    done = upcall("completion", shell, cwd=tmp_path)
+    assert done.returncode == 0
+    assert all(command in done.stdout for command in COMMANDS)

@@ -1,0 +1,200 @@
+"""Specs turned into agents, and every way in which one can be wrong."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from upcall import Agent, BadAgentFile, SetupError, UnknownAgent
+from upcall.agentfiles import read_agents
+from upcall.loading import load_agents, load_askers, load_spec, tool_problems
+
+SIDECAR = '{"can_query_caller": true, "can_use_host_interaction": true}'
+
+
+@pytest.fixture(autouse=True)
+def _clean_imports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.chdir(tmp_path)
+    path, modules = list(sys.path), set(sys.modules)
+    yield
+    sys.path[:] = path
+    for name in set(sys.modules) - modules:
+        del sys.modules[name]
+
+
+def write_agent(folder: Path, name: str, front: str = "") -> Path:
+    folder.mkdir(exist_ok=True)
+    (folder / f"{name}.json").write_text(SIDECAR)
+    path = folder / f"{name}.md"
+    path.write_text(f"---\nmodel: script:{name}.py\n{front}---\nYou are {name}.\n")
+    return path
+
+
+def write_team(folder: Path) -> Path:
+    write_agent(folder, "manager", "agents: [lead]\n")
+    write_agent(folder, "lead", "agents: [developer]\ntools: [helping:look]\n")
+    write_agent(folder, "developer")
+    (folder / "helping.py").write_text("def look(path: str) -> str:\n    'Look.'\n    return path\n")
+    return folder
+
+
+def test_a_folder_becomes_agents_that_hold_those_below_them(tmp_path: Path) -> None:
+    agents = {agent.name: agent for agent in load_agents(write_team(tmp_path / "team"))}
+
+    assert [below.name for below in agents["manager"].agents] == ["lead"]
+    assert agents["lead"].agents[0] is agents["developer"]
+    assert list(agents["lead"].toolbox) == ["look"]
+    assert agents["developer"].policy.can_query_caller
+    assert agents["lead"].instructions == "You are lead."
+
+
+def test_a_model_that_is_a_file_is_found_from_the_agent_file(tmp_path: Path) -> None:
+    (agent,) = load_agents(write_agent(tmp_path / "one", "writer"))
+    assert agent.model == f"script:{tmp_path / 'one' / 'writer.py'}"
+
+
+def test_the_one_root_of_a_folder_is_the_agent_it_means(tmp_path: Path) -> None:
+    loaded = load_spec(str(write_team(tmp_path / "team")))
+    assert loaded.agent.name == "manager"
+    assert len(loaded.agents) == 3
+
+
+def test_a_name_chooses_among_the_agents_of_a_folder(tmp_path: Path) -> None:
+    assert load_spec(str(write_team(tmp_path / "team")), "lead").agent.name == "lead"
+    with pytest.raises(UnknownAgent, match="developer, lead, manager"):
+        load_spec("team", "nobody")
+
+
+def test_one_file_is_its_agent_with_those_below_it(tmp_path: Path) -> None:
+    loaded = load_spec(str(write_team(tmp_path / "team") / "lead.md"))
+    assert loaded.agent.name == "lead"
+    assert {agent.name for agent in loaded.agents} == {"lead", "developer"}
+
+
+def test_a_module_in_the_current_folder_is_found(tmp_path: Path) -> None:
+    (tmp_path / "my_agents.py").write_text(
+        "from upcall import Agent\none = Agent('one')\nboth = [one, Agent('two')]\n"
+    )
+    assert load_spec("my_agents:one").agent.name == "one"
+    assert load_spec("my_agents:both", "two").agent.name == "two"
+    assert load_spec("my_agents.py:one").agent.name == "one"
+    with pytest.raises(SetupError, match="one, two; choose one with --agent"):
+        load_spec("my_agents:both")
+
+
+@pytest.mark.parametrize("spec", ["team", "team/lead.md", "my_module:agent", "inner/deep.agents:agent"])
+def test_a_source_loads_the_same_agent_from_another_folder(
+    spec: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_team(tmp_path / "team")
+    program = "from upcall import Agent\nagent = Agent('written')\n"
+    (tmp_path / "my_module.py").write_text(program)
+    (tmp_path / "inner" / "deep").mkdir(parents=True)
+    (tmp_path / "inner" / "deep" / "agents.py").write_text(program)
+
+    first = load_spec(spec).agent
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+
+    assert str(tmp_path) in first.source
+    assert load_spec(first.source, first.name).agent.name == first.name
+
+
+@pytest.mark.parametrize(
+    ("spec", "says"),
+    [
+        ("nowhere", "no such folder or file"),
+        ("notes.txt", "neither a folder nor an agent's .md file"),
+        ("program.py", "say which attribute of it is the agent: program.py:agent"),
+        ("program:nothing", "has no attribute 'nothing'; it has number, Agent"),
+        ("program:number", "is a int, not an Agent"),
+        ("program:empty", "is an empty list"),
+        ("no_such_module:agent", "there is no module 'no_such_module' in"),
+        ("nowhere/program:agent", "there is no folder"),
+        (":agent", "write module:attribute"),
+        ("many", "alone, other; choose one with --agent NAME"),
+    ],
+)
+def test_a_spec_that_names_nothing_says_what_it_could_have_been(spec: str, says: str, tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("")
+    (tmp_path / "program.py").write_text("from upcall import Agent\nnumber = 3\nempty = []\n")
+    write_agent(tmp_path / "many", "alone")
+    write_agent(tmp_path / "many", "other")
+
+    with pytest.raises(SetupError) as caught:
+        load_spec(spec)
+
+    assert says.replace("number, Agent", "Agent, number, empty") in str(caught.value)
+
+
+def test_a_folder_without_agents_is_told(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(BadAgentFile, match="holds no agent"):
+        load_spec("empty")
+
+
+@pytest.mark.parametrize(
+    ("program", "says"),
+    [
+        ("x = 1\nx.missing\n", "broken.py:2: AttributeError"),
+        ("def f(:\n", "broken.py:1: SyntaxError"),
+        ("import sys\n\nsys.exit('bye')\n", "broken.py:3: SystemExit: bye"),
+        ("\nimport not_installed_anywhere\n", "broken.py:2: ModuleNotFoundError: No module named 'not_installed"),
+        ("from upcall import Agent\nAgent('user')\n", "broken.py:2: BadAgent"),
+    ],
+)
+def test_a_module_that_fails_is_named_with_its_file_and_line(program: str, says: str, tmp_path: Path) -> None:
+    (tmp_path / "broken.py").write_text(program)
+    with pytest.raises(BadAgentFile) as caught:
+        load_spec("broken:agent")
+    assert says in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("tools", "says"),
+    [
+        ("helping", "'helping' is no import path; write module:function"),
+        ("helping:missing", "has no attribute 'missing'"),
+        ("missing_module:look", "there is no module 'missing_module'"),
+        ("helping:number", "a tool is made of a typed function"),
+    ],
+)
+def test_a_tool_that_is_none_is_told_with_file_line_and_key(tools: str, says: str, tmp_path: Path) -> None:
+    (tmp_path / "helping.py").write_text("number = 3\n")
+    path = write_agent(tmp_path / "one", "writer", f"tools: [{tools!r}]\n")
+
+    with pytest.raises(BadAgentFile) as caught:
+        load_agents(path)
+
+    assert caught.value.line == 3
+    assert f"{path}:3: tools: " in str(caught.value)
+    assert says in str(caught.value)
+    files, _ = read_agents(path)
+    assert [says in problem.text for problem in tool_problems(files)] == [True]
+
+
+def test_two_folders_with_one_module_name_are_never_mixed_up(tmp_path: Path) -> None:
+    for name in ("first", "second"):
+        write_agent(tmp_path / name, name, "tools: ['helping:look']\n")
+        (tmp_path / name / "helping.py").write_text(f"def look() -> str:\n    return {name!r}\n")
+    load_agents(tmp_path / "first")
+    with pytest.raises(BadAgentFile, match=r"is loaded from .*first/helping.py already"):
+        load_agents(tmp_path / "second")
+
+
+def test_policies_are_known_without_importing_a_tool(tmp_path: Path) -> None:
+    write_team(tmp_path / "team")
+    (tmp_path / "team" / "helping.py").write_text("raise RuntimeError\n")
+    name, known = load_askers("team/developer.md")
+    assert name == "developer"
+    assert known["lead"].below == ("developer",)
+
+
+def test_an_agent_below_a_loaded_one_knows_its_source_too(tmp_path: Path) -> None:
+    (tmp_path / "nested.py").write_text("from upcall import Agent\ntop = Agent('top', agents=[Agent('low')])\n")
+    top = load_spec("nested:top").agent
+    low: Agent = top.agents[0]
+    assert low.source == top.source == f"{tmp_path}/nested:top"
