@@ -89,6 +89,7 @@ class Turn:
         if not state.pre_passed and self.hooks.pre_request and not side:
             await self._pre_request()
         while True:
+            self._check_stop()
             if state.wants_model:
                 await self._think()
             if not state.post_passed:
@@ -105,6 +106,11 @@ class Turn:
     def _check_cancel(self) -> None:
         if self.state.cancel is not None:  # it was asked for while nobody ran this
             raise Cancelled(self.state.cancel.reason)
+
+    def _check_stop(self) -> None:
+        if self._stopping is not None and self._task is not None:  # a tool swallowed that it was cancelled
+            self._task.uncancel()
+            raise self._stopping
 
     def _has_said(self) -> bool:
         question = self.member.question

@@ -77,6 +77,10 @@ class Road(Protocol):
         """Something ended, or waits."""
         ...
 
+    def look(self) -> None:
+        """See whether everything waits."""
+        ...
+
     async def secure(self, member: Member) -> Claim:
         """The claim on the tree."""
         ...
@@ -243,6 +247,7 @@ class Resolver:
         self.since[callback_id] = self._road.store.now()
         if ask.status == "open":
             self._road.ask_host(member, callback_of(_held(ask)))
+        self._road.look()
 
     async def _expire(self, member: Member, ask: Asked) -> None:
         callback_id = ask.raised.callback_id

@@ -345,21 +345,40 @@ class Sessions:
         """Go on with an interrupted, failed or answered turn; with nothing to do, the last reply."""
         await self._open()
         row = await self._row(id)
-        state = await load_state(self.store, row.root)
-        assert state is not None
-        if state.phase not in ("running", "failed"):
-            return reply_of(state, self.agent(state.header.agent))
         tree = await self._claim(row.root, take_over)
         try:
-            await self._catch_up(state)
+            state = await load_state(self.store, row.root)
+            assert state is not None
+            agent = self.agent(state.header.agent)
+            if state.phase not in ("running", "failed"):
+                return reply_of(state, agent)
+            member = tree.member(state, agent, NO_HOOKS)
             if sink is not None:
                 tree.live.sinks.append(sink)
-            member = tree.member(state, self.agent(state.header.agent), NO_HOOKS)
-            await tree.resume(member)
-            return await self._with_callbacks(await tree.run_root(member), tree, state)
+            if self.host is not None or row.status != "waiting" or await self._is_ready(row.root):
+                await tree.resume(member)
+                reply = await tree.run_root(member)
+            else:
+                reply = reply_of(state, agent).replace(status="waiting")
+            return await self._with_callbacks(reply, tree, state)
         finally:
             if tree.claim is not None and not tree.claim.released:
                 await self._let_go(tree.claim)
+
+    async def _is_ready(self, root: str) -> bool:
+        """Whether a parked tree has something to go on with: a settled or expired callback, or an agent to ask."""
+        now = self.store.now()
+        return any(
+            (h.status != "open" and not h.delivered)
+            or (h.status == "open" and (h.target != "user" or (h.expires is not None and h.expires <= now)))
+            for h in await self.store.callbacks(root=root, limit=100_000)
+        )
+
+    async def ready(self) -> list[str]:
+        """Run trees that can go on: nobody owns them, and something in them was settled, expired or interrupted."""
+        await self._open()
+        rows = await self.store.unfinished()
+        return [r.id for r in rows if r.status == "running" or await self._is_ready(r.id)]
 
     async def _catch_up(self, state: State) -> None:
         """Be sure of the state: what others wrote, and nothing that was never stored."""
@@ -411,6 +430,9 @@ class Sessions:
         Every open callback below it is withdrawn in the same transaction.
         """
         await self._open()
+        turn = self.turns.get(id)
+        if turn is not None:
+            await turn.log.commit()  # that it runs may not have been written yet
         row = await self._row(id)
         if row.status not in ("running", "waiting"):
             return

@@ -254,10 +254,14 @@ class RunTree:
         """Something ended, or waits. When nothing runs any more, memory is given up after the hold."""
         self._active -= 1
         if self._active == 0 and self.resolver.since:
-            asyncio.get_running_loop().call_soon(self._quiet)
+            self.look()
+
+    def look(self) -> None:
+        """See whether everything waits, once what runs now has had its turn."""
+        asyncio.get_running_loop().call_soon(self._quiet)
 
     def _quiet(self) -> None:
-        if self._active or self._parking is not None:
+        if self._active or self._parking is not None or not self.resolver.since:
             return
         hold = self.home.hold if self.home.host is not None else 0.0
         open_since = [at for i, at in self.resolver.since.items() if self._is_open(i)]
