@@ -48,17 +48,15 @@ class Wake:
                 self.socket.recv(16)
 
     def call(self) -> None:
-        """Tell every other watcher. Costs one `stat` when there is none."""
-        try:
+        """Tell every other watcher, if that can be done. Costs one `stat` when there is none."""
+        with contextlib.suppress(OSError):  # no folder, or none of ours: they look by themselves now and then
             changed = self._folder.stat().st_mtime_ns
-        except OSError:
-            return
-        if changed != self._seen:
-            self._seen = changed
-            self._forget_folder()  # it may be another one of the same name
-            self._others = [n for n in os.listdir(self._folder) if n != self._name]  # noqa: PTH208
-        for name in self._others:
-            self._send(name)
+            if changed != self._seen:
+                self._seen = changed
+                self._forget_folder()  # it may be another one of the same name
+                self._others = [n for n in os.listdir(self._folder) if n != self._name]  # noqa: PTH208
+            for name in self._others:
+                self._send(name)
 
     def _send(self, name: str) -> None:
         if self._sender is None:

@@ -1,0 +1,1 @@
+"""Logs of earlier versions, one per version, that must always fold."""

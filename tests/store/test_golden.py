@@ -1,0 +1,78 @@
+"""One golden log per version: what an earlier version wrote always loads and folds to the same."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from store.golden import make_v1
+from store.houses import opened, put
+from upcall.contracts import Claim, Store
+from upcall.events import AnyEvent, decode, encode
+from upcall.tree import load_state
+
+FOLDER = Path(__file__).parent / "golden"
+VERSIONS = ["v1"]
+STAMPS = ("session", "seq", "pos", "time")
+
+
+def golden(version: str) -> list[AnyEvent]:
+    """The events of a golden log, read as a store reads them."""
+    events: list[AnyEvent] = []
+    for line in (FOLDER / f"{version}.jsonl").read_bytes().splitlines():
+        body: dict[str, Any] = msgspec.json.decode(line)
+        stamps = [body.pop(name) for name in STAMPS]
+        events.append(decode(msgspec.json.encode(body), *stamps))
+    return events
+
+
+def expected(version: str) -> dict[str, Any]:
+    return json.loads((FOLDER / f"{version}.expected.json").read_text())
+
+
+async def stored(store: Store, events: list[AnyEvent]) -> None:
+    """The same events in a fresh store."""
+    claims: dict[str, Claim] = {}
+    for event in events:
+        root = event.session.split("~")[0]
+        fresh = event.replace(session="", seq=0, pos=0, time=0.0)
+        await put(store, event.session, fresh, claim=claims.get(root))
+        if root not in claims:
+            claims[root] = await store.claim(root)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_golden_log_folds_to_what_it_came_to_then(version: str) -> None:
+    assert make_v1.summary(golden(version)) == expected(version)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_golden_log_is_written_again_as_it_was(version: str) -> None:
+    lines = (FOLDER / f"{version}.jsonl").read_bytes().splitlines()
+    assert [json.loads(encode(e)) for e in golden(version)] == [json.loads(line) for line in lines]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_a_golden_log_loads_from_its_last_compaction_on(version: str, tmp_path: Path) -> None:
+    async with opened(tmp_path / "log.db") as store:
+        await stored(store, golden(version))
+        for session, come_to in expected(version).items():
+            state = await load_state(store, session)
+            assert state is not None
+            loaded = make_v1.of_state(state)
+            if state.header.kind == "side_turn":  # it begins with what its parent's log said then
+                loaded["messages"] = loaded["messages"][-len(come_to["messages"]) :]
+            assert loaded == come_to
+
+
+def test_the_golden_log_of_version_1_is_a_rich_one() -> None:
+    types = {e.type for e in golden("v1")}
+    assert types >= {
+        "session_started", "turn_started", "turn_resumed", "hooks_passed", "turn_ended", "steered",
+        "cancel_requested", "message_added", "context_set", "compacted", "model_started", "responded",
+        "model_failed", "tool_started", "tool_ended",
+    }  # fmt: skip
