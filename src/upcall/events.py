@@ -425,11 +425,11 @@ FOREIGN = (Steered, CancelRequested, *SETTLING)
 """What may be appended by a process that does not own the session."""
 
 
-_STATUS: dict[type[Any], str] = {
+STATUS: dict[type[Any], str] = {
     SessionStarted: "idle", TurnStarted: "running", TurnResumed: "running", Parked: "waiting",
 }  # fmt: skip
 
 
 def status_after(event: AnyEvent) -> str | None:
     """The session's listed status once this is written, if it changes."""
-    return event.status if type(event) is TurnEnded else _STATUS.get(type(event))
+    return event.status if type(event) is TurnEnded else STATUS.get(type(event))

@@ -204,7 +204,8 @@ class State:
         self.begun = not event.begins
 
     def _turn_started(self, event: TurnStarted) -> None:
-        self.settle_calls("the turn failed before this call was completed")
+        if self.calls or self.deferred:
+            self.settle_calls("the turn failed before this call was completed")
         self.phase = "idle"
         self.before_turn = self.carried()
         self.phase = "running"
@@ -279,7 +280,7 @@ class State:
         self.history.append(user(event.problem))
 
     def _turn_ended(self, event: TurnEnded) -> None:
-        if event.status != "failed":  # a failed turn may be resumed, and then its open calls go on
+        if self.calls and event.status != "failed":  # a failed turn may be resumed, and then its open calls go on
             self.settle_calls()
         self.phase = event.status
         self.limit, self.error = event.limit, event.error

@@ -150,7 +150,8 @@ class Turn:
             await self._compact_now()
         if state.asked is None:
             self._check_limits()
-        state.settle_calls()
+        if state.calls or state.deferred:
+            state.settle_calls()
         request, response, ordinal = self._request(), None, state.ordinal + 1
         if state.asked is not None and state.asked.purpose != "summary":
             ordinal = state.asked.ordinal
@@ -225,7 +226,7 @@ class Turn:
         change = None if request is asked else change_of(asked, request, self.state.messages(), log.keep)
         log.add(ModelStarted(ordinal, self.member.purpose, instructions=instructions, tools=tools, change=change))
         if send:
-            log.send()
+            log.offer()
 
     async def _recover(self, request: Request, ordinal: int, error: ModelError) -> tuple[Response, int, bool]:
         """What model_failed hooks make of a failure: a response, or another try; else the failure is the turn's."""

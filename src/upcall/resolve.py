@@ -110,7 +110,6 @@ class Resolver:
         self._drivers: dict[str, asyncio.Task[None]] = {}
         self._turn_order: dict[str, asyncio.Lock] = {}
         self.since: dict[str, float] = {}  # when the person became the target of each open callback
-        self.raised = False
 
     # --- raising --------------------------------------------------------------------------
 
@@ -176,7 +175,6 @@ class Resolver:
         way = route(raised, await road.chain(member))
         callback_id = "q" + digest(member.id, asker.origin, question.digest, question.gate, count)[:12]
         member.log.add(_raised_event(member, asker.origin, question, callback_id, msgspec.to_builtins(way)))
-        self.raised = True
         await member.log.commit()
         return member.state.asks[callback_id]
 

@@ -57,6 +57,7 @@ PATIENCE = 6.0
 RETRY = 0.1
 _THREADS = 64
 _FOLLOW = 30.0
+id_of = id  # where a parameter is called `id`
 _SESSION_ID = re.compile(r"[^\s~/\\\x00-\x1f\x7f]{1,200}\Z")
 
 
@@ -160,6 +161,7 @@ class Sessions:
         self._actors: dict[tuple[int, int, bool, bool], Actor] = {}
         self._watchers: list[Callable[[Callback], None]] = []
         self._asks: dict[str, asyncio.Task[Any]] = {}
+        self._asks_of: dict[int, bool] = {}  # whether a root session of an agent has somebody to ask
         self._models: dict[int, Model] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
         self._threads: ThreadPoolExecutor | None = None
@@ -272,12 +274,14 @@ class Sessions:
             await self._open()
         declared = self._known(agent)
         session_id = f"{self._random.getrandbits(48):012x}" if id is None else _checked_id(id)
-        tree, begins = RunTree(self, None), bool(declared.hooks.begin_session)
-        asks = tree.somebody_to_ask(declared, [])
+        begins = bool(declared.hooks.begin_session)
+        asks = self._asks_of.get(id_of(declared))
+        if asks is None:
+            asks = self._asks_of[id_of(declared)] = RunTree(self, None).somebody_to_ask(declared, [])
         started = SessionStarted(declared.name, begins=begins, asks=asks, source=declared.source)
         state = State(session_id)
         if begins:
-            await self._begin(tree, state, declared, started)
+            await self._begin(RunTree(self, None), state, declared, started)
         else:
             stored = self.store.append(session_id, [started], None)
             if stored is not None:
@@ -332,7 +336,10 @@ class Sessions:
                 tree = await self._claim(state.header.root or state.id, take_over)
                 member = tree.member(state, self.agent(state.header.agent), NO_HOOKS)
             tree.begin(member, user(text) if isinstance(text, str) else text)
-            return await self._with_callbacks(await tree.run_root(member), tree, state)
+            reply = await tree.run_root(member)
+            if tree.has_asked or reply.status == "waiting":
+                reply = await self._with_callbacks(reply, state)
+            return reply
         except Parking:
             raise SessionWaiting(state.id, [c.id for c in await self._open_callbacks(state.id)]) from None
         finally:
@@ -360,7 +367,7 @@ class Sessions:
                 reply = await tree.run_root(member)
             else:
                 reply = reply_of(state, agent).replace(status="waiting")
-            return await self._with_callbacks(reply, tree, state)
+            return await self._with_callbacks(reply, state)
         finally:
             if tree.claim is not None and not tree.claim.released:
                 await self._let_go(tree.claim)
@@ -389,9 +396,9 @@ class Sessions:
             state.become(fresh)
         await refresh(self.store, state)
 
-    async def _with_callbacks(self, reply: Reply, tree: RunTree, state: State) -> Reply:
+    async def _with_callbacks(self, reply: Reply, state: State) -> Reply:
         """The reply with every callback of this turn's tree."""
-        if state.prompt is None or not (tree.resolver.raised or reply.status == "waiting" or state.asks):
+        if state.prompt is None:
             return reply
         held = await self.store.callbacks(root=state.header.root or state.id)
         return reply.replace(callbacks=tuple(callback_of(h) for h in held if h.raised.pos > state.prompt.pos))

@@ -102,15 +102,27 @@ class Log:
         """Store a body once, with the next events."""
         self._blobs[name] = body
 
+    def offer(self) -> None:
+        """Hand over what was added, unless nobody could see it or lose it meanwhile."""
+        if self.store.durable or self.live.sinks or self.store.is_watched():
+            self.send()
+
     def send(self, release: bool = False) -> None:
         """Hand over what was added; a failure is told by the next `commit`."""
-        if not self._buffer:
+        events = self._buffer
+        if not events:
             return
-        events, self._buffer = self._buffer, []
-        blobs, self._blobs = self._blobs, {}
-        future = self.store.append(self.state.id, events, self.claim, blobs=blobs or None, release=release)
+        self._buffer = []
+        blobs = None
+        if self._blobs:
+            blobs, self._blobs = self._blobs, {}
+        future = self.store.append(self.state.id, events, self.claim, blobs=blobs, release=release)
         if future is None:
-            self._stored(events)
+            state, last = self.state, events[-1]
+            if last.seq == state.seq + len(events) and not self.live.sinks:
+                state.seq, state.last_time = last.seq, last.time
+            else:
+                self._stored(events)
         else:
             self._last = future
             future.add_done_callback(partial(self._done, events))

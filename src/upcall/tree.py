@@ -131,10 +131,10 @@ class RunTree:
         self.home, self.deadlines = home, home.deadlines
         self._claim = claim
         self.live = Live()
-        self.resolver = Resolver(self)
+        self._resolver: Resolver | None = None
         self._active = 0
         self._parking: asyncio.TimerHandle | None = None
-        self._parked: dict[str, Parked] = {}
+        self._parked: dict[str, Parked] | None = None
         if claim is not None:
             claim.on_failure = self._lost
 
@@ -142,6 +142,18 @@ class RunTree:
     def claim(self) -> Claim | None:
         """The claim, once there is one."""
         return self._claim
+
+    @property
+    def resolver(self) -> Resolver:
+        """What walks this tree's callbacks; most trees never raise one."""
+        if self._resolver is None:
+            self._resolver = Resolver(self)
+        return self._resolver
+
+    @property
+    def has_asked(self) -> bool:
+        """Whether anything here was ever asked."""
+        return self._resolver is not None
 
     @property
     def store(self) -> Store:
@@ -191,14 +203,14 @@ class RunTree:
                 del turns[session_id]
         if reply.status == "waiting":
             waits = tuple(i for i, a in member.state.asks.items() if a.status == "open")
-            self._parked[session_id] = Parked(waits, member.state.ran)
+            self._parked = {**(self._parked or {}), session_id: Parked(waits, member.state.ran)}
         return reply
 
     async def run_root(self, member: Member) -> Reply:
         """Run a turn of the session this process was asked to run; returns when it has ended or is parked."""
         try:
             while True:
-                self._parked = {}
+                self._parked = None
                 reply = await self.run(member, release=True)
                 if reply.status != "waiting" or await self._park():
                     return reply
@@ -207,12 +219,14 @@ class RunTree:
                 member.state.become(fresh)
                 member = self.member(member.state, member.actor.agent, NO_HOOKS)
         finally:
-            await self.resolver.close()
+            if self._resolver is not None:
+                await self._resolver.close()
             if self._parking is not None:
                 self._parking.cancel()
 
     async def _park(self) -> bool:
         assert self._claim is not None
+        assert self._parked is not None
         waits = [i for parked in self._parked.values() for i in parked.waits]
         events = {session: [parked] for session, parked in self._parked.items()}
         done = await self.store.park(self._claim, events, waits)
@@ -253,7 +267,7 @@ class RunTree:
     def leave(self) -> None:
         """Something ended, or waits. When nothing runs any more, memory is given up after the hold."""
         self._active -= 1
-        if self._active == 0 and self.resolver.since:
+        if self._active == 0 and self._resolver is not None:
             self.look()
 
     def look(self) -> None:

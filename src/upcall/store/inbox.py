@@ -41,8 +41,9 @@ class Together(Job):
         self.refused = self._check(tx)
         if self.refused is not None:
             return
-        for part in self.parts:
-            part.run(tx)
+        found = [part.check(tx) for part in self.parts]  # all of them before the first is written
+        for part, at in zip(self.parts, found, strict=True):
+            part.write(tx, at)
         if self.releases and self.claim is not None:
             tx.release(self.claim)
 
@@ -76,6 +77,7 @@ class Settle(Job):
         if self._fence is not None:
             tx.check_fence(self._fence)
         tx.flush()
+        self.parts = []  # it may have been tried before, with others that failed
         first = find(tx, self._id)
         if first is None:
             raise UnknownCallback(self._id)

@@ -69,7 +69,7 @@ class Ledger:
         if isinstance(event, CallbackRaised):
             self._held[event.callback_id] = Held(event, root, message=event.message, expires=event.expires)
             return
-        held = self._held.get(event.callback_id)  # pyright: ignore[reportAttributeAccessIssue]
+        held = self._held.get(str(getattr(event, "callback_id", "")))
         if held is not None:
             self._held[held.raised.callback_id] = after(held, event)
 

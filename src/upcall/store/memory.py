@@ -17,23 +17,20 @@ from upcall.contracts import Claim, Held, Row
 from upcall.errors import SessionBusy, SessionExists, SessionTakenOver, StoreError, UnknownSession
 from upcall.events import (
     FOREIGN,
+    STATUS,
     AnyEvent,
     Compacted,
     HooksPassed,
-    Parked,
     SessionStarted,
     TurnEnded,
-    TurnResumed,
-    TurnStarted,
     encode,
     hollow,
-    status_after,
 )
 from upcall.store.ledger import CALLBACK_EVENTS, Ledger
 
 _position = attrgetter("pos")
 _put = msgspec.structs.force_setattr
-_NOTED = {SessionStarted, TurnStarted, TurnResumed, TurnEnded, HooksPassed, Compacted, Parked}
+_NOTED = {*STATUS, TurnEnded, HooksPassed, Compacted}
 
 
 class _Log:
@@ -74,6 +71,10 @@ class MemoryStore:
     async def open(self) -> None:
         """Nothing to get ready."""
 
+    def is_watched(self) -> bool:
+        """Whether somebody waits for events."""
+        return bool(self._waiters)
+
     def append(
         self,
         session: str,
@@ -100,15 +101,17 @@ class MemoryStore:
             _put(event, "seq", seq)
             _put(event, "pos", pos)
             _put(event, "time", now)
-            if type(event) in _NOTED:
+            kind = type(event)
+            if kind in _NOTED:
                 noted = True
-            elif type(event) in CALLBACK_EVENTS:
+            elif kind in CALLBACK_EVENTS:
                 self._callbacks.note(event, log.root)
         log.events += events
         self._order += events
         self._pos, log.updated = pos, now
         if noted:
-            self._note(log, events)
+            for event in events:
+                self._note(log, event)
         if release and claim is not None:
             self._logs[claim.root].owner = None
             claim.released = True
@@ -141,15 +144,18 @@ class MemoryStore:
     def _needs_claim(self, session: str, events: Sequence[AnyEvent]) -> StoreError:
         return StoreError(self.where, f"{events[0].type} needs a claim on the run tree of session {session!r}")
 
-    def _note(self, log: _Log, events: Sequence[AnyEvent]) -> None:
-        for event in events:
-            log.status = status_after(event) or log.status
-            if type(event) is HooksPassed and event.replaces:
-                old = log.events[event.replaces - 1]
-                slim = log.events[event.replaces - 1] = hollow(old)
-                self._order[bisect_left(self._order, old.pos, key=_position)] = slim
-            elif type(event) is Compacted:
-                log.base = event.base or event.seq
+    def _note(self, log: _Log, event: AnyEvent) -> None:
+        kind = type(event)
+        if kind in STATUS:
+            log.status = STATUS[kind]
+        elif type(event) is TurnEnded:
+            log.status = event.status
+        elif type(event) is HooksPassed and event.replaces:
+            old = log.events[event.replaces - 1]
+            slim = log.events[event.replaces - 1] = hollow(old)
+            self._order[bisect_left(self._order, old.pos, key=_position)] = slim
+        elif type(event) is Compacted:
+            log.base = event.base or event.seq
 
     def _tell(self, foreign: Sequence[AnyEvent]) -> None:
         for waiter in self._waiters:

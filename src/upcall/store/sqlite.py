@@ -1,6 +1,7 @@
 """The log in one SQLite file that many processes may share.
 
-May import: contracts, errors, events, store.heart, store.process, store.schema, store.wake, store.writer.
+May import: contracts, errors, events, store.heart, store.inbox, store.process, store.rows,
+store.schema, store.wake, store.writer.
 """
 
 # apsw's stubs name a type that Python 3.11 does not have yet.
@@ -77,6 +78,10 @@ class SqliteStore:
         self._version = -1
         self._look: asyncio.TimerHandle | None = None
         self._heart: Heart | None = None
+
+    def is_watched(self) -> bool:
+        """Whether somebody in this process waits for events."""
+        return bool(self._waiters)
 
     # --- opening and closing --------------------------------------------------------------
 

@@ -188,10 +188,18 @@ class Append(Job):
 
     def run(self, tx: Tx) -> None:
         """Check the right to write, then write."""
+        self.write(tx, self.check(tx))
+
+    def check(self, tx: Tx) -> tuple[int, int] | None:
+        """Refuse what may not be written; returns the session's number and its root's if it is there."""
         if self.claim is not None:
             tx.check_fence(self.claim)
         found = tx.number(self.session, sure=self.claim is None)
         self._refuse(tx, found)
+        return found
+
+    def write(self, tx: Tx, found: tuple[int, int] | None) -> None:
+        """Write what was checked."""
         found = found or tx.create(self.session, cast("SessionStarted", self.events[0]))
         n = found[0]
         seq, pos = tx.add(n, self.bodies)
