@@ -191,3 +191,13 @@ async def test_the_body_of_a_refused_append_is_not_kept(store: Store) -> None:
         await put(store, "s", turn(), blobs={"ab" * 16: b"x"})
     with pytest.raises(StoreError):
         await store.blob("ab" * 16)
+
+
+async def test_events_of_several_sessions_are_stored_together_or_not_at_all(store: Store) -> None:
+    await begin(store, "a")
+    await begin(store, "b")
+    with pytest.raises(UnknownSession):
+        await store.append_all({"a": [Steered("one")], "nobody": [Steered("two")], "b": [Steered("three")]})
+    assert [e.type for e in await store.read_all()] == ["session_started"] * 2
+    await store.append_all({"a": [Steered("one")], "b": [Steered("two")]})
+    assert [(e.session, e.seq) for e in await store.read_all(2)] == [("a", 2), ("b", 2)]

@@ -245,6 +245,10 @@ class MemoryStore:
 
     async def append_all(self, events: Mapping[str, Sequence[AnyEvent]]) -> None:
         """Add events that need no claim to several sessions, all or none."""
+        for session, added in events.items():  # all of them before the first is written
+            if session not in self._logs:
+                raise UnknownSession(session)
+            self._refuse(session, added, None)
         for session, added in events.items():
             self.append(session, added, None)
 
