@@ -1,6 +1,6 @@
 """Upcall: agents that can ask back.
 
-May import: agent, app, callbacks, contracts, errors, hooks, messages, runtime, tools.
+May import: agent, app, callbacks, contracts, errors, hooks, loading, messages, runtime, tools.
 """
 
 from upcall import errors
@@ -29,6 +29,7 @@ from upcall.errors import (
     OutcomeUnknown,
     OutputInvalid,
     ReplayMismatch,
+    RuntimeClosed,
     ScriptExhausted,
     SessionBusy,
     SessionError,
@@ -48,6 +49,7 @@ from upcall.errors import (
     UpcallError,
 )
 from upcall.hooks import Hooks, inherited
+from upcall.loading import load_agents
 from upcall.messages import Call, Message, Request, Response, Result, Usage
 from upcall.runtime import Session
 from upcall.tools import Tool, tool
@@ -90,6 +92,7 @@ __all__ = [
     "Response",
     "Result",
     "Runtime",
+    "RuntimeClosed",
     "ScriptExhausted",
     "Session",
     "SessionAccess",
@@ -114,6 +117,7 @@ __all__ = [
     "Usage",
     "errors",
     "inherited",
+    "load_agents",
     "run",
     "tool",
 ]

@@ -116,10 +116,6 @@ class Store(Protocol):
     where: str
     durable: bool
 
-    def is_watched(self) -> bool:
-        """Whether somebody in this process waits for events."""
-        ...
-
     def now(self) -> float:
         """The store's clock, in seconds since 1970."""
         ...

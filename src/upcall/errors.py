@@ -7,6 +7,7 @@ UpcallError
 │   ├── BadHook                 a hook with a wrong signature, or at a point that is none
 │   ├── BadAgentFile            an agent file or its sidecar, with file, line and key
 │   └── UnknownAgent            a name that no agent here has
+├── RuntimeClosed               what ran stopped where it was and can be resumed
 ├── SessionError                a session can't do that now
 │   ├── UnknownSession
 │   ├── SessionExists
@@ -97,6 +98,13 @@ class UnknownAgent(SetupError):
             f"no agent is called {name!r}; this runtime has: {names}. "
             f"Give it with Runtime(..., agents=[...]), or --agents on the command line."
         )
+
+
+class RuntimeClosed(UpcallError):
+    """The runtime was closed while a turn ran: it stopped where it was and can be resumed."""
+
+    def __init__(self) -> None:
+        super().__init__("the runtime was closed while this turn ran; it can be resumed")
 
 
 class SessionError(UpcallError):
@@ -362,6 +370,7 @@ __all__ = [
     "OutcomeUnknown",
     "OutputInvalid",
     "ReplayMismatch",
+    "RuntimeClosed",
     "ScriptExhausted",
     "SessionBusy",
     "SessionError",

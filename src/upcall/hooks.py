@@ -13,7 +13,7 @@ import msgspec
 
 from upcall.callbacks import Answer, Callback
 from upcall.contracts import Reply, SessionAccess
-from upcall.errors import BadHook, HookFailed, LimitReached, SessionTakenOver, StoreError
+from upcall.errors import BadHook, HookFailed, LimitReached, RuntimeClosed, SessionTakenOver, StoreError
 from upcall.messages import Call, Message, Request, Response, Result
 
 T = TypeVar("T")
@@ -121,7 +121,7 @@ async def call_hook(point: str, hook: Callable[..., Any], *args: Any) -> Any:
         out = hook(*args)
         if out is not None and hasattr(out, "__await__"):
             out = await out
-    except (SessionTakenOver, StoreError, LimitReached):
+    except (SessionTakenOver, StoreError, LimitReached, RuntimeClosed):
         raise
     except Exception as error:
         raise HookFailed(name_of(hook), point, error) from error

@@ -19,6 +19,7 @@ from upcall.errors import (
     LimitReached,
     ModelError,
     OutputInvalid,
+    RuntimeClosed,
     SessionTakenOver,
     StoreError,
     UpcallError,
@@ -226,7 +227,7 @@ class Turn:
         change = None if request is asked else change_of(asked, request, self.state.messages(), log.keep)
         log.add(ModelStarted(ordinal, self.member.purpose, instructions=instructions, tools=tools, change=change))
         if send:
-            log.offer()
+            log.send()
 
     async def _recover(self, request: Request, ordinal: int, error: ModelError) -> tuple[Response, int, bool]:
         """What model_failed hooks make of a failure: a response, or another try; else the failure is the turn's."""
@@ -455,7 +456,7 @@ class Turn:
                 raise error
             return self.reply()
         failure = self.log.claim.failure if self.log.claim is not None else None
-        if isinstance(error, SessionTakenOver | StoreError | Interrupted) or failure is not None:
+        if isinstance(error, SessionTakenOver | StoreError | RuntimeClosed) or failure is not None:
             raise failure or error
         if outside or isinstance(error, Cancelled):
             self._settle_open("the turn was cancelled")
@@ -494,10 +495,6 @@ def reply_of(state: State, agent: Agent) -> Reply:
 
 class Cancelled(UpcallError):
     """Somebody asked for the turn to end."""
-
-
-class Interrupted(UpcallError):
-    """The runtime is closing: the turn stops where it is and can be resumed."""
 
 
 async def begin_session(member: Member) -> None:

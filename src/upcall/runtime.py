@@ -23,6 +23,7 @@ from upcall.errors import (
     AlreadySettled,
     AnswerRefused,
     BadAgent,
+    RuntimeClosed,
     SessionBusy,
     SessionExists,
     SessionWaiting,
@@ -43,7 +44,7 @@ from upcall.events import (
 )
 from upcall.fold import State
 from upcall.hooks import NO_HOOKS, Hooks
-from upcall.loop import Interrupted, Turn, begin_session, reply_of
+from upcall.loop import Turn, begin_session, reply_of
 from upcall.messages import Message, user
 from upcall.session import Actor, Deadlines, Parking, Sink
 from upcall.sidetools import SIDE_TOOLS, ask, task_tool
@@ -193,7 +194,7 @@ class Sessions:
             return
         self._closed = True
         for turn in tuple(self.turns.values()):
-            turn.stop(Interrupted("the runtime was closed"))
+            turn.stop(RuntimeClosed())
         for asked in tuple(self._asks.values()):
             asked.cancel()
         for _ in range(int(PATIENCE / 0.01)):

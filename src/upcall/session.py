@@ -102,11 +102,6 @@ class Log:
         """Store a body once, with the next events."""
         self._blobs[name] = body
 
-    def offer(self) -> None:
-        """Hand over what was added, unless nobody could see it or lose it meanwhile."""
-        if self.store.durable or self.live.sinks or self.store.is_watched():
-            self.send()
-
     def send(self, release: bool = False) -> None:
         """Hand over what was added; a failure is told by the next `commit`."""
         events = self._buffer

@@ -14,6 +14,7 @@ from upcall.contracts import Delta
 from upcall.errors import (
     LimitReached,
     ReplayMismatch,
+    RuntimeClosed,
     SessionTakenOver,
     StoreError,
     ToolSwallowedParking,
@@ -254,7 +255,7 @@ class ToolCall:
             else:
                 value = await self._in_thread(tool, args)
             result = self._fit(to_result(call_id, value))
-        except (SessionTakenOver, StoreError, LimitReached):
+        except (SessionTakenOver, StoreError, LimitReached, RuntimeClosed):
             raise
         except asyncio.CancelledError:
             if not guard.caught():

@@ -71,10 +71,6 @@ class MemoryStore:
     async def open(self) -> None:
         """Nothing to get ready."""
 
-    def is_watched(self) -> bool:
-        """Whether somebody waits for events."""
-        return bool(self._waiters)
-
     def append(
         self,
         session: str,

@@ -79,10 +79,6 @@ class SqliteStore:
         self._look: asyncio.TimerHandle | None = None
         self._heart: Heart | None = None
 
-    def is_watched(self) -> bool:
-        """Whether somebody in this process waits for events."""
-        return bool(self._waiters)
-
     # --- opening and closing --------------------------------------------------------------
 
     async def open(self) -> None:
