@@ -1,11 +1,11 @@
 """Upcall: agents that can ask back.
 
-May import: agent, app, callbacks, contracts, errors, hooks, loading, messages, runtime, tools.
+May import: agent, app, callbacks, contracts, errors, hooks, messages, runtime, tools.
 """
 
 from upcall import errors
 from upcall.agent import Agent, Kit, Limits
-from upcall.app import Runtime, run
+from upcall.app import Runtime, load_agents, run
 from upcall.callbacks import Answer, Approve, Callback, Reject
 from upcall.contracts import Context, Delta, Reply, SessionAccess, SyncContext
 from upcall.errors import (
@@ -49,7 +49,6 @@ from upcall.errors import (
     UpcallError,
 )
 from upcall.hooks import Hooks, inherited
-from upcall.loading import load_agents
 from upcall.messages import Call, Message, Request, Response, Result, Usage
 from upcall.runtime import Session
 from upcall.tools import Tool, tool

@@ -1,6 +1,6 @@
 """What may settle a callback, and a callback as people and programs read it.
 
-May import: callbacks, contracts, errors, events, policy, routing.
+May import: callbacks, contracts, errors, events, routing.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 """The public runtime: turns a path into a store and a name into a model.
 
-May import: agent, contracts, errors, messages, models, runtime, store.memory, store.sqlite.
+May import: agent, contracts, errors, loading, messages, models, runtime, store.memory, store.sqlite.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from upcall.agent import Agent
@@ -15,6 +15,8 @@ from upcall.contracts import Host, Model, Reply, Store
 from upcall.errors import BadAgent, UpcallError
 from upcall.messages import Message
 from upcall.runtime import Sessions
+
+Place = str | os.PathLike[str] | Store
 
 
 class Runtime(Sessions):
@@ -25,19 +27,19 @@ class Runtime(Sessions):
 
     def __init__(
         self,
-        store: str | Path | Store = ":memory:",
+        store: Place = ":memory:",
         agents: Sequence[Agent] = (),
         host: Host | None = None,
         hold: float = 30.0,
         notify: Sequence[Any] = (),
-        events_file: str | Path | None = None,
+        events_file: str | os.PathLike[str] | None = None,
     ) -> None:
         super().__init__(open_store(store), agents, model_of, host, hold)
 
 
-def open_store(where: str | Path | Store) -> Store:
+def open_store(where: Place) -> Store:
     """A store by its path; nothing is opened yet."""
-    if not isinstance(where, str | Path):
+    if not isinstance(where, str | os.PathLike):
         return where
     if str(where) == ":memory:":
         from upcall.store.memory import MemoryStore
@@ -47,7 +49,14 @@ def open_store(where: str | Path | Store) -> Store:
         raise UpcallError("PostgreSQL stores are not there yet; use a path for SQLite")
     from upcall.store.sqlite import SqliteStore
 
-    return SqliteStore(where)
+    return SqliteStore(os.fspath(where))
+
+
+def load_agents(folder: str | os.PathLike[str]) -> list[Agent]:
+    """The agents of a folder of Markdown files with their sidecars; BadAgentFile names every mistake."""
+    from upcall.loading import load_agents as load
+
+    return load(os.fspath(folder))
 
 
 def model_of(agent: Agent) -> Model:
@@ -62,7 +71,11 @@ def model_of(agent: Agent) -> Model:
 
 
 def run(
-    agent: Agent, prompt: str | Message, *, store: str | Path | Store = ":memory:", id: str | None = None
+    agent: Agent,
+    prompt: str | Message,
+    *,
+    store: Place = ":memory:",
+    id: str | None = None,
 ) -> Reply:
     """One turn of an agent, from code that is not async. In memory unless `store` says where."""
     try:

@@ -4,7 +4,7 @@ begin_session → pre_request → (before_model → model → post_response → 
 
 Each step looks at the folded log first, so the same code begins a turn and goes on with one that was interrupted.
 
-May import: contracts, errors, events, fold, hooks, messages, requests, session, toolcall.
+May import: agent, contracts, errors, events, fold, hooks, messages, requests, session, sidetools, toolcall.
 """
 
 from __future__ import annotations

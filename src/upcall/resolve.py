@@ -1,6 +1,6 @@
 """A callback walks its route: hooks and side turns of the agents above, then the person, until it is settled.
 
-May import: agent, answers, callbacks, contracts, errors, events, fold, hooks, loop, messages, questions, routing,
+May import: answers, callbacks, contracts, errors, events, fold, hooks, messages, questions, routing,
 session, sidetools, toolcall.
 """
 

@@ -1,6 +1,7 @@
 """Sessions over a given store: start, prompt, stream, resume, cancel.
 
-May import: agent, contracts, errors, events, fold, hooks, loop, messages, session, tools, tree.
+May import: agent, answers, callbacks, contracts, errors, events, fold, hooks, loop, messages, session,
+sidetools, tree.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import random
+import os
 import re
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Sequence
@@ -168,7 +169,6 @@ class Sessions:
         self._threads: ThreadPoolExecutor | None = None
         self._stop_listening: Callable[[], None] | None = None
         self._closed = False
-        self._random = random.Random()  # for ids only
 
     # --- opening and closing --------------------------------------------------------------
 
@@ -274,7 +274,7 @@ class Sessions:
         if self._stop_listening is None:
             await self._open()
         declared = self._known(agent)
-        session_id = f"{self._random.getrandbits(48):012x}" if id is None else _checked_id(id)
+        session_id = os.urandom(6).hex() if id is None else _checked_id(id)
         begins = bool(declared.hooks.begin_session)
         asks = self._asks_of.get(id_of(declared))
         if asks is None:

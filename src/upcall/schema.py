@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import abc
 import datetime as dt
-import difflib
 import enum
 import inspect
 import json
@@ -16,7 +15,6 @@ import sys
 import types
 import typing
 from collections.abc import Callable, Collection, Iterator, Mapping
-from pathlib import PurePath
 from typing import Annotated, Any, ClassVar, Union, cast
 
 import msgspec
@@ -264,9 +262,13 @@ def _schema_of(cls: Any, hoisted: JsonSchema) -> JsonSchema:
         return _hoist(wire, f"field{len(hoisted)}", hoisted) if "$defs" in wire else wire
     if _is_pydantic(cls):
         return _hoist(cls.model_json_schema(), cls.__qualname__, hoisted)
-    if issubclass(cls, PurePath):
+    if _is_path(cls):
         return {"type": "string", "format": "path"}
     raise NotImplementedError
+
+
+def _is_path(cls: Any) -> bool:
+    return hasattr(cls, "__fspath__")  # pathlib itself need not be imported for that
 
 
 def _is_stand_in(cls: Any) -> bool:
@@ -296,9 +298,9 @@ def _decode(cls: Any, value: Any) -> Any:
         return cls.take(value)
     if _is_pydantic(cls):
         return _by_pydantic(cls.model_validate_json, value)
-    if issubclass(cls, PurePath):
+    if _is_path(cls):
         if not isinstance(value, str):
-            raise ValueError(f"Expected `str`, got `{type(value).__name__}`")  # noqa: TRY004 - see Shape
+            raise ValueError(f"Expected `str`, got `{type(value).__name__}`")
         return cls(value)
     raise ValueError(f"no JSON value can be a {cls.__name__}")
 
@@ -369,6 +371,8 @@ def _short(value: Any, most: int = 80) -> str:
 
 def or_rather(name: str, known: Collection[str]) -> str:
     """The closest of the known names, or all of them."""
+    import difflib
+
     close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     return f"; did you mean {close[0]!r}?" if close else f"; it takes: {', '.join(known) or 'none'}"
 

@@ -1,6 +1,6 @@
 """The SDK over the log: a live session's log, and what hooks may do with it.
 
-May import: agent, callbacks, contracts, errors, events, fold, hooks, messages, tools.
+May import: agent, callbacks, contracts, errors, events, fold, hooks, messages, questions, tools.
 """
 
 from __future__ import annotations

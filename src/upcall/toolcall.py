@@ -1,6 +1,6 @@
 """One tool call: before_tool → tool → after_tool, each written down before what follows.
 
-May import: contracts, errors, events, fold, hooks, messages, session, tools.
+May import: callbacks, contracts, errors, events, fold, gate, hooks, messages, session, tools.
 """
 
 from __future__ import annotations

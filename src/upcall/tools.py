@@ -6,13 +6,11 @@ May import: contracts, errors, messages, schema.
 from __future__ import annotations
 
 import base64
-import difflib
 import inspect
 import re
 import sys
 import typing
 from collections.abc import Callable, Collection, Iterable, Mapping
-from pathlib import PurePath
 from typing import Any, TypedDict, Unpack, cast, overload
 
 import msgspec
@@ -317,6 +315,8 @@ def _check_rule(name: str, rule: Any, taken: Collection[str]) -> None:
 def unknown_tool_text(name: str, known: Iterable[str]) -> str:
     """What to tell a model that called a tool it does not have."""
     names = sorted(known)
+    import difflib
+
     close = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
     rather = f"; did you mean {' or '.join(map(repr, close))}?" if close else "."
     return f"there is no tool called {name!r}{rather} The tools are: {', '.join(names) or 'none'}"
@@ -413,7 +413,7 @@ def _without_surrogates(plain: Any) -> Any:
 
 
 def _encode(value: Any) -> Any:
-    if isinstance(value, PurePath):
+    if hasattr(value, "__fspath__"):
         return str(value)
     pydantic = sys.modules.get("pydantic")  # nothing here can be a model of a library that was never imported
     if pydantic is not None and isinstance(value, pydantic.BaseModel):
