@@ -23,6 +23,12 @@ class Place:
     def store(self) -> Store:
         return self._memory if self.path is None else open_store(self.path)
 
+    def clear(self) -> None:
+        """Begin again with nothing."""
+        self._memory = open_store(":memory:")
+        if self.path is not None:
+            self.path = self.path.with_name(f"next-{self.path.name}")
+
     def dying(self, appends: int) -> Store:
         """The same log for a process that dies once it has written so many times."""
         return cast("Store", Dying(self.store(), appends))
@@ -30,6 +36,8 @@ class Place:
 
 class Dying:
     """Takes a number of appends, then none: what a crash leaves on disk."""
+
+    durable = True  # it outlives its runtime, in memory too
 
     def __init__(self, inner: Store, left: int) -> None:
         self._inner, self.left = inner, left

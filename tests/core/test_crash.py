@@ -120,16 +120,23 @@ async def on_disk(place: Place, agent: Agent) -> list[AnyEvent]:
             return []
 
 
+async def crash_after(place: Place, agent: Agent, last: str) -> None:
+    """Leave a log that ends with an event of this type."""
+    for appends in range(1, MOST):
+        place.clear()
+        await crash(place, agent, appends)
+        log = await on_disk(place, agent)
+        if log and log[-1].type == last:
+            return
+    pytest.fail(f"no append ends with {last}")
+
+
 def called(log: list[AnyEvent]) -> dict[str, Call]:
     return {c.id: c for e in log if isinstance(e, Responded) for c in e.message.calls}
 
 
 def subject(made: Call) -> str:
     return next(iter(made.args.values()))
-
-
-def places(folder: Path) -> list[Place]:
-    return [Place(), Place(folder / "log.db")]
 
 
 @pytest.mark.parametrize("hooked", [False, True], ids=["plain", "hooked"])
@@ -238,19 +245,20 @@ async def test_a_call_that_started_and_did_not_end_is_interrupted_outcome_unknow
         return "I will look first" if request.messages[-1].results else call("pay")
 
     agent = Agent("a", model=Script(decide), tools=[pay])
-    assert not await crash(place, agent, 3)
-    assert [e.type for e in await on_disk(place, agent)][-1] == "tool_started"
+    await crash_after(place, agent, "tool_started")
+    runs.clear()
 
     async with Runtime(place.store(), agents=[agent]) as runtime:
         reply = await runtime.resume("s", take_over=True)
 
     assert reply.text == "I will look first"
-    assert runs == [1]
+    assert runs == []
     assert seen[-1].is_error
     assert "interrupted, outcome unknown" in seen[-1].text
 
 
-async def test_a_resumed_model_call_reads_what_hooks_made_of_its_request(place: Place) -> None:
+async def test_a_resumed_model_call_reads_what_hooks_made_of_its_request(tmp_path: Path) -> None:
+    place = Place(tmp_path / "log.db")
     requests: list[Request] = []
     runs: list[int] = []
 
@@ -265,15 +273,16 @@ async def test_a_resumed_model_call_reads_what_hooks_made_of_its_request(place: 
 
     hooks = Hooks(before_model=[changes])
     agent = Agent("a", model=Script(decide), hooks=hooks, tools=[tool(_nothing)])
-    assert not await crash(place, agent, 2)
-    assert [e.type for e in await on_disk(place, agent)][-1] == "model_started"
+    await crash_after(place, agent, "model_started")
+    runs.clear()
+    first = requests[-1]
 
     async with Runtime(place.store(), agents=[agent]) as runtime:
         await runtime.resume("s", take_over=True)
 
-    assert runs == [1]
-    assert requests[-1] == requests[0]
-    assert requests[-1].instructions == "run 1"
+    assert runs == []
+    assert requests[-1] == first
+    assert requests[-1].instructions.startswith("run ")
 
 
 async def _nothing() -> None:

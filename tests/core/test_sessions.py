@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -210,7 +211,8 @@ async def test_a_second_prompt_on_a_busy_session_is_session_busy_and_harms_nothi
         assert (await session.prompt("three")).text == "second"
 
 
-async def test_who_is_taken_over_is_told_and_writes_nothing_more(place: Place) -> None:
+async def test_who_is_taken_over_is_told_and_writes_nothing_more(tmp_path: Path) -> None:
+    place = Place(tmp_path / "log.db")
     model = Stuck("Once ")
     agent = Agent("a", model=model)
     async with Runtime(place.store(), agents=[agent]) as first:
@@ -219,6 +221,10 @@ async def test_who_is_taken_over_is_told_and_writes_nothing_more(place: Place) -
         await model.speaking.wait()
         again = agent.replace(model=Script(["mine now"]))
         async with Runtime(place.store(), agents=[again]) as second:
+            async for event in second.events("s", follow=True):
+                if event.type == "model_started":
+                    break
+
             reply = await second.resume("s", take_over=True)
 
             with pytest.raises(SessionTakenOver):

@@ -57,7 +57,9 @@ TOLD = Message(
 RESULT = Result("r1c0", "saw", is_error=True, json={"a": [1]}, images=(Image("aGk="),))
 
 EVENTS: list[AnyEvent] = [
-    SessionStarted("a", "s", "root", "r1c0", 2, "side_turn", 7, "file.md"),
+    SessionStarted(
+        "a", parent="s", root="root", origin="r1c0", depth=2, kind="side_turn", reads=7, source="file.md"
+    ),
     TurnStarted(1, TOLD, "setup"),
     TurnResumed(1, "setup"),
     HooksPassed("after_tool", "r1c0", 5, TOLD, Call("r1c0", "look", {}), RESULT, "text"),
@@ -68,7 +70,7 @@ EVENTS: list[AnyEvent] = [
     MessageAdded(TOLD, "pre_request", 4),
     ContextSet("k", {"list": [1, None, True, 1.5, "x"]}, "pre_request"),
     CompactionAsked(10, True, "after_tool.r1c0"),
-    Compacted((TOLD, ASSISTANT), "SUM", 3, "o", 2, Carried(1, 2, {"k": 1}, "s", "t", "i", "h")),
+    Compacted((TOLD, ASSISTANT), "SUM", base=2, origin="o", carried=Carried(turn=1, ordinal=2, context={"k": 1})),
     ModelStarted(3, "summary", "i", "t", Change("i", "t", 1, 2, (TOLD,), spliced=True)),
     Responded(3, ASSISTANT, Usage(1, 2, 3), "stop", "m", by_hook=True, pending=True),
     ModelFailed(3, "gone", "ModelUnavailable"),
@@ -185,7 +187,7 @@ def test_a_message_reads_as_text_calls_and_results() -> None:
     ids=lambda v: type(v).__name__,
 )
 def test_values_are_frozen_and_replaced(value: Any) -> None:
-    field = type(value).__struct_fields__[0]
+    field = str(msgspec.structs.fields(value)[0].name)
     with pytest.raises(AttributeError):
         setattr(value, field, "x")
     changed = value.replace(**{field: getattr(value, field)})
