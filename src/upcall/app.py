@@ -1,6 +1,7 @@
 """The public runtime: turns a path into a store and a name into a model.
 
-May import: agent, contracts, errors, loading, messages, models, runtime, store.memory, store.sqlite.
+May import: agent, contracts, errors, loading, messages, models, observe.mirror, observe.notify,
+runtime, store.memory, store.sqlite.
 """
 
 from __future__ import annotations
@@ -35,6 +36,26 @@ class Runtime(Sessions):
         events_file: str | os.PathLike[str] | None = None,
     ) -> None:
         super().__init__(open_store(store), agents, model_of, host, hold)
+        self._mirror = self._notifier = None
+        if notify:
+            from upcall.observe.notify import Notifier
+
+            self._notifier = Notifier(notify)
+            self.person_watchers.append(self._notifier)
+        if events_file is not None:
+            from upcall.observe.mirror import Mirror
+
+            self._mirror = Mirror(events_file)
+            self.sinks.append(self._mirror)
+
+    async def close(self) -> None:
+        """Stop what runs where it is (it can be resumed), and let go of everything."""
+        await super().close()
+        if self._notifier is not None:
+            await self._notifier.close()
+        if self._mirror is not None:
+            self._mirror.close()
+            self._mirror = None
 
 
 def open_store(where: Place) -> Store:

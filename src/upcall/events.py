@@ -219,10 +219,10 @@ class ModelFailed(Event, frozen=True, tag="model_failed"):
 
 
 class ToolStarted(Event, frozen=True, tag="tool_started"):
-    """The tool is about to run. `name` and `args` only where a hook or an approver changed them."""
+    """The tool is about to run. `args` only where a hook or an approver changed them."""
 
     call_id: str
-    name: str = ""
+    name: str
     args: dict[str, Any] | None = None
     approval: str = ""
 

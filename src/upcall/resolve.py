@@ -97,7 +97,11 @@ class Road(Protocol):
         """A side turn of the asked agent over its own conversation."""
         ...
 
-    def ask_host(self, member: Member, callback: Callback) -> None:
+    def person_asked(self, callback: Callback) -> None:
+        """A person became the target of a callback: told once of each."""
+        ...
+
+    def ask_host(self, callback: Callback) -> None:
         """Put a question before the person, if there is one here."""
         ...
 
@@ -239,12 +243,13 @@ class Resolver:
             expires = min(ends) if ends else None
             member.log.add(CallbackAsked(callback_id, "user", len(way.asks), expires))
             await member.log.commit()
+            self._road.person_asked(callback_of(_held(ask)))
             if expires is not None and expires != ask.raised.expires:
                 key, left = ("expires", callback_id), max(0.0, expires - now)
                 self._road.deadlines.add(key, left, lambda: self._spawn(member, ask, self._expire(member, ask)))
         self.since[callback_id] = self._road.store.now()
         if ask.status == "open":
-            self._road.ask_host(member, callback_of(_held(ask)))
+            self._road.ask_host(callback_of(_held(ask)))
         self._road.look()
 
     async def _expire(self, member: Member, ask: Asked) -> None:

@@ -157,11 +157,12 @@ class Sessions:
     ) -> None:
         self.store, self.host, self.hold = store, host, hold
         self.turns: dict[str, Turn] = {}
+        self.sinks: list[Sink] = []  # who watches everything that this runtime runs
         self.deadlines = Deadlines()
         self._agents = all_agents(agents)
         self._model = model
         self._actors: dict[tuple[int, int, bool, bool], Actor] = {}
-        self._watchers: list[Callable[[Callback], None]] = []
+        self.person_watchers: list[Callable[[Callback], None]] = []  # told once of each question to the person
         self._asks: dict[str, asyncio.Task[Any]] = {}
         self._asks_of: dict[int, bool] = {}  # whether a root session of an agent has somebody to ask
         self._models: dict[int, Model] = {}
@@ -288,6 +289,8 @@ class Sessions:
             if stored is not None:
                 await stored
             state.apply(started)
+            for sink in self.sinks:
+                sink(started)
         return Session(self, state)
 
     async def _begin(self, tree: RunTree, state: State, agent: Agent, started: SessionStarted) -> None:
@@ -523,7 +526,7 @@ class Sessions:
 
     def person_asked(self, callback: Callback) -> None:
         """A person became the target of a callback."""
-        for watch in self._watchers:
+        for watch in self.person_watchers:
             watch(callback)
 
     def ask_host(self, callback: Callback) -> None:
@@ -559,6 +562,8 @@ class Sessions:
         turn = self.turns.get(event.session)
         if turn is not None:
             turn.absorb(event)
+        for sink in self.sinks:
+            sink(event)
         if isinstance(event, SETTLING) and self.host is not None:
             asked = self._asks.pop(event.callback_id, None)
             if asked is not None and not asked.done() and asked is not asyncio.current_task():

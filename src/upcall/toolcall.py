@@ -209,7 +209,7 @@ class ToolCall:
             args = self._check(tool, call)
         first = self.call.call
         changed = None if call.args == first.args else call.args
-        self.log.add(ToolStarted(call.id, "" if call.name == first.name else call.name, changed, approval))
+        self.log.add(ToolStarted(call.id, call.name, changed, approval))
         waiting = self.log.flush()
         if waiting is not None:
             await waiting

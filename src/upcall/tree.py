@@ -30,7 +30,7 @@ from upcall.messages import Message, user
 from upcall.questions import Question
 from upcall.resolve import Resolver
 from upcall.routing import Ancestor, Raised, Station, route
-from upcall.session import Actor, Asker, Deadlines, Live, Log, Member, Parking
+from upcall.session import Actor, Asker, Deadlines, Live, Log, Member, Parking, Sink
 from upcall.sidetools import Passed, Said, outcome_in
 
 _PAGE = 1000
@@ -44,6 +44,7 @@ class Home(Protocol):
     deadlines: Deadlines
     host: Host | None
     hold: float
+    sinks: list[Sink]
 
     def agent(self, name: str) -> Agent:
         """An agent by its name."""
@@ -131,6 +132,8 @@ class RunTree:
         self.home, self.deadlines = home, home.deadlines
         self._claim = claim
         self.live = Live()
+        if home.sinks:
+            self.live.sinks.extend(home.sinks)
         self._resolver: Resolver | None = None
         self._active = 0
         self._parking: asyncio.TimerHandle | None = None
@@ -479,9 +482,12 @@ class RunTree:
         )
         return self.member(state, agent, NO_HOOKS)
 
-    def ask_host(self, member: Member, callback: Callback) -> None:
-        """Put a question before the person, if there is one here, and let those know who want to."""
+    def person_asked(self, callback: Callback) -> None:
+        """A person became the target of a callback."""
         self.home.person_asked(callback)
+
+    def ask_host(self, callback: Callback) -> None:
+        """Put a question before the person, if there is one here."""
         if self.home.host is not None:
             self.home.ask_host(callback)
 
