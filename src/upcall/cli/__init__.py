@@ -34,6 +34,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             stream.reconfigure(errors="replace")  # a narrow terminal shows ? where it can't show more
     commands = build()
     args = commands.parser.parse_args(argv)
+    if args.version:
+        sys.stdout.write(f"upcall {_version()}\n")
+        return 0
     if args.command is None:
         commands.parser.print_help(sys.stderr)
         return 2
@@ -45,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def build() -> Commands:
     """Every command, in the order of the help."""
-    commands = Commands(_version())
+    commands = Commands()
     commands.group("See it work")
     demo.add(commands)
     commands.group("Run agents")

@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
-from upcall.agentfiles import read_agents
 from upcall.callbacks import KINDS
 from upcall.cli.options import Commands, agent_argument, as_json
 from upcall.cli.output import dump, say
 from upcall.errors import SetupError, UnknownAgent
-from upcall.loading import Asker, load_askers, tool_problems
 from upcall.observe.plain import plain
-from upcall.policy import Problem
-from upcall.routing import Ancestor, Raised, draw, route
+
+if TYPE_CHECKING:
+    from upcall.loading import Asker
+    from upcall.policy import Problem
 
 _MOST_WAYS = 20
 
@@ -56,6 +57,9 @@ def add(commands: Commands) -> None:
 
 
 def _check(args: argparse.Namespace) -> int:
+    from upcall.agentfiles import read_agents
+    from upcall.loading import tool_problems
+
     agents, problems = read_agents(args.folder)
     problems = sorted([*problems, *tool_problems(agents)], key=lambda p: (p.file, p.line))
     errors = [problem for problem in problems if problem.severity == "error"]
@@ -79,6 +83,8 @@ def _summary(agents: int, problems: Sequence[Problem]) -> str:
 
 
 def _explain(args: argparse.Namespace) -> int:
+    from upcall.loading import load_askers
+
     name, known = load_askers(args.agent, args.agent_name)
     ways = [_under(args.under, name, known)] if args.under is not None else _ways(name, known)
     for index, way in enumerate(ways):
@@ -89,6 +95,8 @@ def _explain(args: argparse.Namespace) -> int:
 
 
 def _drawn(name: str, way: Sequence[str], known: Mapping[str, Asker], args: argparse.Namespace) -> str:
+    from upcall.routing import Ancestor, Raised, draw, route
+
     raised = Raised(
         name,
         known[name].policy,

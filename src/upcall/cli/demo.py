@@ -14,7 +14,6 @@ from pathlib import Path
 from upcall.cli.options import Commands
 from upcall.cli.output import say
 from upcall.cli.run import CODES, turn
-from upcall.demo import release
 from upcall.hosts.terminal import make_console, moves, view_on
 
 SESSION = "demo"
@@ -57,6 +56,7 @@ def add(commands: Commands) -> None:
 
 async def _demo(args: argparse.Namespace) -> int:
     from upcall.app import Runtime
+    from upcall.demo import release
 
     given = getattr(args, "store", "")
     store, work = _prepared(given)
@@ -74,6 +74,8 @@ async def _demo(args: argparse.Namespace) -> int:
 
 def _prepared(given: str) -> tuple[Path, Path]:
     """The log's path and the folder to work in, filled."""
+    from upcall.demo import release
+
     store = Path(given).absolute() if given else Path(tempfile.mkdtemp(prefix="upcall-demo-")) / "log.db"
     work = store.parent / "work"
     work.mkdir(exist_ok=True)
@@ -83,6 +85,8 @@ def _prepared(given: str) -> tuple[Path, Path]:
 
 
 def _after(store: Path, work: Path, session_id: str) -> str:
+    from upcall.demo import release
+
     program = Path(release.__file__)
     return _AFTER.format(
         folder=shlex.quote(str(work)),

@@ -61,11 +61,11 @@ class _Top(Parser):
 class Commands:
     """All commands, in the order and groups of the help."""
 
-    def __init__(self, version: str) -> None:
+    def __init__(self) -> None:
         self.groups: list[tuple[str, list[Command]]] = []
         self.parser = _Top(prog="upcall", allow_abbrev=False)
         self.parser.groups = self.groups
-        self.parser.add_argument("--version", action="version", version=f"upcall {version}")
+        self.parser.add_argument("--version", action="store_true", help="print the version")
         self.parser.add_argument("--trace", action="store_true", help="show stack traces")
         self._sub = self.parser.add_subparsers(metavar="COMMAND", dest="command", parser_class=Parser)
 

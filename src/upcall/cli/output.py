@@ -1,6 +1,6 @@
 """Printing: JSON for programs, tables and plain text for people, questions where somebody can be asked.
 
-May import: app, contracts, errors, hosts.terminal, observe.plain, runtime, tree.
+May import: answers, app, contracts, errors, hosts.terminal, observe.plain, runtime, tree.
 """
 
 from __future__ import annotations
@@ -10,10 +10,11 @@ import sys
 import time
 from collections.abc import Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
+from upcall.answers import callback_of
 from upcall.contracts import Row
 from upcall.errors import SetupError, UnknownSession
 from upcall.hosts.terminal import make_console
@@ -112,8 +113,24 @@ async def described_row(runtime: Runtime, row: Row) -> dict[str, Any]:
         "text": state.text if state is not None else "",
         "parent": row.parent,
         "children": [child.id for child in children],
-        "callbacks": [],
+        "callbacks": await _callbacks(runtime, row),
     }
+
+
+async def _callbacks(runtime: Runtime, row: Row) -> list[Any]:
+    """The callbacks of a session and of all below it, oldest first."""
+    held = await runtime.store.callbacks(root=row.root, limit=100_000)
+    mine = [h for h in held if f"{h.raised.session}~".startswith(f"{row.id}~")]
+    return [whole(callback_of(h)) for h in mine]
+
+
+def whole(value: Any) -> Any:
+    """A value for JSON with every field there is, the empty ones too."""
+    if isinstance(value, msgspec.Struct):
+        return {name: whole(getattr(value, name)) for name in value.__struct_fields__}
+    if isinstance(value, list | tuple):
+        return [whole(one) for one in cast("Sequence[Any]", value)]
+    return value
 
 
 def first_line(text: str, most: int) -> str:

@@ -1,7 +1,7 @@
 """Commands that make agents work: run, resume, cancel. And one turn that a person watches.
 
-May import: agent, app, cli.options, cli.output, cli.places, contracts, errors, hosts.terminal, models.script,
-observe.plain, runtime.
+May import: app, cli.options, cli.output, cli.places, contracts, errors, hosts.terminal, observe.plain,
+runtime.
 """
 
 from __future__ import annotations
@@ -16,14 +16,12 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import msgspec
 
-from upcall.agent import Agent
 from upcall.cli.options import Commands, agent_argument, as_json
 from upcall.cli.output import described, dump, tell
 from upcall.cli.places import agents_for_resume, load, open_session, reading, runtime_for, source_of
 from upcall.contracts import Reply
 from upcall.errors import SetupError
 from upcall.hosts.terminal import make_console, view_on
-from upcall.models.script import Script
 from upcall.observe.plain import plain
 
 if TYPE_CHECKING:
@@ -34,7 +32,7 @@ CODES = {"done": 0, "failed": 1, "limit": 1, "waiting": 3, "cancelled": 130}
 _UNFINISHED = {
     "limit": "the limit {limit} ended the turn; go on with: upcall run AGENT 'go on' --id {id}",
     "cancelled": "the turn was cancelled; go on with: upcall run AGENT 'go on' --id {id}",
-    "waiting": "session {id} waits for an answer",
+    "waiting": "session {id} waits for an answer to {callbacks}; once it is there: upcall resume {id}",
 }
 
 
@@ -100,6 +98,8 @@ async def _resume(args: argparse.Namespace) -> int:
     async with runtime_for(args, loaded.agents) as runtime:
 
         async def go_on(view: Any) -> Reply:
+            if view is not None:
+                await _recall(runtime, args.id, view)
             feed = view.feed if view is not None else None
             task = asyncio.ensure_future(runtime.resume(args.id, sink=feed))
             with interruptible(runtime, args.id, task):
@@ -108,26 +108,25 @@ async def _resume(args: argparse.Namespace) -> int:
         return await _shown(runtime, args.id, args, go_on)
 
 
+async def _recall(runtime: Runtime, session_id: str, view: Any) -> None:
+    """Let the view know what the sessions of the tree were doing when they stopped."""
+    root = session_id.partition("~")[0]
+    for row in reversed(await runtime.rows(limit=1_000_000)):
+        if row.root == root:
+            async for event in runtime.events(row.id):
+                view.recall(event)
+
+
 async def _cancel(args: argparse.Namespace) -> int:
     async with reading(args) as runtime:
         before = await runtime.status(args.id)
-        agents = await _stand_ins(runtime, args.id)
-    if before not in ("running", "interrupted", "waiting"):
-        tell(f"nothing to cancel: session {plain(args.id)} is {before}")
-        return 0
-    async with runtime_for(args, agents) as runtime:
+        if before not in ("running", "interrupted", "waiting"):
+            tell(f"nothing to cancel: session {plain(args.id)} is {before}")
+            return 0
         await runtime.cancel(args.id, "by `upcall cancel`")
         status = await _ended(runtime, args.id)
     tell(f"session {plain(args.id)}: {status}")
     return 0
-
-
-async def _stand_ins(runtime: Runtime, session_id: str) -> list[Agent]:
-    """Agents by name alone: ending what nobody runs any more needs no code of theirs."""
-    root = (await runtime.load(session_id)).id.partition("~")[0]
-    rows = await runtime.rows(limit=1_000_000)
-    names = {row.agent for row in rows if row.root == root}
-    return [Agent(name, model=Script([])) for name in sorted(names)]
 
 
 async def _ended(runtime: Runtime, session_id: str) -> str:
@@ -170,7 +169,9 @@ async def _shown(
         sys.stdout.write(plain(reply.text).strip() + "\n")
     if reply.status in _UNFINISHED and not args.json:
         sys.stdout.flush()
-        tell("upcall: " + _UNFINISHED[reply.status].format(limit=reply.limit, id=plain(session_id)))
+        waits = ", ".join(callback.id for callback in reply.callbacks if callback.status == "open")
+        told = _UNFINISHED[reply.status].format(limit=reply.limit, id=plain(session_id), callbacks=plain(waits))
+        tell(f"upcall: {told}")
     return CODES[reply.status]
 
 

@@ -11,18 +11,27 @@ import msgspec
 
 from upcall.events import (
     AnyEvent,
+    CallbackAnswered,
+    CallbackAsked,
+    CallbackExpired,
+    CallbackPassed,
+    CallbackRaised,
+    CallbackWithdrawn,
     CancelRequested,
     Compacted,
+    HookRaised,
     HooksPassed,
     MessageAdded,
     ModelFailed,
     ModelStarted,
     OutputRefused,
+    Parked,
     Responded,
     SessionStarted,
     Steered,
     ToolEnded,
     ToolStarted,
+    ToolTriedAgain,
     TurnEnded,
     TurnResumed,
     TurnStarted,
@@ -39,7 +48,7 @@ class Line(Value, frozen=True):
     `text` has been cleaned for a screen. `depth` is 0 for the session that was run, 1 for its children.
     """
 
-    kind: Literal["session", "prompt", "text", "tool", "result", "hook", "note", "end"]
+    kind: Literal["session", "prompt", "text", "tool", "result", "hook", "callback", "note", "end"]
     text: str
     session: str = ""
     depth: int = 0
@@ -79,6 +88,12 @@ class Story:
         """The lines that this event adds."""
         tell = self._tellers.get(type(event))
         return tell(self, event) if tell is not None else []
+
+    def recall(self, event: AnyEvent) -> None:
+        """Take an event in that is not to be told; what was running then is not running now."""
+        self.feed(event)
+        for running in self.open.values():
+            running.started = None
 
     def agent_of(self, session: str) -> str:
         """The agent's name, where the story has heard of it."""
@@ -224,12 +239,55 @@ class Story:
             return [*changed, *self._response(held, event.message or held.message)]
         return []
 
+    def _tried_again(self, event: ToolTriedAgain) -> list[Line]:
+        if running := self.open.get((event.session, event.call_id)):
+            running.started = event.time
+        return []
+
+    # --- callbacks ------------------------------------------------------------------------
+
+    def _raised(self, event: CallbackRaised) -> list[Line]:
+        what = f"{plain(event.agent)} asks ({plain(event.intent)}): {one_line(event.message, _MOST)}"
+        if event.gate:
+            what = f"{plain(event.agent)} needs an approval: {plain(event.tool)} {args_line(event.args or {})}"
+        return [self._line(event, "callback", what, label="?")]
+
+    def _asked(self, event: CallbackAsked) -> list[Line]:
+        who = "the person" if event.target == "user" else plain(event.target)
+        return [self._line(event, "callback", f"{who} is asked", label="  ↳")]
+
+    def _passed(self, event: CallbackPassed) -> list[Line]:
+        how = "reworded it and passed it up" if event.message else "passed it up"
+        why = f": {one_line(event.message or event.reason, _MOST)}" if event.message or event.reason else ""
+        return [self._line(event, "callback", f"{plain(event.agent)} {how}{why}", label="  ↳")]
+
+    def _answered(self, event: CallbackAnswered) -> list[Line]:
+        by = f"{plain(event.by) or 'somebody'} ({plain(event.right)})" if event.right else plain(event.by)
+        return [self._line(event, "callback", f"answered by {by}: {_value(event.value)}", label="  ↳")]
+
+    def _settled(self, event: CallbackExpired | CallbackWithdrawn) -> list[Line]:
+        if isinstance(event, CallbackExpired):
+            return [self._line(event, "callback", "expired without an answer", label="  ↳")]
+        how = "unresolved" if event.unresolved else "withdrawn"
+        return [self._line(event, "callback", f"{how}: {one_line(event.reason, _MOST)}", label="  ↳")]
+
+    def _parked(self, event: Parked) -> list[Line]:
+        for key, running in self.open.items():
+            if key[0] == event.session:
+                running.started = None
+        what = _counted(len(event.waits), "answer") or ["a child"]
+        return [self._line(event, "end", f"for {what[0]}", state="waiting")]
+
+    def _hook_raised(self, event: HookRaised) -> list[Line]:
+        problem = f"{plain(event.hook)} raised, which counts as passing up: {one_line(event.error, _MOST)}"
+        return [self._line(event, "hook", problem, label=event.point)]
+
     # --- the rest -------------------------------------------------------------------------
 
     def _message_added(self, event: MessageAdded) -> list[Line]:
         if event.steer:
             return []
-        return [self._line(event, "note", f"a hook added a message: {one_line(event.message.text, _MOST)}")]
+        return [self._line(event, "note", f"a message was added: {one_line(event.message.text, _MOST)}")]
 
     def _compacted(self, event: Compacted) -> list[Line]:
         return [self._line(event, "note", f"compacted: {event.dropped} messages left the conversation")]
@@ -258,6 +316,15 @@ class Story:
         Compacted: _compacted,
         Steered: _steered,
         CancelRequested: _cancel_requested,
+        ToolTriedAgain: _tried_again,
+        CallbackRaised: _raised,
+        CallbackAsked: _asked,
+        CallbackPassed: _passed,
+        CallbackAnswered: _answered,
+        CallbackExpired: _settled,
+        CallbackWithdrawn: _settled,
+        Parked: _parked,
+        HookRaised: _hook_raised,
     }
 
 

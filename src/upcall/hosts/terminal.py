@@ -42,6 +42,10 @@ class Piece(NamedTuple):
 class View(Protocol):
     """What shows a run to a person."""
 
+    def recall(self, event: AnyEvent) -> None:
+        """Know what happened before, without showing it."""
+        ...
+
     def feed(self, item: AnyEvent | Delta) -> None:
         """Show one more thing that happened."""
         ...
@@ -59,6 +63,8 @@ def pieces(line: Line, width: int) -> list[Piece]:
             return [*bar, *_tool(line, room)]
         case "hook":
             return [*bar, Piece(f"  ↳ hook {line.label} ", "magenta"), _rest(line.text, room, 10 + len(line.label))]
+        case "callback":
+            return [*bar, Piece(f"{line.label} ", "yellow"), _rest(line.text, room, 1 + len(line.label))]
         case "result":
             style = "red" if line.state in ("failed", "refused") else "dim"
             return [*bar, Piece(f"  → {one_line(line.text, room - 4)}", style)]
@@ -100,7 +106,11 @@ class _Spacing:
 
     def before(self, line: Line, story: Story) -> list[Line | None]:
         """What to print first: None is a blank line."""
-        kind = "work" if line.depth or line.kind in ("tool", "hook", "result", "note", "session") else line.kind
+        kind = (
+            "work"
+            if line.depth or line.kind in ("tool", "hook", "result", "note", "session", "callback")
+            else line.kind
+        )
         first: list[Line | None] = [None] if self._last and kind != self._last else []
         if line.kind == "text" and self._last == "text" and not line.depth:
             first = [None]
@@ -128,6 +138,10 @@ class PlainView:
         for line in () if isinstance(item, Delta) else self._story.feed(item):
             if _wanted(line, self._prompts):
                 self._print(line)
+
+    def recall(self, event: AnyEvent) -> None:
+        """Know what happened before, without showing it."""
+        self._story.recall(event)
 
     def _print(self, line: Line) -> None:
         for first in self._spacing.before(line, self._story):
@@ -170,12 +184,16 @@ class RichView:
             if _wanted(line, self._prompts):
                 self.show(line)
 
+    def recall(self, event: AnyEvent) -> None:
+        """Know what happened before, without showing it."""
+        self._story.recall(event)
+
     def show(self, line: Line) -> None:
         """Print one line for good."""
         for first in self._spacing.before(line, self._story):
             self._console.print(self._text(first) if first else "")
         if line.kind == "text":
-            self._console.print(_Rows(markdown(line.text), self._width, indent=2 * line.depth))
+            self._console.print(_Rows(markdown(line.text), self._width, bar="│ " * line.depth))
         elif line.kind == "prompt" and not line.depth:
             self._console.print(_styled([Piece("› ", "cyan"), Piece(line.text, "bold")]))
         else:
@@ -309,20 +327,22 @@ class TerminalView(RichView):
 class _Rows:
     """Something rendered without blank rows around it: the last few of its rows, or all."""
 
-    def __init__(self, body: RenderableType, width: int, *, indent: int = 0, most: int = 0) -> None:
-        self._body, self._width, self._indent, self._most = body, width, indent, most
+    def __init__(self, body: RenderableType, width: int, *, bar: str = "", most: int = 0) -> None:
+        self._body, self._width, self._bar, self._most = body, width, bar, most
 
     def __rich_console__(self, console: Console, options: Any) -> Iterable[Any]:
         from rich.segment import Segment
+        from rich.style import Style
 
-        narrow = options.update(width=max(self._width - self._indent, 20), height=None)
+        bar = Segment(self._bar, Style(dim=True))
+        narrow = options.update(width=max(self._width - len(self._bar), 20), height=None)
         rows = console.render_lines(self._body, narrow, pad=False)
         while rows and _is_blank(rows[0]):
             rows = rows[1:]
         while rows and _is_blank(rows[-1]):
             rows = rows[:-1]
         for row in rows[-self._most :]:
-            yield from [Segment(" " * self._indent), *_trimmed(row), Segment.line()]
+            yield from [bar, *_trimmed(row), Segment.line()]
 
 
 def _trimmed(row: Sequence[Segment]) -> list[Segment]:
