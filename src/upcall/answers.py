@@ -5,6 +5,7 @@ May import: callbacks, contracts, errors, events, routing.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, cast
 
 import msgspec
@@ -93,9 +94,27 @@ def fits(callback_id: str, schema: dict[str, Any], value: Any) -> None:
     import fastjsonschema
 
     try:
-        fastjsonschema.validate(schema, value, use_default=False)
+        fastjsonschema.validate(schema, value, handlers=_NO_FETCHING, use_default=False)
     except fastjsonschema.JsonSchemaException as error:
         raise AnswerRefused(callback_id, f"the answer does not fit its schema: {error}") from None
+
+
+def schema_problem(schema: Mapping[str, Any]) -> str:
+    """What is wrong with a JSON schema, or ""."""
+    import fastjsonschema
+
+    try:
+        fastjsonschema.compile(schema, handlers=_NO_FETCHING, use_default=False)
+    except Exception as error:  # the library lets through whatever a strange schema makes it stumble over
+        return f"{type(error).__name__}: {error}"
+    return ""
+
+
+def _no_fetching(uri: str) -> Any:
+    raise ValueError(f"a schema may not refer to {uri}: nothing is fetched to check an answer")
+
+
+_NO_FETCHING = dict.fromkeys(("http", "https", "ftp", "file"), _no_fetching)
 
 
 def _approval(raised: CallbackRaised, value: Any) -> dict[str, Any]:

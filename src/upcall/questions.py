@@ -11,8 +11,8 @@ from typing import Any, cast
 
 import msgspec
 
-from upcall.answers import LARGEST, fits, route_of
-from upcall.callbacks import KINDS, PRIORITIES, Callback, Hints, Kind, Priority, question_digest
+from upcall.answers import LARGEST, fits, route_of, schema_problem
+from upcall.callbacks import KINDS, PRIORITIES, Callback, Hints, Kind, Priority, normal_kind, question_digest
 from upcall.errors import AnswerRefused, CallbackExpired, CallbackUnresolved, UpcallError
 from upcall.events import CallbackRaised
 from upcall.messages import Value
@@ -71,16 +71,15 @@ def ask(
         raise UpcallError("an approval has no default: what nobody approved must not run")
     if timeout is not None and not timeout > 0:
         raise UpcallError(f"timeout={timeout!r}: seconds above 0, or None")
-    if choices and schema is not None:
-        raise UpcallError("give choices or a schema, not both")
-    asked = cast("Kind", kind)
+    _check_shape(choices, schema)
+    asked = normal_kind(kind, callback_type)
     question = Question(
         message,
         callback_type,
         asked,
         question_digest(message, callback_type, asked, tuple(choices), dict(schema) if schema else None, key),
         tuple(choices),
-        dict(schema) if schema is not None else None,
+        _plain(dict(schema)) if schema is not None else None,
         _plain(context or {}),
         cast("Priority", priority),
         timeout,
@@ -88,7 +87,22 @@ def ask(
         _hints(hints),
     )
     _check_default(question)
+    _plain([message, choices, question.schema, question.context, question.default if default is not NO_DEFAULT else 0])
     return question
+
+
+def _check_shape(choices: Any, schema: Mapping[str, Any] | None) -> None:
+    # a bare string is a sequence of letters: choices="yes" would offer y, e and s
+    if not isinstance(choices, list | tuple) or not all(
+        isinstance(c, str) and c for c in cast("Sequence[Any]", choices)
+    ):
+        raise UpcallError(f"choices is a list of texts, such as ['yes', 'no'], not {choices!r:.80}")
+    if choices and schema is not None:
+        raise UpcallError("give choices or a schema, not both")
+    if schema is not None:
+        problem = schema_problem(schema)
+        if problem:
+            raise UpcallError(f"no answer could fit the schema: {problem}")
 
 
 def _one_of(name: str, value: str, allowed: Sequence[str]) -> None:

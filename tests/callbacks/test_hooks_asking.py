@@ -1,0 +1,165 @@
+"""Hooks that ask: each point may raise a callback, park and run again, and nothing is done twice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from callbacks.doubles import Desk, Person, answers, asker, delegates, passes, worker
+from upcall import Agent, Answer, Hooks, HookFailed, ModelUnavailable, SessionAccess, SessionWaiting, tool
+from upcall.models import Script, call
+
+POINTS = ["pre_request", "before_model", "post_response", "before_tool", "after_tool", "end_turn"]
+
+
+def asking(ran: list[Any]) -> Callable[..., Any]:
+    """A hook for any point: it does something once, asks, and remembers the answer."""
+
+    async def hook(session: SessionAccess, *_: Any) -> None:
+        if session.get_context("told"):
+            return
+        await session.once("effect", lambda: ran.append("effect"))
+        answer = await session.raise_callback("may this go on?", "blocker")
+        session.set_context("told", answer)
+        ran.append(answer)
+
+    return hook
+
+
+@tool
+async def work() -> str:
+    """Work."""
+    return "worked"
+
+
+@pytest.mark.parametrize("point", POINTS)
+async def test_a_hook_at_this_point_asks_parks_and_goes_on_with_the_answer(point: str, place: Desk) -> None:
+    ran: list[Any] = []
+    hooks = Hooks(**{point: [asking(ran)]})
+    agent = Agent("developer", model=worker(call("work")), tools=[work], hooks=hooks)
+
+    waiting = await place.prompt(agent)
+    await place.settle(agent, "yes")
+    done = await place.resume(agent)
+
+    assert (waiting.status, done.status, done.text) == ("waiting", "done", "worked")
+    assert ran == ["effect", "yes"]
+    assert [c.status for c in done.callbacks] == ["answered"]
+
+
+@pytest.mark.parametrize("point", POINTS)
+async def test_a_hook_at_this_point_that_a_person_answers_at_once_runs_once(point: str, desk: Desk) -> None:
+    ran: list[Any] = []
+    agent = Agent("developer", model=worker(call("work")), tools=[work], hooks=Hooks(**{point: [asking(ran)]}))
+
+    reply = await desk.prompt(agent, host=Person(lambda _: "yes"))
+
+    assert (reply.text, ran) == ("worked", ["effect", "yes"])
+
+
+async def test_a_model_failed_hook_asks_and_goes_on_with_the_answer(place: Desk) -> None:
+    async def ask(session: SessionAccess, request: Any, error: Any) -> str:
+        return str(await session.raise_callback("the model is down; say what?", "error"))
+
+    agent = Agent("developer", model=Script(lambda _: ModelUnavailable("script", "down")), hooks=Hooks(model_failed=[ask]))
+
+    waiting = await place.prompt(agent)
+    await place.settle(agent, "closed today")
+    done = await place.resume(agent)
+
+    assert (waiting.status, done.text) == ("waiting", "closed today")
+
+
+async def test_a_begin_session_hook_that_asks_makes_the_session_wait_for_its_answer(place: Desk) -> None:
+    ran: list[Any] = []
+    agent = Agent("developer", model=Script(lambda _: "ok"), hooks=Hooks(begin_session=[asking(ran)]))
+
+    async with place.runtime(agent) as runtime:
+        session = await runtime.start(agent, "s")
+        with pytest.raises(SessionWaiting) as waiting:
+            await session.prompt("go")
+        (callback,) = await runtime.inbox()
+        assert waiting.value.callbacks == (callback.id,)
+    await place.settle(agent, "yes")
+    async with place.runtime(agent) as runtime:
+        reply = await (await runtime.load("s")).prompt("go")
+
+    assert (reply.text, ran) == ("ok", ["effect", "yes"])
+
+
+async def test_a_begin_session_hook_is_answered_by_a_person_who_is_there(desk: Desk) -> None:
+    ran: list[Any] = []
+    agent = Agent("developer", model=Script(lambda _: "ok"), hooks=Hooks(begin_session=[asking(ran)]))
+
+    reply = await desk.prompt(agent, host=Person(lambda _: "yes"))
+
+    assert (reply.text, ran) == ("ok", ["effect", "yes"])
+
+
+async def test_a_childs_begin_session_hook_asks_its_caller(desk: Desk) -> None:
+    ran: list[Any] = []
+    child = Agent("developer", model=Script(lambda _: "ok"), hooks=Hooks(begin_session=[asking(ran)]))
+
+    reply = await desk.prompt(delegates("manager", child, answers("yes")))
+
+    assert (reply.text, ran) == ("ok", ["effect", "yes"])
+
+
+async def test_an_on_callback_hook_that_asks_waits_and_then_answers(place: Desk) -> None:
+    async def relay(session: SessionAccess, callback: Any) -> Answer:
+        said = await session.raise_callback(f"my child wants to know: {callback.message}", kind="request_user_input")
+        return Answer(f"relayed {said}")
+
+    manager = delegates("manager", asker(), hooks=Hooks(on_callback=[relay]))
+
+    waiting = await place.prompt(manager)
+    await place.settle(manager, "blue", "my child wants to know: which colour?")
+    done = await place.resume(manager)
+
+    assert (waiting.status, done.text) == ("waiting", "'relayed blue'")
+
+
+async def test_a_hook_whose_must_answer_question_nobody_answers_fails_the_turn_by_name(desk: Desk) -> None:
+    async def strict(session: SessionAccess, *_: Any) -> None:
+        await session.raise_callback("may I?", "blocker", fallback_target="fail")
+
+    agent = Agent("developer", model=Script(lambda _: "ok"), hooks=Hooks(pre_request=[strict]))
+
+    with pytest.raises(HookFailed, match="strict.*nobody may answer the blocker 'may I?'"):
+        await desk.prompt(agent)
+
+
+async def test_two_hooks_of_one_point_each_get_their_own_answer(place: Desk) -> None:
+    got: list[Any] = []
+
+    async def first(session: SessionAccess, *_: Any) -> None:
+        got.append(("first", await session.raise_callback("first?")))
+
+    async def second(session: SessionAccess, *_: Any) -> None:
+        got.append(("second", await session.raise_callback("second?")))
+
+    agent = Agent("developer", model=Script(lambda _: "ok"), hooks=Hooks(pre_request=[first, second]))
+
+    await place.prompt(agent)
+    await place.settle(agent, 1, "first?")
+    await place.resume(agent)
+    await place.settle(agent, 2, "second?")
+    done = await place.resume(agent)
+
+    assert done.text == "ok"
+    assert got[-2:] == [("first", 1), ("second", 2)]
+    assert len(done.callbacks) == 2
+
+
+async def test_a_hook_in_a_child_asks_up_as_a_tool_would(desk: Desk) -> None:
+    ran: list[Any] = []
+    child = Agent("developer", model=worker(call("work")), tools=[work], hooks=Hooks(before_tool=[asking(ran)]))
+    manager = delegates("manager", child, passes())
+
+    await desk.prompt(manager)
+    await desk.settle(manager, "yes")
+    done = await desk.resume(manager)
+
+    assert (done.text, ran) == ("worked", ["effect", "yes"])

@@ -1,0 +1,351 @@
+"""Asking: from async and sync tools and from the model, what a question may hold, and what nobody's answer means."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import Any
+
+import pytest
+
+from callbacks.doubles import Desk, Person, answers, asker, delegates, never, passes, worker
+from upcall import Agent, AnswerRefused, Callback, Context, Request, Runtime, SyncContext, tool
+from upcall.models import Script, call
+
+# --- who asks -----------------------------------------------------------------------------
+
+
+async def test_an_async_tool_asks_and_gets_the_answers_value(place: Desk) -> None:
+    agent = asker(kind="request_user_input")
+
+    waiting = await place.prompt(agent)
+    await place.settle(agent, {"colour": "blue"})
+    done = await place.resume(agent)
+
+    assert (waiting.status, done.status, done.text) == ("waiting", "done", "{'colour': 'blue'}")
+
+
+async def test_a_sync_tool_asks_from_its_thread_and_gets_the_answer(place: Desk) -> None:
+    threads: list[threading.Thread] = []
+
+    @tool
+    def work(ctx: SyncContext) -> str:
+        """Ask."""
+        threads.append(threading.current_thread())
+        full = ctx.raise_callback_full("which?", "clarification")
+        return f"{ctx.raise_callback('how?', choices=['so', 'thus'])} {full.answer and full.answer.value}"
+
+    agent = Agent("developer", model=worker(call("work")), tools=[work])
+
+    await place.prompt(agent)
+    await place.settle(agent, "this")
+    again = await place.resume(agent)
+    await place.settle(agent, "so")
+    done = await place.resume(agent)
+
+    assert (again.status, done.text) == ("waiting", "so this")
+    assert all(t is not threading.main_thread() for t in threads)
+
+
+async def test_a_sync_tool_keeps_a_once_effect_over_its_questions(desk: Desk) -> None:
+    bought: list[str] = []
+
+    @tool
+    def paint(ctx: SyncContext) -> str:
+        """Paint."""
+        price = ctx.once("buy", lambda: len(bought) or bought.append("paint") or 5)
+        return f"{price} {ctx.raise_callback('which colour?')}"
+
+    agent = Agent("developer", model=worker(call("paint")), tools=[paint])
+
+    await desk.prompt(agent)
+    await desk.settle(agent, "blue")
+    done = await desk.resume(agent)
+
+    assert (done.text, bought) == ("5 blue", ["paint"])
+
+
+async def test_the_model_asks_with_the_tool_ask(desk: Desk) -> None:
+    agent = Agent("developer", model=worker(call("ask", message="A or B?", type="clarification", choices=["A", "B"])))
+
+    waiting = await desk.prompt(agent)
+    await desk.settle(agent, "B")
+    done = await desk.resume(agent)
+
+    asked = waiting.callbacks[0]
+    assert (asked.message, asked.intent, asked.choices, asked.agent) == (
+        "A or B?", "clarification", ("A", "B"), "developer",
+    )  # fmt: skip
+    assert done.text == "B"
+
+
+@pytest.mark.parametrize(
+    ("options", "offered"),
+    [
+        ({}, False),
+        ({"host": Person(never)}, True),
+        ({"host": Person(never), "ask": False}, False),
+        ({"host": Person(never), "can_use_host_interaction": False}, False),
+    ],
+)
+async def test_ask_is_offered_only_if_somebody_can_be_asked(options: dict[str, Any], offered: bool) -> None:
+    host = options.pop("host", None)
+    names: list[str] = []
+
+    def decide(request: Request) -> str:
+        names.extend(t.name for t in request.tools)
+        return "ok"
+
+    agent = Agent("developer", model=Script(decide), **options)
+    async with Runtime(agents=[agent], host=host) as runtime:
+        await (await runtime.start(agent)).prompt("go")
+
+    assert ("ask" in names) is offered
+
+
+async def test_a_child_is_offered_ask_where_only_its_caller_can_be_asked() -> None:
+    child = Agent("developer", model=worker(call("ask", message="which?")), can_use_host_interaction=False)
+    manager = delegates("manager", child, answers("this"))
+    async with Runtime(agents=[manager]) as runtime:
+        reply = await (await runtime.start(manager)).prompt("go")
+
+    assert reply.text == "this"
+
+
+async def test_raise_callback_full_tells_who_answered_by_what_right_and_path(desk: Desk) -> None:
+    found: list[Callback] = []
+
+    @tool
+    async def work(ctx: Context) -> str:
+        """Ask."""
+        found.append(await ctx.raise_callback_full("which?"))
+        return "ok"
+
+    manager = delegates("manager", Agent("developer", model=worker(call("work")), tools=[work]), passes("no idea"))
+
+    await desk.prompt(manager)
+    await desk.settle(manager, "this", by="ann")
+    await desk.resume(manager)
+
+    answer = found[0].answer
+    assert answer is not None
+    assert (answer.value, answer.by, answer.right, answer.at) == ("this", "ann", "asserted", desk.clock.now)
+    assert [(s.agent, s.step, s.reason) for s in found[0].path] == [
+        ("manager", "asked", ""), ("manager", "passed", "no idea"), ("user", "asked", ""),
+    ]  # fmt: skip
+    assert found[0].status == "answered"
+
+
+# --- what a question holds ----------------------------------------------------------------
+
+
+async def test_the_context_is_filled_with_the_task_the_tool_and_its_arguments(desk: Desk) -> None:
+    @tool
+    async def read(path: str, ctx: Context) -> str:
+        """Read."""
+        return await ctx.raise_callback("missing", context={"attempted": path, "tries": 2})
+
+    agent = Agent("developer", model=worker(call("read", path="a.txt")), tools=[read])
+
+    reply = await desk.prompt(agent, "read the notes")
+
+    assert reply.callbacks[0].context == {
+        "task": "read the notes", "tool": "read", "arguments": {"path": "a.txt"}, "attempted": "a.txt", "tries": 2,
+    }  # fmt: skip
+
+
+async def test_a_wrong_choice_is_told_the_choices_and_the_callback_stays_open(desk: Desk) -> None:
+    agent = asker(choices=["red", "blue"])
+    await desk.prompt(agent)
+    before = await desk.log(agent)
+
+    with pytest.raises(AnswerRefused, match="'green' is none of its choices: 'red', 'blue'"):
+        await desk.settle(agent, "green")
+
+    assert await desk.log(agent) == before
+    assert (await desk.settle(agent, "blue")).status == "answered"
+
+
+async def test_a_typed_answer_is_checked_by_its_schema(desk: Desk) -> None:
+    schema = {
+        "type": "object",
+        "properties": {"port": {"type": "integer", "minimum": 1}},
+        "required": ["port"],
+        "additionalProperties": False,
+    }
+    agent = asker(schema=schema)
+    await desk.prompt(agent)
+    before = await desk.log(agent)
+
+    for wrong, why in [
+        ({}, "port"),
+        ({"port": 0}, r"data.port.*1"),
+        ({"port": "80"}, "integer"),
+        ({"port": 80, "host": "x"}, "host"),
+        ("80", "object"),
+        (None, "object"),
+    ]:
+        with pytest.raises(AnswerRefused, match=why) as refused:
+            await desk.settle(agent, wrong)
+        assert "stays open" in str(refused.value)
+
+    assert await desk.log(agent) == before
+    await desk.settle(agent, {"port": 80})
+    assert (await desk.resume(agent)).text == "{'port': 80}"
+
+
+async def test_an_answer_that_json_can_not_hold_is_refused(desk: Desk) -> None:
+    agent = asker()
+    await desk.prompt(agent)
+
+    for wrong in (object(), "\ud800", {1, 2}.__iter__()):
+        with pytest.raises(AnswerRefused, match="JSON can hold"):
+            await desk.settle(agent, wrong)
+
+
+async def test_an_answer_of_more_than_a_megabyte_is_refused_with_both_sizes(desk: Desk) -> None:
+    agent = asker()
+    await desk.prompt(agent)
+
+    with pytest.raises(AnswerRefused, match="1000001 bytes; the most is 1000000"):
+        await desk.settle(agent, "x" * 999_999)
+    await desk.settle(agent, "x" * 999_998)
+
+    assert (await desk.resume(agent)).status == "done"
+
+
+@pytest.mark.parametrize(
+    ("message", "options", "why"),
+    [
+        ("x" * 1_000_001, {}, "a callback may have 1000000 bytes"),
+        ("q", {"context": {"x": "y" * 1_000_001}}, "a callback may have 1000000 bytes"),
+        ("q", {"choices": ["x" * 600_000, "y" * 600_000]}, "a callback may have 1000000 bytes"),
+        ("q", {"context": {"x": object()}}, "JSON can hold"),
+        ("q", {"choices": "yes"}, "choices"),
+        ("q", {"choices": ["a"], "schema": {"type": "string"}}, "choices or a schema, not both"),
+        ("q", {"schema": {"type": "nonsense"}}, "schema"),
+        ("q", {"schema": {"$ref": "http://127.0.0.1:9/x.json"}}, "nothing is fetched"),
+        ("q", {"kind": "callback_to_nobody"}, "callback_to_caller, request_user_input, request_resolution, callback"),
+        ("q", {"priority": "urgent"}, "low, normal, high, critical"),
+        ("q", {"timeout": 0}, "timeout=0"),
+        ("q", {"choices": ["a"], "default": "b"}, "none of its choices"),
+        ("q", {"schema": {"type": "string"}, "default": 5}, "does not fit the schema"),
+        ("q", {"max_bubble_hops": -1}, "max_bubble_hops must be 0 or more"),
+        ("q", {"resolvable_by": "lead"}, r"resolvable_by must be a list"),
+        ("q", {"passthrough_child_callbacks": "false"}, "must be True or False"),
+        ("q", {"nonsense": 1}, "nonsense"),
+        (" ", {}, "needs a message"),
+    ],
+)
+async def test_a_question_that_can_not_be_asked_is_an_error_at_once(
+    desk: Desk, message: str, options: dict[str, Any], why: str
+) -> None:
+    agent = asker(message, **options)
+
+    reply = await desk.prompt(agent)
+
+    assert reply.status == "done"
+    assert "work failed:" in reply.text
+    assert why.replace("\\", "") in reply.text
+    assert not await desk.inbox(agent)
+
+
+async def test_a_default_on_an_approval_is_refused(desk: Desk) -> None:
+    reply = await desk.prompt(asker("may I?", "approval", default=True))
+
+    assert "an approval has no default" in reply.text
+
+
+# --- kinds and intents --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("intent", ["query", "clarification", "musing", "Blocker!"])
+async def test_what_may_be_ignored_returns_none_with_a_warning(intent: str, caplog: pytest.LogCaptureFixture) -> None:
+    agent = asker("which?", intent)
+    with caplog.at_level(logging.WARNING, "upcall"):
+        async with Runtime(agents=[agent]) as runtime:
+            reply = await (await runtime.start(agent)).prompt("go")
+
+    assert reply.text == "None"
+    assert "developer asked 'which?' and nobody answered: it gets None" in caplog.text
+
+
+@pytest.mark.parametrize("intent", ["blocker", "error", "approval", "user_input", "preference"])
+async def test_what_must_not_be_ignored_raises_and_names_what_would_have_helped(intent: str) -> None:
+    agent = asker("config.py is missing", intent)
+    async with Runtime(agents=[agent]) as runtime:
+        reply = await (await runtime.start(agent)).prompt("go")
+
+    assert f"nobody may answer the {intent} 'config.py is missing' from developer." in reply.text
+    assert "Nobody is above developer." in reply.text
+    assert "It would go further with: a live host, or a store on disk." in reply.text
+
+
+async def test_an_explicit_fail_raises_for_a_query_too(desk: Desk) -> None:
+    by_hint = await desk.prompt(asker(fallback_target="fail"), id="hint")
+    by_sidecar = await desk.prompt(asker(policy={"fallback_target": "fail"}), id="sidecar")
+
+    assert "The person was not asked: the hint fallback_target is 'fail'." in by_hint.text
+    assert "The person was not asked: the agent developer has callback_policy.fallback_target" in by_sidecar.text
+
+
+async def test_request_user_input_without_the_right_asks_no_agent_and_raises(desk: Desk) -> None:
+    child = asker("name?", kind="request_user_input", use_host=False)
+    manager = delegates("manager", child)
+
+    reply = await desk.prompt(manager)
+
+    assert "manager (skipped: request_user_input goes straight to the person)" in reply.text
+    assert "the agent developer has can_use_host_interaction: false" in reply.text
+    assert "can_use_host_interaction: true in Agent('developer', ...)" in reply.text
+
+
+async def test_request_resolution_that_nobody_settles_raises_and_never_reaches_the_inbox(desk: Desk) -> None:
+    manager = delegates("manager", asker("which?", kind="request_resolution"), passes("no idea"))
+
+    reply = await desk.prompt(manager)
+
+    assert "It passed: manager (passed it up: no idea)." in reply.text
+    assert "request_resolution never asks a person" in reply.text
+    assert not await desk.inbox(manager)
+
+
+@pytest.mark.parametrize(
+    ("intent", "kind"),
+    [("user_input", "request_user_input"), ("preference", "request_user_input"), ("query", "callback_to_caller")],
+)
+async def test_the_old_kind_callback_becomes_what_its_intent_means(desk: Desk, intent: str, kind: str) -> None:
+    manager = delegates("manager", asker("which?", intent, kind="callback"), answers("mine"))
+
+    reply = await desk.prompt(manager)
+
+    assert reply.callbacks[0].kind == kind
+    assert reply.text == ("'mine'" if kind == "callback_to_caller" else "")
+
+
+async def test_a_hand_raised_approval_never_authorises_a_tool(desk: Desk) -> None:
+    ran: list[str] = []
+
+    @tool(needs_approval=True)
+    async def deploy(env: str) -> str:
+        """Deploy."""
+        ran.append(env)
+        return "deployed"
+
+    @tool
+    async def prepare(ctx: Context) -> str:
+        """Ask by hand."""
+        return str(await ctx.raise_callback("May developer run deploy?", "approval"))
+
+    def decide(request: Request) -> Any:
+        last = request.messages[-1]
+        return call("deploy", env="prod") if last.role == "tool" and "yes" in last.results[0].text else call("prepare")
+
+    agent = Agent("developer", model=Script(decide), tools=[deploy, prepare])
+
+    await desk.prompt(agent)
+    await desk.settle(agent, "yes")
+    reply = await desk.resume(agent)
+
+    assert (reply.status, ran) == ("waiting", [])
+    assert [c.tool for c in await desk.inbox(agent)] == ["deploy"]
