@@ -74,7 +74,7 @@ EVENTS: list[AnyEvent] = [
     ModelStarted(3, "summary", "i", "t", Change("i", "t", 1, 2, (TOLD,), spliced=True)),
     Responded(3, ASSISTANT, Usage(1, 2, 3), "stop", "m", by_hook=True, pending=True),
     ModelFailed(3, "gone", "ModelUnavailable"),
-    ToolStarted("r1c0", "look", {"where": "there"}, "approval"),
+    ToolStarted("r1c0", name="look", args={"where": "there"}, approval="approval"),
     ToolEnded("r1c0", RESULT, "interrupted", pending=True, dropped=True),
 ]
 BARE: list[AnyEvent] = [
@@ -89,7 +89,7 @@ BARE: list[AnyEvent] = [
     ModelStarted(1),
     Responded(1, Message("assistant", ())),
     ModelFailed(1, "gone"),
-    ToolStarted("r1c0"),
+    ToolStarted("r1c0", name="look"),
     ToolEnded("r1c0", Result("r1c0", "")),
 ]
 
@@ -139,7 +139,7 @@ def test_an_event_is_printed_with_session_seq_time_and_type_first(event: AnyEven
     assert list(msgspec.json.decode(msgspec.json.encode(printed))) == list(printed)
 
 
-@pytest.mark.parametrize("event", [ToolStarted("r1c0"), ToolEnded("r1c0", RESULT)], ids=name_of)
+@pytest.mark.parametrize("event", [ToolStarted("r1c0", name="look"), ToolEnded("r1c0", RESULT)], ids=name_of)
 def test_every_tool_event_carries_its_call_id(event: AnyEvent) -> None:
     assert flat(event)["call_id"] == "r1c0"
 
