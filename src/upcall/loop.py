@@ -18,8 +18,11 @@ from upcall.errors import (
     ContextTooLong,
     LimitReached,
     ModelError,
+    ModelRefused,
+    ModelUnavailable,
     OutputInvalid,
     RuntimeClosed,
+    ScriptExhausted,
     SessionTakenOver,
     StoreError,
     UpcallError,
@@ -45,6 +48,7 @@ from upcall.session import Access, Member, Parking, plain_json
 from upcall.sidetools import NUDGE, outcome_in
 from upcall.toolcall import ToolCall
 
+KINDS_OF_FAILURE = (ContextTooLong, ModelRefused, ModelUnavailable, ScriptExhausted)
 OUTPUT_TRIES = 3
 ASKED_AGAIN = 3
 """How often model_failed hooks may send a changed request for one model call."""
@@ -85,13 +89,30 @@ class Turn:
             member.leave()
         return self.reply()
 
+    async def begin(self) -> None:
+        """Run the hooks of a session that is being created. What they write is stored with it."""
+        self._task, self.member.summarise = asyncio.current_task(), None
+        self.member.enter()
+        try:
+            access = await self._access("begin_session", "")
+            for hook in self.hooks.begin_session:
+                await call_hook("begin_session", hook, access)
+        except asyncio.CancelledError:
+            self._check_stop()
+            raise
+        finally:
+            self.member.leave()
+        self.log.add(HooksPassed("begin_session"))
+
     async def _steps(self) -> None:
         state, side = self.state, self.member.purpose == "side_turn"
         if not state.pre_passed and self.hooks.pre_request and not side:
             await self._pre_request()
         while True:
             self._check_stop()
-            if state.wants_model:
+            if state.failed is not None and self.hooks.model_failed:
+                await self._think_on(*state.failed)
+            elif state.wants_model:
                 await self._think()
             if not state.post_passed:
                 await self._post_response()
@@ -166,14 +187,24 @@ class Turn:
             try:
                 response = await self.actor.model.respond(request, self._emit)
             except ModelError as error:
+                self.log.add(ModelFailed(ordinal, str(error), type(error).__name__))
                 response, ordinal, by_hook = await self._recover(request, ordinal, error)
+        self._respond(response, ordinal, by_hook)
+
+    def _respond(self, response: Response, ordinal: int, by_hook: bool) -> None:
         self._partial.clear()
         self.log.add(
             Responded(
                 ordinal, response.message(ordinal), response.usage, response.stop, response.model, by_hook,
-                bool(hooks.post_response),
+                bool(self.hooks.post_response),
             )
         )  # fmt: skip
+
+    async def _think_on(self, asked: ModelStarted, failed: ModelFailed) -> None:
+        """A model call failed and its hooks parked or died: they run again, the model does not."""
+        request = await apply_change(self._request(), asked.change, self.log.store)
+        error = failure_of(failed, self.actor.model.name)
+        self._respond(*await self._recover(request, asked.ordinal, error))
 
     def _take_steers(self) -> None:
         for seq, steer in sorted(self.state.steers.items()):
@@ -233,7 +264,6 @@ class Turn:
         """What model_failed hooks make of a failure: a response, or another try; else the failure is the turn's."""
         for _ in range(ASKED_AGAIN):
             self._drop_partial()
-            self.log.add(ModelFailed(ordinal, str(error), type(error).__name__))
             again = await self._model_failed(request, error)
             if again is None:
                 raise error
@@ -246,8 +276,8 @@ class Turn:
                 return await self.actor.model.respond(request, self._emit), ordinal, False
             except ModelError as failure:
                 error = failure
+                self.log.add(ModelFailed(ordinal, str(error), type(error).__name__))
         self._drop_partial()
-        self.log.add(ModelFailed(ordinal, str(error), type(error).__name__))
         raise error
 
     async def _model_failed(self, request: Request, error: ModelError) -> Request | Response | None:
@@ -441,7 +471,8 @@ class Turn:
         """End the turn from outside: a LimitReached, a Cancelled, or what made its log unwritable."""
         if self._stopping is None and self._task is not None and not self._task.done():
             self._stopping = why
-            self._task.cancel()
+            if self._task is not asyncio.current_task():  # else what it raises just now tells it
+                self._task.cancel()
 
     async def _stopped(self, error: BaseException, release: bool) -> Reply:
         """Leave a valid log whatever happened, then return or raise what the caller should get."""
@@ -493,16 +524,17 @@ def reply_of(state: State, agent: Agent) -> Reply:
     return Reply(state.text, status, state.id, state.usage, output=value, limit=state.limit)
 
 
+def failure_of(failed: ModelFailed, model: str) -> ModelError:
+    """A failure as the log keeps it: its kind and text, without what only the adapter knew."""
+    kind: type[ModelError] = next((k for k in KINDS_OF_FAILURE if k.__name__ == failed.kind), ModelError)
+    error = kind.__new__(kind, failed.error)
+    unknown = dict.fromkeys(("tokens", "limit", "status"))
+    error.__dict__.update(unknown, model=model, problem=failed.error, tries=1, replies=0)
+    return error
+
+
 class Cancelled(UpcallError):
     """Somebody asked for the turn to end."""
-
-
-async def begin_session(member: Member) -> None:
-    """Run the hooks of a session that is being created. What they write is stored with it."""
-    access = Access(member, "begin_session")
-    for hook in member.actor.hooks.begin_session:
-        await call_hook("begin_session", hook, access)
-    member.log.add(HooksPassed("begin_session"))
 
 
 SUMMARY_PROMPT = (

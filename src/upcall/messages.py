@@ -102,7 +102,16 @@ class Message(Value, frozen=True):
 
 def user(text: str) -> Message:
     """A user's message."""
-    return Message("user", (Text(text),))
+    return Message("user", (Text(clean(text)),))
+
+
+def clean(text: str) -> str:
+    """The text without lone surrogates, which no JSON encoder here takes; pairs of them become their character."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text
 
 
 # --- a model call -----------------------------------------------------------------------

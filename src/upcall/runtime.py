@@ -45,8 +45,8 @@ from upcall.events import (
 )
 from upcall.fold import State
 from upcall.hooks import NO_HOOKS, Hooks
-from upcall.loop import Turn, begin_session, reply_of
-from upcall.messages import Message, user
+from upcall.loop import Turn, reply_of
+from upcall.messages import Message, clean, user
 from upcall.session import Actor, Deadlines, Parking, Sink
 from upcall.sidetools import SIDE_TOOLS, ask, task_tool
 from upcall.tree import RunTree, load_state, refresh
@@ -300,7 +300,7 @@ class Sessions:
         member = tree.member(state, agent, NO_HOOKS)
         member.log.add(started)
         try:
-            await begin_session(member)
+            await tree.begin_session(member)
         except Parking:  # it waits for somebody; its first prompt finds out
             assert tree.claim is not None
             await self.store.release(tree.claim)
@@ -331,7 +331,7 @@ class Sessions:
             if sink is not None:
                 tree.live.sinks.append(sink)
             if not state.begun:
-                await begin_session(member)
+                await tree.begin_session(member)
             if state.phase == "running":
                 await tree.resume(member)
                 reply = await tree.run_root(member)
@@ -431,7 +431,7 @@ class Sessions:
     async def steer(self, id: str, text: str, by: str = "") -> None:
         """Say something to a session that its next model call sees."""
         await self._open()
-        stored = self.store.append(id, [Steered(text, by)], None)
+        stored = self.store.append(id, [Steered(clean(text), by)], None)
         if stored is not None:
             await stored
 

@@ -18,6 +18,7 @@ from upcall.callbacks import Callback
 from upcall.contracts import Claim, Delta, Model, Reply, Store
 from upcall.errors import OutcomeUnknown, UpcallError
 from upcall.events import (
+    FOREIGN,
     SETTLING,
     AnyEvent,
     CallbackRaised,
@@ -33,7 +34,7 @@ from upcall.events import (
 )
 from upcall.fold import Asked, State, compacted_messages
 from upcall.hooks import Hooks
-from upcall.messages import Instruction, Message, Purpose, Text, ToolSpec
+from upcall.messages import Instruction, Message, Purpose, Text, ToolSpec, clean
 from upcall.questions import Question, ask
 from upcall.tools import Tool
 
@@ -152,7 +153,8 @@ class Log:
         state = self.state
         if events[0].seq > state.seq + 1:
             self._fetch(state.seq, events[0].seq)
-        state.seq, state.last_time = events[-1].seq, events[-1].time
+        if events[-1].seq > state.seq:
+            state.seq, state.last_time = events[-1].seq, events[-1].time
         if self.live.sinks:
             for event in events:
                 self.live.publish(event)
@@ -164,7 +166,8 @@ class Log:
         def read(done: asyncio.Future[list[AnyEvent]]) -> None:
             if not done.cancelled() and done.exception() is None:
                 for event in done.result():
-                    self.absorb(event)
+                    if isinstance(event, FOREIGN):  # an own one is on its way here, it was only overtaken
+                        self.absorb(event)
 
         task.add_done_callback(read)
 
@@ -535,9 +538,9 @@ def message_from(role: str, content: str) -> Message:
     """A message as hooks add it: `user`, `assistant`, or `system` for an instruction."""
     match role:
         case "user" | "assistant":
-            return Message(role, (Text(content),))
+            return Message(role, (Text(clean(content)),))
         case "system":
-            return Message("user", (Instruction(content),))
+            return Message("user", (Instruction(clean(content)),))
         case _:
             raise UpcallError(f"add_message({role!r}, ...): the role is 'user', 'assistant' or 'system'")
 

@@ -17,7 +17,7 @@ import msgspec
 
 from upcall.contracts import Context, SessionAccess, SyncContext
 from upcall.errors import BadTool
-from upcall.messages import Image, JsonSchema, Result, Text, ToolSpec, Value
+from upcall.messages import Image, JsonSchema, Result, Text, ToolSpec, Value, clean
 from upcall.schema import Shape, check_each, read_docstring, read_hints, shapes
 
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}\Z")
@@ -34,7 +34,7 @@ class BadArguments(Exception):
     def __init__(self, tool: str, problems: Iterable[str]) -> None:
         self.tool, self.problems = tool, tuple(problems)
         lines = [f"{tool} did not run, because its arguments are wrong:", *(f"- {p}" for p in self.problems)]
-        super().__init__(_text("\n".join(lines)))
+        super().__init__(clean("\n".join(lines)))
 
 
 class Options(TypedDict, total=False):
@@ -329,12 +329,12 @@ def to_result(call_id: str, value: Any) -> Result:
     they are UTF-8, else base64. All else is JSON; what can't be is an error that says that the tool did run.
     """
     if isinstance(value, str):
-        return Result(call_id, _text(value))
+        return Result(call_id, clean(value))
     if value is None:
         return Result(call_id, "done")
     if isinstance(value, Result):
         kept = _as_json(call_id, value.json)
-        return kept if kept.is_error else value.replace(call_id=call_id, text=_text(value.text), json=kept.json)
+        return kept if kept.is_error else value.replace(call_id=call_id, text=clean(value.text), json=kept.json)
     if isinstance(value, Image):
         return _mixed(call_id, [value])
     if isinstance(value, list | tuple) and any(isinstance(item, Image) for item in cast("list[Any]", value)):
@@ -344,7 +344,7 @@ def to_result(call_id: str, value: Any) -> Result:
 
 def _structured(call_id: str, value: Any) -> Result:
     if isinstance(value, Text):
-        return Result(call_id, _text(value.text))
+        return Result(call_id, clean(value.text))
     if isinstance(value, bytes | bytearray | memoryview):
         value = _from_bytes(bytes(cast("bytes", value)))
         if isinstance(value, str):
@@ -360,7 +360,7 @@ def _as_json(call_id: str, value: Any) -> Result:
         if inspect.iscoroutine(value):
             value.close()  # it is reported here; Python need not warn about it as well
         why = f"the tool ran, but what it returned ({type(value).__name__}) can't be shown as JSON: {error}"
-        return Result(call_id, _text(why), is_error=True)
+        return Result(call_id, clean(why), is_error=True)
 
 
 def _mixed(call_id: str, items: Iterable[Any]) -> Result:
@@ -382,15 +382,6 @@ def _from_bytes(data: bytes) -> Any:
         return {"base64": base64.b64encode(data).decode()}
 
 
-def _text(text: str) -> str:
-    """The text without lone surrogates, which no JSON encoder here takes; pairs of them become their character."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    return text
-
-
 def _storable(value: Any) -> Any:
     """Plain JSON values that can be encoded; TypeError, ValueError or RecursionError where there are none."""
     plain = msgspec.to_builtins(value, str_keys=True, enc_hook=_encode)
@@ -403,7 +394,7 @@ def _storable(value: Any) -> Any:
 
 def _without_surrogates(plain: Any) -> Any:
     if isinstance(plain, str):
-        return _text(plain)
+        return clean(plain)
     if isinstance(plain, dict):
         items = cast("dict[Any, Any]", plain).items()
         return {_without_surrogates(k): _without_surrogates(v) for k, v in items}
