@@ -119,6 +119,7 @@ class State:
     prompt: TurnStarted | None = None
     pre_passed = False
     asked: ModelStarted | None = None  # a model call without its response
+    failed: tuple[ModelStarted, ModelFailed] | None = None  # a model call whose model_failed hooks have not ended
     response: Responded | None = None  # the newest of this turn
     post_passed = False
     end_passed = 0
@@ -215,7 +216,7 @@ class State:
         self.ran, self.since = 0.0, event.time
         self.pre_passed = self.post_passed = False
         self.end_passed = self.refused = 0
-        self.asked = self.response = self.cancel = self.output = None
+        self.asked = self.response = self.cancel = self.output = self.failed = None
         if self.asks:
             self.asks = {}
         if self.onces:
@@ -285,7 +286,7 @@ class State:
         self.phase = event.status
         self.limit, self.error = event.limit, event.error
         self.ran, self.since = event.seconds, 0.0
-        self.asked = None
+        self.asked = self.failed = None
         if event.status != "failed":
             self.writes = {}
 
@@ -328,7 +329,7 @@ class State:
 
     def _model_started(self, event: ModelStarted) -> None:
         self.model_calls += 1
-        self.asked = event
+        self.asked, self.failed = event, None
         if event.purpose == "summary":
             self.compaction = None
             return
@@ -348,7 +349,7 @@ class State:
         if self.asked is not None and self.asked.purpose == "summary":
             self.asked = None
             return
-        self.asked = None
+        self.asked = self.failed = None
         self.post_passed = not event.pending
         self._take_response(event)
         self.response_at = self._append(event.message) if event.message.parts or event.pending else -1
@@ -359,7 +360,9 @@ class State:
         for call in event.message.calls:
             self.calls[call.id] = CallState(call)
 
-    def _model_failed(self, _: ModelFailed) -> None:
+    def _model_failed(self, event: ModelFailed) -> None:
+        if self.asked is not None and self.asked.purpose != "summary":
+            self.failed = (self.asked, event)
         self.asked = None
 
     def _tool_started(self, event: ToolStarted) -> None:

@@ -25,7 +25,7 @@ from upcall.events import (
 )
 from upcall.fold import State
 from upcall.hooks import NO_HOOKS, Hooks
-from upcall.loop import Turn, begin_session, reply_of
+from upcall.loop import Turn, reply_of
 from upcall.messages import Message, user
 from upcall.questions import Question
 from upcall.resolve import Resolver
@@ -195,19 +195,39 @@ class RunTree:
 
     async def run(self, member: Member, release: bool) -> Reply:
         """Run the member's open turn to its end, or until it waits."""
-        turn = Turn(member)
-        turns, session_id = self.home.turns, member.state.id
-        turns[session_id] = turn
-        member.log.absorb = turn.absorb
+        turn = self._enlist(member)
         try:
             reply = await turn.run(release)
         finally:
-            if turns.get(session_id) is turn:
-                del turns[session_id]
+            self._dismiss(turn)
         if reply.status == "waiting":
-            waits = tuple(i for i, a in member.state.asks.items() if a.status == "open")
-            self._parked = {**(self._parked or {}), session_id: Parked(waits, member.state.ran)}
+            self._note_parked(member)
         return reply
+
+    async def begin_session(self, member: Member) -> None:
+        """Run a new session's begin_session hooks; like a turn, they may ask, be answered and park."""
+        turn = self._enlist(member)
+        try:
+            await turn.begin()
+        except Parking:
+            await member.log.commit()
+            self._note_parked(member)
+            raise
+        finally:
+            self._dismiss(turn)
+
+    def _enlist(self, member: Member) -> Turn:
+        turn = self.home.turns[member.state.id] = Turn(member)
+        member.log.absorb = turn.absorb
+        return turn
+
+    def _dismiss(self, turn: Turn) -> None:
+        if self.home.turns.get(turn.state.id) is turn:
+            del self.home.turns[turn.state.id]
+
+    def _note_parked(self, member: Member) -> None:
+        waits = tuple(i for i, a in member.state.asks.items() if a.status == "open")
+        self._parked = {**(self._parked or {}), member.state.id: Parked(waits, member.state.ran)}
 
     async def run_root(self, member: Member) -> Reply:
         """Run a turn of the session this process was asked to run; returns when it has ended or is parked."""
@@ -354,7 +374,7 @@ class RunTree:
         if not state.seq:
             member.log.add(state.header)
         if not state.begun:
-            await begin_session(member)
+            await self.begin_session(member)
         self.begin(member, user(prompt))
 
     def _check_child(self, parent: Member) -> None:

@@ -127,7 +127,7 @@ async def test_a_hook_whose_must_answer_question_nobody_answers_fails_the_turn_b
 
     agent = Agent("developer", model=Script(lambda _: "ok"), hooks=Hooks(pre_request=[strict]))
 
-    with pytest.raises(HookFailed, match="strict.*nobody may answer the blocker 'may I?'"):
+    with pytest.raises(HookFailed, match=r"strict.*nobody may answer the blocker 'may I\?'"):
         await desk.prompt(agent)
 
 
