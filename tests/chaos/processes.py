@@ -21,10 +21,10 @@ TESTS = Path(__file__).parents[1]
 class Driver:
     """One driver process and what it has said."""
 
-    def __init__(self, *arguments: object) -> None:
+    def __init__(self, *arguments: object, module: str = "chaos.driver") -> None:
         paths = [str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])]
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "chaos.driver", *map(str, arguments)],
+            [sys.executable, "-m", module, *map(str, arguments)],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
@@ -68,9 +68,9 @@ class Driver:
 
 
 @contextmanager
-def driver(*arguments: object) -> Generator[Driver]:
+def driver(*arguments: object, module: str = "chaos.driver") -> Generator[Driver]:
     """A driver process that does not outlive the test."""
-    started = Driver(*arguments)
+    started = Driver(*arguments, module=module)
     try:
         yield started
     finally:
