@@ -280,6 +280,8 @@ class RunTree:
             started = [r for r in await self.store.rows(parent=member.id) if r.created >= state.prompt.time]
             member.children = sum(r.kind == "agent" for r in started)
         member.log.add(TurnResumed(state.turn, now if before != now else ""))
+        if not state.header.parent:
+            member.log.send()  # ahead of all that is below: a tree that goes on must not be listed as waiting
 
     # --- when everything waits ------------------------------------------------------------
 
