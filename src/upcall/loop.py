@@ -471,7 +471,8 @@ class Turn:
         """End the turn from outside: a LimitReached, a Cancelled, or what made its log unwritable."""
         if self._stopping is None and self._task is not None and not self._task.done():
             self._stopping = why
-            if self._task is not asyncio.current_task():  # else what it raises just now tells it
+            failing = isinstance(why, SessionTakenOver | StoreError) and self._task is asyncio.current_task()
+            if not failing:  # else the append that fails just now tells it
                 self._task.cancel()
 
     async def _stopped(self, error: BaseException, release: bool) -> Reply:
