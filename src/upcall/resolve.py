@@ -199,6 +199,9 @@ class Resolver:
 
     async def _set_out(self, member: Member, ask: Asked) -> None:
         way = route_of(ask.raised)
+        if ask.expires is not None and ask.expires <= self._road.store.now():
+            await self._expire(member, ask)
+            return
         if ask.expires is not None:
             left = max(0.0, ask.expires - self._road.store.now())
             key = ("expires", ask.raised.callback_id)

@@ -362,7 +362,7 @@ class Sessions:
             assert state is not None
             agent = self.agent(state.header.agent)
             if state.phase not in ("running", "failed"):
-                return reply_of(state, agent)
+                return await self._with_callbacks(reply_of(state, agent), state)
             member = tree.member(state, agent, NO_HOOKS)
             if sink is not None:
                 tree.live.sinks.append(sink)
@@ -485,7 +485,9 @@ class Sessions:
     async def inbox(self, limit: int = 100_000) -> list[Callback]:
         """What waits for a person, highest priority first, then oldest; equal questions of a tree are one entry."""
         await self._open()
-        held = await self.store.callbacks(inbox=True, limit=limit)
+        now = self.store.now()
+        listed = await self.store.callbacks(inbox=True, limit=limit)
+        held = [h for h in listed if h.expires is None or h.expires > now]
         groups: dict[tuple[str, str], list[Held]] = {}
         for one in held:
             key = (one.root, one.raised.group or one.raised.callback_id)

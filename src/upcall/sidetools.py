@@ -74,7 +74,8 @@ NUDGE = "Nobody hears plain text here: call answer_callback, pass_up_callback or
 
 def exchange_text(raised: CallbackRaised, message: str, said: Said | Passed) -> str:
     """What the asked agent is told of the exchange in its own conversation."""
-    asked = f"While you were at work, {raised.agent} asked you ({raised.intent}): {message!r}."
+    who = f"{raised.agent} asked you ({raised.intent}, callback {raised.callback_id})"
+    asked = f"While you were at work, {who}: {message!r}."
     if isinstance(said, Said):
         return f"{asked} You answered: {msgspec.json.encode(said.value).decode()}."
     return f"{asked} You passed it up: {said.reason}."
