@@ -12,7 +12,7 @@ from typing import Any
 
 from upcall.contracts import Claim, Held
 from upcall.errors import UnknownCallback
-from upcall.events import AnyEvent
+from upcall.events import AnyEvent, CallbackWithdrawn
 from upcall.store.ledger import refusal
 from upcall.store.rows import find
 from upcall.store.writer import Append, Job, Tx
@@ -30,7 +30,8 @@ class Together(Job):
         release: bool = False,
     ) -> None:
         self.claim, self._check, self.releases = claim, check, release
-        self.parts = [Append(session, added, claim, None, release=False) for session, added in events.items()]
+        self._events = events
+        self.parts: list[Append] = []
         self.refused: Any = None
 
     def run(self, tx: Tx) -> None:
@@ -41,6 +42,11 @@ class Together(Job):
         self.refused = self._check(tx)
         if self.refused is not None:
             return
+        self.parts = [
+            Append(session, wanted, self.claim, None, release=False)
+            for session, added in self._events.items()
+            if (wanted := [e for e in added if not _is_moot(tx, e)])
+        ]
         found = [part.check(tx) for part in self.parts]  # all of them before the first is written
         for part, at in zip(self.parts, found, strict=True):
             part.write(tx, at)
@@ -62,6 +68,14 @@ class Together(Job):
     def result(self) -> Any:
         """What was found against it, or None."""
         return self.refused
+
+
+def _is_moot(tx: Tx, event: AnyEvent) -> bool:
+    """Whether it would withdraw what somebody has settled meanwhile: the first one won."""
+    if not isinstance(event, CallbackWithdrawn):
+        return False
+    held = find(tx, event.callback_id)
+    return held is not None and held.status != "open"
 
 
 class Settle(Job):
