@@ -1,7 +1,7 @@
 """The command `upcall`: one module for each group of commands, and what happens when one fails.
 
-May import: cli.agents, cli.chat, cli.completion, cli.demo, cli.events, cli.options, cli.run, cli.sessions, errors,
-observe.plain.
+May import: cli.agents, cli.chat, cli.completion, cli.demo, cli.events, cli.options, cli.output, cli.people,
+cli.resume, cli.run, cli.sessions, errors, observe.plain.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ from collections.abc import Coroutine, Sequence
 from io import TextIOWrapper
 from typing import Any
 
-from upcall.cli import agents, chat, completion, demo, events, run, sessions
+from upcall.cli import agents, chat, completion, demo, events, people, resume, run, sessions
 from upcall.cli.options import Commands
-from upcall.errors import SessionWaiting, SetupError, UnknownAgent, UpcallError
+from upcall.cli.output import clock
+from upcall.errors import AlreadySettled, SessionWaiting, SetupError, UnknownAgent, UpcallError
 from upcall.observe.plain import plain
 
 CANCELLED = 130
@@ -54,7 +55,10 @@ def build() -> Commands:
     commands.group("Run agents")
     run.add(commands)
     chat.add(commands)
+    resume.add(commands)
     run.add_more(commands)
+    commands.group("Answer what they ask")
+    people.add(commands)
     commands.group("Look at what happened")
     sessions.add(commands)
     events.add(commands)
@@ -95,6 +99,9 @@ def _failed(error: Exception, *, trace: bool) -> int:
         traceback.print_exc()
     known = isinstance(error, UpcallError | OSError)
     text = str(error) if known else f"{type(error).__name__}: {error}. --trace shows where"
+    if isinstance(error, AlreadySettled):
+        by = f" by {error.by}" if error.by else ""
+        text = f"callback {error.callback_id} was {error.status}{by} on {clock(error.at)}; nothing was changed"
     with contextlib.suppress(OSError):
         sys.stdout.flush()
         sys.stderr.write(f"upcall: {plain(text).strip()}\n")

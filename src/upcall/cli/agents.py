@@ -1,6 +1,7 @@
 """Commands over declarations: check agent files, explain where a question would go.
 
-May import: agentfiles, callbacks, cli.options, cli.output, errors, loading, observe.plain, policy, routing.
+May import: agentfiles, answers, callbacks, cli.options, cli.output, cli.places, errors, hosts.question,
+hosts.terminal, hosts.terminal_host, loading, observe.plain, policy, routing.
 """
 
 from __future__ import annotations
@@ -9,11 +10,15 @@ import argparse
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from upcall.callbacks import KINDS
+from upcall.callbacks import KINDS, Callback
 from upcall.cli.options import Commands, agent_argument, as_json
-from upcall.cli.output import dump, say
-from upcall.errors import SetupError, UnknownAgent
-from upcall.observe.plain import plain
+from upcall.cli.output import clock, dump, say, width
+from upcall.cli.places import reading
+from upcall.errors import SetupError, UnknownAgent, UnknownCallback
+from upcall.hosts.question import wrapped
+from upcall.hosts.terminal import WIDEST
+from upcall.hosts.terminal_host import told
+from upcall.observe.plain import one_line, plain
 
 if TYPE_CHECKING:
     from upcall.loading import Asker
@@ -36,19 +41,21 @@ def add(commands: Commands) -> None:
     as_json(parser)
     parser = commands.add(
         "explain",
-        "draw whom an agent's question would reach, and why",
+        "draw whom a question would reach, or did reach, and why",
         _explain,
-        about="KIND is where to look for the answer, INTENT what kind of question it is: query,\n"
+        about="With the id of a callback: what became of it. With an AGENT: what would become of its\n"
+        "question. KIND is where to look for the answer, INTENT what kind of question it is: query,\n"
         "clarification, blocker, error, approval (as raised before a tool runs), or your own word.",
         examples=[
             "upcall explain agents/developer.md callback_to_caller blocker",
             "upcall explain agents/ request_user_input query --agent developer",
             "upcall explain agents/developer.md callback_to_caller error --under manager,lead",
+            "upcall explain q4f0c2a9d11e7",
         ],
     )
-    agent_argument(parser)
-    parser.add_argument("kind", metavar="KIND", choices=KINDS, help=", ".join(KINDS))
-    parser.add_argument("intent", metavar="INTENT", help="what kind of question it is")
+    agent_argument(parser, "AGENT|CALLBACK")
+    parser.add_argument("kind", metavar="KIND", nargs="?", choices=KINDS, help=", ".join(KINDS))
+    parser.add_argument("intent", metavar="INTENT", nargs="?", help="what kind of question it is")
     under = "the agents above it, from the top down (default: each way that `agents:` makes)"
     parser.add_argument("--under", metavar="NAMES", help=under)
 
@@ -82,7 +89,41 @@ def _summary(agents: int, problems: Sequence[Problem]) -> str:
 # --- explain ----------------------------------------------------------------------------
 
 
-def _explain(args: argparse.Namespace) -> int:
+async def _explain(args: argparse.Namespace) -> int:
+    if args.kind is None:
+        return await _explain_callback(args)
+    if args.intent is None:
+        raise SetupError("say the INTENT too: upcall explain AGENT KIND INTENT")
+    return _explain_agent(args)
+
+
+async def _explain_callback(args: argparse.Namespace) -> int:
+    """What became of a callback: its route with what happened in place of what was planned."""
+    from upcall.answers import callback_of, route_of
+    from upcall.routing import draw
+
+    async with reading(args) as runtime:
+        held = await runtime.store.callback(args.agent)
+        if held is None:
+            raise UnknownCallback(args.agent)
+    callback = callback_of(held)
+    for row in wrapped(callback.message, min(width(), WIDEST)):
+        say(row)
+    if callback.reworded:
+        say(one_line(f"reworded: {callback.reworded}", WIDEST * 3))
+    say(f"{draw(route_of(held.raised), callback)}")
+    say(f"{callback.status}{_settling(callback)}")
+    return 0
+
+
+def _settling(callback: Callback) -> str:
+    said = callback.answer
+    if said is None:
+        return f" since {clock(callback.created)}" if callback.status == "open" else ""
+    return f" by {plain(said.by) or 'somebody'} ({plain(said.right)}) on {clock(said.at)}: {told(said.value)}"
+
+
+def _explain_agent(args: argparse.Namespace) -> int:
     from upcall.loading import load_askers
 
     name, known = load_askers(args.agent, args.agent_name)

@@ -1,6 +1,7 @@
 """The command `chat`: a conversation at a terminal, or line by line through a pipe.
 
-May import: app, cli.options, cli.output, cli.places, cli.run, errors, hosts.terminal, observe.plain, runtime.
+May import: app, cli.options, cli.output, cli.places, cli.resume, cli.run, errors, hosts.terminal, observe.plain,
+runtime.
 """
 
 from __future__ import annotations
@@ -10,13 +11,15 @@ import asyncio
 import signal
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from upcall.cli.options import Commands, agent_argument
+from upcall.cli.options import Commands, agent_argument, events_file
 from upcall.cli.output import tell
-from upcall.cli.places import HOME, load, make_home, open_session, runtime_for
-from upcall.cli.run import CODES, turn
-from upcall.hosts.terminal import make_console, view_on
+from upcall.cli.places import HOME, load, make_home, open_session, person_here, runtime_for
+from upcall.cli.resume import go_on
+from upcall.cli.run import CODES, tell_waiting, turn, watched
+from upcall.errors import SessionWaiting, UpcallError
+from upcall.hosts.terminal import make_console
 from upcall.observe.plain import plain
 
 if TYPE_CHECKING:
@@ -42,18 +45,20 @@ def add(commands: Commands) -> None:
     )
     agent_argument(parser)
     parser.add_argument("--id", metavar="ID", help="the session's id: a new one, or one to go on with")
+    events_file(parser)
 
 
 async def _chat(args: argparse.Namespace) -> int:
     loaded = load(args)
-    async with runtime_for(args, loaded.agents) as runtime:
+    person = person_here(args)
+    async with runtime_for(args, loaded.agents, person) as runtime:
         session, new = await open_session(runtime, loaded.agent, args.id)
-        if not (sys.stdin.isatty() and sys.stdout.isatty()):
-            return await _lines(runtime, session)
+        if person is None:
+            return await _lines(runtime, session, args)
         how = "a new session" if new else "going on with session"
         header = f"{plain(session.agent)} · {how} {plain(session.id)} · Ctrl-C cancels a turn, Ctrl-D leaves"
         make_console(sys.stdout).print(header, style="dim")
-        await _converse(runtime, session)
+        await _converse(_Talk(runtime, session, args))
         again = f" --agent {args.agent_name}" if args.agent_name else ""
         tell(f"kept; go on with: upcall chat {plain(args.agent)}{again} --id {plain(session.id)}")
         return 0
@@ -62,7 +67,7 @@ async def _chat(args: argparse.Namespace) -> int:
 # --- through a pipe ---------------------------------------------------------------------
 
 
-async def _lines(runtime: Runtime, session: Session) -> int:
+async def _lines(runtime: Runtime, session: Session, args: argparse.Namespace) -> int:
     """Each line a prompt; a turn that fails is told and the next line is read."""
     worst = 0
     while (line := _next_line()) is not None:
@@ -70,16 +75,22 @@ async def _lines(runtime: Runtime, session: Session) -> int:
             continue
         try:
             reply = await turn(runtime, session, line.strip(), None)
+        except SessionWaiting:
+            await tell_waiting(runtime, session.id, args)
+            return CODES["waiting"]
         except Exception as error:
             tell(f"upcall: {_said(error)}")
             worst = worst or 1
             continue
+        if reply.status == "waiting":
+            await tell_waiting(runtime, session.id, args)
+            return CODES["waiting"]
         sys.stdout.write(plain(reply.text).strip() + "\n")
         sys.stdout.flush()
         if reply.status != "done":
             worst = CODES[reply.status]
             tell(f"upcall: the turn ended with {reply.limit or reply.status}")
-        if reply.status in ("cancelled", "waiting"):
+        if reply.status == "cancelled":
             break
     return worst
 
@@ -96,10 +107,20 @@ def _next_line() -> str | None:
 # --- at a terminal ----------------------------------------------------------------------
 
 
-async def _converse(runtime: Runtime, session: Session) -> None:
+class _Talk(NamedTuple):
+    """A conversation."""
+
+    runtime: Runtime
+    session: Session
+    args: argparse.Namespace
+
+
+async def _converse(talk: _Talk) -> None:
     """Ask, run, show, until the person leaves: Ctrl-D, or Ctrl-C twice with nothing in between."""
     reader = _reader()
     pressed = False
+    if await talk.runtime.status(talk.session.id) == "waiting":
+        await _turn(talk, None)
     while True:
         try:
             text = await reader.prompt_async("› ")
@@ -115,18 +136,26 @@ async def _converse(runtime: Runtime, session: Session) -> None:
         if not text.strip():
             continue
         try:
-            pressed = await _turn(runtime, session, text)
+            pressed = await _turn(talk, text)
         except asyncio.CancelledError:
             return
 
 
-async def _turn(runtime: Runtime, session: Session, text: str) -> bool:
-    """One turn on the screen; says whether it was cancelled."""
+async def _turn(talk: _Talk, text: str | None) -> bool:
+    """One turn on the screen, or the rest of one that waits; says whether it was cancelled."""
     cancelled = False
+    runtime, session, args = talk
     try:
-        async with view_on(sys.stdout, fresh=False) as view:
-            reply = await turn(runtime, session, text.encode("utf-8", "replace").decode(), view)
+        async with watched(runtime, sys.stdout, fresh=False) as view:
+            if text is None or await runtime.status(session.id) == "waiting":
+                reply = await go_on(runtime, session.id, view)
+                if text is not None and reply.status != "waiting":
+                    reply = await turn(runtime, session, _clean(text), view)
+            else:
+                reply = await turn(runtime, session, _clean(text), view)
         cancelled = reply.status == "cancelled"
+        if reply.status == "waiting":
+            await tell_waiting(runtime, session.id, args)
     except Exception as error:
         tell(f"upcall: {_said(error)}")
     if cancelled:
@@ -135,9 +164,11 @@ async def _turn(runtime: Runtime, session: Session, text: str) -> bool:
     return cancelled
 
 
-def _said(error: Exception) -> str:
-    from upcall.errors import UpcallError
+def _clean(text: str) -> str:
+    return text.encode("utf-8", "replace").decode()
 
+
+def _said(error: Exception) -> str:
     known = isinstance(error, UpcallError | OSError)
     return plain(str(error) if known else f"{type(error).__name__}: {error}")
 

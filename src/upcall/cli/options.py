@@ -120,10 +120,23 @@ def as_json(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON, for programs")
 
 
-def agent_argument(parser: argparse.ArgumentParser) -> None:
+def events_file(parser: argparse.ArgumentParser) -> None:
+    """The option that mirrors a run."""
+    about = "write each event of the run to FILE too, one JSON object a line"
+    parser.add_argument("--events-file", metavar="FILE", help=about)
+
+
+def count(text: str) -> int:
+    """A number of things to list."""
+    if not text.isdecimal() or not int(text):
+        raise argparse.ArgumentTypeError(f"{text!r} is no number from 1 on")
+    return int(text)
+
+
+def agent_argument(parser: argparse.ArgumentParser, metavar: str = "AGENT") -> None:
     """AGENT and what chooses among several."""
     about = "a folder of agent files, one NAME.md, or module:attribute"
-    parser.add_argument("agent", metavar="AGENT", help=about)
+    parser.add_argument("agent", metavar=metavar, help=about)
     parser.add_argument("--agent", metavar="NAME", dest="agent_name", help="which agent, where AGENT holds several")
 
 

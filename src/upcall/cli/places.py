@@ -1,6 +1,6 @@
 """Where things are: the log, the agents, a session. Besides model names, the one place that reads the environment.
 
-May import: agent, app, errors, events, loading, runtime.
+May import: agent, app, errors, events, hosts.terminal_host, loading, runtime.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,10 +19,13 @@ from upcall.events import SessionStarted
 if TYPE_CHECKING:
     from upcall.agent import Agent
     from upcall.app import Runtime
+    from upcall.hosts.terminal_host import TerminalHost
     from upcall.loading import Loaded
     from upcall.runtime import Session
 
 HOME = Path(".upcall")
+_AS_LONG_AS_IT_TAKES = 1e9
+"""Seconds that a run stays in memory while somebody sits before its question."""
 
 
 def store_of(args: argparse.Namespace) -> str:
@@ -44,14 +48,50 @@ def make_home(folder: Path) -> None:
             mark.write_text("*\n")
 
 
-def runtime_for(args: argparse.Namespace, agents: Sequence[Agent] = ()) -> Runtime:
-    """A runtime over the log, which is made where there is none."""
+def runtime_for(
+    args: argparse.Namespace, agents: Sequence[Agent] = (), host: TerminalHost | None = None
+) -> Runtime:
+    """A runtime over the log, which is made where there is none; with the person who is here, if one is."""
     from upcall.app import Runtime
 
     store = store_of(args)
     if not is_url(store) and store != ":memory:":
         make_home(Path(store).parent)
-    return Runtime(store, agents=agents)
+    file = getattr(args, "events_file", None)
+    if host is None:
+        return Runtime(store, agents=agents, events_file=file)
+    runtime = Runtime(store, agents=agents, host=host, hold=_AS_LONG_AS_IT_TAKES, events_file=file)
+    host.look = runtime.store.callback
+    return runtime
+
+
+def person_here(args: argparse.Namespace) -> TerminalHost | None:
+    """Whoever sits at this terminal; None where nobody can be asked."""
+    if getattr(args, "json", False) or not (sys.stdin.isatty() and sys.stdout.isatty()):
+        return None
+    from upcall.hosts.terminal_host import TerminalHost
+
+    return TerminalHost(os_user(), editor=editor(), store=given_store(args))
+
+
+def os_user() -> str:
+    """Who runs this, as the system knows it; a variable could say anything."""
+    import pwd
+
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return str(os.getuid())
+
+
+def editor() -> str:
+    """The editor that the person prefers, or ""."""
+    return os.environ.get("VISUAL", "") or os.environ.get("EDITOR", "")
+
+
+def given_store(args: argparse.Namespace) -> str:
+    """The log as it was named on the command line, for commands that are printed; "" where it need not be."""
+    return getattr(args, "store", "")
 
 
 def has_log(args: argparse.Namespace) -> bool:

@@ -1,7 +1,7 @@
-"""Commands that make agents work: run, resume, cancel. And one turn that a person watches.
+"""Commands that make agents work: run, cancel. And one turn that a person watches.
 
-May import: app, cli.options, cli.output, cli.places, contracts, errors, hosts.terminal, observe.plain,
-runtime.
+May import: answers, app, cli.options, cli.output, cli.places, contracts, errors, hosts.question, hosts.story,
+hosts.terminal, hosts.terminal_host, observe.plain, runtime.
 """
 
 from __future__ import annotations
@@ -9,20 +9,25 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import shlex
 import signal
 import sys
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from typing import TYPE_CHECKING, Any, TextIO
 
 import msgspec
 
-from upcall.cli.options import Commands, agent_argument, as_json
+from upcall.answers import callback_of
+from upcall.cli.options import Commands, agent_argument, as_json, events_file
 from upcall.cli.output import described, dump, tell
-from upcall.cli.places import agents_for_resume, load, open_session, reading, runtime_for, source_of
+from upcall.cli.places import given_store, load, open_session, person_here, reading, runtime_for
 from upcall.contracts import Reply
-from upcall.errors import SetupError
-from upcall.hosts.terminal import make_console, view_on
-from upcall.observe.plain import plain
+from upcall.errors import SessionWaiting, SetupError
+from upcall.hosts.question import command, is_approval
+from upcall.hosts.story import args_line
+from upcall.hosts.terminal import View, make_console, view_on
+from upcall.hosts.terminal_host import TerminalHost
+from upcall.observe.plain import one_line, plain
 
 if TYPE_CHECKING:
     from upcall.app import Runtime
@@ -32,7 +37,6 @@ CODES = {"done": 0, "failed": 1, "limit": 1, "waiting": 3, "cancelled": 130}
 _UNFINISHED = {
     "limit": "the limit {limit} ended the turn; go on with: upcall run AGENT 'go on' --id {id}",
     "cancelled": "the turn was cancelled; go on with: upcall run AGENT 'go on' --id {id}",
-    "waiting": "session {id} waits for an answer to {callbacks}; once it is there: upcall resume {id}",
 }
 
 
@@ -53,23 +57,12 @@ def add(commands: Commands) -> None:
     agent_argument(parser)
     parser.add_argument("prompt", metavar="PROMPT", help="the task; - reads it from standard input")
     parser.add_argument("--id", metavar="ID", help="the session's id: a new one, or one to go on with")
+    events_file(parser)
     as_json(parser)
 
 
 def add_more(commands: Commands) -> None:
-    """The commands `resume` and `cancel`."""
-    parser = commands.add(
-        "resume",
-        "go on with a turn that was interrupted or failed",
-        _resume,
-        about="What has finished is not done again. A session knows where its agents come from;\n"
-        "--agents names them where it does not, or where they have moved.",
-        examples=["upcall resume 4f0c2a9d11e7", "upcall resume readme --agents agents/"],
-        takes_session=True,
-    )
-    parser.add_argument("id", metavar="ID", help="the session")
-    parser.add_argument("--agents", metavar="AGENT", help="where its agents are")
-    as_json(parser)
+    """The command `cancel`."""
     parser = commands.add(
         "cancel",
         "end a running turn, in whichever process it runs",
@@ -86,35 +79,9 @@ def add_more(commands: Commands) -> None:
 async def _run(args: argparse.Namespace) -> int:
     prompt = _prompt(args.prompt)
     loaded = load(args)
-    async with runtime_for(args, loaded.agents) as runtime:
+    async with runtime_for(args, loaded.agents, person_here(args)) as runtime:
         session, _ = await open_session(runtime, loaded.agent, args.id)
-        return await _shown(runtime, session.id, args, lambda view: turn(runtime, session, prompt, view))
-
-
-async def _resume(args: argparse.Namespace) -> int:
-    async with reading(args) as runtime:
-        source, agent = await source_of(runtime, args.id)
-    loaded = agents_for_resume(source, agent, args.agents, args.id)
-    async with runtime_for(args, loaded.agents) as runtime:
-
-        async def go_on(view: Any) -> Reply:
-            if view is not None:
-                await _recall(runtime, args.id, view)
-            feed = view.feed if view is not None else None
-            task = asyncio.ensure_future(runtime.resume(args.id, sink=feed))
-            with interruptible(runtime, args.id, task):
-                return await task
-
-        return await _shown(runtime, args.id, args, go_on)
-
-
-async def _recall(runtime: Runtime, session_id: str, view: Any) -> None:
-    """Let the view know what the sessions of the tree were doing when they stopped."""
-    root = session_id.partition("~")[0]
-    for row in reversed(await runtime.rows(limit=1_000_000)):
-        if row.root == root:
-            async for event in runtime.events(row.id):
-                view.recall(event)
+        return await shown(runtime, session.id, args, lambda view: turn(runtime, session, prompt, view))
 
 
 async def _cancel(args: argparse.Namespace) -> int:
@@ -148,7 +115,7 @@ def _prompt(given: str) -> str:
 # --- one turn ---------------------------------------------------------------------------
 
 
-async def _shown(
+async def shown(
     runtime: Runtime, session_id: str, args: argparse.Namespace, work: Callable[[Any], Awaitable[Reply]]
 ) -> int:
     """Run a turn with a view where somebody looks, then print its reply where nobody has seen it."""
@@ -156,8 +123,13 @@ async def _shown(
     if out is not None:
         make_console(out).print(f"session {plain(session_id)}", style="dim")
     try:
-        async with view_on(out, fresh=False) as view:
+        async with watched(runtime, out, fresh=False) as view:
             reply = await work(view)
+    except SessionWaiting:
+        if args.json:
+            dump(await described(runtime, session_id))
+        await tell_waiting(runtime, session_id, args)
+        return CODES["waiting"]
     except Exception:
         if args.json:
             dump(await described(runtime, session_id))
@@ -167,12 +139,45 @@ async def _shown(
         dump({**await described(runtime, session_id), **extra})
     elif out is not sys.stdout and reply.text.strip():
         sys.stdout.write(plain(reply.text).strip() + "\n")
-    if reply.status in _UNFINISHED and not args.json:
-        sys.stdout.flush()
-        waits = ", ".join(callback.id for callback in reply.callbacks if callback.status == "open")
-        told = _UNFINISHED[reply.status].format(limit=reply.limit, id=plain(session_id), callbacks=plain(waits))
-        tell(f"upcall: {told}")
+    sys.stdout.flush()
+    if reply.status == "waiting" and not args.json:
+        await tell_waiting(runtime, session_id, args)
+    elif reply.status in _UNFINISHED and not args.json:
+        tell(f"upcall: {_UNFINISHED[reply.status].format(limit=reply.limit, id=plain(session_id))}")
     return CODES[reply.status]
+
+
+@contextlib.asynccontextmanager
+async def watched(runtime: Runtime, out: TextIO | None, **options: Any) -> AsyncGenerator[View | None]:
+    """The view that fits, which makes room where the person at this terminal is asked something."""
+    async with view_on(out, **options) as view:
+        host = runtime.host
+        if isinstance(host, TerminalHost):
+            host.view = view
+        try:
+            yield view
+        finally:
+            if isinstance(host, TerminalHost):
+                host.view = None
+
+
+async def tell_waiting(runtime: Runtime, session_id: str, args: argparse.Namespace) -> None:
+    """What a session waits for, what to type to answer it, and how it goes on then."""
+    store = given_store(args)
+    root = session_id.partition("~")[0]
+    held = await runtime.store.callbacks(root=root, limit=1000)
+    open_ones = [callback_of(h) for h in held if h.status == "open"]
+    answers = f"{len(open_ones)} answer{'s' if len(open_ones) != 1 else ''}"
+    tell(f"upcall: session {plain(session_id)} waits for {answers}")
+    for callback in open_ones:
+        what = (
+            f"run {callback.tool} {args_line(callback.args or {})}" if is_approval(callback) else callback.message
+        )
+        verb = "wants to" if is_approval(callback) else "asks:"
+        tell(f"  {one_line(f'{callback.agent} {verb} {what}', 76)}")
+        tell(f"    {command(callback, store)}")
+    where = f" --store {shlex.quote(store)}" if store else ""
+    tell(f"then: upcall resume {plain(root)}{where}")
 
 
 def progress_stream(*, quiet: bool = False) -> TextIO | None:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from upcall.cli.options import Commands, as_json, subcommand
+from upcall.cli.options import Commands, as_json, count, subcommand
 from upcall.cli.output import (
     ago,
     clock,
@@ -48,7 +48,7 @@ def add(commands: Commands) -> None:
             "upcall sessions prune --older-than 30",
         ],
     )
-    parser.add_argument("--limit", metavar="N", type=_count, default=50, help="at most so many (default: 50)")
+    parser.add_argument("--limit", metavar="N", type=count, default=50, help="at most so many (default: 50)")
     parser.add_argument("--ids", action="store_true", help="print the ids alone, one a line")
     as_json(parser)
     _add_deleting(parser)
@@ -84,12 +84,6 @@ def _add_deleting(parser: argparse.ArgumentParser) -> None:
     )
     many.add_argument("--older-than", metavar="DAYS", type=_days, required=True, help="days without an event")
     many.add_argument("--yes", action="store_true", help="do not ask")
-
-
-def _count(text: str) -> int:
-    if not text.isdecimal() or not int(text):
-        raise argparse.ArgumentTypeError(f"{text!r} is no number from 1 on")
-    return int(text)
 
 
 def _days(text: str) -> float:

@@ -74,6 +74,7 @@ class _Told:
         self.agent, self.depth = agent, depth
         self.usage, self.model_calls, self.tools = Usage(), 0, 0
         self.held: Responded | None = None
+        self.aside = False  # a side turn: whoever asked tells what came of it
 
 
 class Story:
@@ -87,7 +88,8 @@ class Story:
     def feed(self, event: AnyEvent) -> list[Line]:
         """The lines that this event adds."""
         tell = self._tellers.get(type(event))
-        return tell(self, event) if tell is not None else []
+        lines = tell(self, event) if tell is not None else []
+        return [] if self._told(event.session).aside else lines
 
     def recall(self, event: AnyEvent) -> None:
         """Take an event in that is not to be told; what was running then is not running now."""
@@ -119,7 +121,8 @@ class Story:
 
     def _session_started(self, event: SessionStarted) -> list[Line]:
         above = self._sessions.get(event.parent)
-        self._sessions[event.session] = _Told(event.agent, above.depth + 1 if above else 0)
+        told = self._sessions[event.session] = _Told(event.agent, above.depth + 1 if above else 0)
+        told.aside = above is not None and event.kind == "side_turn"
         what = "side turn" if event.kind == "side_turn" else "session"
         return [self._line(event, "session", f"{what} {plain(event.session)}")]
 
@@ -285,7 +288,7 @@ class Story:
     # --- the rest -------------------------------------------------------------------------
 
     def _message_added(self, event: MessageAdded) -> list[Line]:
-        if event.steer:
+        if event.steer or (event.origin.startswith("callback.") and not self._results):
             return []
         return [self._line(event, "note", f"a message was added: {one_line(event.message.text, _MOST)}")]
 

@@ -50,6 +50,14 @@ class View(Protocol):
         """Show one more thing that happened."""
         ...
 
+    def pause(self) -> None:
+        """Leave the screen to somebody else; what happens meanwhile is shown afterwards."""
+        ...
+
+    def go_on(self) -> None:
+        """Take the screen again."""
+        ...
+
 
 # --- lines ------------------------------------------------------------------------------
 
@@ -132,12 +140,26 @@ class PlainView:
         self._out, self._width, self._prompts = out, width, prompts
         self._story = Story(results=results)
         self._spacing = _Spacing(fresh=fresh)
+        self._kept: list[AnyEvent | Delta] | None = None
 
     def feed(self, item: AnyEvent | Delta) -> None:
         """Show one more thing that happened."""
+        if self._kept is not None:
+            self._kept.append(item)
+            return
         for line in () if isinstance(item, Delta) else self._story.feed(item):
             if _wanted(line, self._prompts):
                 self._print(line)
+
+    def pause(self) -> None:
+        """Leave the screen to somebody else; what happens meanwhile is shown afterwards."""
+        self._kept = []
+
+    def go_on(self) -> None:
+        """Take the screen again."""
+        kept, self._kept = self._kept or [], None
+        for item in kept:
+            self.feed(item)
 
     def recall(self, event: AnyEvent) -> None:
         """Know what happened before, without showing it."""
@@ -195,7 +217,7 @@ class RichView:
         if line.kind == "text":
             self._console.print(_Rows(markdown(line.text), self._width, bar="│ " * line.depth))
         elif line.kind == "prompt" and not line.depth:
-            self._console.print(_styled([Piece("› ", "cyan"), Piece(line.text, "bold")]))
+            self._console.print(styled([Piece("› ", "cyan"), Piece(line.text, "bold")]))
         else:
             self._console.print(self._text(line))
 
@@ -204,7 +226,7 @@ class RichView:
         return min(self._console.width, WIDEST)
 
     def _text(self, line: Line) -> Text:
-        return _styled(pieces(line, self._width))
+        return styled(pieces(line, self._width))
 
 
 class TerminalView(RichView):
@@ -224,26 +246,49 @@ class TerminalView(RichView):
         self._said: dict[tuple[str, str], str] = {}
         self._begun: dict[tuple[str, str], float] = {}
         self._live = Live(console=console, transient=True, auto_refresh=False, vertical_overflow="crop")
+        self._kept: list[AnyEvent | Delta] | None = None
         self._ticking: asyncio.Task[None] | None = None
         self._silence = contextlib.ExitStack()
 
     async def __aenter__(self) -> Self:
         """Begin to draw."""
-        self._silence.enter_context(_without_echo())
-        self._live.start()
-        self._ticking = asyncio.ensure_future(self._tick())
+        self.go_on()
         return self
 
     async def __aexit__(self, *_: object) -> None:
         """Draw no more; what was printed stays."""
+        self.pause()
+        for item in self._kept or ():
+            self._show(item)
+
+    def pause(self) -> None:
+        """Leave the screen to somebody else; what happens meanwhile is shown afterwards."""
+        if self._kept is not None:
+            return
+        self._kept = []
         if self._ticking is not None:
             self._ticking.cancel()
         self._live.update("", refresh=True)
         self._live.stop()
         self._silence.close()
 
+    def go_on(self) -> None:
+        """Take the screen again."""
+        self._silence.enter_context(_without_echo())
+        self._live.start()
+        self._ticking = asyncio.ensure_future(self._tick())
+        kept, self._kept = self._kept or [], None
+        for item in kept:
+            self._show(item)
+
     def feed(self, item: AnyEvent | Delta) -> None:
         """Show one more thing that happened."""
+        if self._kept is not None:
+            self._kept.append(item)
+        else:
+            self._show(item)
+
+    def _show(self, item: AnyEvent | Delta) -> None:
         if isinstance(item, Delta):
             self._take(item)
             return
@@ -304,7 +349,7 @@ class TerminalView(RichView):
         if tail := text.removeprefix(self._shown).strip("\n"):
             rows += ["", _Rows(markdown(tail), self._width, most=max(self._console.height - 8, 5))]
         elif self._thinking:
-            rows += ["", _styled([Piece(f"{self._spin()} thinking", "dim")])]
+            rows += ["", styled([Piece(f"{self._spin()} thinking", "dim")])]
         running = [row for one in tuple(self._story.open.values()) if (row := self._running(one))]
         return Group(*rows, *running)
 
@@ -318,7 +363,7 @@ class TerminalView(RichView):
         seconds = time.monotonic() - begun
         line = Line("tool", text, one.session, one.depth, plain(one.call.name), "running", seconds)
         row = [p if p.text != "– " else Piece(f"{self._spin()} ", "cyan") for p in pieces(line, self._width)]
-        return _styled(row)
+        return styled(row)
 
     def _spin(self) -> str:
         return _SPINNER[int(time.monotonic() / TICK) % len(_SPINNER)]
@@ -391,7 +436,8 @@ def settled(text: str) -> int:
     return end
 
 
-def _styled(row: Iterable[Piece]) -> Text:
+def styled(row: Iterable[Piece]) -> Text:
+    """A row for a console, cut where the screen ends."""
     from rich.text import Text
 
     return Text.assemble(*((piece.text, piece.style) for piece in row), no_wrap=True, overflow="ellipsis")

@@ -1,0 +1,238 @@
+"""Commands for people who are asked: inbox, answer.
+
+May import: answers, app, callbacks, cli.options, cli.output, cli.places, contracts, errors, hosts.dialogue,
+hosts.form, hosts.question, hosts.terminal, hosts.terminal_host, observe.plain.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from upcall.answers import callback_of, fits
+from upcall.callbacks import Approve, Callback, Reject
+from upcall.cli.options import Commands, as_json, count
+from upcall.cli.output import dump, say, tell, whole, width
+from upcall.cli.places import editor, given_store, has_log, os_user, reading
+from upcall.contracts import Held
+from upcall.errors import AnswerRefused, SetupError, UnknownCallback
+from upcall.hosts import form
+from upcall.hosts.dialogue import Later, answer, chosen
+from upcall.hosts.question import command, rows
+from upcall.hosts.terminal import WIDEST, Piece, make_console, styled
+from upcall.hosts.terminal_host import Desk, known_of, told
+from upcall.observe.plain import plain
+
+if TYPE_CHECKING:
+    from upcall.app import Runtime
+
+_MORE = 20
+"""Rows that are read for each entry: equal questions are one."""
+
+
+def add(commands: Commands) -> None:
+    """The commands `inbox` and `answer`."""
+    parser = commands.add(
+        "inbox",
+        "list what waits for a person, most urgent first",
+        _inbox,
+        about="Who asks, what, since when, on which way it came here, and what to type to answer.\n"
+        "Equal questions of one run are one entry.",
+        examples=["upcall inbox", "upcall inbox --json | jq '.[0].id'"],
+    )
+    parser.add_argument("--limit", metavar="N", type=count, default=50, help="at most so many (default: 50)")
+    as_json(parser)
+    parser = commands.add(
+        "answer",
+        "answer a question, or approve a call, by its id",
+        _answer,
+        about="VALUE is one of the choices (or its number), JSON where a typed answer is wanted, else\n"
+        "text; - reads it from standard input. Without it you are asked, at a terminal.\n"
+        "Whoever waits is woken, in whichever process; a parked session goes on with `upcall resume`.",
+        examples=[
+            "upcall answer q4f0c2a9d11e7 'create it'",
+            "upcall answer q4f0c2a9d11e7 --approve --for-session",
+            "upcall answer q4f0c2a9d11e7 --edit args.json",
+            "upcall answer q4f0c2a9d11e7 --reject 'not on a Friday'",
+        ],
+    )
+    _answer_arguments(parser)
+
+
+def _answer_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("id", metavar="ID", help="the callback")
+    parser.add_argument("value", metavar="VALUE", nargs="?", help="the answer")
+    how = parser.add_mutually_exclusive_group()
+    how.add_argument("--approve", action="store_true", help="let the call run")
+    how.add_argument("--edit", metavar="FILE", help="let it run with the arguments in a JSON file; - is stdin")
+    how.add_argument("--reject", metavar="WHY", help="do not let it run, and say why")
+    parser.add_argument("--for-session", action="store_true", help="the same for equal calls of the session")
+    parser.add_argument(
+        "--pattern", metavar="NAME", help="approve, for the session, what the tool's pattern covers"
+    )
+    parser.add_argument("--only", action="store_true", help="this one and no equal question")
+    parser.add_argument("--by", metavar="NAME", help="who answers (default: the user of this system)")
+    as_json(parser)
+
+
+# --- the inbox --------------------------------------------------------------------------
+
+
+async def _inbox(args: argparse.Namespace) -> int:
+    if not has_log(args):
+        dump([]) if args.json else say("Nothing waits for an answer.")
+        return 0
+    async with reading(args) as runtime:
+        found = await runtime.inbox(limit=max(args.limit * _MORE, 1000))
+        listed = found[: args.limit]
+        if args.json:
+            dump([whole(callback) for callback in listed])
+            return 0
+        if not listed:
+            say("Nothing waits for an answer.")
+            return 0
+        for callback in listed:
+            _print(callback, await runtime.store.callback(callback.id), args)
+    left = len(found) - len(listed)
+    say(f"\n{_counted(len(found))}{f'; {left} more with --limit {len(found)}' if left else ''}")
+    return 0
+
+
+def _counted(count: int) -> str:
+    return f"{count} questions wait" if count != 1 else "1 question waits"
+
+
+def _print(callback: Callback, held: Held | None, args: argparse.Namespace) -> None:
+    console = make_console(sys.stdout)
+    room = min(width(), WIDEST) - 2
+    store = given_store(args)
+    lines = rows(callback, known_of(held, store), now=time.time(), width=room, whole=False)
+    lines.append([Piece("answer    ", "dim"), Piece(command(callback, store), "cyan")])
+    console.print()
+    for line in lines:
+        if sys.stdout.isatty():
+            console.print(styled([Piece("┃ ", "yellow"), *line]))
+        else:
+            say(f"┃ {''.join(piece.text for piece in line)}".rstrip())
+
+
+# --- answering --------------------------------------------------------------------------
+
+
+async def _answer(args: argparse.Namespace) -> int:
+    _check_usage(args)
+    async with reading(args) as runtime:
+        held = await runtime.store.callback(args.id)
+        if held is None:
+            raise UnknownCallback(args.id)
+        if held.status == "open":
+            try:
+                value = await _value(args, held)
+            except Later:
+                tell("nothing was answered")
+                return 1
+        else:
+            value = ""  # whatever it is, it comes too late; the runtime says to what
+        by, right = (args.by, "asserted") if args.by else (os_user(), "os-user")
+        settled = await runtime.answer(args.id, value, by=by, right=right, only=args.only)
+        if args.json:
+            dump(whole(settled))
+        else:
+            await _tell(runtime, settled, value, held.root, args)
+    return 0
+
+
+def _check_usage(args: argparse.Namespace) -> None:
+    verdict = args.approve or args.edit is not None or args.reject is not None
+    if verdict and args.value is not None:
+        raise SetupError("give a VALUE, or one of --approve, --edit and --reject")
+    if args.pattern is not None and (args.edit is not None or args.reject is not None):
+        raise SetupError("--pattern approves calls as they are; leave out --edit and --reject")
+
+
+async def _value(args: argparse.Namespace, held: Held) -> Any:
+    """The answer that was meant, from options, VALUE, a pipe or the person at the terminal."""
+    if args.approve or args.edit is not None or args.reject is not None or args.pattern is not None:
+        return _verdict(args, held)
+    if args.value is None and sys.stdin.isatty() and sys.stdout.isatty():
+        return await _asked(args, held)
+    text = args.value
+    if text is None or text == "-":
+        text = sys.stdin.read().strip("\r\n")
+        if not text:
+            raise AnswerRefused(args.id, "standard input holds no answer; give a VALUE")
+    text = text.encode("utf-8", "replace").decode()
+    return _approval(text, args, held) if held.raised.gate else _read(text, held)
+
+
+def _verdict(args: argparse.Namespace, held: Held) -> Approve | Reject:
+    if not held.raised.gate:
+        raise AnswerRefused(args.id, "it is a question and no approval of a call; answer it with a VALUE")
+    if args.reject is not None:
+        return Reject(args.reject, for_session=args.for_session)
+    return Approve(_edited(args) if args.edit is not None else None, args.for_session, args.pattern)
+
+
+def _edited(args: argparse.Namespace) -> dict[str, Any]:
+    text = sys.stdin.read() if args.edit == "-" else Path(args.edit).read_text()
+    try:
+        return msgspec.json.decode(text, type=dict[str, Any])
+    except msgspec.MsgspecError as error:
+        raise AnswerRefused(args.id, f"--edit needs the arguments as a JSON object: {error}") from None
+
+
+def _approval(text: str, args: argparse.Namespace, held: Held) -> Approve | Reject:
+    match text.strip().lower():
+        case "approve" | "yes" | "y":
+            return Approve(for_session=args.for_session)
+        case "reject" | "no" | "n":
+            return Reject(for_session=args.for_session)
+        case _:
+            why = f"it asks for an approval of {held.raised.tool}: say --approve, --edit FILE or --reject WHY"
+            raise AnswerRefused(args.id, why)
+
+
+def _read(text: str, held: Held) -> Any:
+    raised = held.raised
+    if raised.choices:
+        found = chosen(text, raised.choices)
+        return text if found is None else found
+    if raised.schema is None:
+        return text
+    try:
+        as_json = msgspec.json.decode(text)
+        fits(raised.callback_id, raised.schema, as_json)
+        return as_json
+    except (msgspec.DecodeError, AnswerRefused):
+        pass  # a bare word is fine where a text is wanted
+    try:
+        return form.read(text, raised.schema)
+    except form.Wrong as wrong:
+        raise AnswerRefused(raised.callback_id, f"{text[:80]!r} does not fit: {wrong}") from None
+
+
+async def _asked(args: argparse.Namespace, held: Held) -> Any:
+    """The same question as a run at this terminal would put."""
+    desk, known = Desk(sys.stdout, editor()), known_of(held, given_store(args))
+    callback = callback_of(held)
+    desk.put(rows(callback, known, now=time.time(), width=desk.width))
+    said = await answer(callback, desk, known)
+    return said.replace(for_session=True) if args.for_session and isinstance(said, Approve | Reject) else said
+
+
+async def _tell(runtime: Runtime, settled: Callback, value: Any, root: str, args: argparse.Namespace) -> None:
+    others = len(settled.group) - 1
+    with_it = f", and {others} equal question{'s' if others > 1 else ''} with it" if others > 0 else ""
+    say(f"{settled.id} {told(value)}{with_it}")
+    row = await runtime.store.row(root)
+    if row is not None and row.owner:
+        say(f"session {plain(root)} is running and goes on by itself")
+        return
+    where = f" --store {shlex.quote(given_store(args))}" if given_store(args) else ""
+    say(f"go on with: upcall resume {plain(root)}{where}")

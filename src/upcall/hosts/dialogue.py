@@ -1,0 +1,162 @@
+"""Asking one person one question: choices by number, typed fields, approvals with edited arguments.
+
+May import: callbacks, hosts.form, hosts.question, hosts.terminal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol, cast
+
+import msgspec
+
+from upcall.callbacks import Approve, Callback, Reject
+from upcall.hosts import form
+from upcall.hosts.question import NOTHING_MORE, Known, is_approval
+from upcall.hosts.terminal import Piece
+
+
+class Later(Exception):
+    """The person leaves the question for later."""
+
+
+class Desk(Protocol):
+    """Where the person sits: lines to read and lines to type. Ctrl-C and Ctrl-D raise Later."""
+
+    async def line(self, prompt: str, default: str = "") -> str:
+        """What the person types."""
+        ...
+
+    def say(self, row: Sequence[Piece]) -> None:
+        """One row on the screen."""
+        ...
+
+    async def edit(self, text: str) -> str | None:
+        """The text as the person's editor leaves it; None where there is no editor."""
+        ...
+
+
+async def answer(callback: Callback, desk: Desk, known: Known = NOTHING_MORE) -> Any:
+    """What the person says: a value, Approve or Reject; Later where it is left."""
+    if is_approval(callback):
+        return await _approval(callback, desk, known)
+    if callback.choices:
+        return await _choice(callback.choices, desk)
+    if callback.schema is not None:
+        return await _typed(callback.schema, desk)
+    while True:
+        text = (await desk.line("your answer")).strip()
+        if text:
+            return text
+        _wrong(desk, "an answer has at least one letter; Ctrl-C leaves the question for later")
+
+
+def chosen(text: str, choices: Sequence[str]) -> str | None:
+    """The choice that a text means: itself, or its number."""
+    word = text.strip()
+    if word in choices:
+        return word
+    alike = [choice for choice in choices if choice.strip().lower() == word.lower()]
+    if len(alike) == 1:
+        return alike[0]
+    return choices[int(word) - 1] if word.isdecimal() and 0 < int(word) <= len(choices) else None
+
+
+async def _choice(choices: Sequence[str], desk: Desk) -> str:
+    numbers = f"1-{len(choices)}" if len(choices) > 1 else "1"
+    while True:
+        text = await desk.line(f"your choice, {numbers}")
+        found = chosen(text, choices)
+        if found is not None:
+            return found
+        what = f"{text.strip()!r} is none of them" if text.strip() else "choose one"
+        _wrong(desk, f"{what}; type a number, {numbers}")
+
+
+def _wrong(desk: Desk, why: str) -> None:
+    desk.say([Piece(f"  {why}", "red")])
+
+
+# --- typed answers ----------------------------------------------------------------------
+
+
+async def _typed(schema: Mapping[str, Any], desk: Desk) -> Any:
+    asked = form.fields(schema)
+    if asked is None:
+        one = form.Field("your answer", form.resolved(schema, schema), required=True)
+        return (await _field(one, schema, desk))[1]
+    answers: dict[str, Any] = {}
+    for field in asked:
+        given, value = await _field(field, schema, desk)
+        if given:
+            answers[field.name] = value
+    return answers
+
+
+async def _field(field: form.Field, root: Mapping[str, Any], desk: Desk) -> tuple[bool, Any]:
+    """One value, asked for until it fits; says whether there is one."""
+    about = str(field.schema.get("description") or "").strip()
+    if about:
+        desk.say([Piece(f"  {about}", "dim")])
+    left_out = "" if field.required or field.has_default else ", or nothing"
+    while True:
+        text = (await desk.line(f"{field.name} ({form.wanted(field.schema)}{left_out})")).strip()
+        if not text and field.has_default:
+            return True, field.schema["default"]
+        if not text and not field.required:
+            return False, None
+        try:
+            if text:
+                return True, form.read(text, field.schema, root)
+            _wrong(desk, "it is needed")
+        except form.Wrong as wrong:
+            _wrong(desk, str(wrong))
+
+
+# --- approvals --------------------------------------------------------------------------
+
+
+async def _approval(callback: Callback, desk: Desk, known: Known) -> Approve | Reject:
+    pattern = "  [p]attern" if known.patterns else ""
+    while True:
+        said = (await desk.line(f"[a]pprove  [s]ession{pattern}  [e]dit  [r]eject  [l]ater")).strip().lower()
+        match said:
+            case "a" | "approve" | "y" | "yes":
+                return Approve()
+            case "s" | "session":
+                return Approve(for_session=True)
+            case "p" | "pattern" if known.patterns:
+                name = await _choice([name for name, _ in known.patterns], desk)
+                return Approve(for_session=True, pattern=name)
+            case "e" | "edit":
+                if (edited := await _edited(callback, desk)) is not None:
+                    return Approve(args=edited)
+            case "r" | "reject" | "n" | "no":
+                return Reject((await desk.line("why not")).strip())
+            case "l" | "later":
+                raise Later
+            case _:
+                _wrong(desk, "type one of the letters in brackets")
+
+
+async def _edited(callback: Callback, desk: Desk) -> dict[str, Any] | None:
+    """The arguments as the person wants them; None where they are as before."""
+    body = msgspec.json.encode(callback.args)
+    before = msgspec.json.format(body, indent=2).decode()
+    text = await desk.edit(before + "\n")
+    if text is None:
+        text = before = body.decode()
+        text = await desk.line("arguments", before)
+    while True:
+        try:
+            value = form.read(text, {"type": "object"})
+            if callback.schema is not None:
+                value = form.read(text, callback.schema)
+        except form.Wrong as wrong:
+            _wrong(desk, str(wrong))
+            text = await desk.line("arguments", " ".join(text.split()))
+            continue
+        if value == callback.args:
+            desk.say([Piece("  nothing was changed", "dim")])
+            return None
+        return cast("dict[str, Any]", value)

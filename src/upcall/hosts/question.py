@@ -1,0 +1,205 @@
+"""A callback as a person reads it: who asks, what, on which way it came here, and how to answer.
+
+May import: callbacks, hosts.story, hosts.terminal, observe.plain.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import textwrap
+from collections.abc import Sequence
+from typing import Any, NamedTuple, cast
+
+import msgspec
+
+from upcall.callbacks import Callback, Step
+from upcall.hosts.story import lasted
+from upcall.hosts.terminal import Piece
+from upcall.observe.plain import one_line, plain
+
+WORST = {"critical": "bold red", "high": "bold yellow", "low": "dim"}
+_LONG = 20
+_LABEL = 8
+_UNSEEN = re.compile("[^\\S \n]|[^\\s!-~\u00a1-\uffff]")
+_STEPS = {"skipped": "was skipped", "passed": "passed it up", "reworded": "reworded it and passed it up"}
+
+
+class Known(NamedTuple):
+    """What a host knows beside the callback: why it ended at the person, and an approval's patterns."""
+
+    why: str = ""
+    patterns: tuple[tuple[str, str], ...] = ()
+    store: str = ""
+
+
+NOTHING_MORE = Known()
+
+
+# --- the parts --------------------------------------------------------------------------
+
+
+def rows(
+    callback: Callback, known: Known = NOTHING_MORE, *, now: float, width: int = 80, whole: bool = True
+) -> list[list[Piece]]:
+    """The question, line by line. `whole` shows all of a long text or argument: what is answered must be seen."""
+    most = 1_000_000 if whole else _LONG
+    said = [[Piece(row, "bold")] for row in wrapped(callback.reworded or callback.message, width, most)]
+    body = _call(callback, width, most) if is_approval(callback) else said
+    lines = [_head(callback, now), [], *body]
+    if is_approval(callback) and callback.reworded:
+        lines += said
+    choices = enumerate(callback.choices, 1)
+    lines += [[Piece(f"  {at}  ", "cyan"), Piece(one_line(choice, width - 6))] for at, choice in choices]
+    facts = [row for name, text in _facts(callback, known) for row in _fact(name, text, width, most)]
+    if callback.problem:
+        refused = wrapped(f"not taken: {callback.problem}", width)
+        facts += [[], *([Piece(row, "red")] for row in refused)]
+    return [*lines, [], *facts] if facts else lines
+
+
+def is_approval(callback: Callback) -> bool:
+    """Whether it is the gate's approval of a call, and not a question."""
+    return bool(callback.tool) and callback.args is not None
+
+
+def _head(callback: Callback, now: float) -> list[Piece]:
+    does = f"wants to run {plain(callback.tool)}" if is_approval(callback) else "asks"
+    parts = [] if is_approval(callback) else [Piece(f" · {one_line(callback.intent, 30)}", "dim")]
+    if callback.priority != "normal":
+        parts += [Piece(" · ", "dim"), Piece(callback.priority, WORST[callback.priority])]
+    since = now - callback.created
+    parts += [Piece(f" · {_long(since)} ago", "dim")] if callback.created and since >= 1 else []
+    if callback.expires is not None:
+        left = callback.expires - now
+        ends = f"expires in {_long(left)}" if left > 0 else "expired"
+        parts += [Piece(" · ", "dim"), Piece(ends, "yellow")]
+    return [Piece(one_line(callback.agent, 40), "bold yellow"), Piece(f" {does}", "yellow"), *parts]
+
+
+def _long(seconds: float) -> str:
+    return lasted(seconds) if seconds >= 60 else f"{seconds:.0f} s"
+
+
+def _call(callback: Callback, width: int, most: int) -> list[list[Piece]]:
+    """Each argument as exactly as JSON says it: who approves a call has to see what will run."""
+    lines: list[list[Piece]] = []
+    for name, value in (callback.args or {}).items():
+        first, *more = exact(value, width - 4, most)
+        lines.append([Piece(f"  {plain(str(name))} ", "cyan"), Piece("= ", "dim"), Piece(first)])
+        lines += [[Piece(f"    {row}")] for row in more]
+    return lines or [[Piece("  without arguments", "dim")]]
+
+
+def _facts(callback: Callback, known: Known) -> list[tuple[str, str]]:
+    """What stands beside the question, each with its name."""
+    context = callback.context
+    facts: list[tuple[str, str]] = []
+    if callback.reworded:
+        facts.append(("asked as", callback.message))
+    facts.append(("session", callback.session_id))
+    facts += [("task", str(context["task"]))] if context.get("task") else []
+    if context.get("tool") and not is_approval(callback):
+        args = context.get("arguments")
+        facts.append(("in", f"{context['tool']} {' '.join(exact(args, 10_000))}" if args else str(context["tool"])))
+    given = {k: v for k, v in context.items() if k not in ("task", "tool", "arguments")}
+    facts += [(k, v if isinstance(v, str) else " ".join(exact(v, 10_000))) for k, v in given.items()]
+    facts += [("way", step) for step in way(callback.path)]
+    facts += [("here by", known.why)] if known.why else []
+    facts += [("pattern", f"{name}: {made}") for name, made in known.patterns]
+    others = len(callback.group) - 1
+    if others > 0:
+        facts.append(("equal", f"{others} more like it ({', '.join(callback.group[1:])}); one answer settles all"))
+    return facts
+
+
+def _fact(name: str, text: str, width: int, most: int) -> list[list[Piece]]:
+    label = one_line(name, 20)
+    first, *more = wrapped(text, width - max(_LABEL, len(label)) - 2, min(most, _LONG)) or [""]
+    lines = [[Piece(f"{label:<{_LABEL}}  ", "dim"), Piece(first)]]
+    return lines + [[Piece(" " * (max(_LABEL, len(label)) + 2)), Piece(row)] for row in more]
+
+
+def way(path: Sequence[Step]) -> list[str]:
+    """Whom it passed, and what each of them did with it."""
+    done = {(step.agent, at) for at, step in enumerate(path)}
+    steps: list[str] = []
+    for at, step in enumerate(path):
+        if step.step == "asked":
+            follows = any(agent == step.agent and later > at for agent, later in done)
+            if step.agent != "user" and not follows:
+                steps.append(f"{plain(step.agent)} is asked")
+            continue
+        reason = f": {one_line(step.reason, 300)}" if step.reason else ""
+        steps.append(f"{plain(step.agent)} {_STEPS[step.step]}{reason}")
+    return steps
+
+
+# --- text -------------------------------------------------------------------------------
+
+
+def wrapped(text: str, width: int, most: int = 1_000_000) -> list[str]:
+    """A text in rows, its own line breaks kept."""
+    made: list[str] = []
+    for row in plain(text).expandtabs(4).strip().splitlines():
+        made += textwrap.wrap(row, max(width, 20), break_on_hyphens=False) or [""]
+    return _at_most(made, most)
+
+
+def exact(value: Any, width: int, most: int = 1_000_000) -> list[str]:
+    """JSON in rows, with whatever can't be seen written as what it is."""
+    body = msgspec.json.encode(value)
+    text = body.decode("utf-8", "replace")
+    if len(text) > width and isinstance(value, dict | list):
+        text = msgspec.json.format(body, indent=2).decode("utf-8", "replace")
+    text = _UNSEEN.sub(lambda hit: hit[0] if hit[0].isprintable() else _escape(hit[0]), text)
+    room = max(width, 20)
+    cut = [row[at : at + room] for row in text.split("\n") for at in range(0, max(len(row), 1), room)]
+    return _at_most(cut, most)
+
+
+def _escape(letter: str) -> str:
+    code = ord(letter)
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def _at_most(lines: list[str], most: int) -> list[str]:
+    if len(lines) <= most:
+        return lines
+    return [*lines[: most - 1], f"… and {len(lines) - most + 1} more lines"]
+
+
+# --- how to answer ----------------------------------------------------------------------
+
+
+def command(callback: Callback, store: str = "") -> str:
+    """What to type to answer it from any terminal; an answer in capitals is to be put in."""
+    where = f" --store {shlex.quote(store)}" if store else ""
+    return f"upcall answer {callback.id} {_example(callback)}{where}"
+
+
+def _example(callback: Callback) -> str:
+    if is_approval(callback):
+        return "--approve"
+    if callback.choices:
+        return shlex.quote(callback.choices[0]) if callback.choices[0].isprintable() else "1"
+    if callback.schema is not None:
+        return _of_schema(callback.schema)
+    return "'YOUR ANSWER'"
+
+
+def _of_schema(schema: dict[str, Any]) -> str:
+    fields = schema.get("properties")
+    if schema.get("type") == "object" and isinstance(fields, dict):
+        names = [str(name) for name in cast("dict[Any, Any]", fields)][:2]
+        shown = ", ".join(f"{msgspec.json.encode(name).decode()}: …" for name in names)
+        return shlex.quote(plain("{" + shown + "}"))
+    kinds = {"integer": "NUMBER", "number": "NUMBER", "boolean": "true"}
+    return kinds.get(str(schema.get("type")), "'JSON'")
+
+
+def settled_as(value: Any) -> str:
+    """An answer in a few words."""
+    if isinstance(value, str):
+        return one_line(value, 60)
+    return one_line(" ".join(exact(value, 200)), 60)
