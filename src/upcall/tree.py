@@ -7,6 +7,7 @@ session, sidetools.
 from __future__ import annotations
 
 import asyncio
+import logging
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol
 
@@ -33,6 +34,7 @@ from upcall.routing import Ancestor, Raised, Station, route
 from upcall.session import Actor, Asker, Deadlines, Live, Log, Member, Parking, Sink
 from upcall.sidetools import Passed, Said, outcome_in
 
+log = logging.getLogger("upcall")
 _PAGE = 1000
 
 
@@ -68,6 +70,10 @@ class Home(Protocol):
 
     def person_asked(self, callback: Callback) -> None:
         """A person became the target of a callback."""
+        ...
+
+    def withdraw(self, callback_id: str, reason: str) -> None:
+        """Tell the person who is here that an open ask has ended."""
         ...
 
 
@@ -263,8 +269,8 @@ class RunTree:
     def withdraw(self, callback_id: str, reason: str) -> None:
         """Tell the person who is here that an open ask has ended."""
         self.deadlines.drop(("expires", callback_id))
-        if self.home.host is not None and callback_id in self.resolver.since:
-            self.home.host.withdraw(callback_id, reason)
+        if callback_id in self.resolver.since:
+            self.home.withdraw(callback_id, reason)
 
     def begin(self, member: Member, message: Message) -> None:
         """Write a new prompt down."""
@@ -279,6 +285,12 @@ class RunTree:
         if state.prompt is not None:
             started = [r for r in await self.store.rows(parent=member.id) if r.created >= state.prompt.time]
             member.children = sum(r.kind == "agent" for r in started)
+        if before != now:
+            log.warning(
+                "%s's instructions, tools or policy have changed since its turn in %s began",
+                member.actor.name,
+                member.id,
+            )
         member.log.add(TurnResumed(state.turn, now if before != now else ""))
         if not state.header.parent:
             member.log.send()  # ahead of all that is below: a tree that goes on must not be listed as waiting
@@ -300,8 +312,11 @@ class RunTree:
         asyncio.get_running_loop().call_soon(self._quiet)
 
     def _quiet(self) -> None:
-        if self._active or self._parking is not None or not self.resolver.since:
+        if self._active or not self.resolver.since:
             return
+        if self._parking is not None:  # what it was set for may have been settled, or left for later, since
+            self._parking.cancel()
+            self._parking = None
         hold = self.home.hold if self.home.host is not None else 0.0
         open_since = [at for i, at in self.resolver.since.items() if self._is_open(i)]
         left = max(open_since, default=0.0) + hold - self.store.now()
