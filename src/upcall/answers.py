@@ -104,7 +104,7 @@ def schema_problem(schema: Mapping[str, Any]) -> str:
     import fastjsonschema
 
     try:
-        fastjsonschema.compile(schema, handlers=_NO_FETCHING, use_default=False)
+        fastjsonschema.compile(dict(schema), handlers=_NO_FETCHING, use_default=False)
     except Exception as error:  # the library lets through whatever a strange schema makes it stumble over
         return f"{type(error).__name__}: {error}"
     return ""
@@ -114,7 +114,7 @@ def _no_fetching(uri: str) -> Any:
     raise ValueError(f"a schema may not refer to {uri}: nothing is fetched to check an answer")
 
 
-_NO_FETCHING = dict.fromkeys(("http", "https", "ftp", "file"), _no_fetching)
+_NO_FETCHING: Any = dict.fromkeys(("http", "https", "ftp", "file"), _no_fetching)
 
 
 def _approval(raised: CallbackRaised, value: Any) -> dict[str, Any]:

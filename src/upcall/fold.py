@@ -131,6 +131,7 @@ class State:
     last_time = 0.0
     refused = 0  # replies of this turn that did not match the output type
     before_turn = Carried()
+    parked = False  # its memory was given up while it waits
     stale = False  # it holds what was never stored: fold the log anew
     said = ""  # the reply as the model gave it
     output: Any = None  # the reply's value where an end_turn hook replaced it
@@ -242,6 +243,7 @@ class State:
             self.ran += max(0.0, self.last_time - self.since)
         self.phase = "running"
         self.since = event.time
+        self.parked = False
         self.refused = 0
         self.limit = self.error = ""
 
@@ -441,6 +443,7 @@ class State:
     def _parked(self, event: Parked) -> None:
         self.ran = event.seconds
         self.since = 0.0
+        self.parked = True
         for at in {self.asks[i].raised.origin for i in event.waits if i in self.asks}:
             self._own(at, "parked")
 

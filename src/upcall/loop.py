@@ -353,8 +353,9 @@ class Turn:
             raise
         finally:
             member.enter()
-        for task in tasks:  # every call has ended: the first failure is the turn's
-            task.result()
+        failures = [f for f in (task.exception() for task in tasks) if f is not None]
+        if failures:  # every call has ended: the first failure is the turn's
+            raise failures[0]
 
     # --- limits, compaction, output -------------------------------------------------------
 
@@ -471,9 +472,15 @@ class Turn:
         """End the turn from outside: a LimitReached, a Cancelled, or what made its log unwritable."""
         if self._stopping is None and self._task is not None and not self._task.done():
             self._stopping = why
-            failing = isinstance(why, SessionTakenOver | StoreError) and self._task is asyncio.current_task()
-            if not failing:  # else the append that fails just now tells it
+            if self._task is not asyncio.current_task():
                 self._task.cancel()
+            elif not isinstance(why, SessionTakenOver | StoreError):  # else the append that fails tells it
+                asyncio.get_running_loop().call_soon(self._cancel_own_task)
+
+    def _cancel_own_task(self) -> None:
+        """A tool asked for the end of its own turn: it is cancelled where it waits, if it still runs at all."""
+        if self._task is not None and self.member.on_time is not None:
+            self._task.cancel()
 
     async def _stopped(self, error: BaseException, release: bool) -> Reply:
         """Leave a valid log whatever happened, then return or raise what the caller should get."""
@@ -482,7 +489,8 @@ class Turn:
             assert self._task is not None
             self._task.uncancel()
             error = self._stopping
-        if self.state.phase != "running":  # its end is written already, only its commit was waited for
+        if self.state.phase != "running" and not isinstance(error, SessionTakenOver | StoreError):
+            # its end is written already, only its commit was waited for
             await self.log.commit()
             if outside:
                 raise error
@@ -529,7 +537,7 @@ def failure_of(failed: ModelFailed, model: str) -> ModelError:
     """A failure as the log keeps it: its kind and text, without what only the adapter knew."""
     kind: type[ModelError] = next((k for k in KINDS_OF_FAILURE if k.__name__ == failed.kind), ModelError)
     error = kind.__new__(kind, failed.error)
-    unknown = dict.fromkeys(("tokens", "limit", "status"))
+    unknown: dict[str, Any] = {"tokens": None, "limit": None, "status": None}
     error.__dict__.update(unknown, model=model, problem=failed.error, tries=1, replies=0)
     return error
 

@@ -87,7 +87,8 @@ def ask(
         _hints(hints),
     )
     _check_default(question)
-    _plain([message, choices, question.schema, question.context, question.default if default is not NO_DEFAULT else 0])
+    whole = [message, choices, question.schema, question.context]
+    _plain(whole if default is NO_DEFAULT else [*whole, default])
     return question
 
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import msgspec
 
 from upcall.answers import callback_of, checked, route_of
-from upcall.callbacks import Answer, Callback
+from upcall.callbacks import Answer, Callback, Kind
 from upcall.contracts import Claim, Held, Host, Store
 from upcall.errors import AnswerRefused, HookFailed, TurnError, UpcallError
 from upcall.events import (
@@ -32,7 +32,7 @@ from upcall.fold import Asked
 from upcall.hooks import call_hook, name_of, wrong_return
 from upcall.messages import Instruction, Message
 from upcall.questions import NO_DEFAULT, Question, outcome_of
-from upcall.routing import Ancestor, Raised, Station, route
+from upcall.routing import Ancestor, Raised, Route, Station, refusal, route
 from upcall.session import Access, Asker, Deadlines, Member, Parking
 from upcall.sidetools import Passed, Said, exchange_text, may_answer, question_text
 from upcall.toolcall import mismatch
@@ -303,6 +303,11 @@ class Resolver:
         if ask.target != station.agent:
             member.log.add(CallbackAsked(callback_id, station.agent, index))
             await member.log.commit()
+        barred = refusal(route_of(ask.raised), await self._way_now(member, ask.raised), station.agent)
+        if barred:  # the stricter of then and now
+            member.log.add(CallbackPassed(callback_id, station.agent, barred, index))
+            await member.log.commit()
+            return
         asked = await road.asked(member, station)
         async with self._turn_order.setdefault(asked.id, asyncio.Lock()):
             said = await self._consult(member, asked, ask)
@@ -314,6 +319,15 @@ class Resolver:
             return
         answered = CallbackAnswered(callback_id, said.value, station.agent, said.right)
         await road.store.settle(callback_id, {callback_id: answered}, road.claim)
+
+    async def _way_now(self, member: Member, raised: CallbackRaised) -> Route:
+        """Where the same callback would go by the policies as they are now, its hints left out."""
+        road = self._road
+        asks = Raised(
+            raised.agent, member.actor.agent.policy, raised.intent, cast("Kind", raised.kind), gate=raised.gate,
+            person=road.can_reach_person(), known=road.agent_names(),
+        )  # fmt: skip
+        return route(asks, await road.chain(member))
 
     async def _consult(self, member: Member, asked: Member, ask: Asked) -> Said | Passed:
         """Its on_callback hooks, then its model; whatever goes wrong counts as passing up."""

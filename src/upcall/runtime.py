@@ -14,7 +14,7 @@ import re
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from upcall.agent import Agent, all_agents
 from upcall.answers import already, callback_of, checked
@@ -52,6 +52,7 @@ from upcall.sidetools import SIDE_TOOLS, ask, task_tool
 from upcall.tree import RunTree, load_state, refresh
 
 log = logging.getLogger("upcall")
+R = TypeVar("R")
 
 PATIENCE = 6.0
 """Seconds to wait for an owner: a dead one's heartbeat is late after five."""
@@ -99,9 +100,15 @@ class Session:
         """The summary of the last compaction, else the last reply's text."""
         return self._state.summary or self._state.text
 
-    async def status(self) -> str:
-        """What the session is doing, as the store knows it now."""
-        return await self._home.status(self.id)
+    @property
+    def status(self) -> str:
+        """What the session is doing, as far as this process knows; `runtime.status(id)` asks the store."""
+        state = self._state
+        if state.id in self._home.turns:
+            return "running"
+        if state.phase != "running":
+            return state.phase
+        return "waiting" if state.parked or (self.reply and self.reply.status == "waiting") else "interrupted"
 
     async def prompt(self, text: str | Message, *, take_over: bool = False) -> Reply:
         """One turn. Raises what failed it; an interrupted turn is finished first."""
@@ -213,14 +220,14 @@ class Sessions:
                 await close()
         await self.store.close()
 
-    def spawn(self, work: Coroutine[Any, Any, Reply]) -> asyncio.Task[Reply]:
+    def spawn(self, work: Coroutine[Any, Any, R]) -> asyncio.Task[R]:
         """Run something that goes on whoever leaves; its failure is logged if nobody takes it."""
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._ended)
         return task
 
-    def _ended(self, task: asyncio.Task[Reply]) -> None:
+    def _ended(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and task.exception() is not None:
             log.debug("a streamed turn failed: %s", task.exception())
@@ -554,6 +561,12 @@ class Sessions:
             except AlreadySettled:
                 return
 
+    def withdraw(self, callback_id: str, reason: str) -> None:
+        """Tell the person who is here that an open ask has ended."""
+        withdrawn: Any = self.host.withdraw(callback_id, reason) if self.host is not None else None
+        if hasattr(withdrawn, "__await__"):  # a host may do it in its own time
+            self.spawn(withdrawn)
+
     def _left_waiting(self, callback: Callback) -> None:
         """The person who is here leaves it for later: nothing is gained by holding the run in memory."""
         for turn in self.turns.values():
@@ -570,7 +583,7 @@ class Sessions:
             asked = self._asks.pop(event.callback_id, None)
             if asked is not None and not asked.done() and asked is not asyncio.current_task():
                 asked.cancel()
-                self.host.withdraw(event.callback_id, "it was settled elsewhere")
+                self.withdraw(event.callback_id, "it was settled elsewhere")
 
     # --- looking --------------------------------------------------------------------------
 

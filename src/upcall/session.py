@@ -189,9 +189,10 @@ class Deadlines:
         if when < self._next:
             self._arm(when)
 
-    def drop(self, key: object) -> None:
-        """It is no longer needed."""
-        self._due.pop(key, None)
+    def drop(self, key: object) -> float | None:
+        """It is no longer needed; returns the seconds that were left."""
+        found = self._due.pop(key, None)
+        return None if found is None else found[0] - asyncio.get_running_loop().time()
 
     def _arm(self, when: float) -> None:
         self.close()
@@ -340,18 +341,54 @@ def _place(messages: list[Message], history: list[Message], at: int) -> int:
     return -1
 
 
+class Guard:
+    """Cancels a call that runs too long; tells its own cancelling from that of others. Waiting is no running."""
+
+    __slots__ = ("_deadlines", "_expired", "_left", "_task")
+
+    def __init__(self, task: asyncio.Task[Any], deadlines: Deadlines) -> None:
+        self._task, self._deadlines = task, deadlines
+        self._expired, self._left = False, None
+
+    def start(self, seconds: float) -> None:
+        """Let it run so long."""
+        self._deadlines.add(self, seconds, self._expire)
+
+    def pause(self) -> None:
+        """It waits for somebody: no time is counted."""
+        self._left = self._deadlines.drop(self)
+
+    def go_on(self) -> None:
+        """It runs again, for what was left."""
+        if self._left is not None:
+            self.start(max(0.0, self._left))
+
+    def stop(self) -> None:
+        """It has ended."""
+        self._deadlines.drop(self)
+
+    def _expire(self) -> None:
+        self._expired = True
+        self._task.cancel()
+
+    def caught(self) -> bool:
+        """Whether it was this guard, and nobody else, that cancelled."""
+        return self._expired and self._task.uncancel() == 0
+
+
 class Asker:
     """Who asks, in one run of a tool call or a hook's occurrence: matches its questions to the log.
 
     While any of them waits, the run counts as waiting.
     """
 
-    __slots__ = ("_counts", "_waiting", "claimed", "member", "origin", "parked")
+    __slots__ = ("_counts", "_waiting", "claimed", "guard", "member", "origin", "parked")
 
     def __init__(self, member: Member, origin: str) -> None:
         self.member, self.origin = member, origin
         self.claimed: set[str] = set()
         self.parked = False
+        self.guard: Guard | None = None
         self._counts: dict[str, int] = {}
         self._waiting = 0
 
@@ -365,12 +402,16 @@ class Asker:
         """It waits for somebody."""
         self._waiting += 1
         if self._waiting == 1:
+            if self.guard is not None:
+                self.guard.pause()
             self.member.leave()
 
     def end_wait(self) -> None:
         """It goes on."""
         self._waiting -= 1
         if self._waiting == 0:
+            if self.guard is not None:
+                self.guard.go_on()
             self.member.enter()
 
     def unclaimed(self) -> list[Asked]:
@@ -385,13 +426,14 @@ class Access:
     When a hook runs again, what it wrote the first time is matched and not written twice.
     """
 
-    __slots__ = ("_logged", "_origin", "asker", "member")
+    __slots__ = ("_logged", "_origin", "asker", "guard", "member")
 
     def __init__(self, member: Member, origin: str) -> None:
         self.member, self._origin = member, origin
         logged = member.state.writes.get(origin)
         self._logged = [_body(e) for e in logged] if logged else None
         self.asker: Asker | None = None
+        self.guard: Guard | None = None
 
     @property
     def id(self) -> str:
@@ -504,6 +546,7 @@ class Access:
     def _asking(self) -> Asker:
         if self.asker is None:
             self.asker = Asker(self.member, self._origin)
+            self.asker.guard = self.guard
         return self.asker
 
     def _name(self, kind: str, what: Any) -> str:

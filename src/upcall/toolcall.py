@@ -25,7 +25,7 @@ from upcall.fold import CallState, origin
 from upcall.gate import gate
 from upcall.hooks import call_hook, wrong_return
 from upcall.messages import Call, Result
-from upcall.session import Access, Asker, Member, Parking
+from upcall.session import Access, Asker, Guard, Member, Parking
 from upcall.tools import BadArguments, Tool, to_result, unknown_tool_text
 
 R = TypeVar("R")
@@ -244,9 +244,11 @@ class ToolCall:
             context = CallContext(self.member, call_id)
             args[tool.context] = context if tool.is_async else SyncCallContext(context, asyncio.get_running_loop())
         seconds = tool.timeout if tool.timeout is not None else self.member.actor.agent.limits.tool_seconds
-        guard, deadlines = Guard(self.task), self.member.tree.deadlines
+        guard = Guard(self.task, self.member.tree.deadlines)
+        if context is not None:
+            context.guard = guard
         if seconds is not None and not tool.inline:
-            deadlines.add(guard, seconds, guard.expire)
+            guard.start(seconds)
         try:
             if tool.is_async:
                 value = await tool.function(**args)
@@ -267,7 +269,7 @@ class ToolCall:
         except BaseExceptionGroup as group:
             result = _ungrouped(call_id, tool.name, group)
         finally:
-            deadlines.drop(guard)
+            guard.stop()
         guard.caught()
         return result if context is None or context.asker is None else self._honest(tool, context.asker, result)
 
@@ -350,24 +352,6 @@ def mismatch(tool: str, asker: Asker) -> ReplayMismatch:
     """The error for answers that nobody asked for again."""
     left = [f"{a.raised.message!r} was answered {a.answer.value!r}" for a in asker.unclaimed() if a.answer]
     return ReplayMismatch(tool, left)
-
-
-class Guard:
-    """Cancels a call that runs too long; tells its own cancelling from that of others."""
-
-    __slots__ = ("_expired", "_task")
-
-    def __init__(self, task: asyncio.Task[Any]) -> None:
-        self._task, self._expired = task, False
-
-    def expire(self) -> None:
-        """The time is up."""
-        self._expired = True
-        self._task.cancel()
-
-    def caught(self) -> bool:
-        """Whether it was this guard, and nobody else, that cancelled."""
-        return self._expired and self._task.uncancel() == 0
 
 
 def failure_text(tool: str, error: Exception) -> str:

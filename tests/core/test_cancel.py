@@ -71,7 +71,7 @@ async def test_cancel_before_the_first_word_leaves_the_prompt(place: Place) -> N
 
         assert (reply.status, reply.text) == ("cancelled", "")
         assert said((await runtime.load("s")).get_messages()) == ["user: tell me"]
-        assert await session.status() == "cancelled"
+        assert session.status == "cancelled"
 
 
 async def test_cancel_during_a_tool_settles_its_call_and_the_session_goes_on(place: Place) -> None:

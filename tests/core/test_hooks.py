@@ -488,7 +488,7 @@ async def test_each_end_turn_hook_is_logged_and_a_resumed_turn_goes_on_with_the_
         session = await runtime.start(agent, "s")
         with pytest.raises(HookFailed, match="two at end_turn"):
             await session.prompt("go")
-        assert await session.status() == "failed"
+        assert session.status == "failed"
 
         reply = await runtime.resume("s")
 

@@ -42,7 +42,7 @@ async def test_model_calls_end_the_turn_with_its_name_and_the_next_turn_goes_on(
 
         assert (reply.status, reply.limit) == ("limit", "model_calls")
         assert len(asked) == 3
-        assert await session.status() == "limit"
+        assert session.status == "limit"
         assert (await session.prompt("two")).text == "ok"
         calls = ["call again", "= again"] * 3
         assert said(asked.requests[-1].messages) == ["user: one", *calls, "user: two"]
@@ -71,7 +71,7 @@ async def test_turn_seconds_end_a_model_that_never_answers(place: Place) -> None
         reply = await session.prompt("one")
 
         assert (reply.status, reply.limit) == ("limit", "turn_seconds")
-        assert await session.status() == "limit"
+        assert session.status == "limit"
 
 
 async def test_turn_seconds_settle_the_calls_that_run(place: Place) -> None:

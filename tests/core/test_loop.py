@@ -385,7 +385,7 @@ async def test_a_failed_model_fails_the_turn_and_resume_asks_again(place: Place)
         session = await runtime.start(agent, "s")
         with pytest.raises(ModelUnavailable, match="overloaded"):
             await session.prompt("hello?")
-        assert await session.status() == "failed"
+        assert session.status == "failed"
 
         reply = await runtime.resume("s")
 

@@ -39,7 +39,7 @@ async def test_start_takes_a_name_or_an_agent_and_makes_up_an_id() -> None:
         by_name, by_agent = await runtime.start("a"), await runtime.start(agent)
 
         assert by_name.id != by_agent.id
-        assert (by_name.agent, by_name.parent, await by_name.status()) == ("a", "", "idle")
+        assert (by_name.agent, by_name.parent, by_name.status) == ("a", "", "idle")
 
 
 async def test_start_accepts_an_agent_the_runtime_did_not_know() -> None:
@@ -114,7 +114,7 @@ async def test_a_loaded_session_reads_the_same_and_goes_on_in_another_runtime(pl
         assert second.get_context("kept") == {"value": 7}
         assert second.get_context("lost", "nothing") == "nothing"
         assert second.get_summary() == first.get_summary() == "reply 2"
-        assert await second.status() == "done"
+        assert second.status == "done"
         assert (await second.prompt("two")).text == "reply 4"
 
 
@@ -343,7 +343,7 @@ async def test_after_three_wrong_replies_it_is_output_invalid_and_the_session_is
 
         assert len(asked) == 3
         assert (caught.value.agent, caught.value.text) == ("a", "no 3")
-        assert await session.status() == "failed"
+        assert session.status == "failed"
 
 
 async def test_an_output_type_that_json_can_not_describe_is_refused_at_once() -> None:
