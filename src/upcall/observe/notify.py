@@ -18,7 +18,7 @@ log = logging.getLogger("upcall")
 
 
 class Notify(Value, frozen=True):
-    """Where to tell of callbacks that wait for a person, from a least priority on: `Notify("mailto://…", "high")`."""
+    """Whom to tell of questions to the person, from a least priority on: `Notify("mailto://…", "high")`."""
 
     to: str | Callable[[Callback], Any]
     least: Priority = "low"
