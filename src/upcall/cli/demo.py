@@ -1,104 +1,175 @@
-"""The command `demo`: an agent at work, offline, in a folder of its own, and how to look at what it did.
+"""The command `demo`: agents that ask back, offline, in a folder of their own.
 
-May import: app, cli.options, cli.output, cli.run, demo.release, hosts.terminal.
+May import: cli.family, cli.options, cli.output, cli.places, cli.run, contracts, demo.shop, hosts.terminal, loading.
 """
 
 from __future__ import annotations
 
 import argparse
+import asyncio
+import os
 import shlex
+import shutil
 import sys
 import tempfile
 from pathlib import Path
+from typing import NamedTuple
 
+from upcall.cli.family import family
 from upcall.cli.options import Commands
-from upcall.cli.output import say
-from upcall.cli.run import CODES, turn
-from upcall.hosts.terminal import make_console, moves, view_on
+from upcall.cli.output import say, width
+from upcall.cli.places import HOME, person_here, runtime_for
+from upcall.cli.run import CODES, tell_waiting, turn, watched
+from upcall.contracts import Reply
+from upcall.hosts.terminal import make_console
 
 SESSION = "demo"
-PACE = 0.035
+PROMPT = "Build the sign-in page"
 
 _BEFORE = """\
-An agent called release gets a task. A script plays the model: no key is
-needed, nothing leaves this machine, and all it touches is in
-{folder}
+A manager gives work to two developers, who run side by side. One of them
+gets stuck and asks up: the manager's own model answers, from a side turn.
+The other one asks what only a person can say. Scripts play the models: no
+key is needed, and nothing leaves {folder}
 """
+_PARKED = """
+Nothing runs now, and nothing is held in memory: the question is on disk.
+Anybody may look, from any terminal in that folder:
+"""
+_ANSWER = """
+Nobody sits here, so the demo answers itself, as you would:
+"""
+_RESUME = """
+What has finished is not done again. A new process goes on where it stopped:
+"""
+_TREE = """
+Who asked whom:
+"""
+_AFTER = """
+See more in {folder}
+  upcall show {session}{where}
+  upcall explain {callback}{where}
+  upcall events {session}{where}
+The program is shop.py there, {lines} lines: change it and run it again."""
 
-_AFTER = """\
-What you have seen
-  The reply came word by word, and the three checks ran side by side.
-  A hook changed a result: the model never read the token in settings.ini.
-  A hook changed a call: the announcement went to drafts/, not where the
-  model wanted it. Each step was on disk before the next one began, so a
-  crash at any point would have lost nothing.
 
-Look at what it left behind
-  upcall show {session} --store {store}
-  upcall events {session} --store {store}
-  cat {folder}/drafts/NEWS.md
+class _Place(NamedTuple):
+    """Where the demo works: its folder, and the log if it was named."""
 
-The agent itself is {lines} lines of Python
-  {program}"""
+    folder: Path
+    store: str
+
+    @property
+    def where(self) -> str:
+        return f" --store {shlex.quote(self.store)}" if self.store else ""
 
 
 def add(commands: Commands) -> None:
     """The command `demo`."""
     commands.add(
         "demo",
-        "watch an agent work for a few seconds, offline",
+        "watch agents ask back for a few seconds, offline",
         _demo,
         about="Needs no key and no network. Everything it makes is in a new temporary folder, or\n"
-        "beside the log that --store names.",
+        "beside the log that --store names. At a terminal it really asks you.",
         examples=["upcall demo"],
     )
 
 
 async def _demo(args: argparse.Namespace) -> int:
-    from upcall.app import Runtime
-    from upcall.demo import release
+    from upcall.loading import load_spec
 
-    given = getattr(args, "store", "")
-    store, work = _prepared(given)
-    _narrate(_BEFORE.format(folder=work))
-    agent = release.release_agent(work, PACE if moves(sys.stdout) else PACE / 10)
-    async with Runtime(store, agents=[agent]) as runtime:
-        session = await runtime.start(agent, SESSION if not given else None)
-        async with view_on(sys.stdout, prompts=True) as view:
-            reply = await turn(runtime, session, release.PROMPT, view)
+    place = _prepared(args)
+    _narrate(_BEFORE.format(folder=place.folder))
+    args.store = place.store or str(place.folder / HOME / "log.db")
+    loaded = load_spec(f"{place.folder}/shop:manager")
+    async with runtime_for(args, loaded.agents, person_here(args)) as runtime:
+        session = await runtime.start(loaded.agent, None if place.store else SESSION)
+        async with watched(runtime, sys.stdout, prompts=True) as view:
+            reply = await turn(runtime, session, PROMPT, view)
+    args.store = place.store
+    if reply.status == "waiting":
+        reply = await _asked(reply, place, args)
     if reply.status == "done":
-        say()
-        _narrate(_after(store, work, session.id))
+        await _ended(reply, place)
     return CODES[reply.status]
 
 
-def _prepared(given: str) -> tuple[Path, Path]:
-    """The log's path and the folder to work in, filled."""
-    from upcall.demo import release
+def _prepared(args: argparse.Namespace) -> _Place:
+    """A folder to work in, with the program."""
+    from upcall.demo import shop
 
-    store = Path(given).absolute() if given else Path(tempfile.mkdtemp(prefix="upcall-demo-")) / "log.db"
-    work = store.parent / "work"
-    work.mkdir(exist_ok=True)
-    for name, text in release.FILES.items():
-        (work / name).write_text(text)
-    return store, work
+    given = getattr(args, "store", "")
+    store = str(Path(given).absolute()) if given else ""
+    folder = Path(store).parent if given else Path(tempfile.mkdtemp(prefix="upcall-demo-")).resolve()
+    for made in ("settings.ini", "button.css"):
+        (folder / made).unlink(missing_ok=True)
+    shutil.copyfile(shop.__file__, folder / "shop.py")
+    return _Place(folder, store)
 
 
-def _after(store: Path, work: Path, session_id: str) -> str:
-    from upcall.demo import release
+# --- when it waits ----------------------------------------------------------------------
 
-    program = Path(release.__file__)
-    return _AFTER.format(
-        folder=shlex.quote(str(work)),
-        store=shlex.quote(str(store)),
-        session=session_id,
-        lines=len(program.read_text().splitlines()),
-        program=program,
+
+async def _asked(reply: Reply, place: _Place, args: argparse.Namespace) -> Reply:
+    """Show what waits; where nobody sits, answer it and go on, by the commands that a person would type."""
+    waits = [callback for callback in reply.callbacks if callback.status == "open"]
+    if sys.stdin.isatty() and sys.stdout.isatty():
+        _narrate(f"\nIt waits, on disk. Whenever you like: cd {place.folder}")
+        async with runtime_for(_at(args, place)) as runtime:
+            await tell_waiting(runtime, reply.session_id, args)
+        return reply
+    _narrate(_PARKED)
+    await _type(place, "inbox")
+    _narrate(_ANSWER)
+    for callback in waits:
+        await _type(place, "answer", callback.id, callback.choices[0])
+    _narrate(_RESUME)
+    code = await _type(place, "resume", reply.session_id)
+    return reply.replace(status="done" if code == 0 else "cancelled")
+
+
+def _at(args: argparse.Namespace, place: _Place) -> argparse.Namespace:
+    store = place.store or str(place.folder / HOME / "log.db")
+    return argparse.Namespace(**{**vars(args), "store": store})
+
+
+async def _type(place: _Place, *words: str) -> int:
+    """Run a command in a process of its own, as somebody in that folder would."""
+    say(f"$ upcall {shlex.join(words)}{place.where}")
+    sys.stdout.flush()
+    store = ["--store", place.store] if place.store else []
+    variables = {k: v for k, v in os.environ.items() if k != "UPCALL_STORE"}
+    running = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "upcall.cli", *words, *store),
+        cwd=place.folder,
+        env=variables,
+        stdin=asyncio.subprocess.DEVNULL,
     )
+    return await running.wait()
+
+
+# --- the end ----------------------------------------------------------------------------
+
+
+async def _ended(reply: Reply, place: _Place) -> None:
+    _narrate(_TREE)
+    async with runtime_for(_at(argparse.Namespace(), place)) as runtime:
+        for line in await family(runtime, reply.session_id, min(width(), 80)):
+            say(f"  {line}")
+    last = reply.callbacks[-1].id if reply.callbacks else "CALLBACK"
+    after = _AFTER.format(
+        folder=place.folder,
+        session=reply.session_id,
+        callback=last,
+        where=place.where,
+        lines=len((place.folder / "shop.py").read_text().splitlines()),
+    )
+    _narrate(after)
 
 
 def _narrate(text: str) -> None:
-    """The command's own words, set apart from the agent's where there are colours."""
+    """The command's own words, set apart from the agents' where there are colours."""
     if sys.stdout.isatty():
         make_console(sys.stdout).print(text, style="cyan", soft_wrap=True)
     else:

@@ -84,11 +84,12 @@ class Story:
         self.open: dict[tuple[str, str], Running] = {}
         self._results = results
         self._sessions: dict[str, _Told] = {}
+        self._questions: dict[str, CallbackRaised] = {}  # what is open, to tell which of several is meant
 
     def feed(self, event: AnyEvent) -> list[Line]:
         """The lines that this event adds."""
         tell = self._tellers.get(type(event))
-        lines = tell(self, event) if tell is not None else []
+        lines: list[Line] = tell(self, event) if tell is not None else []
         return [] if self._told(event.session).aside else lines
 
     def recall(self, event: AnyEvent) -> None:
@@ -250,6 +251,7 @@ class Story:
     # --- callbacks ------------------------------------------------------------------------
 
     def _raised(self, event: CallbackRaised) -> list[Line]:
+        self._questions[event.callback_id] = event
         what = f"{plain(event.agent)} asks ({plain(event.intent)}): {one_line(event.message, _MOST)}"
         if event.gate:
             what = f"{plain(event.agent)} needs an approval: {plain(event.tool)} {args_line(event.args or {})}"
@@ -257,22 +259,34 @@ class Story:
 
     def _asked(self, event: CallbackAsked) -> list[Line]:
         who = "the person" if event.target == "user" else plain(event.target)
-        return [self._line(event, "callback", f"{who} is asked", label="  ↳")]
+        return [self._line(event, "callback", f"{who} is asked{self._about(event)}", label="  ↳")]
+
+    def _about(self, event: Any) -> str:
+        """Which question is meant, where the session has several open ones."""
+        mine = self._questions.get(event.callback_id)
+        if mine is None or sum(one.session == event.session for one in self._questions.values()) < 2:
+            return ""
+        return f" ({one_line(f'run {mine.tool}?' if mine.gate else mine.message, 24)})"
 
     def _passed(self, event: CallbackPassed) -> list[Line]:
         how = "reworded it and passed it up" if event.message else "passed it up"
         why = f": {one_line(event.message or event.reason, _MOST)}" if event.message or event.reason else ""
-        return [self._line(event, "callback", f"{plain(event.agent)} {how}{why}", label="  ↳")]
+        return [self._line(event, "callback", f"{plain(event.agent)} {how}{self._about(event)}{why}", label="  ↳")]
 
     def _answered(self, event: CallbackAnswered) -> list[Line]:
         by = f"{plain(event.by) or 'somebody'} ({plain(event.right)})" if event.right else plain(event.by)
-        return [self._line(event, "callback", f"answered by {by}: {_value(event.value)}", label="  ↳")]
+        about = self._about(event)
+        asked = self._questions.pop(event.callback_id, None)
+        said = _verdict(event.value) if asked is not None and asked.gate else _value(event.value)
+        return [self._line(event, "callback", f"answered by {by}{about}: {said}", label="  ↳")]
 
     def _settled(self, event: CallbackExpired | CallbackWithdrawn) -> list[Line]:
+        about = self._about(event)
+        self._questions.pop(event.callback_id, None)
         if isinstance(event, CallbackExpired):
-            return [self._line(event, "callback", "expired without an answer", label="  ↳")]
+            return [self._line(event, "callback", f"expired without an answer{about}", label="  ↳")]
         how = "unresolved" if event.unresolved else "withdrawn"
-        return [self._line(event, "callback", f"{how}: {one_line(event.reason, _MOST)}", label="  ↳")]
+        return [self._line(event, "callback", f"{how}{about}: {one_line(event.reason, _MOST)}", label="  ↳")]
 
     def _parked(self, event: Parked) -> list[Line]:
         for key, running in self.open.items():
@@ -340,6 +354,21 @@ def args_line(args: dict[str, Any], most: int = 160) -> str:
 def _value(value: Any) -> str:
     text = msgspec.json.encode(value).decode("utf-8", "replace")
     return one_line(text, 60)
+
+
+def _verdict(value: Any) -> str:
+    """An approval's answer in words."""
+    match value:
+        case {"approve": True, "args": dict()}:
+            return f"approved with {_value(value['args'])}"
+        case {"approve": True, "for_session": True}:
+            return "approved for the session"
+        case {"approve": True}:
+            return "approved"
+        case {"approve": False, "reason": str(why)} if why:
+            return f"rejected: {one_line(why, _MOST)}"
+        case _:
+            return "rejected"
 
 
 def _call_change(asked: Call, final: Call) -> str:

@@ -1,0 +1,68 @@
+"""A run tree as a drawing: who worked for whom, who asked what, and who answered.
+
+May import: answers, app, callbacks, contracts, hosts.terminal_host, observe.plain, runtime.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from upcall.answers import callback_of
+from upcall.callbacks import Callback
+from upcall.contracts import Row
+from upcall.hosts.terminal_host import told
+from upcall.observe.plain import one_line, plain
+from upcall.runtime import status_of
+
+if TYPE_CHECKING:
+    from upcall.app import Runtime
+
+_SAID = {"passed": "passed it up", "reworded": "reworded it and passed it up"}
+
+
+async def family(runtime: Runtime, root: str, width: int = 80) -> list[str]:
+    """The tree of a root session, line by line."""
+    rows = [row for row in await runtime.rows(limit=100_000) if row.root == root and row.kind != "side_turn"]
+    held = await runtime.store.callbacks(root=root, limit=100_000)
+    asked: dict[str, list[Callback]] = {}
+    for one in held:
+        asked.setdefault(one.raised.session, []).append(callback_of(one))
+    children: dict[str, list[Row]] = {}
+    for row in sorted(rows, key=lambda row: row.created):
+        children.setdefault(row.parent, []).append(row)
+    (top,) = [row for row in rows if row.id == root]
+    return [_cut(line, width) for line in _drawn(top, children, asked, "", "")]
+
+
+def _drawn(
+    row: Row, children: dict[str, list[Row]], asked: dict[str, list[Callback]], first: str, bar: str
+) -> list[str]:
+    lines = [f"{first}{plain(row.agent)} · {status_of(row)}"]
+    below = children.get(row.id, [])
+    for callback in asked.get(row.id, []):
+        pipe = "│  " if below else "   "
+        lines.append(f"{bar}{pipe}? {plain(callback.message)}")
+        lines += [f"{bar}{pipe}  ↳ {step}" for step in _steps(callback)]
+    for child in below:
+        last = child is below[-1]
+        lines += _drawn(child, children, asked, bar + ("└─ " if last else "├─ "), bar + ("   " if last else "│  "))
+    return lines
+
+
+def _steps(callback: Callback) -> list[str]:
+    steps = [
+        f"{plain(step.agent)} {_SAID[step.step]}{f': {plain(step.reason)}' if step.reason else ''}"
+        for step in callback.path
+        if step.step in _SAID
+    ]
+    if callback.answer is not None:
+        said = callback.answer
+        return [*steps, f"{plain(said.by) or 'somebody'} ({plain(said.right)}) {told(said.value)}"]
+    return [*steps, callback.status if callback.status != "open" else "waits for the person"]
+
+
+def _cut(line: str, width: int) -> str:
+    """A line cut to the screen, its indentation kept."""
+    bare = line.lstrip(" │├└─")
+    indent = line[: len(line) - len(bare)]
+    return indent + one_line(bare, max(width - len(indent), 20))
