@@ -408,10 +408,18 @@ class Asker:
 
     def end_wait(self) -> None:
         """It goes on."""
+        if not self._waiting:  # the run has ended and left this task behind
+            return
         self._waiting -= 1
         if self._waiting == 0:
             if self.guard is not None:
                 self.guard.go_on()
+            self.member.enter()
+
+    def close(self) -> None:
+        """The run has ended: what it left behind no longer makes it count as waiting."""
+        if self._waiting:
+            self._waiting = 0
             self.member.enter()
 
     def unclaimed(self) -> list[Asked]:

@@ -270,6 +270,8 @@ class ToolCall:
             result = _ungrouped(call_id, tool.name, group)
         finally:
             guard.stop()
+            if context is not None and context.asker is not None:
+                context.asker.close()
         guard.caught()
         return result if context is None or context.asker is None else self._honest(tool, context.asker, result)
 
@@ -309,6 +311,9 @@ class ToolCall:
         for ask in self.member.state.asks_of(self.call.call.id):
             if ask.status == "open":
                 self.log.add(CallbackWithdrawn(ask.raised.callback_id, "the call that asked has ended"))
+                wait = self.member.waits.pop(ask.raised.callback_id, None)
+                if wait is not None:  # of a task that the tool left behind
+                    wait.cancel()
 
     async def _after_tool(self) -> None:
         """The hooks' chain over the result, which is stored before: whatever they do, the tool never runs again."""
