@@ -201,7 +201,10 @@ class Store(Protocol):
         ...
 
     async def unfinished(self, limit: int = 1000) -> list[Row]:
-        """Root sessions in the middle of a turn that no living process owns, oldest first."""
+        """Root sessions in the middle of a turn that no living process owns, oldest first.
+
+        Parked ones that only wait for a person may be left out.
+        """
         ...
 
     def listen(self, hear: Callable[[AnyEvent], None]) -> Callable[[], None]:

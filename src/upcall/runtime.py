@@ -386,11 +386,22 @@ class Sessions:
     async def _is_ready(self, root: str) -> bool:
         """Whether a parked tree has something to go on with: a settled or expired callback, or an agent to ask."""
         now = self.store.now()
-        return any(
-            (h.status != "open" and not h.delivered)
-            or (h.status == "open" and (h.target != "user" or (h.expires is not None and h.expires <= now)))
-            for h in await self.store.callbacks(root=root, limit=100_000)
-        )
+        for held in await self.store.callbacks(root=root, limit=100_000):
+            if held.status != "open":
+                if not held.delivered and await self._is_awaited(held):
+                    return True
+            elif held.target != "user" or (held.expires is not None and held.expires <= now):
+                return True
+        return False
+
+    async def _is_awaited(self, held: Held) -> bool:
+        """Whether the code that asked is still to be told: a call that ended otherwise never is."""
+        state, raised = await load_state(self.store, held.raised.session), held.raised
+        if state is None or state.phase != "running" or raised.callback_id not in state.asks:
+            return False
+        if raised.origin in state.calls:
+            return state.calls[raised.origin].result is None
+        return all(call.id != raised.origin for message in state.history for call in message.calls)
 
     async def ready(self) -> list[str]:
         """Run trees that can go on: nobody owns them, and something in them was settled, expired or interrupted."""
@@ -577,8 +588,10 @@ class Sessions:
         turn = self.turns.get(event.session)
         if turn is not None:
             turn.absorb(event)
-        for sink in self.sinks:
-            sink(event)
+            turn.log.live.publish(event)
+        else:
+            for sink in self.sinks:
+                sink(event)
         if isinstance(event, SETTLING) and self.host is not None:
             asked = self._asks.pop(event.callback_id, None)
             if asked is not None and not asked.done() and asked is not asyncio.current_task():

@@ -43,6 +43,12 @@ WAITING = (
     f"SELECT {_COLUMNS} WHERE c.status = 'open' AND c.target = 'user' ORDER BY c.rank, c.created, c.raised LIMIT ?"
 )
 
+MAY_GO_ON = (
+    "EXISTS (SELECT 1 FROM callbacks c WHERE c.root = s.n AND CASE c.status WHEN 'open' "
+    "THEN c.target <> 'user' OR c.expires <= ? ELSE NOT c.delivered END)"
+)
+"""Whether a parked tree has anything settled or expired, or an agent to ask."""
+
 
 def held_from(row: Sequence[Any]) -> Held:
     """A callback from its row and its events."""

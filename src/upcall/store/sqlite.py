@@ -31,7 +31,7 @@ from upcall.events import FOREIGN, AnyEvent, decode
 from upcall.store.heart import Heart
 from upcall.store.inbox import Settle, Together, all_open
 from upcall.store.process import LATE, Identity, is_gone
-from upcall.store.rows import BY_ID, OF_TREE, WAITING, held_from
+from upcall.store.rows import BY_ID, MAY_GO_ON, OF_TREE, WAITING, held_from
 from upcall.store.schema import BUSY, SEQ_BITS, connect, explain, explained, open_database
 from upcall.store.wake import Wake
 from upcall.store.writer import Append, Job, Operation, Tx, Writer, fail_soon
@@ -353,10 +353,10 @@ class SqliteStore:
         return [held_from(r) for r in rows]
 
     async def unfinished(self, limit: int = 1000) -> list[Row]:
-        """Root sessions in the middle of a turn that no living process owns, oldest first."""
-        where = "s.parent IS NULL AND s.status IN ('running', 'waiting')"
+        """Root sessions in the middle of a turn that no living process owns and that may go on, oldest first."""
+        where = f"s.parent IS NULL AND (s.status = 'running' OR s.status = 'waiting' AND {MAY_GO_ON})"
         sql = f"SELECT {_COLUMNS} WHERE {where} ORDER BY s.n LIMIT ?"
-        rows = [self._row(r) for r in self._query(sql, (limit,))]
+        rows = [self._row(r) for r in self._query(sql, (self.now(), limit))]
         return [r for r in rows if not r.owner]
 
     # --- watching what others write -------------------------------------------------------
