@@ -49,6 +49,10 @@ async def gate(gated: Gated, tool: Tool, call: Call, args: dict[str, Any]) -> tu
             return None
         if free:
             return "", call
+        if gated.member.purpose == "side_turn":
+            why = f"{tool.name} was not run: nobody can approve it while a callback is being answered"
+            gated.end(Result(call.id, why, is_error=True), "refused")
+            return None
         raised, said, by = decided or await _asked(gated, tool, call, args)
         if not isinstance(said, Approve):
             reason = f": {said.reason}" if said is not None and said.reason else ""

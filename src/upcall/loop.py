@@ -135,8 +135,7 @@ class Turn:
             raise self._stopping
 
     def _has_said(self) -> bool:
-        question = self.member.question
-        return question is not None and outcome_in(self.state, question) is not None
+        return outcome_in(self.member) is not None
 
     # --- pre_request and the model --------------------------------------------------------
 

@@ -13,9 +13,17 @@ from typing import Any, Protocol, cast
 import msgspec
 
 from upcall.answers import callback_of, checked, route_of
-from upcall.callbacks import Answer, Callback, Kind
+from upcall.callbacks import Answer, Callback, Hints, Kind
 from upcall.contracts import Claim, Held, Host, Store
-from upcall.errors import AnswerRefused, HookFailed, TurnError, UpcallError
+from upcall.errors import (
+    AnswerRefused,
+    HookFailed,
+    RuntimeClosed,
+    SessionTakenOver,
+    StoreError,
+    UnknownAgent,
+    UpcallError,
+)
 from upcall.events import (
     CallbackAnswered,
     CallbackAsked,
@@ -24,17 +32,18 @@ from upcall.events import (
     CallbackPassed,
     CallbackRaised,
     CallbackWithdrawn,
+    ContextSet,
     HookRaised,
     MessageAdded,
     digest,
 )
 from upcall.fold import Asked
 from upcall.hooks import call_hook, name_of, wrong_return
-from upcall.messages import Instruction, Message
+from upcall.messages import user
 from upcall.questions import NO_DEFAULT, Question, outcome_of
 from upcall.routing import Ancestor, Raised, Route, Station, refusal, route
 from upcall.session import Access, Asker, Deadlines, Member, Parking
-from upcall.sidetools import Passed, Said, exchange_text, may_answer, question_text
+from upcall.sidetools import ASKED_BACK, Passed, Said, exchange_text, may_answer, question_text
 from upcall.toolcall import mismatch
 
 _YIELDS = 20
@@ -89,7 +98,7 @@ class Road(Protocol):
         """The agents above a session, nearest first."""
         ...
 
-    async def asked(self, member: Member, station: Station) -> Member:
+    async def asked(self, member: Member, station: Station, callback_id: str) -> Member:
         """The session of an agent that is asked, or a fresh one."""
         ...
 
@@ -169,7 +178,7 @@ class Resolver:
     async def _raise(self, asker: Asker, question: Question, count: int) -> Asked:
         member, road = asker.member, self._road
         if member.purpose == "side_turn":
-            member.asked_back = True
+            member.log.add(ContextSet(ASKED_BACK, True))
             raise UpcallError("nobody can be asked while a callback is being answered; pass it up instead")
         policy = member.actor.agent.policy
         raised = Raised(
@@ -303,14 +312,13 @@ class Resolver:
         if ask.target != station.agent:
             member.log.add(CallbackAsked(callback_id, station.agent, index))
             await member.log.commit()
-        barred = refusal(route_of(ask.raised), await self._way_now(member, ask.raised), station.agent)
+        barred = refusal(route_of(ask.raised), await self._way_now(member, ask.raised, station), station.agent)
         if barred:  # the stricter of then and now
             member.log.add(CallbackPassed(callback_id, station.agent, barred, index))
             await member.log.commit()
             return
-        asked = await road.asked(member, station)
-        async with self._turn_order.setdefault(asked.id, asyncio.Lock()):
-            said = await self._consult(member, asked, ask)
+        async with self._turn_order.setdefault(station.session_id or callback_id, asyncio.Lock()):
+            said = await self._consult(member, station, ask)
         if ask.status != "open":
             return
         if isinstance(said, Passed):
@@ -320,31 +328,43 @@ class Resolver:
         answered = CallbackAnswered(callback_id, said.value, station.agent, said.right)
         await road.store.settle(callback_id, {callback_id: answered}, road.claim)
 
-    async def _way_now(self, member: Member, raised: CallbackRaised) -> Route:
-        """Where the same callback would go by the policies as they are now, its hints left out."""
-        road = self._road
+    async def _way_now(self, member: Member, raised: CallbackRaised, station: Station) -> Route:
+        """Where the same callback would go by the policies as they are now; of its hints only a fallback counts."""
+        road, hints = self._road, Hints(fallback_target=station.agent) if station.fallback else Hints()
         asks = Raised(
-            raised.agent, member.actor.agent.policy, raised.intent, cast("Kind", raised.kind), gate=raised.gate,
-            person=road.can_reach_person(), known=road.agent_names(),
+            raised.agent, member.actor.agent.policy, raised.intent, cast("Kind", raised.kind), hints,
+            gate=raised.gate, person=road.can_reach_person(), known=road.agent_names(),
         )  # fmt: skip
         return route(asks, await road.chain(member))
 
-    async def _consult(self, member: Member, asked: Member, ask: Asked) -> Said | Passed:
+    async def _consult(self, member: Member, station: Station, ask: Asked) -> Said | Passed:
         """Its on_callback hooks, then its model; whatever goes wrong counts as passing up."""
-        said = await self._hooks(asked, ask)
-        if said is not None:
-            return said
-        seconds = member.actor.agent.policy.callback_policy.timeout
+        if ask.status != "open":  # somebody else was quicker while it waited for its turn
+            return Passed("it was settled elsewhere")
         try:
-            async with asyncio.timeout(seconds):
-                text = question_text(ask.raised, ask.message)
-                said = await self._road.answer_aside(asked, ask.raised, text)
-        except TimeoutError:
-            said = Passed(f"it had no answer within {seconds:g} s")
-        except TurnError as error:
-            said = Passed(f"its side turn failed: {error}")
-        await self._show(asked, ask, said)
+            asked = await self._road.asked(member, station, ask.raised.callback_id)
+        except UnknownAgent as error:
+            return Passed(str(error))
+        said = await self._hooks(asked, ask)
+        if said is None:
+            said = await self._aside(member, asked, ask)
+            await self._show(asked, ask, said)
         return said
+
+    async def _aside(self, member: Member, asked: Member, ask: Asked) -> Said | Passed:
+        seconds = member.actor.agent.policy.callback_policy.timeout
+        limit = asyncio.timeout(seconds)
+        try:
+            async with limit:
+                text = question_text(ask.raised, ask.message)
+                return await self._road.answer_aside(asked, ask.raised, text)
+        except (SessionTakenOver, StoreError, RuntimeClosed):
+            raise
+        except Exception as error:
+            if limit.expired() and seconds is not None:
+                return Passed(f"it had no answer within {seconds:g} s")
+            named = str(error) if isinstance(error, UpcallError) else f"{type(error).__name__}: {error}"
+            return Passed(f"its side turn failed: {named}")
 
     async def _hooks(self, asked: Member, ask: Asked) -> Said | None:
         hooks = asked.actor.hooks.on_callback
@@ -366,8 +386,8 @@ class Resolver:
 
     async def _show(self, asked: Member, ask: Asked, said: Said | Passed) -> None:
         """Tell the agent, in its own conversation, what it was asked and what it answered."""
-        message = Message("user", (Instruction(exchange_text(ask.raised, ask.message, said)),))
-        if asked.purpose == "turn" and message not in asked.state.messages():
+        message = user(exchange_text(ask.raised, ask.message, said))
+        if asked.state.header.kind != "side_turn" and message not in asked.state.messages():
             asked.log.add(MessageAdded(message, f"callback.{ask.raised.callback_id}"))
             await asked.log.commit()
 

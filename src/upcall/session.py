@@ -267,7 +267,7 @@ class Tree(Protocol):
 class Member:
     """One session of a run tree while this process runs it."""
 
-    __slots__ = ("_busy", "actor", "asked_back", "children", "log", "on_time", "purpose", "question", "state",
+    __slots__ = ("_busy", "actor", "children", "log", "on_time", "purpose", "question", "state",
                  "summarise", "tree", "waits")  # fmt: skip
 
     def __init__(self, log: Log, actor: Actor, tree: Tree, purpose: Purpose = "turn") -> None:
@@ -278,7 +278,6 @@ class Member:
         self.summarise: Callable[[int, str], Awaitable[None]] | None = None
         self.waits: dict[str, asyncio.Future[None]] = {}  # open callbacks that code here waits for
         self.question: CallbackRaised | None = None  # what a side turn is to answer
-        self.asked_back = False  # a side turn that asked somebody itself: it counts as passing up
         self.on_time: Callable[[], None] | None = None  # called when the turn has run too long
         self._busy = 0
 

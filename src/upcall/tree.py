@@ -418,22 +418,19 @@ class RunTree:
         """A side turn that is to answer a callback; anything but an answer is passing up."""
         side = await self._aside(asked, raised.callback_id, text, raised)
         if side.state.phase == "running":
-            reply = await self.run(side, release=False)
-            if reply.status == "cancelled":
-                raise asyncio.CancelledError
-        said = outcome_in(side.state, raised)
-        if said is None or side.asked_back:
-            limit = side.state.limit
-            return Passed(
-                "it asked back itself" if side.asked_back else f"it gave no answer ({limit or 'no tool'})"
-            )
-        return said
+            await self.run(side, release=False)
+        state = side.state
+        if state.phase == "cancelled":
+            return Passed("its side turn was cancelled")
+        why = f"its limit {state.limit} was reached" if state.limit else "it called none of the tools for it"
+        return outcome_in(side) or Passed(f"it gave no answer: {why}")
 
     async def _aside(self, asked: Member, name: str, text: str, raised: CallbackRaised | None) -> Member:
         """A side session over what the asked agent's log says now, or the one that was begun before."""
         await self.secure(asked)
         await asked.log.commit()
-        side_id = f"{asked.id}~{name}" if asked.state.seq else asked.id
+        only_this = raised is not None and asked.state.header.kind == "side_turn"  # it holds only the question
+        side_id = asked.id if only_this else f"{asked.id}~{name}"
         state = await load_state(self.store, side_id)
         fresh = state or State(side_id)
         actor = asked.actor
@@ -443,18 +440,18 @@ class RunTree:
         side.question = raised
         if state is not None and state.phase in ("running", "failed"):
             await self.resume(side)
-        elif state is None:
-            fresh.history = asked.state.messages()
-            side.log.add(self._side_header(asked, name))
+        elif state is None or state.phase == "idle":
+            if state is None:
+                fresh.history = asked.state.messages()
+                side.log.add(self._side_header(asked, name))
             self.begin(side, user(text))
         return side
 
     def _side_header(self, asked: Member, name: str) -> SessionStarted:
-        header, reads = asked.state.header, asked.state.seq
-        parent, root = (asked.id, header.root or asked.id) if reads else (header.parent, header.root)
+        header = asked.state.header
         return SessionStarted(
-            asked.actor.name, parent, root, name, header.depth, "side_turn", reads, asks=header.asks,
-            source=header.source,
+            asked.actor.name, asked.id, header.root or asked.id, name, header.depth, "side_turn", asked.state.seq,
+            asks=header.asks, source=header.source,
         )  # fmt: skip
 
     # --- callbacks ------------------------------------------------------------------------
@@ -502,7 +499,7 @@ class RunTree:
             found.append(Ancestor(header.agent, self.home.agent(header.agent).policy, header.session))
         return found
 
-    async def asked(self, member: Member, station: Station) -> Member:
+    async def asked(self, member: Member, station: Station, callback_id: str) -> Member:
         """The session of an agent that is asked, live or from the log; a fresh one outside the chain."""
         turn = self.home.turns.get(station.session_id)
         if turn is not None and turn.member.tree is self:
@@ -512,12 +509,17 @@ class RunTree:
             state = await load_state(self.store, station.session_id)
             if state is not None:
                 return self.member(state, agent, NO_HOOKS)
-        header = member.state.header
-        state = State(f"{member.id}~{station.agent}.{member.state.turn}")
-        state.header = SessionStarted(
-            agent.name, member.id, header.root or member.id, station.agent, header.depth + 1, source=header.source
-        )
-        return self.member(state, agent, NO_HOOKS)
+        name, header = f"{station.agent}.{callback_id}", member.state.header
+        state = await load_state(self.store, f"{member.id}~{name}") or State(f"{member.id}~{name}")
+        fresh = self.member(state, agent, NO_HOOKS)
+        if not state.seq:
+            root = header.root or member.id
+            started = SessionStarted(
+                agent.name, member.id, root, name, header.depth + 1, "side_turn", source=header.source
+            )
+            fresh.log.add(started)
+            await fresh.log.commit()
+        return fresh
 
     def person_asked(self, callback: Callback) -> None:
         """A person became the target of a callback."""

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from callbacks.doubles import Desk, Person, answers, asker, delegates, passes, worker
-from upcall import Agent, Answer, Hooks, HookFailed, ModelUnavailable, SessionAccess, SessionWaiting, tool
+from upcall import Agent, Answer, HookFailed, Hooks, ModelUnavailable, SessionAccess, SessionWaiting, tool
 from upcall.models import Script, call
 
 POINTS = ["pre_request", "before_model", "post_response", "before_tool", "after_tool", "end_turn"]
@@ -63,7 +63,9 @@ async def test_a_model_failed_hook_asks_and_goes_on_with_the_answer(place: Desk)
     async def ask(session: SessionAccess, request: Any, error: Any) -> str:
         return str(await session.raise_callback("the model is down; say what?", "error"))
 
-    agent = Agent("developer", model=Script(lambda _: ModelUnavailable("script", "down")), hooks=Hooks(model_failed=[ask]))
+    agent = Agent(
+        "developer", model=Script(lambda _: ModelUnavailable("script", "down")), hooks=Hooks(model_failed=[ask])
+    )
 
     waiting = await place.prompt(agent)
     await place.settle(agent, "closed today")
@@ -109,7 +111,9 @@ async def test_a_childs_begin_session_hook_asks_its_caller(desk: Desk) -> None:
 
 async def test_an_on_callback_hook_that_asks_waits_and_then_answers(place: Desk) -> None:
     async def relay(session: SessionAccess, callback: Any) -> Answer:
-        said = await session.raise_callback(f"my child wants to know: {callback.message}", kind="request_user_input")
+        said = await session.raise_callback(
+            f"my child wants to know: {callback.message}", kind="request_user_input"
+        )
         return Answer(f"relayed {said}")
 
     manager = delegates("manager", asker(), hooks=Hooks(on_callback=[relay]))

@@ -1,4 +1,4 @@
-"""Asking: from async and sync tools and from the model, what a question may hold, and what nobody's answer means."""
+"""Asking: from tools and from the model, what a question may hold, and what nobody's answer means."""
 
 from __future__ import annotations
 
@@ -66,7 +66,9 @@ async def test_a_sync_tool_keeps_a_once_effect_over_its_questions(desk: Desk) ->
 
 
 async def test_the_model_asks_with_the_tool_ask(desk: Desk) -> None:
-    agent = Agent("developer", model=worker(call("ask", message="A or B?", type="clarification", choices=["A", "B"])))
+    agent = Agent(
+        "developer", model=worker(call("ask", message="A or B?", type="clarification", choices=["A", "B"]))
+    )
 
     waiting = await desk.prompt(agent)
     await desk.settle(agent, "B")
@@ -225,7 +227,11 @@ async def test_an_answer_of_more_than_a_megabyte_is_refused_with_both_sizes(desk
         ("q", {"choices": ["a"], "schema": {"type": "string"}}, "choices or a schema, not both"),
         ("q", {"schema": {"type": "nonsense"}}, "schema"),
         ("q", {"schema": {"$ref": "http://127.0.0.1:9/x.json"}}, "nothing is fetched"),
-        ("q", {"kind": "callback_to_nobody"}, "callback_to_caller, request_user_input, request_resolution, callback"),
+        (
+            "q",
+            {"kind": "callback_to_nobody"},
+            "callback_to_caller, request_user_input, request_resolution, callback",
+        ),
         ("q", {"priority": "urgent"}, "low, normal, high, critical"),
         ("q", {"timeout": 0}, "timeout=0"),
         ("q", {"choices": ["a"], "default": "b"}, "none of its choices"),
@@ -260,7 +266,9 @@ async def test_a_default_on_an_approval_is_refused(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize("intent", ["query", "clarification", "musing", "Blocker!"])
-async def test_what_may_be_ignored_returns_none_with_a_warning(intent: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_what_may_be_ignored_returns_none_with_a_warning(
+    intent: str, caplog: pytest.LogCaptureFixture
+) -> None:
     agent = asker("which?", intent)
     with caplog.at_level(logging.WARNING, "upcall"):
         async with Runtime(agents=[agent]) as runtime:
@@ -339,7 +347,9 @@ async def test_a_hand_raised_approval_never_authorises_a_tool(desk: Desk) -> Non
 
     def decide(request: Request) -> Any:
         last = request.messages[-1]
-        return call("deploy", env="prod") if last.role == "tool" and "yes" in last.results[0].text else call("prepare")
+        return (
+            call("deploy", env="prod") if last.role == "tool" and "yes" in last.results[0].text else call("prepare")
+        )
 
     agent = Agent("developer", model=Script(decide), tools=[deploy, prepare])
 
