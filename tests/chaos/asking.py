@@ -3,6 +3,7 @@
     python -m chaos.asking run CAST FOLDER HOLD SESSION...       start these sessions, or go on with them
     python -m chaos.asking answer FOLDER GATE BY CALLBACK VALUE  answer as soon as the gate is open
     python -m chaos.asking cancel FOLDER GATE SESSION            cancel as soon as the gate is open
+    python -m chaos.asking many FOLDER COUNT                     park so many sessions, and measure
 
 FOLDER holds the store, the effects and the gates: files whose being there lets a model or a tool go on. With a HOLD
 above 0 there is a person at the screen who says nothing. Every effect and every model call is one line outside the
@@ -12,7 +13,9 @@ store, written in one go.
 from __future__ import annotations
 
 import asyncio
+import gc
 import re
+import resource
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -240,7 +243,8 @@ def one(cast: Cast) -> Agent:
         timeout = 0.3 if ctx.id.startswith("brief") else None
         word = await ctx.raise_callback(f"what about {ctx.id}?", "blocker", timeout=timeout)
         effects.note("got", ctx.id, ctx.call_id, word)
-        say("got", ctx.id, time.time())
+        if not ctx.id.startswith("many"):
+            say("got", ctx.id, time.time())
         if ctx.id.startswith("held"):
             await cast.place.passing("held")
         effects.note("used", ctx.id, ctx.call_id, word)
@@ -340,6 +344,61 @@ async def run(name: str, folder: str, hold: str, *sessions: str) -> None:
         await place.passing("end")
 
 
+async def waits_for(runtime: Runtime, number: int) -> str:
+    held = await runtime.store.callbacks(root=f"many{number}")
+    return held[0].raised.callback_id
+
+
+async def go_on(runtime: Runtime, number: int) -> float:
+    """Answer one and run it to its end; returns the seconds of CPU that took."""
+    callback_id, used = await waits_for(runtime, number), time.process_time()
+    await runtime.answer(callback_id, "yes", by="ops")
+    assert (await runtime.resume(f"many{number}")).status == "done"
+    return time.process_time() - used
+
+
+def resident() -> int:
+    """Bytes of memory that this process holds."""
+    gc.collect()
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+
+
+async def park(runtime: Runtime, agent: Agent, first: int, last: int, beside: int = 50) -> None:
+    """Sessions that ask and are parked, some side by side."""
+
+    async def ask(number: int) -> None:
+        session = await runtime.start(agent, id=f"many{number}")
+        assert (await session.prompt("go")).status == "waiting"
+
+    for begin in range(first, last, beside):
+        await asyncio.gather(*[ask(n) for n in range(begin, min(begin + beside, last))])
+
+
+async def many(folder: str, count: str) -> None:
+    """Park many, then measure: what each costs, the inbox, going on with one, and doing nothing."""
+    place, number, warm = Place(Path(folder)), int(count), 200
+    agent = one(Cast(place))
+    async with Runtime(place.store, agents=[agent]) as runtime:
+        await park(runtime, agent, 0, warm)
+        before = resident()
+        await park(runtime, agent, warm, number)
+        say("memory_bytes", (resident() - before) / (number - warm))
+        looks: list[float] = []
+        for _ in range(9):
+            started = time.perf_counter()
+            assert len(await runtime.inbox(limit=50)) == 50
+            looks.append(time.perf_counter() - started)
+        say("inbox_ms", sorted(looks)[4] * 1000)
+        say("resume_cpu_ms", sorted([await go_on(runtime, n) for n in range(number - 9, number)])[4] * 1000)
+        await runtime.answer(await waits_for(runtime, number - 10), "yes")
+        started = time.perf_counter()
+        say("ready", len(await runtime.ready()))
+        say("ready_ms", (time.perf_counter() - started) * 1000)
+        used, began = time.process_time(), time.perf_counter()
+        await asyncio.sleep(1)
+        say("idle_percent", (time.process_time() - used) / (time.perf_counter() - began) * 100)
+
+
 async def answer(folder: str, gate: str, by: str, callback_id: str, value: str) -> None:
     place = Place(Path(folder))
     async with Runtime(place.store) as runtime:
@@ -366,7 +425,7 @@ async def cancel(folder: str, gate: str, session: str) -> None:
 
 
 async def main(mode: str, *rest: str) -> None:
-    modes: dict[str, Any] = {"run": run, "answer": answer, "cancel": cancel}
+    modes: dict[str, Any] = {"run": run, "answer": answer, "cancel": cancel, "many": many}
     await modes[mode](*rest)
 
 
