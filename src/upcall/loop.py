@@ -518,6 +518,7 @@ class Turn:
         for ask in tuple(state.asks.values()):
             if ask.status == "open":
                 self.log.add(CallbackWithdrawn(ask.raised.callback_id, why))
+                self.member.tree.withdraw(ask.raised.callback_id, why)
         for call_id, call in tuple(state.calls.items()):
             if call.result is None:
                 self.log.add(ToolEnded(call_id, cancelled(call_id, why), "cancelled"))

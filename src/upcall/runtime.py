@@ -553,7 +553,7 @@ class Sessions:
         """Put a question before the person who is here."""
         if callback.id not in self._asks:
             task = self._asks[callback.id] = asyncio.ensure_future(self._ask_host(callback))
-            task.add_done_callback(lambda _: self._asks.pop(callback.id, None))
+            task.add_done_callback(lambda _: self._asks.get(callback.id) is task and self._asks.pop(callback.id))
 
     async def _ask_host(self, callback: Callback) -> None:
         host = self.host
@@ -573,8 +573,12 @@ class Sessions:
                 return
 
     def withdraw(self, callback_id: str, reason: str) -> None:
-        """Tell the person who is here that an open ask has ended."""
-        withdrawn: Any = self.host.withdraw(callback_id, reason) if self.host is not None else None
+        """Tell the person who is here that an open ask has ended, if it is on the screen."""
+        asked = self._asks.pop(callback_id, None)
+        if self.host is None or asked is None or asked.done() or asked is asyncio.current_task():
+            return
+        asked.cancel()
+        withdrawn: Any = self.host.withdraw(callback_id, reason)
         if hasattr(withdrawn, "__await__"):  # a host may do it in its own time
             self.spawn(withdrawn)
 
@@ -592,11 +596,8 @@ class Sessions:
         else:
             for sink in self.sinks:
                 sink(event)
-        if isinstance(event, SETTLING) and self.host is not None:
-            asked = self._asks.pop(event.callback_id, None)
-            if asked is not None and not asked.done() and asked is not asyncio.current_task():
-                asked.cancel()
-                self.withdraw(event.callback_id, "it was settled elsewhere")
+        if isinstance(event, SETTLING):
+            self.withdraw(event.callback_id, "it was settled elsewhere")
 
     # --- looking --------------------------------------------------------------------------
 

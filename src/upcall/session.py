@@ -243,6 +243,10 @@ class Tree(Protocol):
         """The person who is here leaves a question for later: don't hold memory for it."""
         ...
 
+    def withdraw(self, callback_id: str, reason: str) -> None:
+        """Tell the person who is here that an open ask has ended."""
+        ...
+
     async def ready(self, member: Member, origin: str) -> None:
         """Return when a tool call or hook that asked before may run again: one of its callbacks is settled."""
         ...

@@ -190,23 +190,29 @@ class ToolCall:
         tool = self.toolbox.get(call.name)
         if tool is None:
             self.end(Result(call.id, unknown_tool_text(call.name, self.toolbox), is_error=True), "refused")
-            return
+            return None
         if self.member.purpose == "side_turn" and not tool.read_only:
             why = f"{tool.name} can't be used while answering: only tools that read can"
             self.end(Result(call.id, why, is_error=True), "refused")
-            return
+            return None
         try:
             args = self._check(tool, call)
         except BadArguments as error:
             self.end(Result(call.id, str(error), is_error=True), "refused")
-            return
+            return None
         approval = ""
         if tool.needs_approval:
-            passed = await gate(self, tool, call, args)
-            if passed is None:
-                return
-            approval, call = passed
-            args = self._check(tool, call)
+            try:
+                passed = await gate(self, tool, call, args)
+                if passed is None:
+                    return None
+                approval, call = passed
+                if call.name != tool.name:  # a hook sent what an approver had changed to another tool
+                    return await self._begin(call)
+                args = self._check(tool, call)
+            except BadArguments as error:
+                self.end(Result(call.id, str(error), is_error=True), "refused")
+                return None
         first = self.call.call
         changed = None if call.args == first.args else call.args
         self.log.add(ToolStarted(call.id, call.name, changed, approval))
@@ -310,7 +316,9 @@ class ToolCall:
     def _withdraw(self) -> None:
         for ask in self.member.state.asks_of(self.call.call.id):
             if ask.status == "open":
-                self.log.add(CallbackWithdrawn(ask.raised.callback_id, "the call that asked has ended"))
+                why = "the call that asked has ended"
+                self.log.add(CallbackWithdrawn(ask.raised.callback_id, why))
+                self.member.tree.withdraw(ask.raised.callback_id, why)
                 wait = self.member.waits.pop(ask.raised.callback_id, None)
                 if wait is not None:  # of a task that the tool left behind
                     wait.cancel()
