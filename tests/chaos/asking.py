@@ -134,10 +134,10 @@ def firm(cast: Cast) -> Agent:
     @tool
     async def check(part: str, ctx: Context) -> str:
         """Check a part."""
-        await ctx.once("rent", effects.note, "rent", part)
+        await ctx.once("rent", effects.note, "rent", part, ctx.id, ctx.call_id)
         leave = await ctx.raise_callback(f"may {part} begin?", "user_input", kind="request_user_input")
         how = await ctx.raise_callback(f"how is {part} checked?", "clarification")
-        effects.note("checked", part, leave, how)
+        effects.note("checked", part, ctx.id, ctx.call_id, leave, how)
         return f"{part} {leave} {how}"
 
     def task(part: str) -> list[Call]:
@@ -303,9 +303,34 @@ def echo(cast: Cast) -> Agent:
     return Agent("parent", model=Script(decide), agents=[child])
 
 
+def stray(cast: Cast) -> Agent:
+    """One agent with a tool that fails beside its question, and one that only asks."""
+
+    @tool
+    async def fails(ctx: Context) -> str:
+        """Ask, and fail meanwhile."""
+
+        async def fail() -> str:
+            await cast.place.passing("fail")
+            raise ValueError("it failed")
+
+        return " ".join(await asyncio.gather(ctx.raise_callback("left behind", "blocker"), fail()))
+
+    @tool
+    async def asks(ctx: Context) -> str:
+        """Ask."""
+        return await ctx.raise_callback("still open", "blocker")
+
+    def decide(request: Request) -> Any:
+        said = results(request)
+        return " | ".join(r.text for r in said) if said else [call("fails"), call("asks")]
+
+    return Agent("hasty", model=Script(decide), tools=[fails, asks])
+
+
 CASTS: dict[str, Callable[[Cast], Agent]] = {
     "firm": firm, "crowd": crowd, "one": one, "till": till, "echo": echo, "pair": pair, "ladder": ladder,
-    "knots": knots,
+    "knots": knots, "stray": stray,
 }  # fmt: skip
 
 

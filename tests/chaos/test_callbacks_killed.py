@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from collections import Counter
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 from chaos.asking import ASKERS, SHOWN, Place
 from chaos.stage import FULL, HELD, answer, finish, inbox, log, running
 from upcall import Runtime
-from upcall.events import CallbackDelivered, Responded, ToolEnded
+from upcall.events import CallbackDelivered, MessageAdded, Responded, SessionStarted, ToolEnded
 
 PARTS = ("part2", "part1", "part0")
 KNOWN = {"part0": "by-developer", "part1": "by-manager", "part2": "by-person"}
@@ -64,7 +65,7 @@ async def test_a_tree_of_seven_killed_before_every_answer_ends_right_and_plans_a
 
 async def check_done_once(place: Place) -> None:
     """Of the firm: effects, side turns that came to an end, and model calls, counted outside the store."""
-    done = Counter(" ".join(w[:5]) for w in place.noted() if w[0] in ("rent", "checked"))
+    done = Counter(" ".join((*w[:2], *w[4:])) for w in place.noted() if w[0] in ("rent", "checked"))
     assert done == Counter(
         [*(f"rent {part}" for part in PARTS), *(f"checked {part} yes {by}" for part, by in KNOWN.items())]
     )
@@ -166,6 +167,62 @@ async def check_crowd(place: Place, seed: int, kills: int) -> None:
     asked = sum(w[0] == "model" for w in noted)
     assert responses <= asked <= responses + kills * (ASKERS + 1)
     print(f"seed {seed}: {kills} kills, {len(interrupted)} interrupted, {asked - responses} model calls lost")
+
+
+@pytest.mark.parametrize("seed", range(100 if FULL else 4))
+async def test_a_tree_whose_agents_answer_each_other_is_killed_anywhere_and_ends_right(
+    seed: int, place: Place
+) -> None:
+    chance = random.Random(seed)
+    place.open(*(f"{agent}.{part}" for agent in ("developer", "manager") for part in PARTS))
+    kills = 0
+    while True:
+        with running(place, "firm", "job") as process:
+            for _ in range(chance.randint(1, 120)):
+                if process.read_line() in ("", "idle"):
+                    break
+            time.sleep(chance.random() * 0.003)
+        kills += 1
+        ends = finish(place, "firm", "job")
+        if ends[0].startswith("job done"):
+            break
+        for message in chance.sample(sorted(found := await inbox(place)), chance.randint(1, len(found))):
+            await answer(place, message, "yes" if message.startswith("may") else "by-person")
+    inner = [f"developer(tester: {part} yes {by})" for part, by in KNOWN.items()]
+    assert ends == [f"job done manager({' '.join(inner)})"]
+    events, noted = await log(place), place.noted()
+    for effect in ("rent", "checked"):
+        assert set(Counter(tuple(w[2:4]) for w in noted if w[0] == effect).values()) == {1}
+    shown = Counter((e.session, e.origin) for e in events if isinstance(e, MessageAdded))
+    assert set(shown.values()) == {1}
+    delivered = Counter(e.callback_id for e in events if isinstance(e, CallbackDelivered))
+    assert set(delivered.values()) == {1}
+    planned = Counter(e.session for e in events if isinstance(e, Responded))
+    again = Counter(e.session for e in events if isinstance(e, ToolEnded) and e.how == "interrupted")
+    side = {e.session for e in events if isinstance(e, SessionStarted) and e.kind == "side_turn"}
+    assert {s: n - again[s] for s, n in planned.items()} == {s: 1 if s in side else 2 for s in planned}
+    print(f"seed {seed}: {kills} kills, {sum(again.values())} calls interrupted, {len(side)} side turns")
+
+
+async def test_a_question_left_behind_by_a_tool_that_failed_is_withdrawn_and_keeps_nobody_waiting(
+    place: Place,
+) -> None:
+    with running(place, "stray", "job", hold=1) as process:
+        process.read_until("shown left behind")
+        process.read_until("shown still open")
+        place.open("fail")
+        process.read_until("idle")
+        assert {"reply job waiting ", "left over 0"} <= set(process.said)
+        assert sum(line.startswith("taken away") for line in process.said) == 2
+    assert list(await inbox(place)) == ["still open"]
+    async with Runtime(place.store) as runtime:
+        assert await runtime.ready() == []
+    await answer(place, "still open", "yes")
+    async with Runtime(place.store) as runtime:
+        assert await runtime.ready() == ["job"]
+    ended = finish(place, "stray", "job")
+    assert "it failed" in ended[0]
+    assert ended[0].endswith("| yes")
 
 
 async def test_questions_from_a_gather_a_task_group_and_a_thread_survive_a_kill_and_leave_no_task(
