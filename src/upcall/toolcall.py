@@ -190,29 +190,30 @@ class ToolCall:
         tool = self.toolbox.get(call.name)
         if tool is None:
             self.end(Result(call.id, unknown_tool_text(call.name, self.toolbox), is_error=True), "refused")
-            return None
+            return
         if self.member.purpose == "side_turn" and not tool.read_only:
             why = f"{tool.name} can't be used while answering: only tools that read can"
             self.end(Result(call.id, why, is_error=True), "refused")
-            return None
+            return
         try:
             args = self._check(tool, call)
         except BadArguments as error:
             self.end(Result(call.id, str(error), is_error=True), "refused")
-            return None
+            return
         approval = ""
         if tool.needs_approval:
             try:
                 passed = await gate(self, tool, call, args)
                 if passed is None:
-                    return None
+                    return
                 approval, call = passed
                 if call.name != tool.name:  # a hook sent what an approver had changed to another tool
-                    return await self._begin(call)
+                    await self._begin(call)
+                    return
                 args = self._check(tool, call)
             except BadArguments as error:
                 self.end(Result(call.id, str(error), is_error=True), "refused")
-                return None
+                return
         first = self.call.call
         changed = None if call.args == first.args else call.args
         self.log.add(ToolStarted(call.id, call.name, changed, approval))
