@@ -85,7 +85,7 @@ async def test_of_two_processes_that_answer_at_once_one_wins_and_the_other_is_to
 
 async def test_an_answer_after_expiry_is_refused_though_no_process_lived_to_see_it_expire(place: Place) -> None:
     assert finish(place, "one", "brief") == ["brief waiting "]
-    raised = [e for e in await log(place) if isinstance(e, CallbackRaised)][0]
+    raised = next(e for e in await log(place) if isinstance(e, CallbackRaised))
     callback_id = raised.callback_id
     assert raised.expires is not None
     wait_until(raised.expires)
