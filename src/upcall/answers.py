@@ -146,7 +146,10 @@ def _read(callback_id: str, value: Any) -> Approve | Reject:
         case {"args": dict()}:
             return Approve(value["args"])
         case {"approve": True, **rest}:
-            return msgspec.convert({k: v for k, v in rest.items() if v is not None}, Approve)
+            try:
+                return msgspec.convert({k: v for k, v in rest.items() if v is not None}, Approve)
+            except msgspec.ValidationError as error:
+                raise AnswerRefused(callback_id, f"it is no Approve(): {error}") from None
         case _:
             wanted = "Approve(), Approve(args={...}) or Reject('why') (or 'approve', 'reject')"
             raise AnswerRefused(callback_id, f"it asks for an approval: answer with {wanted}, not {value!r:.80}")

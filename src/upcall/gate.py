@@ -38,7 +38,8 @@ async def gate(gated: Gated, tool: Tool, call: Call, args: dict[str, Any]) -> tu
     """The approval's id and the call that may run; None if the call has got its result instead.
 
     What is approved is exactly this tool with exactly these arguments: edited ones pass the hooks again and are
-    approved with them, unless a hook changes them once more; then that is another call to approve.
+    approved with them, unless a hook changes them once more; then that is another call to approve. Where a hook
+    sends it to another tool, that call comes back without an approval, to begin anew.
     """
     while True:
         try:
@@ -64,6 +65,8 @@ async def gate(gated: Gated, tool: Tool, call: Call, args: dict[str, Any]) -> tu
         if edited is None:
             return None
         _note(gated.member, raised)
+        if edited.name != tool.name:
+            return "", edited
         if said.args is None or edited.args == said.args:
             return raised.callback_id, edited
         call, args = edited, tool.check(edited.args)
@@ -86,7 +89,8 @@ def _decided(member: Member, tool: Tool, call: Call, args: dict[str, Any]) -> tu
         if raised.tool != tool.name:
             continue
         pattern = said.pattern if isinstance(said, Approve) else None
-        same = raised.digest == digest and not (isinstance(said, Approve) and said.args is not None)
+        edited = said.args if isinstance(said, Approve) else None
+        same = digest == (raised.digest if edited is None else approval_digest(tool.name, edited))
         if same or (pattern is not None and held.get(pattern) == raised.patterns.get(pattern)):
             return False, (raised, said if isinstance(said, Reject) else Approve(), answered.by)
     return False, None

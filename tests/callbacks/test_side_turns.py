@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from callbacks.doubles import Desk, answers, asker, delegates, passes, results, worker
+from callbacks.doubles import Decide, Desk, answers, asker, delegates, passes, results, worker
 from upcall import Agent, Answer, Call, Context, Hooks, Limits, Request, Response, Result, Runtime, Usage, tool
 from upcall.events import HookRaised, SessionStarted
 from upcall.models import Script, call
@@ -19,7 +19,7 @@ class Seen:
     def __init__(self) -> None:
         self.requests: list[Request] = []
 
-    def then(self, decide: Any) -> Script:
+    def then(self, decide: Decide) -> Script:
         def remember(request: Request) -> Any:
             self.requests.append(request)
             return decide(request)
@@ -30,7 +30,7 @@ class Seen:
         return [r for r in self.requests if r.purpose == purpose]
 
 
-def manager_of(child: Agent, aside: Any, seen: Seen | None = None, tools: Any = (), **options: Any) -> Agent:
+def manager_of(child: Agent, aside: Decide, seen: Seen | None = None, tools: Any = (), **options: Any) -> Agent:
     def decide(request: Request) -> Any:
         if request.purpose == "side_turn":
             return aside(request)
