@@ -59,14 +59,17 @@ class Model(Protocol):
 class Claim:
     """The right to append to a run tree, until it ends or is lost. `epoch` fences older owners.
 
+    `seq` is the newest sequence number of the root session when it was claimed: who knows all up to there need
+    not read.
+
     `failure` is set by the store when the claim is lost or an append failed; `on_failure` is then called, once,
     on the event loop.
     """
 
-    __slots__ = ("epoch", "failure", "on_failure", "released", "root")
+    __slots__ = ("epoch", "failure", "on_failure", "released", "root", "seq")
 
-    def __init__(self, root: str, epoch: int) -> None:
-        self.root, self.epoch = root, epoch
+    def __init__(self, root: str, epoch: int, seq: int = 0) -> None:
+        self.root, self.epoch, self.seq = root, epoch, seq
         self.released = False
         self.failure: Exception | None = None
         self.on_failure: Callable[[Exception], None] | None = None

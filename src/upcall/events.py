@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from upcall.messages import Call, Message, Purpose, Result, Usage, Value
+from upcall.messages import NO_USAGE, Call, Message, Purpose, Result, Usage, Value
 
 
 class Event(Value, frozen=True, tag_field="type", kw_only=True):
@@ -200,7 +200,7 @@ class Responded(Event, frozen=True, tag="responded"):
 
     ordinal: int
     message: Message
-    usage: Usage = Usage()
+    usage: Usage = NO_USAGE
     stop: str = ""
     model: str = ""
     by_hook: bool = False

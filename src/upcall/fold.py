@@ -44,7 +44,7 @@ from upcall.events import (
     TurnResumed,
     TurnStarted,
 )
-from upcall.messages import Call, Message, Result, Text, Usage, cancelled, user
+from upcall.messages import NO_USAGE, Call, Message, Result, Text, cancelled, user
 
 Phase = Literal["idle", "running", "done", "cancelled", "limit", "failed"]
 
@@ -58,7 +58,7 @@ def origin(point: str, at: str | int = "") -> str:
 
 
 _NO_HEADER = SessionStarted("")
-_NO_USAGE = Responded(0, Message("assistant", ())).usage
+_NOTHING = Carried()
 
 
 class Asked:
@@ -104,53 +104,51 @@ class CallState:
 class State:
     """One session, folded. `apply` takes events in the order they were written."""
 
-    seq = 0
-    phase: Phase = "idle"
-    summary = ""
-    text = ""
-    limit = ""
-    error = ""
-    turn = 0
-    ordinal = 0
-    usage = Usage()  # of the turn
-    model_calls = 0  # of the turn
-    ran = 0.0  # seconds the turn ran before its newest segment
-    since = 0.0  # when that segment began
-    prompt: TurnStarted | None = None
-    pre_passed = False
-    asked: ModelStarted | None = None  # a model call without its response
-    failed: tuple[ModelStarted, ModelFailed] | None = None  # a model call whose model_failed hooks have not ended
-    response: Responded | None = None  # the newest of this turn
-    post_passed = False
-    end_passed = 0
-    begun = False
-    cancel: CancelRequested | None = None
-    compaction: CompactionAsked | None = None
-    instructions = ""
-    tools = ""
-    last_time = 0.0
-    refused = 0  # replies of this turn that did not match the output type
-    before_turn = Carried()
-    parked = False  # its memory was given up while it waits
-    stale = False  # it holds what was never stored: fold the log anew
-    said = ""  # the reply as the model gave it
-    output: Any = None  # the reply's value where an end_turn hook replaced it
-    prompt_at = response_at = -1  # where in the history they are
-    hollow = False  # whether a message in the history has no parts: its body was replaced by a later event
+    __slots__ = (
+        "asked", "asks", "before_turn", "begun", "calls", "cancel", "compaction", "context", "deferred",
+        "end_passed", "error", "failed", "grants", "header", "history", "hollow", "id", "instructions", "last_time",
+        "limit", "model_calls", "onces", "ordinal", "output", "parked", "phase", "post_passed", "pre_passed",
+        "prompt", "prompt_at", "ran", "refused", "response", "response_at", "said", "seq", "since", "stale",
+        "steers", "summary", "taken", "text", "tools", "turn", "usage", "writes",
+    )  # fmt: skip
 
     def __init__(self, session_id: str) -> None:
-        self.id = session_id
-        self.header = _NO_HEADER
+        self.id, self.header = session_id, _NO_HEADER
+        self.seq, self.last_time = 0, 0.0
+        self.begun = self.stale = False  # stale: it holds what was never stored, so the log must be folded anew
+        # the conversation
         self.history: list[Message] = []
+        self.hollow = False  # whether a message in the history has no parts: its body was replaced by a later event
         self.calls: dict[str, CallState] = {}
         self.deferred: list[Message] = []
         self.context: dict[str, Any] = {}
+        self.summary = self.instructions = self.tools = ""
+        self.grants: tuple[tuple[CallbackRaised, CallbackAnswered], ...] = ()  # approvals that hold on
         self.steers: dict[int, Steered] = {}
         self.taken: set[int] = set()  # steering that is in the conversation already
+        self.compaction: CompactionAsked | None = None
+        # the turn
+        self.phase: Phase = "idle"
+        self.turn = self.ordinal = 0
+        self.before_turn = _NOTHING
+        self.prompt: TurnStarted | None = None
+        self.prompt_at = self.response_at = -1  # where in the history they are
+        self.text = self.said = ""  # the reply, and as the model gave it
+        self.output: Any = None  # the reply's value where an end_turn hook replaced it
+        self.limit = self.error = ""
+        self.usage = NO_USAGE
+        self.model_calls = self.refused = 0  # refused: replies that did not match the output type
+        self.ran = self.since = 0.0  # seconds it ran before its newest segment; when that began
+        self.parked = False  # its memory was given up while it waits
+        self.pre_passed = self.post_passed = False
+        self.end_passed = 0
+        self.asked: ModelStarted | None = None  # a model call without its response
+        self.failed: tuple[ModelStarted, ModelFailed] | None = None  # one whose model_failed hooks have not ended
+        self.response: Responded | None = None  # the newest
+        self.cancel: CancelRequested | None = None
         self.writes: dict[str, list[Event]] = {}
-        self.asks: dict[str, Asked] = {}  # by callback id, of this turn
+        self.asks: dict[str, Asked] = {}  # by callback id
         self.onces: dict[tuple[str, str], OnceEnded | None] = {}
-        self.grants: tuple[tuple[CallbackRaised, CallbackAnswered], ...] = ()  # approvals that hold on
 
     def apply(self, event: AnyEvent) -> None:
         """Take one more event into account."""
@@ -160,7 +158,8 @@ class State:
 
     def become(self, other: State) -> None:
         """Be what another fold of the same log is: whoever holds this one sees it."""
-        self.__dict__ = other.__dict__
+        for name in self.__slots__:
+            setattr(self, name, getattr(other, name))
 
     def absorb(self, event: AnyEvent) -> None:
         """Take in what somebody else appended, out of turn; twice is harmless."""
@@ -172,7 +171,7 @@ class State:
         """The conversation, valid for every provider: each open call has a result, if only a cancelled one."""
         history = [m for m in self.history if m.parts] if self.hollow else self.history
         if not self.calls:
-            return [*history, *self.deferred]
+            return [*history, *self.deferred] if self.deferred else history.copy()
         return [*history, self._results("it is still running"), *self.deferred]
 
     @property
@@ -180,7 +179,10 @@ class State:
         """Whether the turn's next step is to ask the model."""
         if self.response is None:
             return True
-        return bool(self.calls) and all(c.settled for c in self.calls.values())
+        for call in self.calls.values():
+            if not call.settled:
+                return False
+        return bool(self.calls)
 
     def settle_calls(self, why: str = "the turn ended before it was completed") -> None:
         """Move the calls' results into the history, in call order, then what was added meanwhile."""
@@ -192,12 +194,11 @@ class State:
             self.deferred = []
 
     def _results(self, why: str) -> Message:
-        parts = tuple(c.result or cancelled(i, why) for i, c in self.calls.items())
-        return Message("tool", parts)
+        return Message("tool", tuple([c.result or cancelled(i, why) for i, c in self.calls.items()]))
 
     def running_seconds(self, now: float) -> float:
         """How long this turn has run, waiting not counted."""
-        return self.ran + max(0.0, now - self.since) if self.since else self.ran
+        return self.ran + (now - self.since) if 0.0 < self.since < now else self.ran
 
     # --- folds, one per type --------------------------------------------------------------
 
@@ -213,7 +214,7 @@ class State:
         self.phase = "running"
         self.turn = event.turn
         self.prompt = event
-        self.usage, self.model_calls = Usage(), 0
+        self.usage, self.model_calls = NO_USAGE, 0
         self.ran, self.since = 0.0, event.time
         self.pre_passed = self.post_passed = False
         self.end_passed = self.refused = 0
@@ -223,7 +224,8 @@ class State:
         if self.onces:
             self.onces = {}
         self.limit = self.error = ""
-        self.writes = {}
+        if self.writes:
+            self.writes = {}
         self.prompt_at = self._append(event.message)
 
     def _append(self, message: Message) -> int:
@@ -248,7 +250,8 @@ class State:
         self.limit = self.error = ""
 
     def _hooks_passed(self, event: HooksPassed) -> None:
-        self.writes.pop(origin(event.point, event.at), None)
+        if self.writes:
+            self.writes.pop(origin(event.point, event.at), None)
         match event.point:
             case "begin_session":
                 self.begun = True
@@ -289,7 +292,7 @@ class State:
         self.limit, self.error = event.limit, event.error
         self.ran, self.since = event.seconds, 0.0
         self.asked = self.failed = None
-        if event.status != "failed":
+        if self.writes and event.status != "failed":
             self.writes = {}
 
     def _steered(self, event: Steered) -> None:
@@ -346,7 +349,7 @@ class State:
             self.writes = {}
 
     def _responded(self, event: Responded) -> None:
-        if event.usage is not _NO_USAGE:
+        if event.usage is not NO_USAGE:
             self.usage = self.usage + event.usage
         if self.asked is not None and self.asked.purpose == "summary":
             self.asked = None
@@ -359,8 +362,9 @@ class State:
     def _take_response(self, event: Responded) -> None:
         self.response = event
         self.text = self.said = event.message.text
-        for call in event.message.calls:
-            self.calls[call.id] = CallState(call)
+        for part in event.message.parts:
+            if type(part) is Call:
+                self.calls[part.id] = CallState(part)
 
     def _model_failed(self, event: ModelFailed) -> None:
         if self.asked is not None and self.asked.purpose != "summary":

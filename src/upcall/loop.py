@@ -42,9 +42,9 @@ from upcall.events import (
 )
 from upcall.fold import State, origin
 from upcall.hooks import call_hook, wrong_return
-from upcall.messages import Message, Request, Response, Text, cancelled, settle, user
+from upcall.messages import Message, Purpose, Request, Response, Text, cancelled, settle, user
 from upcall.requests import apply_change, change_of, response_of
-from upcall.session import Access, Member, Parking, plain_json
+from upcall.session import Access, Actor, Log, Member, Parking, Tree, plain_json
 from upcall.sidetools import NUDGE, outcome_in
 from upcall.toolcall import ToolCall
 
@@ -57,42 +57,46 @@ GRACE = 5.0
 """Seconds that calls which don't end when they are cancelled are waited for."""
 
 
-class Turn:
+class Turn(Member):
     """One turn of one session, from its prompt (or from where it stopped) to its reply."""
 
-    def __init__(self, member: Member) -> None:
-        self.member, self.actor, self.log, self.state = member, member.actor, member.log, member.state
-        self.hooks = member.actor.hooks
+    __slots__ = ("_partial", "_stopping", "_summing", "_task")
+
+    def __init__(self, log: Log, actor: Actor, tree: Tree, purpose: Purpose = "turn") -> None:
+        super().__init__(log, actor, tree, purpose)
         self._partial: list[str] = []
         self._stopping: Exception | None = None
         self._task: asyncio.Task[Any] | None = None
-        member.summarise = self.summarise
+        self._summing = False
 
     # --- the picture ----------------------------------------------------------------------
 
     async def run(self, release: bool = True) -> Reply:
         """Run to the end, or until it waits. `release` gives the run tree up with the last append."""
-        self._task = asyncio.current_task()
-        member = self.member
-        member.on_time = self._out_of_time
-        member.enter()
+        self._task, log = asyncio.current_task(), self.log
+        log.absorb = self.absorb
+        self.enter()
         try:
-            self._check_cancel()
+            if self.state.cancel is not None:
+                self._check_cancel()
             await self._steps()
-            await self._end("done", release)
+            self._end("done")
+            if not log.send(release):
+                await log.stored()
         except Parking:
             return await self._parked()
         except BaseException as error:
             return await self._stopped(error, release)
         finally:
-            member.on_time = None
-            member.leave()
+            self._task = log.absorb = None
+            self.leave()
         return self.reply()
 
     async def begin(self) -> None:
         """Run the hooks of a session that is being created. What they write is stored with it."""
-        self._task, self.member.summarise = asyncio.current_task(), None
-        self.member.enter()
+        self._task, self._summing = asyncio.current_task(), True  # there is nothing to summarise yet
+        self.log.absorb = self.absorb
+        self.enter()
         try:
             access = await self._access("begin_session", "")
             for hook in self.hooks.begin_session:
@@ -101,15 +105,17 @@ class Turn:
             self._check_stop()
             raise
         finally:
-            self.member.leave()
+            self._summing, self._task, self.log.absorb = False, None, None
+            self.leave()
         self.log.add(HooksPassed("begin_session"))
 
     async def _steps(self) -> None:
-        state, side = self.state, self.member.purpose == "side_turn"
+        state, side = self.state, self.purpose == "side_turn"
         if not state.pre_passed and self.hooks.pre_request and not side:
             await self._pre_request()
         while True:
-            self._check_stop()
+            if self._stopping is not None:
+                self._check_stop()
             if state.failed is not None and self.hooks.model_failed:
                 await self._think_on(*state.failed)
             elif state.wants_model:
@@ -135,7 +141,7 @@ class Turn:
             raise self._stopping
 
     def _has_said(self) -> bool:
-        return outcome_in(self.member) is not None
+        return outcome_in(self) is not None
 
     # --- pre_request and the model --------------------------------------------------------
 
@@ -159,8 +165,8 @@ class Turn:
         """What the hooks of this occurrence get; if they asked before, they wait until they may run again."""
         where = origin(point, at)
         if self.state.asks:
-            await self.member.tree.ready(self.member, where)
-        return Access(self.member, where)
+            await self.tree.ready(self, where)
+        return Access(self, where)
 
     async def _think(self) -> None:
         """before_model → model: one response, in the log."""
@@ -173,15 +179,15 @@ class Turn:
             self._check_limits()
         if state.calls or state.deferred:
             state.settle_calls()
-        request, response, ordinal = self._request(), None, state.ordinal + 1
+        request, response, ordinal, by_hook = self._request(), None, state.ordinal + 1, False
         if state.asked is not None and state.asked.purpose != "summary":
             ordinal = state.asked.ordinal
             request = await apply_change(request, state.asked.change, self.log.store)
         elif hooks.before_model:
             request, response = await self._before_model(request, ordinal)
+            by_hook = response is not None
         else:
             self._started(request, request, ordinal)
-        by_hook = response is not None
         if response is None:
             try:
                 response = await self.actor.model.respond(request, self._emit)
@@ -191,7 +197,8 @@ class Turn:
         self._respond(response, ordinal, by_hook)
 
     def _respond(self, response: Response, ordinal: int, by_hook: bool) -> None:
-        self._partial.clear()
+        if self._partial:
+            self._partial.clear()
         self.log.add(
             Responded(
                 ordinal, response.message(ordinal), response.usage, response.stop, response.model, by_hook,
@@ -210,15 +217,16 @@ class Turn:
             self.log.add(MessageAdded(user(steer.text), steer=seq))
 
     def _request(self) -> Request:
-        actor, output = self.actor, self.actor.agent.output
+        actor, output = self.actor, self.actor.output
         return Request(
-            actor.name, self.member.purpose, actor.agent.instructions, self.state.messages(), actor.specs,
-            output and output.schema,
+            actor.name, self.purpose, actor.agent.instructions, self.state.messages(), actor.specs,
+            None if output is None else output.schema,
         )  # fmt: skip
 
     async def _before_model(self, asked: Request, ordinal: int) -> tuple[Request, Response | None]:
         """Run the hooks and write down that the model is asked, with what they changed."""
-        await self.log.commit()  # hooks may have effects: the prompt, or the results so far, are on disk before
+        if not self.log.send():  # hooks may have effects: the prompt, or the results so far, are on disk before
+            await self.log.stored()
         request, response, before = asked, None, self.state.history
         access = await self._access("before_model", ordinal)
         for hook in self.hooks.before_model:
@@ -236,7 +244,10 @@ class Turn:
 
     def _with_writes(self, asked: Request, request: Request, *, compacted: bool) -> Request:
         """The request with what the hooks wrote to the session meanwhile, and nothing a provider would refuse."""
-        now = self.state.messages()
+        state = self.state
+        if request is asked and len(state.history) == len(asked.messages) and not (compacted or state.deferred):
+            return request
+        now = state.messages()
         if compacted:
             request = request.replace(messages=now)
         elif len(now) != len(asked.messages):
@@ -250,12 +261,12 @@ class Turn:
         instructions = tools = ""
         if state.instructions != actor.instructions_hash:
             instructions = actor.instructions_hash
-            log.keep(instructions, actor.agent.instructions.encode())
+            log.keep(instructions, actor.instructions_body)
         if state.tools != actor.tools_hash:
             tools = actor.tools_hash
             log.keep(tools, actor.tools_body)
         change = None if request is asked else change_of(asked, request, self.state.messages(), log.keep)
-        log.add(ModelStarted(ordinal, self.member.purpose, instructions=instructions, tools=tools, change=change))
+        log.add(ModelStarted(ordinal, self.purpose, instructions, tools, change))
         if send:
             log.send()
 
@@ -302,7 +313,7 @@ class Turn:
             self._partial.append(text)
         elif kind == "drop":
             self._partial.clear()
-        for sink in self.log.live.sinks:
+        for sink in self.log.sinks:
             sink(Delta(self.state.id, text, kind))
 
     async def _post_response(self) -> None:
@@ -329,20 +340,20 @@ class Turn:
     async def _act(self) -> None:
         """Run what the response called: one call here, several side by side. Parking if one of them waits."""
         assert self._task is not None
-        calls = [ToolCall(self.member, c, self._task) for c in self.state.calls.values() if not c.settled]
+        calls = [c for c in self.state.calls.values() if not c.settled]
         if len(calls) == 1:
-            await calls[0].run()
+            parked = await ToolCall(self, calls[0], self._task).run()
         else:
-            await self._side_by_side(calls)
-        if any(c.parked for c in calls):
+            parked = await self._side_by_side([ToolCall(self, c, self._task) for c in calls])
+        if parked:
             raise Parking
 
-    async def _side_by_side(self, calls: list[ToolCall]) -> None:
-        member = self.member
+    async def _side_by_side(self, calls: list[ToolCall]) -> bool:
+        """Run calls in tasks of their own; whether one of them is parked."""
         tasks = [asyncio.ensure_future(c.run_beside()) for c in calls]
         for _ in calls:
-            member.enter()
-        member.leave()  # while they run, this turn itself only waits for them
+            self.enter()
+        self.leave()  # while they run, this turn itself only waits for them
         try:
             await asyncio.wait(tasks)
         except asyncio.CancelledError:
@@ -351,25 +362,27 @@ class Turn:
             await asyncio.wait(tasks, timeout=GRACE)
             raise
         finally:
-            member.enter()
+            self.enter()
         failures = [f for f in (task.exception() for task in tasks) if f is not None]
         if failures:  # every call has ended: the first failure is the turn's
             raise failures[0]
+        return True in [task.result() for task in tasks]
 
     # --- limits, compaction, output -------------------------------------------------------
 
     def _check_limits(self) -> None:
-        limits, state = self.actor.agent.limits, self.state
+        limits, state = self.actor.limits, self.state
         calls, name = limits.model_calls, "model_calls"
-        if self.member.purpose == "side_turn":
+        if self.purpose == "side_turn":
             calls, name = self.actor.agent.policy.callback_policy.side_turn_model_calls, "side_turn_model_calls"
         if calls is not None and state.model_calls >= calls:
             raise LimitReached(name, f"{state.model_calls} in this turn")
         if limits.tokens is not None and state.usage.total >= limits.tokens:
             raise LimitReached("tokens", f"{state.usage.total} in this turn")
 
-    def _out_of_time(self) -> None:
-        self.stop(LimitReached("turn_seconds", f"{self.actor.agent.limits.turn_seconds:g} s"))
+    def out_of_time(self) -> None:
+        """The turn has run too long."""
+        self.stop(LimitReached("turn_seconds", f"{self.actor.limits.turn_seconds:g} s"))
 
     async def _compact_now(self) -> None:
         asked = self.state.compaction
@@ -379,15 +392,17 @@ class Turn:
         if asked.summarise:
             await self.summarise(asked.keep_last, "")
         else:
-            self.member.compact(asked.keep_last, "")
+            self.compact(asked.keep_last, "")
 
     async def summarise(self, keep_last: int, origin: str) -> None:
         """Have the model summarise the conversation and keep only that and the newest messages."""
-        self.member.summarise = None  # a hook of this very call can't begin another
+        if self._task is None or self._summing:  # a hook of this very call can't begin another
+            return await super().summarise(keep_last, origin)
+        self._summing = True
         try:
             await self._summarise(keep_last, origin)
         finally:
-            self.member.summarise = self.summarise
+            self._summing = False
 
     async def _summarise(self, keep_last: int, origin: str) -> None:
         state, actor = self.state, self.actor
@@ -404,18 +419,18 @@ class Turn:
             return
         self.log.add(Responded(ordinal, Message("assistant", ()), response.usage, response.stop, response.model))
         if response.text.strip():  # a failed or empty summary changes nothing
-            self.member.compact(keep_last, origin, response.text)
+            self.compact(keep_last, origin, response.text)
 
     def _complete(self) -> bool:
         """Whether the reply is the turn's: nobody steered meanwhile, and it has the type the agent promises."""
         if self.state.steers:
             self._take_steers()
             return False
-        if self.member.question is not None:
+        if self.question is not None:
             self.log.add(OutputRefused(NUDGE))
             return False
-        output = self.actor.agent.output
-        if output is None or self.member.purpose != "turn":
+        output = self.actor.output
+        if output is None or self.purpose != "turn":
             return True
         try:
             output.parse(self.state.said)
@@ -445,13 +460,9 @@ class Turn:
             self.log.add(HooksPassed("end_turn", at, text=text, output=output))
             await self.log.commit()
 
-    async def _end(self, status: Any, release: bool, limit: str = "", error: str = "") -> None:
-        state = self.state
-        seconds = state.running_seconds(self.log.store.now())
-        self.log.add(TurnEnded(state.turn, status, limit, error, seconds))
-        waiting = self.log.flush(release)
-        if waiting is not None:
-            await waiting
+    def _end(self, status: Any, limit: str = "", error: str = "") -> None:
+        seconds = self.state.running_seconds(self.log.store.now())
+        self.log.add(TurnEnded(self.state.turn, status, limit, error, seconds))
 
     def reply(self) -> Reply:
         """What the turn has come to so far."""
@@ -463,7 +474,7 @@ class Turn:
 
     def absorb(self, event: AnyEvent) -> None:
         """Take in what somebody else appended to this session."""
-        self.member.absorb(event)
+        super().absorb(event)
         if isinstance(event, CancelRequested):
             self.stop(Cancelled(event.reason))
 
@@ -478,7 +489,7 @@ class Turn:
 
     def _cancel_own_task(self) -> None:
         """A tool asked for the end of its own turn: it is cancelled where it waits, if it still runs at all."""
-        if self._task is not None and self.member.on_time is not None:
+        if self._task is not None:
             self._task.cancel()
 
     async def _stopped(self, error: BaseException, release: bool) -> Reply:
@@ -499,13 +510,14 @@ class Turn:
             raise failure or error
         if outside or isinstance(error, Cancelled):
             self._settle_open("the turn was cancelled")
-            await self._end("cancelled", release)
+            self._end("cancelled")
         elif isinstance(error, LimitReached):
             self._settle_open(f"the turn reached its limit {error.limit}")
-            await self._end("limit", release, limit=error.limit)
+            self._end("limit", limit=error.limit)
         else:
-            await self._end("failed", release, error=f"{type(error).__name__}: {error}")
-            raise error
+            self._end("failed", error=f"{type(error).__name__}: {error}")
+            outside = True
+        await self.log.commit(release)
         if outside:
             raise error
         return self.reply()
@@ -518,7 +530,7 @@ class Turn:
         for ask in tuple(state.asks.values()):
             if ask.status == "open":
                 self.log.add(CallbackWithdrawn(ask.raised.callback_id, why))
-                self.member.tree.withdraw(ask.raised.callback_id, why)
+                self.tree.withdraw(ask.raised.callback_id, why)
         for call_id, call in tuple(state.calls.items()):
             if call.result is None:
                 self.log.add(ToolEnded(call_id, cancelled(call_id, why), "cancelled"))

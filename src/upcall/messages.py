@@ -85,9 +85,11 @@ class Message(Value, frozen=True):
     @property
     def text(self) -> str:
         """All text and instruction parts, joined."""
-        if len(self.parts) == 1 and type(self.parts[0]) is Text:
-            return self.parts[0].text
-        return "".join(p.text for p in self.parts if isinstance(p, Text | Instruction))
+        parts = self.parts
+        if len(parts) == 1:  # nearly every message
+            only = parts[0]
+            return only.text if type(only) is Text or type(only) is Instruction else ""
+        return "".join([p.text for p in parts if isinstance(p, Text | Instruction)])
 
     @property
     def calls(self) -> tuple[Call, ...]:
@@ -107,6 +109,8 @@ def user(text: str) -> Message:
 
 def clean(text: str) -> str:
     """The text without lone surrogates, which no JSON encoder here takes; pairs of them become their character."""
+    if text.isascii():  # known without looking at the text
+        return text
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -137,6 +141,9 @@ class Usage(Value, frozen=True):
         return self.input_tokens + self.output_tokens
 
 
+NO_USAGE = Usage()
+
+
 class ToolSpec(Value, frozen=True):
     """A tool as the model sees it."""
 
@@ -162,7 +169,7 @@ class Response(Value, frozen=True):
     text: str = ""
     calls: Sequence[Call] = ()
     thinking: tuple[Thinking, ...] = ()
-    usage: Usage = Usage()
+    usage: Usage = NO_USAGE
     stop: str = ""
     model: str = ""
     layout: tuple[Part, ...] = ()

@@ -67,10 +67,12 @@ async def apply_change(request: Request, change: Change | None, store: Store) ->
 def response_of(responded: Responded) -> Response:
     """The response that an event holds, as hooks see it."""
     parts = responded.message.parts
+    if len(parts) == 1 and type(parts[0]) is Text:  # a plain reply
+        return Response(parts[0].text, (), (), responded.usage, responded.stop, responded.model, parts)
     return Response(
-        "".join(p.text for p in parts if isinstance(p, Text)),
-        tuple(p for p in parts if isinstance(p, Call)),
-        tuple(p for p in parts if isinstance(p, Thinking)),
+        "".join([p.text for p in parts if type(p) is Text]),
+        tuple([p for p in parts if type(p) is Call]),
+        tuple([p for p in parts if type(p) is Thinking]),
         responded.usage,
         responded.stop,
         responded.model,

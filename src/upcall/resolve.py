@@ -54,11 +54,8 @@ class Road(Protocol):
     """What walking a callback needs of the run tree."""
 
     deadlines: Deadlines
-
-    @property
-    def claim(self) -> Claim | None:
-        """The tree's claim."""
-        ...
+    claim: Claim | None
+    active: int
 
     @property
     def store(self) -> Store:
@@ -76,10 +73,6 @@ class Road(Protocol):
 
     def agent_names(self) -> tuple[str, ...]:
         """Every agent that a fallback may name."""
-        ...
-
-    def enter(self) -> None:
-        """Something runs."""
         ...
 
     def leave(self) -> None:
@@ -222,7 +215,7 @@ class Resolver:
 
     def _spawn(self, member: Member, ask: Asked, work: Any) -> None:
         callback_id = ask.raised.callback_id
-        self._road.enter()
+        self._road.active += 1
         task = self._drivers[callback_id] = asyncio.ensure_future(work)
 
         def ended(done: asyncio.Task[None]) -> None:

@@ -333,10 +333,11 @@ class Sessions:
         """One turn of a session, finishing an interrupted one first."""
         tree = await self._claim(state.header.root or state.id, take_over)
         try:
-            await self._catch_up(state)
+            if state.stale or tree.claim is None or state.id != tree.claim.root or state.seq != tree.claim.seq:
+                await self._catch_up(state)
             member = tree.member(state, self.agent(state.header.agent), NO_HOOKS)
             if sink is not None:
-                tree.live.sinks.append(sink)
+                tree.sinks.append(sink)
             if not state.begun:
                 await tree.begin_session(member)
             if state.phase == "running":
@@ -372,7 +373,7 @@ class Sessions:
                 return await self._with_callbacks(reply_of(state, agent), state)
             member = tree.member(state, agent, NO_HOOKS)
             if sink is not None:
-                tree.live.sinks.append(sink)
+                tree.sinks.append(sink)
             if self.host is not None or row.status != "waiting" or await self._is_ready(row.root):
                 await tree.resume(member)
                 reply = await tree.run_root(member)
@@ -586,13 +587,13 @@ class Sessions:
         """The person who is here leaves it for later: nothing is gained by holding the run in memory."""
         for turn in self.turns.values():
             if callback.id in turn.state.asks:
-                turn.member.tree.left_waiting(callback.id)
+                turn.tree.left_waiting(callback.id)
 
     def _hear(self, event: AnyEvent) -> None:
         turn = self.turns.get(event.session)
         if turn is not None:
             turn.absorb(event)
-            turn.log.live.publish(event)
+            turn.log.publish(event)
         else:
             for sink in self.sinks:
                 sink(event)

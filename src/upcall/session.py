@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from time import monotonic
 from typing import Any, Protocol, TypeVar
 
 import msgspec
@@ -46,12 +47,14 @@ class Actor:
     """An agent ready to run: its model, its hooks with the inherited ones, its tools with the built-in ones."""
 
     __slots__ = (
-        "agent", "hooks", "instructions_hash", "model", "name", "passed_on", "setup", "specs", "toolbox",
-        "tools_body", "tools_hash",
+        "agent", "hooks", "instructions_body", "instructions_hash", "limits", "model", "name", "output",
+        "passed_on", "setup", "specs", "toolbox", "tools_body", "tools_hash",
     )  # fmt: skip
 
     def __init__(self, agent: Agent, model: Model, hooks: Hooks, extra: Sequence[Tool] = ()) -> None:
         self.agent, self.model, self.hooks, self.name = agent, model, hooks, agent.name
+        self.limits, self.output = agent.limits, agent.output
+        self.instructions_body = agent.instructions.encode()
         self.passed_on = hooks.passed_on()
         self.toolbox = {**agent.toolbox, **{t.name: t for t in extra}}
         self.specs: tuple[ToolSpec, ...] = agent.specs
@@ -64,31 +67,18 @@ class Actor:
             self.setup = digest(self.instructions_hash, self.tools_hash, agent.policy)
 
 
-class Live:
-    """Who watches a run tree while it runs."""
-
-    __slots__ = ("sinks",)
-
-    def __init__(self) -> None:
-        self.sinks: list[Sink] = []
-
-    def publish(self, item: AnyEvent | Delta) -> None:
-        """Show it to everybody who watches."""
-        for sink in self.sinks:
-            sink(item)
-
-
 class Log:
     """One session's log in the hands of its owner: every event is folded as it is written.
 
     `add` may be called anywhere: what it adds goes out with the next `send` or `commit`, in order, all or none.
+    `sinks` are those who watch the run tree; `absorb` takes what others wrote.
     """
 
-    __slots__ = ("_blobs", "_buffer", "_last", "absorb", "claim", "live", "state", "store")
+    __slots__ = ("_blobs", "_buffer", "_last", "absorb", "claim", "sinks", "state", "store")
 
-    def __init__(self, store: Store, claim: Claim | None, state: State, live: Live) -> None:
-        self.store, self.claim, self.state, self.live = store, claim, state, live
-        self.absorb: Callable[[AnyEvent], None] = state.absorb
+    def __init__(self, store: Store, claim: Claim | None, state: State, sinks: list[Sink]) -> None:
+        self.store, self.claim, self.state, self.sinks = store, claim, state, sinks
+        self.absorb: Callable[[AnyEvent], None] | None = None
         self._buffer: list[AnyEvent] = []
         self._blobs: dict[str, bytes] = {}
         self._last: asyncio.Future[None] | None = None
@@ -103,47 +93,49 @@ class Log:
         """Store a body once, with the next events."""
         self._blobs[name] = body
 
-    def send(self, release: bool = False) -> None:
-        """Hand over what was added; a failure is told by the next `commit`."""
-        events = self._buffer
+    def send(self, release: bool = False) -> bool:
+        """Hand over what was added; whether all of it is stored by now. If not, `stored` is to be waited for.
+
+        In two steps because mostly there is nothing to wait for, and awaiting nothing costs more than asking.
+        """
+        claim, events = self.claim, self._buffer
+        if claim is not None and claim.failure is not None:
+            raise claim.failure
         if not events:
-            return
-        self._buffer = []
-        blobs = None
-        if self._blobs:
-            blobs, self._blobs = self._blobs, {}
-        future = self.store.append(self.state.id, events, self.claim, blobs=blobs, release=release)
-        if future is None:
-            state, last = self.state, events[-1]
-            if last.seq == state.seq + len(events) and not self.live.sinks:
-                state.seq, state.last_time = last.seq, last.time
-            else:
-                self._stored(events)
-        else:
+            return self._last is None
+        self._buffer, blobs = [], self._blobs
+        if blobs:
+            self._blobs = {}
+        state = self.state
+        future = self.store.append(state.id, events, claim, blobs=blobs, release=release)
+        if future is not None:
             self._last = future
             future.add_done_callback(partial(self._done, events))
+            return False
+        last = events[-1]
+        if last.seq == state.seq + len(events) and not self.sinks:
+            state.seq, state.last_time = last.seq, last.time
+        else:
+            self._stored(events)
+        return self._last is None
 
-    def flush(self, release: bool = False) -> Awaitable[None] | None:
-        """Like `commit`, but None where everything is stored already: then there is nothing to wait for."""
-        self.send(release)
-        if self._last is not None:
-            return self._wait()
-        if self.claim is not None and self.claim.failure is not None:
-            raise self.claim.failure
-        return None
-
-    async def commit(self, release: bool = False) -> None:
-        """Return when everything that was added is stored; raises what kept any of it from being."""
-        waiting = self.flush(release)
-        if waiting is not None:
-            await waiting
-
-    async def _wait(self) -> None:
+    async def stored(self) -> None:
+        """Return when everything that was sent is stored; raises what kept any of it from being."""
         last = self._last
         if last is not None:
             await asyncio.shield(last)
             if self._last is last:
                 self._last = None
+
+    async def commit(self, release: bool = False) -> None:
+        """Send what was added and return when it is stored; raises what kept any of it from being."""
+        if not self.send(release):
+            await self.stored()
+
+    def publish(self, item: AnyEvent | Delta) -> None:
+        """Show it to everybody who watches."""
+        for sink in self.sinks:
+            sink(item)
 
     def _done(self, events: Sequence[AnyEvent], future: asyncio.Future[None]) -> None:
         if not future.cancelled() and future.exception() is None:
@@ -155,9 +147,9 @@ class Log:
             self._fetch(state.seq, events[0].seq)
         if events[-1].seq > state.seq:
             state.seq, state.last_time = events[-1].seq, events[-1].time
-        if self.live.sinks:
+        if self.sinks:
             for event in events:
-                self.live.publish(event)
+                self.publish(event)
 
     def _fetch(self, after: int, before: int) -> None:
         """Others wrote in between: read it. The store has told of most of it already; folding twice is harmless."""
@@ -167,7 +159,7 @@ class Log:
             if not done.cancelled() and done.exception() is None:
                 for event in done.result():
                     if isinstance(event, FOREIGN):  # an own one is on its way here, it was only overtaken
-                        self.absorb(event)
+                        (self.absorb or self.state.absorb)(event)
 
         task.add_done_callback(read)
 
@@ -184,7 +176,7 @@ class Deadlines:
 
     def add(self, key: object, seconds: float, expire: Callable[[], None]) -> None:
         """Call `expire` after so many seconds, unless it is dropped before."""
-        when = asyncio.get_running_loop().time() + seconds
+        when = monotonic() + seconds
         self._due[key] = (when, expire)
         if when < self._next:
             self._arm(when)
@@ -197,10 +189,10 @@ class Deadlines:
     def _arm(self, when: float) -> None:
         self.close()
         self._next = when
-        self._timer = asyncio.get_running_loop().call_at(when, self._fire)
+        self._timer = asyncio.get_running_loop().call_later(when - monotonic(), self._fire)
 
     def _fire(self) -> None:
-        now = asyncio.get_running_loop().time()
+        now = monotonic()
         for key, (when, expire) in tuple(self._due.items()):
             if when <= now:
                 del self._due[key]
@@ -225,14 +217,12 @@ class Tree(Protocol):
     """What a live session asks of the run tree it belongs to."""
 
     deadlines: Deadlines
+    active: int
+    """How many things run; `leave` lowers it."""
 
     @property
     def threads(self) -> ThreadPoolExecutor:
         """Where plain `def` tools run."""
-        ...
-
-    def enter(self) -> None:
-        """Something runs."""
         ...
 
     def leave(self) -> None:
@@ -269,20 +259,17 @@ class Tree(Protocol):
 
 
 class Member:
-    """One session of a run tree while this process runs it."""
+    """One session of a run tree while this process holds it; `loop.Turn` is one that can run."""
 
-    __slots__ = ("_busy", "actor", "children", "log", "on_time", "purpose", "question", "state",
-                 "summarise", "tree", "waits")  # fmt: skip
+    __slots__ = ("_busy", "actor", "children", "hooks", "log", "purpose", "question", "state", "tree", "waits")
 
     def __init__(self, log: Log, actor: Actor, tree: Tree, purpose: Purpose = "turn") -> None:
         self.log, self.actor, self.tree = log, actor, tree
+        self.state, self.hooks = log.state, actor.hooks
         self.purpose: Purpose = purpose
-        self.state = log.state
         self.children = 0
-        self.summarise: Callable[[int, str], Awaitable[None]] | None = None
         self.waits: dict[str, asyncio.Future[None]] = {}  # open callbacks that code here waits for
         self.question: CallbackRaised | None = None  # what a side turn is to answer
-        self.on_time: Callable[[], None] | None = None  # called when the turn has run too long
         self._busy = 0
 
     @property
@@ -293,12 +280,13 @@ class Member:
     def enter(self) -> None:
         """Something of this session runs: its clock too."""
         self._busy += 1
-        self.tree.enter()
+        self.tree.active += 1
         if self._busy == 1:
-            self.state.since = self.log.store.now()
-            seconds = self.actor.agent.limits.turn_seconds
-            if seconds is not None and self.on_time is not None:
-                self.tree.deadlines.add(self, max(0.0, seconds - self.state.ran), self.on_time)
+            state = self.state
+            state.since = self.log.store.now()
+            seconds = self.actor.limits.turn_seconds
+            if seconds is not None:
+                self.tree.deadlines.add(self, seconds - state.ran, self.out_of_time)
 
     def leave(self) -> None:
         """Something ended, or waits: while nothing runs, no time is counted."""
@@ -309,6 +297,13 @@ class Member:
             if state.since:
                 state.ran, state.since = state.running_seconds(self.log.store.now()), 0.0
         self.tree.leave()
+
+    def out_of_time(self) -> None:
+        """Its time is up; only a turn that runs can be stopped."""
+
+    async def summarise(self, keep_last: int, origin: str) -> None:
+        """Have the model summarise: now, if a turn runs that is not at it already; else before its next call."""
+        self.log.add(CompactionAsked(keep_last, True, origin))
 
     def absorb(self, event: AnyEvent) -> None:
         """Take in what somebody else appended; whoever waits for it goes on."""
@@ -495,7 +490,7 @@ class Access:
         member = self.member
         if self._compacted_before():
             return
-        if member.state.calls or member.summarise is None:
+        if member.state.calls:
             self._write(CompactionAsked(keep_last, True, self._origin))
         else:
             await member.summarise(keep_last, self._origin)

@@ -52,7 +52,7 @@ class CallContext(Access):
 
     def show(self, text: str) -> None:
         """Let people who watch see text while the tool runs; it is not stored."""
-        self.member.log.live.publish(Delta(self.member.id, text, "output", self._call_id))
+        self.member.log.publish(Delta(self.member.id, text, "output", self._call_id))
 
 
 class SyncCallContext:
@@ -121,50 +121,50 @@ class SyncCallContext:
 class ToolCall:
     """One call of a response, from wherever the log says it is to its settled result."""
 
-    __slots__ = ("alone", "call", "edited", "hooks", "log", "member", "parked", "task", "toolbox")
+    __slots__ = ("alone", "call", "edited", "hooks", "log", "member", "task", "toolbox")
 
     def __init__(self, member: Member, call: CallState, task: asyncio.Task[Any]) -> None:
         self.member, self.call, self.task, self.alone = member, call, task, True
-        self.log, self.hooks, self.toolbox = member.log, member.actor.hooks, member.actor.toolbox
-        self.parked = False
+        self.log, self.hooks, self.toolbox = member.log, member.hooks, member.actor.toolbox
         self.edited = ""
 
-    async def run_beside(self) -> None:
+    async def run_beside(self) -> bool:
         """Run it in a task of its own, beside the others of its response."""
         task = asyncio.current_task()
         assert task is not None
         self.task, self.alone = task, False
         try:
-            await self.run()
+            return await self.run()
         finally:
             self.member.leave()
 
-    async def run(self) -> None:
-        """Run it, or what is left of it. It is `parked` if it waits and its memory was given up."""
+    async def run(self) -> bool:
+        """Run it, or what is left of it; whether it is parked: it waits and its memory was given up."""
+        state = self.call
         try:
-            if self.call.result is None:
-                await self._run()
-            if not self.call.settled:
+            if state.result is None:
+                if state.started:
+                    await self._enter_again(state.call)
+                elif self.hooks.before_tool and not state.passed:
+                    await self._begin_after_hooks(state.call)
+                else:
+                    await self._begin(state.call)
+            if not state.settled:
                 await self._after_tool()
         except Parking:
-            self.parked = True
+            return True
+        return False
 
-    async def _run(self) -> None:
-        call = self.call.call
-        tool = self.toolbox.get(call.name)
-        if self.call.started:
-            await self._enter_again(call, tool)
-            return
-        if self.hooks.before_tool and not self.call.passed:
-            out = await self.before_tool(call)
-            if isinstance(out, Result):
-                self.end(out, "hook")
-                return
-            call = out
-        await self._begin(call)
+    async def _begin_after_hooks(self, call: Call) -> None:
+        out = await self.before_tool(call)
+        if isinstance(out, Result):
+            self.end(out, "hook")
+        else:
+            await self._begin(out)
 
-    async def _enter_again(self, call: Call, tool: Tool | None) -> None:
+    async def _enter_again(self, call: Call) -> None:
         """A call that had started: it waits, it may be repeated, or its outcome is unknown."""
+        tool = self.toolbox.get(call.name)
         waits = self.call.last in ("raised", "parked")
         if waits:
             await self.member.tree.ready(self.member, call.id)
@@ -214,12 +214,11 @@ class ToolCall:
             except BadArguments as error:
                 self.end(Result(call.id, str(error), is_error=True), "refused")
                 return
-        first = self.call.call
-        changed = None if call.args == first.args else call.args
-        self.log.add(ToolStarted(call.id, call.name, changed, approval))
-        waiting = self.log.flush()
-        if waiting is not None:
-            await waiting
+        first, log = self.call.call, self.log
+        changed = None if call is first or call.args == first.args else call.args
+        log.add(ToolStarted(call.id, call.name, changed, approval))
+        if not log.send():
+            await log.stored()
         self.end(await self._invoke(tool, call.id, args), "ran")
 
     async def before_tool(self, call: Call) -> Call | Result:
@@ -250,7 +249,8 @@ class ToolCall:
         if tool.context is not None:
             context = CallContext(self.member, call_id)
             args[tool.context] = context if tool.is_async else SyncCallContext(context, asyncio.get_running_loop())
-        seconds = tool.timeout if tool.timeout is not None else self.member.actor.agent.limits.tool_seconds
+        limits = self.member.actor.limits
+        seconds = tool.timeout if tool.timeout is not None else limits.tool_seconds
         guard = Guard(self.task, self.member.tree.deadlines)
         if context is not None:
             context.guard = guard
@@ -263,7 +263,7 @@ class ToolCall:
                 value = tool.function(**args)
             else:
                 value = await self._in_thread(tool, args)
-            result = self._fit(to_result(call_id, value))
+            result = _fit(to_result(call_id, value), limits.result_chars)
         except (SessionTakenOver, StoreError, LimitReached, RuntimeClosed):
             raise
         except asyncio.CancelledError:
@@ -295,15 +295,6 @@ class ToolCall:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self.member.tree.threads, lambda: tool.function(**args))
 
-    def _fit(self, result: Result) -> Result:
-        """A preview in place of a text that is too long."""
-        most = self.member.actor.agent.limits.result_chars
-        if most is None or len(result.text) <= most:
-            return result
-        half = most // 2
-        gap = f"\n… {len(result.text) - 2 * half} of {len(result.text)} characters left out …\n"
-        return result.replace(text=result.text[:half] + gap + result.text[len(result.text) - half :], json=None)
-
     def end(self, result: Result, how: Any) -> None:
         """Give the call its result; what it still asked is withdrawn."""
         if self.edited:
@@ -326,7 +317,8 @@ class ToolCall:
 
     async def _after_tool(self) -> None:
         """The hooks' chain over the result, which is stored before: whatever they do, the tool never runs again."""
-        await self.log.commit()
+        if not self.log.send():
+            await self.log.stored()
         call, first = self.call.call, self.call.result
         assert first is not None
         result = first
@@ -366,6 +358,15 @@ def mismatch(tool: str, asker: Asker) -> ReplayMismatch:
     """The error for answers that nobody asked for again."""
     left = [f"{a.raised.message!r} was answered {a.answer.value!r}" for a in asker.unclaimed() if a.answer]
     return ReplayMismatch(tool, left)
+
+
+def _fit(result: Result, most: int | None) -> Result:
+    """A preview in place of a text that is too long."""
+    if most is None or len(result.text) <= most:
+        return result
+    text, half = result.text, most // 2
+    gap = f"\n… {len(text) - 2 * half} of {len(text)} characters left out …\n"
+    return result.replace(text=text[:half] + gap + text[len(text) - half :], json=None)
 
 
 def failure_text(tool: str, error: Exception) -> str:

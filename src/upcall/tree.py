@@ -31,7 +31,7 @@ from upcall.messages import Message, user
 from upcall.questions import Question
 from upcall.resolve import Resolver
 from upcall.routing import Ancestor, Raised, Station, route
-from upcall.session import Actor, Asker, Deadlines, Live, Log, Member, Parking, Sink
+from upcall.session import Actor, Asker, Deadlines, Log, Member, Parking, Sink
 from upcall.sidetools import Passed, Said, outcome_in
 
 log = logging.getLogger("upcall")
@@ -132,25 +132,23 @@ async def refresh(store: Store, state: State) -> None:
 
 
 class RunTree:
-    """The sessions of one claim: runs their turns, starts children, lets agents answer, parks when all wait."""
+    """The sessions of one claim: runs their turns, starts children, lets agents answer, parks when all wait.
+
+    `claim` is None until a session that is being created needs one; `active` counts what runs.
+    """
+
+    __slots__ = ("_parked", "_parking", "_resolver", "active", "claim", "deadlines", "home", "sinks")
 
     def __init__(self, home: Home, claim: Claim | None) -> None:
         self.home, self.deadlines = home, home.deadlines
-        self._claim = claim
-        self.live = Live()
-        if home.sinks:
-            self.live.sinks.extend(home.sinks)
+        self.claim = claim
+        self.sinks = [*home.sinks]
+        self.active = 0
         self._resolver: Resolver | None = None
-        self._active = 0
         self._parking: asyncio.TimerHandle | None = None
         self._parked: dict[str, Parked] | None = None
         if claim is not None:
             claim.on_failure = self._lost
-
-    @property
-    def claim(self) -> Claim | None:
-        """The claim, once there is one."""
-        return self._claim
 
     @property
     def resolver(self) -> Resolver:
@@ -179,53 +177,49 @@ class RunTree:
         """Threads for plain `def` tools."""
         return self.home.pool()
 
-    def member(self, state: State, agent: Agent, inherited: Hooks) -> Member:
+    def member(self, state: State, agent: Agent, inherited: Hooks) -> Turn:
         """A session of this tree, ready to run."""
-        log = Log(self.home.store, self._claim, state, self.live)
-        return Member(log, self.home.actor(agent, inherited, asks=state.header.asks), self)
+        home = self.home
+        log = Log(home.store, self.claim, state, self.sinks)
+        return Turn(log, home.actor(agent, inherited, asks=state.header.asks), self)
 
     async def secure(self, member: Member) -> Claim:
         """The claim on this tree; a session that is just being created is stored and claimed first."""
-        if self._claim is None:
+        if self.claim is None:
             await member.log.commit()
-            self._claim = member.log.claim = await self.home.store.claim(member.id)
-            self._claim.on_failure = self._lost
-        return self._claim
+            self.claim = member.log.claim = await self.home.store.claim(member.id)
+            self.claim.on_failure = self._lost
+        return self.claim
 
     def _lost(self, error: Exception) -> None:
         for turn in tuple(self.home.turns.values()):
-            if turn.member.tree is self:
+            if turn.tree is self:
                 turn.stop(error)
 
     # --- turns ----------------------------------------------------------------------------
 
-    async def run(self, member: Member, release: bool) -> Reply:
-        """Run the member's open turn to its end, or until it waits."""
-        turn = self._enlist(member)
+    async def run(self, turn: Turn, release: bool) -> Reply:
+        """Run an open turn to its end, or until it waits."""
+        self.home.turns[turn.state.id] = turn
         try:
             reply = await turn.run(release)
         finally:
             self._dismiss(turn)
         if reply.status == "waiting":
-            self._note_parked(member)
+            self._note_parked(turn)
         return reply
 
-    async def begin_session(self, member: Member) -> None:
+    async def begin_session(self, turn: Turn) -> None:
         """Run a new session's begin_session hooks; like a turn, they may ask, be answered and park."""
-        turn = self._enlist(member)
+        self.home.turns[turn.state.id] = turn
         try:
             await turn.begin()
         except Parking:
-            await member.log.commit()
-            self._note_parked(member)
+            await turn.log.commit()
+            self._note_parked(turn)
             raise
         finally:
             self._dismiss(turn)
-
-    def _enlist(self, member: Member) -> Turn:
-        turn = self.home.turns[member.state.id] = Turn(member)
-        member.log.absorb = turn.absorb
-        return turn
 
     def _dismiss(self, turn: Turn) -> None:
         if self.home.turns.get(turn.state.id) is turn:
@@ -235,33 +229,36 @@ class RunTree:
         waits = tuple(i for i, a in member.state.asks.items() if a.status == "open")
         self._parked = {**(self._parked or {}), member.state.id: Parked(waits, member.state.ran)}
 
-    async def run_root(self, member: Member) -> Reply:
+    async def run_root(self, turn: Turn) -> Reply:
         """Run a turn of the session this process was asked to run; returns when it has ended or is parked."""
         try:
             while True:
                 self._parked = None
-                reply = await self.run(member, release=True)
+                reply = await self.run(turn, release=True)
                 if reply.status != "waiting" or await self._park():
                     return reply
-                fresh = await load_state(self.store, member.id)  # something was settled in between: go on with it
+                fresh = await load_state(self.store, turn.id)  # something was settled in between: go on with it
                 assert fresh is not None
-                member.state.become(fresh)
-                member = self.member(member.state, member.actor.agent, NO_HOOKS)
+                turn.state.become(fresh)
+                turn = self.member(turn.state, turn.actor.agent, NO_HOOKS)
         finally:
+            if self.claim is not None:
+                self.claim.on_failure = None  # nothing runs that it could stop; and no cycle is left to collect
             if self._resolver is not None:
                 await self._resolver.close()
             if self._parking is not None:
                 self._parking.cancel()
 
     async def _park(self) -> bool:
-        assert self._claim is not None
+        assert self.claim is not None
         assert self._parked is not None
         waits = [i for parked in self._parked.values() for i in parked.waits]
         events = {session: [parked] for session, parked in self._parked.items()}
-        done = await self.store.park(self._claim, events, waits)
+        done = await self.store.park(self.claim, events, waits)
         if done:
             for event in (e for parked in events.values() for e in parked):
-                self.live.publish(event)
+                for sink in self.sinks:
+                    sink(event)
             for callback_id in waits:
                 self.withdraw(callback_id, "the run gave its memory up; the question waits in the inbox")
         return done
@@ -297,14 +294,10 @@ class RunTree:
 
     # --- when everything waits ------------------------------------------------------------
 
-    def enter(self) -> None:
-        """Something runs."""
-        self._active += 1
-
     def leave(self) -> None:
         """Something ended, or waits. When nothing runs any more, memory is given up after the hold."""
-        self._active -= 1
-        if self._active == 0 and self._resolver is not None:
+        self.active -= 1
+        if self.active == 0 and self._resolver is not None:
             self.look()
 
     def look(self) -> None:
@@ -312,7 +305,7 @@ class RunTree:
         asyncio.get_running_loop().call_soon(self._quiet)
 
     def _quiet(self) -> None:
-        if self._active or not self.resolver.since:
+        if self.active or not self.resolver.since:
             return
         if self._parking is not None:  # what it was set for may have been settled, or left for later, since
             self._parking.cancel()
@@ -327,7 +320,7 @@ class RunTree:
 
     def _after_hold(self) -> None:
         self._parking = None
-        if not self._active:
+        if not self.active:
             self._unwind()
 
     def left_waiting(self, callback_id: str) -> None:
@@ -336,19 +329,19 @@ class RunTree:
         if self._parking is not None:
             self._parking.cancel()
             self._parking = None
-        if not self._active:
+        if not self.active:
             self._quiet()
 
     def _is_open(self, callback_id: str) -> bool:
-        members = [t.member for t in self.home.turns.values() if t.member.tree is self]
+        members = [t for t in self.home.turns.values() if t.tree is self]
         asks = [m.state.asks[callback_id] for m in members if callback_id in m.state.asks]
         return any(a.status == "open" for a in asks)
 
     def _unwind(self) -> None:
         """Let everything that waits go: what it waits for is in the log."""
         for turn in tuple(self.home.turns.values()):
-            if turn.member.tree is self:
-                for wait in tuple(turn.member.waits.values()):
+            if turn.tree is self:
+                for wait in tuple(turn.waits.values()):
                     if not wait.done():
                         wait.set_exception(Parking())
                         wait.exception()
@@ -385,7 +378,7 @@ class RunTree:
             raise Parking
         return reply
 
-    async def _create(self, member: Member, prompt: str) -> None:
+    async def _create(self, member: Turn, prompt: str) -> None:
         """The child and its prompt: one append, unless a begin_session hook waits for something."""
         state = member.state
         if not state.seq:
@@ -425,7 +418,7 @@ class RunTree:
         why = f"its limit {state.limit} was reached" if state.limit else "it called none of the tools for it"
         return outcome_in(side) or Passed(f"it gave no answer: {why}")
 
-    async def _aside(self, asked: Member, name: str, text: str, raised: CallbackRaised | None) -> Member:
+    async def _aside(self, asked: Member, name: str, text: str, raised: CallbackRaised | None) -> Turn:
         """A side session over what the asked agent's log says now, or the one that was begun before."""
         await self.secure(asked)
         await asked.log.commit()
@@ -436,7 +429,7 @@ class RunTree:
         actor = asked.actor
         if raised is not None and "answer_callback" not in actor.toolbox:
             actor = self.home.actor(actor.agent, NO_HOOKS, asks=asked.state.header.asks, answers=True)
-        side = Member(Log(self.store, self._claim, fresh, self.live), actor, self, "side_turn")
+        side = Turn(Log(self.store, self.claim, fresh, self.sinks), actor, self, "side_turn")
         side.question = raised
         if state is not None and state.phase in ("running", "failed"):
             await self.resume(side)
@@ -489,7 +482,7 @@ class RunTree:
         while header.parent:
             turn = self.home.turns.get(header.parent)
             if turn is not None:
-                found.append(await self._above(turn.member))
+                found.append(await self._above(turn))
                 header = turn.state.header
                 continue
             first = await self.store.read(header.parent, 0, 1)
@@ -502,8 +495,8 @@ class RunTree:
     async def asked(self, member: Member, station: Station, callback_id: str) -> Member:
         """The session of an agent that is asked, live or from the log; a fresh one outside the chain."""
         turn = self.home.turns.get(station.session_id)
-        if turn is not None and turn.member.tree is self:
-            return turn.member
+        if turn is not None and turn.tree is self:
+            return turn
         agent = self.home.agent(station.agent)
         if not station.fresh:
             state = await load_state(self.store, station.session_id)

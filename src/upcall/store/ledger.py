@@ -5,6 +5,9 @@ May import: callbacks, contracts, events.
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections.abc import Collection
+
 from upcall.callbacks import PRIORITIES
 from upcall.contracts import Held
 from upcall.events import (
@@ -21,6 +24,7 @@ from upcall.events import (
 
 CALLBACK_EVENTS = {CallbackRaised, CallbackAsked, CallbackPassed, CallbackDelivered, *SETTLING}
 _STATUS = {CallbackAnswered: "answered", CallbackExpired: "expired", CallbackWithdrawn: "withdrawn"}
+_RANKS = {word: -place for place, word in enumerate(PRIORITIES)}
 
 
 def after(held: Held, event: AnyEvent) -> Held:
@@ -54,24 +58,36 @@ def refusal(held: Held, event: AnyEvent, now: float) -> Held | None:
 
 def rank(held: Held) -> tuple[int, float, int]:
     """The inbox's order: highest priority first, then oldest."""
-    raised, words = held.raised, list[str](PRIORITIES)
-    return (-words.index(raised.priority), raised.time, raised.pos)
+    raised = held.raised
+    return (_RANKS[raised.priority], raised.time, raised.pos)
 
 
 class Ledger:
-    """Callbacks in memory."""
+    """Callbacks in memory, found by id, by run tree, and in the inbox's order."""
 
     def __init__(self) -> None:
         self._held: dict[str, Held] = {}
+        self._trees: dict[str, list[str]] = {}
+        self._waiting: list[tuple[tuple[int, float, int], str]] = []  # open ones that a person is asked, by rank
 
     def note(self, event: AnyEvent, root: str) -> None:
         """Take an event into account."""
         if isinstance(event, CallbackRaised):
             self._held[event.callback_id] = Held(event, root, message=event.message, expires=event.expires)
+            self._trees.setdefault(root, []).append(event.callback_id)
             return
-        held = self._held.get(str(getattr(event, "callback_id", "")))
-        if held is not None:
-            self._held[held.raised.callback_id] = after(held, event)
+        callback_id = str(getattr(event, "callback_id", ""))
+        held = self._held.get(callback_id)
+        if held is None:
+            return
+        now = self._held[callback_id] = after(held, event)
+        if _waits(now) != _waits(held):
+            place = (rank(now), callback_id)
+            at = bisect_left(self._waiting, place)
+            if _waits(now):
+                self._waiting.insert(at, place)
+            else:
+                del self._waiting[at]
 
     def get(self, callback_id: str) -> Held | None:
         """One callback, or None."""
@@ -86,12 +102,21 @@ class Ledger:
         """The callback as it is, if this event may no longer settle it."""
         return refusal(self._held[callback_id], event, now)
 
-    def find(self, root: str | None, inbox: bool) -> list[Held]:
-        """Those of a run tree, or those that wait for a person in the inbox's order."""
-        if inbox:
-            return sorted((h for h in self._held.values() if h.status == "open" and h.target == "user"), key=rank)
-        return [h for h in self._held.values() if root is None or h.root == root]
+    def of_tree(self, root: str) -> list[Held]:
+        """Those of a run tree, oldest first."""
+        return [self._held[i] for i in self._trees.get(root, ())]
 
-    def forget(self, session: str) -> None:
-        """The session was deleted."""
-        self._held = {i: h for i, h in self._held.items() if h.raised.session != session}
+    def waiting(self, limit: int) -> list[Held]:
+        """Those that wait for a person, in the inbox's order."""
+        return [self._held[i] for _, i in self._waiting[:limit]]
+
+    def forget(self, sessions: Collection[str]) -> None:
+        """Whole run trees were deleted."""
+        for root in sessions:
+            for callback_id in self._trees.pop(root, ()):
+                del self._held[callback_id]
+        self._waiting = [(place, i) for place, i in self._waiting if i in self._held]
+
+
+def _waits(held: Held) -> bool:
+    return held.status == "open" and held.target == "user"

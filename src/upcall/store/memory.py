@@ -30,18 +30,19 @@ from upcall.store.ledger import CALLBACK_EVENTS, Ledger
 
 _position = attrgetter("pos")
 _put = msgspec.structs.force_setattr
-_NOTED = {*STATUS, TurnEnded, HooksPassed, Compacted}
+_NOTED = {*STATUS, TurnEnded, HooksPassed, Compacted, *CALLBACK_EVENTS}
 
 
 class _Log:
     """One session's events and what is listed of it."""
 
-    __slots__ = ("base", "events", "header", "owner", "root", "status", "updated")
+    __slots__ = ("base", "children", "events", "header", "owner", "root", "status", "updated")
 
     def __init__(self, header: SessionStarted, root: str) -> None:
         self.header, self.root = header, root
         self.events: list[AnyEvent] = []
         self.status = "idle"
+        self.children: tuple[str, ...] = ()
         self.base = 0
         self.updated = 0.0
         self.owner: Claim | None = None
@@ -97,11 +98,8 @@ class MemoryStore:
             _put(event, "seq", seq)
             _put(event, "pos", pos)
             _put(event, "time", now)
-            kind = type(event)
-            if kind in _NOTED:
+            if type(event) in _NOTED:
                 noted = True
-            elif kind in CALLBACK_EVENTS:
-                self._callbacks.note(event, log.root)
         log.events += events
         self._order += events
         self._pos, log.updated = pos, now
@@ -111,8 +109,10 @@ class MemoryStore:
         if release and claim is not None:
             self._logs[claim.root].owner = None
             claim.released = True
-        if self._waiters or claim is None:
-            self._tell(events if claim is None else ())
+        if self._waiters:
+            self._release_waiters()
+        if claim is None and seq > len(events):
+            self._tell(events)
 
     def _lost(self, claim: Claim) -> Exception:
         return claim.failure or StoreError(self.where, f"the claim on {claim.root!r} was given up")
@@ -135,6 +135,8 @@ class MemoryStore:
         if claim is not None and claim.root != root:
             raise _failed(claim, self._needs_claim(session, events))
         log = self._logs[session] = _Log(first, root)
+        if first.parent:
+            self._logs[first.parent].children += (session,)
         return log
 
     def _needs_claim(self, session: str, events: Sequence[AnyEvent]) -> StoreError:
@@ -146,6 +148,8 @@ class MemoryStore:
             log.status = STATUS[kind]
         elif type(event) is TurnEnded:
             log.status = event.status
+        elif kind in CALLBACK_EVENTS:
+            self._callbacks.note(event, log.root)
         elif type(event) is HooksPassed and event.replaces:
             old = log.events[event.replaces - 1]
             slim = log.events[event.replaces - 1] = hollow(old)
@@ -153,12 +157,14 @@ class MemoryStore:
         elif type(event) is Compacted:
             log.base = event.base or event.seq
 
-    def _tell(self, foreign: Sequence[AnyEvent]) -> None:
-        for waiter in self._waiters:
+    def _release_waiters(self) -> None:
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
             if not waiter.done():
                 waiter.set_result(None)
-        self._waiters.clear()
-        for event in foreign:
+
+    def _tell(self, events: Sequence[AnyEvent]) -> None:
+        for event in events:
             if isinstance(event, FOREIGN):
                 for hear in tuple(self._listeners):
                     hear(event)
@@ -173,7 +179,7 @@ class MemoryStore:
                 raise SessionBusy(root, "this program")
             log.owner.fail(SessionTakenOver(root))
         self._epoch += 1
-        log.owner = Claim(root, self._epoch)
+        log.owner = Claim(root, self._epoch, len(log.events))
         return log.owner
 
     async def release(self, claim: Claim) -> None:
@@ -216,7 +222,7 @@ class MemoryStore:
         if parent is None:
             ids = list(reversed(self._logs))
         else:
-            ids = [i for i, log in self._logs.items() if log.header.parent == parent]
+            ids = self._logs[parent].children if parent in self._logs else ()
         found = [await self.row(i) for i in ids[:limit]]
         return [r for r in found if r is not None]
 
@@ -280,7 +286,7 @@ class MemoryStore:
 
     async def callbacks(self, *, root: str | None = None, inbox: bool = False, limit: int = 1000) -> list[Held]:
         """Callbacks of a run tree, oldest first; or those that wait for a person, highest priority first."""
-        return self._callbacks.find(root, inbox)[:limit]
+        return self._callbacks.waiting(limit) if inbox else self._callbacks.of_tree(root or "")[:limit]
 
     async def unfinished(self, limit: int = 1000) -> list[Row]:
         """Root sessions in the middle of a turn that nobody owns, oldest first."""
@@ -307,7 +313,7 @@ class MemoryStore:
             gone |= {i for i, one in self._logs.items() if one.root == log.root}
         for session in gone:
             del self._logs[session]
-            self._callbacks.forget(session)
+        self._callbacks.forget(gone)
         self._order = [e for e in self._order if e.session not in gone]
         kept = [encode(e) for e in self._order] if self._blobs else []
         self._blobs = {n: b for n, b in self._blobs.items() if any(n.encode() in body for body in kept)}
@@ -315,7 +321,7 @@ class MemoryStore:
 
     async def close(self) -> None:
         """Let go of whoever waits."""
-        self._tell(())
+        self._release_waiters()
 
 
 def _failed(claim: Claim | None, error: Exception) -> Exception:
