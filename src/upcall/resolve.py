@@ -113,7 +113,7 @@ class Resolver:
 
     def __init__(self, road: Road) -> None:
         self._road = road
-        self._drivers: dict[str, asyncio.Task[None]] = {}
+        self._drivers: dict[asyncio.Task[None], str] = {}
         self._turn_order: dict[str, asyncio.Lock] = {}
         self.since: dict[str, float] = {}  # when the person became the target of each open callback
 
@@ -198,29 +198,37 @@ class Resolver:
         finally:
             if wait.done():
                 member.waits.pop(callback_id, None)
+                self._stop(callback_id)  # it is settled: who is still asked need not answer any more
+
+    def _stop(self, callback_id: str) -> None:
+        tasks = [task for task, about in self._drivers.items() if about == callback_id]
+        for task in tasks:
+            task.cancel()
 
     async def _set_out(self, member: Member, ask: Asked) -> None:
         way = route_of(ask.raised)
         if ask.expires is not None and ask.expires <= self._road.store.now():
             await self._expire(member, ask)
             return
-        if ask.expires is not None:
-            left = max(0.0, ask.expires - self._road.store.now())
-            key = ("expires", ask.raised.callback_id)
-            self._road.deadlines.add(key, left, lambda: self._spawn(member, ask, self._expire(member, ask)))
+        self._watch_expiry(member, ask)
         if ask.station < len(way.asks):
             self._spawn(member, ask, self._climb(member, ask, way.asks))
         else:
             await self._ask_person(member, ask)
 
+    def _watch_expiry(self, member: Member, ask: Asked) -> None:
+        if ask.expires is not None:
+            key, left = ("expires", ask.raised.callback_id), max(0.0, ask.expires - self._road.store.now())
+            self._road.deadlines.add(key, left, lambda: self._spawn(member, ask, self._expire(member, ask)))
+
     def _spawn(self, member: Member, ask: Asked, work: Any) -> None:
         callback_id = ask.raised.callback_id
         self._road.active += 1
-        task = self._drivers[callback_id] = asyncio.ensure_future(work)
+        task: asyncio.Task[None] = asyncio.ensure_future(work)
+        self._drivers[task] = callback_id
 
         def ended(done: asyncio.Task[None]) -> None:
-            if self._drivers.get(callback_id) is done:
-                del self._drivers[callback_id]
+            del self._drivers[done]
             wait = member.waits.get(callback_id)
             if not done.cancelled() and done.exception() is not None and wait is not None and not wait.done():
                 wait.set_exception(done.exception() or UpcallError("lost"))
@@ -249,9 +257,7 @@ class Resolver:
             member.log.add(CallbackAsked(callback_id, "user", len(way.asks), expires))
             await member.log.commit()
             self._road.person_asked(callback_of(_held(ask)))
-            if expires is not None and expires != ask.raised.expires:
-                key, left = ("expires", callback_id), max(0.0, expires - now)
-                self._road.deadlines.add(key, left, lambda: self._spawn(member, ask, self._expire(member, ask)))
+            self._watch_expiry(member, ask)
         self.since[callback_id] = self._road.store.now()
         if ask.status == "open":
             self._road.ask_host(callback_of(_held(ask)))
@@ -259,7 +265,11 @@ class Resolver:
 
     async def _expire(self, member: Member, ask: Asked) -> None:
         callback_id = ask.raised.callback_id
-        if ask.status == "open" and ask.expires is not None and ask.expires <= self._road.store.now():
+        if ask.status != "open" or ask.expires is None:
+            return
+        if ask.expires > self._road.store.now():  # the loop's clock is ahead of the store's
+            self._watch_expiry(member, ask)
+        else:
             await self._road.store.settle(
                 callback_id, {callback_id: CallbackExpired(callback_id)}, self._road.claim
             )
@@ -292,7 +302,7 @@ class Resolver:
 
     async def close(self) -> None:
         """End what still walks."""
-        tasks = tuple(self._drivers.values())
+        tasks = tuple(self._drivers)
         for task in tasks:
             task.cancel()
         if tasks:
@@ -341,7 +351,8 @@ class Resolver:
         said = await self._hooks(asked, ask)
         if said is None:
             said = await self._aside(member, asked, ask)
-            await self._show(asked, ask, said)
+            if ask.status == "open":
+                await self._show(asked, ask, said)
         return said
 
     async def _aside(self, member: Member, asked: Member, ask: Asked) -> Said | Passed:
@@ -391,6 +402,12 @@ def _held(ask: Asked) -> Held:
     )
 
 
+def _group(question: Question, way: dict[str, Any]) -> str:
+    """What questions share that one answer may settle; those with one key may differ in what they take."""
+    takes = (question.choices, question.schema, question.timeout)
+    return digest(question.digest, way["stations"], way["end"], *takes)
+
+
 def _raised_event(
     member: Member, origin: str, question: Question, callback_id: str, way: dict[str, Any]
 ) -> CallbackRaised:
@@ -402,7 +419,7 @@ def _raised_event(
     if call is not None:
         filled |= {"tool": call.call.name, "arguments": call.call.args}
     expires = member.log.store.now() + question.timeout if question.timeout is not None else None
-    group = "" if question.gate else digest(question.digest, way["stations"], way["end"], question.timeout)
+    group = "" if question.gate else _group(question, way)
     has_default = question.default is not NO_DEFAULT
     return CallbackRaised(
         callback_id, origin, member.actor.name, question.message, question.intent, question.kind, way,

@@ -1,0 +1,497 @@
+"""Answers: the first valid one wins, the rest are told exactly what happened; the inbox, its groups, any order."""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from callbacks.doubles import Desk, Person, asker, delegates, never, passes, results, worker
+from upcall import (
+    Agent,
+    AlreadySettled,
+    AnswerRefused,
+    Call,
+    CallbackError,
+    Context,
+    Request,
+    SessionWaiting,
+    SyncContext,
+    UnknownCallback,
+    tool,
+)
+from upcall.events import CallbackAnswered
+from upcall.models import Script, call
+
+# --- the first one wins -------------------------------------------------------------------
+
+
+async def test_a_second_answer_is_told_by_whom_and_when_the_first_was_given(place: Desk) -> None:
+    agent = asker()
+    await place.prompt(agent)
+    first = await place.settle(agent, "blue", by="ann")
+    place.clock.tick(5)
+
+    async with place.runtime(agent) as runtime:
+        with pytest.raises(AlreadySettled, match="was answered by ann at") as told:
+            await runtime.answer(first.id, "red", by="bob")
+
+    assert (told.value.status, told.value.by, told.value.at) == ("answered", "ann", place.clock.now - 5)
+    assert (await place.resume(agent)).text == "'blue'"
+
+
+async def test_of_many_people_answering_at_once_exactly_one_wins_and_all_others_are_told_who(place: Desk) -> None:
+    agent = asker()
+    callback_id = (await place.prompt(agent)).callbacks[0].id
+
+    async with place.runtime(agent) as runtime:
+        tries = [runtime.answer(callback_id, n, by=f"p{n}") for n in range(10)]
+        ends = await asyncio.gather(*tries, return_exceptions=True)
+
+    lost = [e for e in ends if isinstance(e, AlreadySettled)]
+    won = [e for e in ends if not isinstance(e, BaseException)]
+    assert (len(won), len(lost)) == (1, 9)
+    assert won[0].answer is not None
+    assert {e.by for e in lost} == {won[0].answer.by}
+    assert len([e for e in await place.log(agent) if isinstance(e, CallbackAnswered)]) == 1
+
+
+async def test_an_answer_after_expiry_is_refused_though_no_process_noticed_it(place: Desk) -> None:
+    agent = asker(timeout=60)
+    callback_id = (await place.prompt(agent)).callbacks[0].id
+    place.clock.tick(60)
+
+    async with place.runtime(agent) as runtime:
+        with pytest.raises(AlreadySettled) as told:
+            await runtime.answer(callback_id, "blue")
+
+    assert (told.value.status, told.value.by, told.value.at) == ("expired", "", place.clock.now)
+    assert not [e for e in await place.log(agent) if isinstance(e, CallbackAnswered)]
+
+
+async def test_an_answer_after_a_withdrawal_says_so(desk: Desk) -> None:
+    agent = asker()
+    callback_id = (await desk.prompt(agent)).callbacks[0].id
+
+    async with desk.runtime(agent) as runtime:
+        await runtime.cancel("s", "no longer needed")
+        with pytest.raises(AlreadySettled, match="withdrawn") as told:
+            await runtime.answer(callback_id, "blue")
+
+    assert (told.value.status, told.value.at) == ("withdrawn", desk.clock.now)
+
+
+async def test_an_unknown_id_is_unknown(desk: Desk) -> None:
+    async with desk.runtime(asker()) as runtime:
+        with pytest.raises(UnknownCallback, match="no callback is called 'q123'"):
+            await runtime.answer("q123", "blue")
+
+
+async def test_a_person_may_not_settle_a_request_resolution(desk: Desk) -> None:
+    asked = asyncio.Event()
+    go = asyncio.Event()
+
+    async def slow(_: Request) -> Call:
+        asked.set()
+        await go.wait()
+        return call("answer_callback", value="by the agent")
+
+    manager = delegates("manager", asker(kind="request_resolution"), slow)
+    async with desk.runtime(manager) as runtime:
+        session = await runtime.start(manager, "s")
+        turn = asyncio.ensure_future(session.prompt("go"))
+        await asked.wait()
+        (held,) = await runtime.store.callbacks(root="s")
+        with pytest.raises(AnswerRefused, match="never by a person"):
+            await runtime.answer(held.raised.callback_id, "by me")
+        go.set()
+        reply = await turn
+
+    assert reply.text == "'by the agent'"
+
+
+async def test_a_person_may_answer_by_id_what_an_agent_is_being_asked(desk: Desk) -> None:
+    asked = asyncio.Event()
+
+    async def forever(_: Request) -> Any:
+        asked.set()
+        await asyncio.Event().wait()
+
+    manager = delegates("manager", asker(), forever)
+    async with desk.runtime(manager) as runtime:
+        session = await runtime.start(manager, "s")
+        turn = asyncio.ensure_future(session.prompt("go"))
+        await asked.wait()
+        assert not await runtime.inbox()
+        (held,) = await runtime.store.callbacks(root="s")
+        await runtime.answer(held.raised.callback_id, "blue", by="ann")
+        reply = await asyncio.wait_for(turn, 5)
+
+    answer = reply.callbacks[0].answer
+    assert answer is not None
+    assert (reply.text, answer.by) == ("'blue'", "ann")
+
+
+async def test_an_agent_that_was_overtaken_is_not_told_that_it_answered(desk: Desk) -> None:
+    asked, go = asyncio.Event(), asyncio.Event()
+    last: list[Request] = []
+
+    async def late(_: Request) -> Any:
+        asked.set()
+        await go.wait()
+        return call("answer_callback", value="red")
+
+    def decide(request: Request) -> Any:
+        last.append(request)
+        if request.purpose == "side_turn":
+            return late(request)
+        said = results(request.messages)
+        return said[0].text if said else call("task", agent="developer", prompt="x")
+
+    manager = Agent("manager", model=Script(decide), agents=[asker()])
+    async with desk.runtime(manager) as runtime:
+        session = await runtime.start(manager, "s")
+        turn = asyncio.ensure_future(session.prompt("go"))
+        await asked.wait()
+        (held,) = await runtime.store.callbacks(root="s")
+        await runtime.answer(held.raised.callback_id, "blue")
+        go.set()
+        reply = await asyncio.wait_for(turn, 5)
+
+    assert reply.text == "'blue'"
+    assert not [m for m in last[-1].messages if "You answered" in m.text]
+
+
+async def test_who_answered_and_by_what_right_is_in_the_log(place: Desk) -> None:
+    agent = asker()
+    callback_id = (await place.prompt(agent)).callbacks[0].id
+
+    async with place.runtime(agent) as runtime:
+        await runtime.answer(callback_id, "blue", by="ann", right="token")
+        await runtime.resume("s")
+
+    (answered,) = [e for e in await place.log(agent) if isinstance(e, CallbackAnswered)]
+    assert (answered.value, answered.by, answered.right, answered.time) == ("blue", "ann", "token", place.clock.now)
+
+
+async def test_none_and_false_are_answers_like_any_other(desk: Desk) -> None:
+    for value in (None, False, 0, "", [], {}):
+        agent = asker()
+        desk = Desk()
+        await desk.prompt(agent)
+        await desk.settle(agent, value)
+        reply = await desk.resume(agent)
+        assert (reply.status, reply.text) == ("done", repr(value))
+
+
+# --- the inbox ----------------------------------------------------------------------------
+
+
+async def test_the_inbox_has_the_highest_priority_first_and_then_the_oldest(place: Desk) -> None:
+    order = ["normal", "critical", "low", "high", "critical", "normal"]
+
+    @tool
+    async def work(n: int, ctx: Context) -> str:
+        """Ask."""
+        return str(await ctx.raise_callback(f"{n}?", priority=order[n]))  # pyright: ignore[reportArgumentType]
+
+    for n in range(len(order)):
+        agent = Agent("developer", model=worker(call("work", n=n)), tools=[work])
+        await place.prompt(agent, id=f"s{n}")
+        place.clock.tick(1)
+
+    assert [c.message for c in await place.inbox(agent)] == ["1?", "4?", "3?", "0?", "5?", "2?"]
+
+
+async def test_the_inbox_lists_only_what_waits_for_a_person(desk: Desk) -> None:
+    settled = asker("settled?")
+    await desk.prompt(settled, id="one")
+    await desk.settle(settled, "yes")
+    waiting = asker("waiting?")
+    await desk.prompt(waiting, id="two")
+
+    assert [c.message for c in await desk.inbox(waiting)] == ["waiting?"]
+
+
+def five(ask: Any, **options: Any) -> Agent:
+    """A manager with five children that each make the same call."""
+    child = Agent("developer", model=worker(call("work")), tools=[ask])
+    calls = [call("task", agent="developer", prompt=str(i)) for i in range(5)]
+    return Agent("manager", model=worker(*calls, aside=passes()), agents=[child], **options)
+
+
+@tool
+async def work(ctx: Context) -> str:
+    """Ask the same as the others."""
+    return str(await ctx.raise_callback("which licence?", context={"for": ctx.id}))
+
+
+async def test_five_equal_questions_of_one_tree_are_one_entry_and_one_answer(place: Desk) -> None:
+    manager = five(work)
+    await place.prompt(manager)
+
+    (entry,) = await place.inbox(manager)
+    assert (len(entry.group), entry.id in entry.group) == (5, True)
+    await place.settle(manager, "MIT")
+    done = await place.resume(manager)
+
+    assert done.text == "; ".join(["MIT"] * 5)
+    assert {c.answer.value for c in done.callbacks if c.answer} == {"MIT"}
+    assert len(done.callbacks) == 5
+
+
+async def test_with_only_one_of_equal_questions_is_answered(place: Desk) -> None:
+    manager = five(work)
+    await place.prompt(manager)
+
+    for n in range(5):
+        async with place.runtime(manager) as runtime:
+            (entry,) = await runtime.inbox()
+            assert len(entry.group) == 5 - n
+            await runtime.answer(entry.id, str(n), only=True)
+    done = await place.resume(manager)
+
+    assert sorted(done.text.split("; ")) == list("01234")
+
+
+async def test_equal_questions_of_two_trees_are_two_entries(desk: Desk) -> None:
+    agent = asker()
+    await desk.prompt(agent, id="one")
+    await desk.prompt(agent, id="two")
+
+    assert [len(c.group) for c in await desk.inbox(agent)] == [1, 1]
+
+
+async def test_questions_that_differ_in_anything_that_counts_are_not_grouped(desk: Desk) -> None:
+    variants: list[dict[str, Any]] = [{}, {"choices": ["a", "b"]}, {"schema": {"type": "string"}}, {"timeout": 60}]
+
+    @tool
+    async def vary(n: int, ctx: Context) -> str:
+        """Ask."""
+        return str(await ctx.raise_callback("which?", key="licence", **variants[n]))
+
+    agent = Agent("developer", model=worker(*(call("vary", n=n) for n in range(4))), tools=[vary])
+    await desk.prompt(agent)
+
+    assert [len(c.group) for c in await desk.inbox(agent)] == [1, 1, 1, 1]
+
+
+async def test_each_of_a_group_keeps_its_own_withdrawal(desk: Desk) -> None:
+    manager = five(work)
+    waiting = await desk.prompt(manager)
+
+    async with desk.runtime(manager) as runtime:
+        await runtime.cancel(waiting.callbacks[2].session_id)
+        (entry,) = await runtime.inbox()
+        assert len(entry.group) == 4
+        await runtime.answer(entry.id, "MIT")
+    statuses = [c.status for c in (await desk.resume(manager)).callbacks]
+
+    assert sorted(statuses) == ["answered"] * 4 + ["withdrawn"]
+
+
+async def test_a_person_at_the_screen_answers_equal_questions_once(desk: Desk) -> None:
+    person = Person(lambda _: "MIT")
+
+    done = await desk.prompt(five(work), host=person)
+
+    assert done.text == "; ".join(["MIT"] * 5)
+    assert {c.status for c in done.callbacks} == {"answered"}
+
+
+# --- any subset, any order ----------------------------------------------------------------
+
+ENDS = {f"t{n}": f"answer {n}" for n in range(5)} | {f"c{n}": f"answer {n + 5}" for n in range(5)}
+entered: dict[str, int] = {}
+effects: list[str] = []
+
+
+@tool
+async def from_tool(name: str, ctx: Context) -> str:
+    """Ask from a parallel tool."""
+    entered[name] = entered.get(name, 0) + 1
+    await ctx.once("effect", effects.append, name)
+    return str(await ctx.raise_callback(f"{name}?"))
+
+
+@tool
+def from_child(name: str, ctx: SyncContext) -> str:
+    """Ask from a child's tool, in a thread."""
+    entered[name] = entered.get(name, 0) + 1
+    ctx.once("effect", lambda: effects.append(name))
+    return str(ctx.raise_callback(f"{name}?", "blocker"))
+
+
+def crowd() -> Agent:
+    """Five parallel tools and five parallel children, each with a question of its own."""
+
+    def child(request: Request) -> Any:
+        said = results(request.messages)
+        return said[0].text if said else call("from_child", name=request.messages[0].text)
+
+    below = Agent("developer", model=Script(child), tools=[from_child])
+    calls = [call("from_tool", name=f"t{n}") for n in range(5)]
+    calls += [call("task", agent="developer", prompt=f"c{n}") for n in range(5)]
+    return Agent("manager", model=worker(*calls, aside=passes()), agents=[below], tools=[from_tool])
+
+
+@settings(max_examples=15)
+@given(
+    order=st.permutations(sorted(ENDS)),
+    cuts=st.sets(st.integers(1, 9), max_size=4),
+)
+async def test_ten_questions_are_answered_in_any_order_and_any_subsets(order: list[str], cuts: set[int]) -> None:
+    desk, agent = Desk(), crowd()
+    entered.clear()
+    effects.clear()
+    await desk.prompt(agent)
+    places = [0, *sorted(cuts), len(order)]
+
+    for start, end in pairwise(places):
+        async with desk.runtime(agent) as runtime:
+            by_name = {c.message[:-1]: c.id for c in await runtime.inbox()}
+            for name in order[start:end]:
+                await runtime.answer(by_name[name], ENDS[name])
+            reply = await runtime.resume("s")
+            assert reply.status == ("done" if end == len(order) else "waiting")
+            assert {c.message[:-1] for c in await runtime.inbox()} == set(order[end:])
+
+    assert reply.text == "; ".join(
+        ENDS[name] for name in (*(f"t{n}" for n in range(5)), *(f"c{n}" for n in range(5)))
+    )
+    assert entered == dict.fromkeys(ENDS, 2)
+    assert sorted(effects) == sorted(ENDS)
+
+
+async def test_two_waiting_children_are_answered_in_reverse_order_and_each_effect_happens_once(place: Desk) -> None:
+    """ADK ran only the first of two waiting children; deepagents-acp crashed on the second's resume."""
+    done: list[str] = []
+
+    @tool
+    async def buy(ctx: Context) -> str:
+        """Buy."""
+        what = ctx.get_messages()[0].text
+        await ctx.once("pay", done.append, what)
+        return str(await ctx.raise_callback(f"which {what}?"))
+
+    child = Agent("developer", model=worker(call("buy")), tools=[buy])
+    calls = [call("task", agent="developer", prompt=p) for p in ("paint", "brush")]
+    manager = Agent("manager", model=worker(*calls, aside=passes()), agents=[child])
+
+    await place.prompt(manager)
+    await place.settle(manager, "flat", "which brush?")
+    middle = await place.resume(manager)
+    await place.settle(manager, "blue", "which paint?")
+    end = await place.resume(manager)
+
+    assert (middle.status, end.text, sorted(done)) == ("waiting", "blue; flat", ["brush", "paint"])
+
+
+async def test_several_questions_in_one_tool_answered_out_of_order_each_get_their_own_answer(place: Desk) -> None:
+    """langgraph#6533: answers were matched by order."""
+
+    @tool
+    async def survey(ctx: Context) -> str:
+        """Ask three things at once."""
+        return "/".join(await asyncio.gather(*(ctx.raise_callback(f"{n}?") for n in "abc")))
+
+    agent = Agent("developer", model=worker(call("survey")), tools=[survey])
+    await place.prompt(agent)
+
+    await place.settle(agent, "C", "c?")
+    await place.resume(agent)
+    await place.settle(agent, "A", "a?")
+    middle = await place.resume(agent)
+    await place.settle(agent, "B", "b?")
+    done = await place.resume(agent)
+
+    assert (middle.status, done.text) == ("waiting", "A/B/C")
+
+
+# --- replies ------------------------------------------------------------------------------
+
+
+async def test_prompt_on_a_waiting_session_names_its_callbacks(desk: Desk) -> None:
+    agent = asker()
+    waiting = await desk.prompt(agent)
+
+    async with desk.runtime(agent) as runtime:
+        with pytest.raises(SessionWaiting) as told:
+            await (await runtime.load("s")).prompt("more")
+
+    assert told.value.callbacks == (waiting.callbacks[0].id,)
+    assert waiting.callbacks[0].id in str(told.value)
+
+
+async def test_prompt_on_an_answered_session_first_finishes_that_turn(desk: Desk) -> None:
+    agent = asker()
+    await desk.prompt(agent)
+    await desk.settle(agent, "blue")
+
+    async with desk.runtime(agent) as runtime:
+        session = await runtime.load("s")
+        await session.prompt("more")
+        texts = [m.text for m in session.get_messages() if m.role in ("user", "assistant") and m.text]
+
+    assert texts[:3] == ["go", "'blue'", "more"]
+
+
+async def test_a_reply_has_all_callbacks_of_this_turns_tree_and_none_of_an_earlier_turn(desk: Desk) -> None:
+    manager = delegates("manager", asker(), passes())
+    await desk.prompt(manager)
+    await desk.settle(manager, "blue")
+    first = await desk.resume(manager)
+
+    async with desk.runtime(manager) as runtime:
+        again = await runtime.resume("s")
+        second = await (await runtime.load("s")).prompt("and now?")
+
+    assert [c.status for c in first.callbacks] == ["answered"]
+    assert again == first
+    assert second.callbacks == ()
+
+
+async def test_resume_without_an_answer_changes_nothing(place: Desk) -> None:
+    agent = asker()
+    waiting = await place.prompt(agent)
+    before = await place.log(agent)
+
+    again = await place.resume(agent)
+
+    assert (again.status, again.callbacks) == ("waiting", waiting.callbacks)
+    assert await place.log(agent) == before
+
+
+async def test_a_callback_error_is_one_family(desk: Desk) -> None:
+    for error in (AlreadySettled, AnswerRefused, UnknownCallback):
+        assert issubclass(error, CallbackError)
+
+
+async def test_cancel_in_a_race_with_an_answer_leaves_one_of_the_two(place: Desk) -> None:
+    agent = asker()
+    callback_id = (await place.prompt(agent)).callbacks[0].id
+
+    async with place.runtime(agent) as runtime:
+        ends = await asyncio.gather(
+            runtime.cancel("s"), runtime.answer(callback_id, "blue"), return_exceptions=True
+        )
+        held = await runtime.store.callback(callback_id)
+        assert held is not None
+        status = await runtime.status("s")
+
+    assert status == "cancelled"
+    assert held.status == ("withdrawn" if isinstance(ends[1], AlreadySettled) else "answered")
+    assert not held.delivered
+
+
+async def test_nothing_waits_in_memory_for_a_person_who_never_looks(desk: Desk) -> None:
+    agent = asker()
+    async with desk.runtime(agent, host=Person(never), hold=0.0) as runtime:
+        session = await runtime.start(agent, "s")
+        reply = await session.prompt("go")
+
+        assert (reply.status, runtime.turns) == ("waiting", {})
