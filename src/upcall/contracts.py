@@ -199,7 +199,7 @@ class Store(Protocol):
         """One callback, or None."""
         ...
 
-    async def callbacks(self, *, root: str | None = None, inbox: bool = False, limit: int = 1000) -> list[Held]:
+    async def callbacks(self, *, root: str | None = None, inbox: bool = False, limit: int = 100_000) -> list[Held]:
         """Callbacks of a run tree, oldest first; or those that wait for a person, highest priority first."""
         ...
 

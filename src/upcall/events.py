@@ -222,7 +222,7 @@ class ToolStarted(Event, frozen=True, tag="tool_started"):
     """The tool is about to run. `args` only where a hook or an approver changed them."""
 
     call_id: str
-    name: str
+    name: str = ""
     args: dict[str, Any] | None = None
     approval: str = ""
 

@@ -284,7 +284,7 @@ class MemoryStore:
         """One callback, or None."""
         return self._callbacks.get(callback_id)
 
-    async def callbacks(self, *, root: str | None = None, inbox: bool = False, limit: int = 1000) -> list[Held]:
+    async def callbacks(self, *, root: str | None = None, inbox: bool = False, limit: int = 100_000) -> list[Held]:
         """Callbacks of a run tree, oldest first; or those that wait for a person, highest priority first."""
         return self._callbacks.waiting(limit) if inbox else self._callbacks.of_tree(root or "")[:limit]
 

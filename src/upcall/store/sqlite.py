@@ -347,7 +347,7 @@ class SqliteStore:
         rows = self._query(BY_ID, (callback_id,))
         return held_from(rows[0]) if rows else None
 
-    async def callbacks(self, *, root: str | None = None, inbox: bool = False, limit: int = 1000) -> list[Held]:
+    async def callbacks(self, *, root: str | None = None, inbox: bool = False, limit: int = 100_000) -> list[Held]:
         """Callbacks of a run tree, oldest first; or those that wait for a person, highest priority first."""
         rows = self._query(WAITING, (limit,)) if inbox else self._query(OF_TREE, (root or "", limit))
         return [held_from(r) for r in rows]
