@@ -64,9 +64,10 @@ async def test_appending_costs_the_same_however_long_the_session_is(tmp_path: Pa
                 before = work.statements, work.steps
                 await put(store, "s", ContextSet("k", "x" * 300), turn(number), claim=claim)
                 costs.append((work.statements - before[0], work.steps - before[1]))
-    early, late = costs[10:60], costs[540:590]
-    assert sum(c[0] for c in late) <= sum(c[0] for c in early)
-    assert sum(c[1] for c in late) <= sum(c[1] for c in early) * 1.1
+    # The middle one of fifty: on a slow machine a look at what others wrote falls into some of them.
+    early, late = (sorted(costs[at : at + 50])[25] for at in (10, 540))
+    assert late[0] <= early[0]
+    assert late[1] <= early[1] * 1.1
 
 
 async def test_a_turn_costs_the_same_however_long_the_session_is(tmp_path: Path) -> None:
