@@ -6,6 +6,7 @@ import os
 import re
 import stat
 import subprocess
+import time
 from pathlib import Path
 
 import msgspec
@@ -19,6 +20,8 @@ COMMANDS = [
     "chat",
     "resume",
     "cancel",
+    "inbox",
+    "answer",
     "sessions",
     "show",
     "events",
@@ -373,28 +376,45 @@ def test_chat_in_a_pipe_goes_on_after_a_turn_that_failed(folder: Path) -> None:
 # --- the demo ---------------------------------------------------------------------------
 
 
-def test_the_demo_runs_in_a_pipe_and_the_commands_it_prints_work(tmp_path: Path) -> None:
+def test_the_demo_in_a_pipe_parks_answers_itself_and_goes_on_in_a_second_process(tmp_path: Path) -> None:
+    began = time.monotonic()
     done = upcall("demo", cwd=tmp_path, TMPDIR=str(tmp_path), NO_COLOR="1")
+    assert time.monotonic() - began < 10
     assert (done.returncode, done.stderr) == (0, "")
-    for part in ("✓ run_check  name=\"tests\"", "hook after_tool changed the result: upload_token = [hidden]",
-                 'hook before_tool changed the call: path "NEWS.md" → "drafts/NEWS.md"', "is ready"):  # fmt: skip
+    for part in (
+        '│   ↳ answered by manager (agent): "yes"\n',
+        "│   ↳ manager passed it up: a matter of taste",
+        "$ upcall inbox\n",
+        "┃   1  green\n",
+        "$ upcall resume demo\nThe sign-in page is ready.\n",
+        "  │       ↳ manager (agent) answered: yes\n",
+        "(os-user) answered: green\n",
+    ):
         assert part in done.stdout
-    assert "tok_live" not in done.stdout
+    assert re.search(r"\$ upcall answer q\w+ green\nq\w+ answered: green\n", done.stdout)
     assert max(len(row) for row in done.stdout.splitlines() if "/" not in row) <= 80
 
+    (folder,) = tmp_path.glob("upcall-demo-*")
+    assert (folder / "button.css").read_text() == "button { background: green }\n"
     printed = [row.split() for row in done.stdout.splitlines() if row.startswith("  upcall ")]
-    assert [row[1] for row in printed] == ["show", "events"]
+    assert [row[1] for row in printed] == ["show", "explain", "events"]
     for row in printed:
-        again = upcall(*row[1:], cwd=tmp_path)
+        again = upcall(*row[1:], cwd=folder)
         assert again.returncode == 0
-        assert "release" in again.stdout
-        assert "tok_live" not in again.stdout
+        assert "manager" in again.stdout
+
+
+def test_the_demos_program_can_be_run_again_by_hand(tmp_path: Path) -> None:
+    upcall("demo", cwd=tmp_path, TMPDIR=str(tmp_path))
+    (folder,) = tmp_path.glob("upcall-demo-*")
+    assert upcall("run", "shop:manager", "Build the sign-in page", cwd=folder).returncode == 3
 
 
 def test_the_demo_can_keep_its_log_where_it_is_told_to(tmp_path: Path) -> None:
     for _ in range(2):
         assert upcall("demo", "--store", "kept.db", cwd=tmp_path).returncode == 0
-    assert len(out("sessions", "--store", "kept.db", cwd=tmp_path)) == 2
+    kept = out("sessions", "--store", "kept.db", cwd=tmp_path)
+    assert [one["status"] for one in kept if not one["parent"]] == ["done", "done"]
 
 
 # --- help and wrong usage ---------------------------------------------------------------

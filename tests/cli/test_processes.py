@@ -9,6 +9,8 @@ import msgspec
 import pytest
 
 from cli.command import eventually, make_agents, out, start, started, upcall
+from upcall import Agent, run
+from upcall.models import Script
 
 
 @pytest.fixture
@@ -91,11 +93,11 @@ def test_a_failed_turn_is_resumed_with_agents_that_were_mended(folder: Path) -> 
 
 
 def test_a_session_whose_agents_are_nowhere_noted_asks_for_them(folder: Path) -> None:
-    upcall("demo", "--store", "demo.db", cwd=folder)
-    (session,) = out("sessions", "--store", "demo.db", cwd=folder)
-    done = upcall("resume", session["id"], "--store", "demo.db", cwd=folder)
+    agent = Agent("nowhere", model=Script(["hello"]))
+    run(agent, "hi", store=folder / "own.db", id="s1")
+    done = upcall("resume", "s1", "--store", "own.db", cwd=folder)
     assert done.returncode == 2
-    assert f"upcall resume {session['id']} --agents AGENT" in done.stderr
+    assert "upcall resume s1 --agents AGENT" in done.stderr
 
 
 def test_agents_that_have_moved_are_given_by_hand(folder: Path) -> None:

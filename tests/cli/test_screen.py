@@ -145,10 +145,26 @@ def test_tables_and_shown_sessions_fit_on_80_columns(folder: Path) -> None:
         assert "s1" in screen.text or "session_started" in screen.text
 
 
-def test_the_demo_at_a_terminal_is_over_in_a_few_seconds(tmp_path: Path) -> None:
+def test_the_demo_at_a_terminal_really_asks(tmp_path: Path) -> None:
     with Screen("demo", cwd=tmp_path, TMPDIR=str(tmp_path)) as screen:
-        screen.see("An agent called release gets a task.")
-        screen.see("running")
-        screen.see("is ready", seconds=15)
-        screen.see("upcall show demo --store")
+        screen.see("A manager gives work to two developers")
+        screen.see("┃ Which colour should the button 'Sign in' have?")
+        screen.see("your choice, 1-3 ›")
+        screen.press("3" + ENTER)
+        screen.see("answered: orange")
+        screen.see("Who asked whom:")
+        screen.see("(os-user) answered: orange")
         assert screen.end() == 0
+
+
+def test_a_question_of_the_demo_that_is_left_can_be_answered_later(tmp_path: Path) -> None:
+    with Screen("demo", cwd=tmp_path, TMPDIR=str(tmp_path)) as screen:
+        screen.see("your choice, 1-3 ›")
+        screen.press(CTRL_C)
+        screen.see("Whenever you like: cd ")
+        screen.see("then: upcall resume demo")
+        assert screen.end() == 3
+    (folder,) = tmp_path.glob("upcall-demo-*")
+    (entry,) = out("inbox", cwd=folder)
+    upcall("answer", entry["id"], "blue", cwd=folder)
+    assert "a blue button" in upcall("resume", "demo", cwd=folder).stdout

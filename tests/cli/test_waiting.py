@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cli.command import out, upcall
-from cli.screen import Screen
+from cli.screen import CTRL_C, Screen
 from upcall import Runtime
 
 PROGRAM = '''\
@@ -91,6 +91,8 @@ def test_a_run_that_waits_is_exit_code_3_and_resumes_once_it_is_answered(folder:
 
 def test_a_child_that_waits_is_seen_from_its_parent(folder: Path) -> None:
     with Screen("run", "wall:boss", "go", "--id", "s1", cwd=folder) as screen:
+        screen.see("your choice, 1-2 ›")
+        screen.press(CTRL_C)
         assert screen.end() == 3
     assert "┌ worker" in screen.text
     assert "│ ? worker asks (blocker): Which colour?" in screen.text

@@ -5,6 +5,7 @@ May import: answers, app, callbacks, contracts, hosts.terminal_host, observe.pla
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from upcall.answers import callback_of
@@ -28,10 +29,15 @@ async def family(runtime: Runtime, root: str, width: int = 80) -> list[str]:
     for one in held:
         asked.setdefault(one.raised.session, []).append(callback_of(one))
     children: dict[str, list[Row]] = {}
-    for row in sorted(rows, key=lambda row: row.created):
+    for row in sorted(rows, key=lambda row: _by_number(row.id)):
         children.setdefault(row.parent, []).append(row)
     (top,) = [row for row in rows if row.id == root]
     return [_cut(line, width) for line in _drawn(top, children, asked, "", "")]
+
+
+def _by_number(session_id: str) -> list[tuple[int, str]]:
+    """Children's ids count the calls that began them; parallel ones begin in the same moment."""
+    return [(int(part), "") if part.isdecimal() else (0, part) for part in re.split(r"(\d+)", session_id)]
 
 
 def _drawn(

@@ -90,7 +90,7 @@ class Story:
         """The lines that this event adds."""
         tell = self._tellers.get(type(event))
         lines: list[Line] = tell(self, event) if tell is not None else []
-        return [] if self._told(event.session).aside else lines
+        return [] if self.is_aside(event.session) else lines
 
     def recall(self, event: AnyEvent) -> None:
         """Take an event in that is not to be told; what was running then is not running now."""
@@ -105,6 +105,10 @@ class Story:
     def depth_of(self, session: str) -> int:
         """How far below the first session it is."""
         return self._told(session).depth
+
+    def is_aside(self, session: str) -> bool:
+        """Whether it is a side turn, which is told by what comes of it."""
+        return self._told(session).aside
 
     def calls_open(self, session: str) -> bool:
         """Whether a call of the session is still to be told."""

@@ -354,7 +354,7 @@ class TerminalView(RichView):
         return Group(*rows, *running)
 
     def _running(self, one: Running) -> Text | None:
-        if one.started is None or one.ended is not None:
+        if one.started is None or one.ended is not None or self._story.is_aside(one.session):
             return None
         key = (one.session, one.call.id)
         begun = self._begun.setdefault(key, time.monotonic())

@@ -175,6 +175,9 @@ class TerminalHost:
     def _end(self, waiting: _Waiting, task: asyncio.Task[Any]) -> None:
         said = None if task.cancelled() or task.exception() is not None else task.result()
         alike = [w for w in self._queue if w is not waiting and said is not None and w.is_like(waiting)]
+        if said is not None:
+            more = f", and {len(alike)} equal question{'s' if len(alike) > 1 else ''} with it" if alike else ""
+            self._desk.say([Piece("✓ ", "green"), Piece(told(said) + more, "dim")])
         for one in (waiting, *alike):
             if one in self._queue:
                 self._queue.remove(one)
@@ -194,12 +197,10 @@ class TerminalHost:
             lines[0].append(Piece(f" · {more} more wait{'s' if more == 1 else ''}", "dim"))
         self._desk.put(lines)
         try:
-            said = await answer(callback, self._desk, known)
+            return await answer(callback, self._desk, known)
         except Later:
             self._desk.say([Piece("left for later: ", "yellow"), Piece(command(callback, self._store))])
             return None
-        self._desk.say([Piece("✓ ", "green"), Piece(told(said), "dim")])
-        return said
 
     async def _known(self, callback: Callback) -> Known:
         held = await self.look(callback.id) if self.look is not None else None

@@ -1,0 +1,369 @@
+"""Questions in the inbox and answers from other processes: what is shown, taken, refused, and how work goes on."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import re
+import signal
+import time
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from cli.asking import make_team, parked
+from cli.command import eventually, out, start, upcall
+
+ME = pwd.getpwuid(os.getuid()).pw_name
+FIELDS = [
+    "id", "session_id", "agent", "message", "intent", "kind", "priority", "choices", "schema", "context", "tool",
+    "args", "digest", "created", "expires", "path", "status", "answer", "group",
+]  # fmt: skip
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return make_team(tmp_path)
+
+
+# --- the inbox --------------------------------------------------------------------------
+
+
+def test_the_inbox_as_json_lists_callbacks_by_priority_with_all_their_fields(folder: Path) -> None:
+    first, *rest = parked(folder, "many")
+
+    assert list(first)[: len(FIELDS)] == FIELDS
+    assert (first["message"], first["priority"], first["choices"]) == (
+        "Which colour?",
+        "high",
+        ["red", "dark blue"],
+    )
+    assert first["session_id"] == "s1~r1c0"
+    assert first["context"] == {"task": "many", "tool": "paint", "arguments": {}, "tried": "green"}
+    assert [(step["agent"], step["step"]) for step in first["path"]] == [
+        ("manager", "asked"), ("manager", "passed"), ("user", "asked"),
+    ]  # fmt: skip
+    assert [one["created"] for one in rest] == sorted(one["created"] for one in rest)
+    (approval,) = [one for one in rest if one["intent"] == "approval"]
+    assert (approval["tool"], approval["args"]) == ("deploy", {"env": "prod"})
+
+
+def test_the_inbox_shows_who_asks_what_for_its_way_and_what_to_type(folder: Path) -> None:
+    first, *_ = parked(folder, "many")
+    shown = upcall("inbox", cwd=folder).stdout
+    for part in (
+        "┃ developer asks · blocker · high",
+        "┃ Which colour?\n┃   1  red\n┃   2  dark blue\n",
+        "┃ task      many\n",
+        "┃ way       manager passed it up: not mine to say\n",
+        "┃ here by   its own right",
+        f"upcall answer {first['id']} red\n",
+        "┃ developer wants to run deploy",
+        '┃   env = "prod"\n',
+        "3 questions wait",
+    ):
+        assert part in shown
+    assert max(len(row) for row in shown.splitlines()) <= 80
+    limited = upcall("inbox", "--limit", "1", cwd=folder).stdout
+    assert "2 more with --limit 3" in limited
+    assert limited.count("answer  ") == 1
+
+
+def test_an_inbox_where_nothing_waits_says_so_and_makes_no_log(folder: Path) -> None:
+    assert upcall("inbox", cwd=folder).stdout == "Nothing waits for an answer.\n"
+    assert out("inbox", cwd=folder) == []
+    assert not (folder / ".upcall").exists()
+
+
+def test_equal_questions_are_one_entry_and_one_answer_settles_all(folder: Path) -> None:
+    (entry,) = parked(folder, "three name")
+    assert len(entry["group"]) == 3
+    assert "2 more like it" in upcall("inbox", cwd=folder).stdout
+
+    done = upcall("answer", entry["id"], "Otto", cwd=folder)
+
+    assert done.returncode == 0
+    assert "and 2 equal questions with it" in done.stdout
+    assert upcall("resume", "s1", cwd=folder).stdout == "called Otto | called Otto | called Otto\n"
+
+
+def test_only_one_of_several_equal_questions_is_answered_if_so_wanted(folder: Path) -> None:
+    (entry,) = parked(folder, "three name")
+    settled = out("answer", entry["id"], "Otto", "--only", cwd=folder)
+    assert settled["answer"]["value"] == "Otto"
+    (left,) = out("inbox", cwd=folder)
+    assert len(left["group"]) == 2
+    assert upcall("resume", "s1", cwd=folder).returncode == 3
+
+
+def test_what_an_agent_wrote_into_a_question_steers_no_terminal(folder: Path) -> None:
+    program = (folder / "team.py").read_text()
+    evil = "Which \\x1b[31mcolour\\u202e?"
+    (folder / "team.py").write_text(program.replace("Which colour?", evil))
+    parked(folder, "paint")
+    shown = upcall("inbox", cwd=folder).stdout + upcall("inbox", "--json", cwd=folder).stdout
+    assert "colour" in shown
+    assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e]", shown)
+
+
+# --- answers ----------------------------------------------------------------------------
+
+
+def test_an_answer_is_given_by_the_systems_user_and_says_how_to_go_on(folder: Path) -> None:
+    (entry,) = parked(folder, "name")
+    done = upcall("answer", entry["id"], "Otto", cwd=folder)
+    assert done.stdout == f"{entry['id']} answered: Otto\ngo on with: upcall resume s1\n"
+    (settled,) = out("show", "s1", cwd=folder)["callbacks"]
+    answer = settled["answer"]
+    assert (answer["value"], answer["by"], answer["right"]) == ("Otto", ME, "os-user")
+
+
+def test_who_is_named_with_by_is_only_asserted(folder: Path) -> None:
+    (entry,) = parked(folder, "name")
+    settled = out("answer", entry["id"], "Otto", "--by", "ops", cwd=folder)
+    assert (settled["answer"]["by"], settled["answer"]["right"]) == ("ops", "asserted")
+
+
+@pytest.mark.parametrize(("typed", "means"), [("2", "dark blue"), ("dark blue", "dark blue"), ("RED", "red")])
+def test_a_choice_is_named_by_number_or_text(typed: str, means: str, folder: Path) -> None:
+    (entry,) = parked(folder, "paint")
+    assert out("answer", entry["id"], typed, cwd=folder)["answer"]["value"] == means
+
+
+def test_a_typed_answer_is_json_and_is_read_from_a_pipe_too(folder: Path) -> None:
+    (entry,) = parked(folder, "book")
+    wrong = upcall("answer", entry["id"], '{"guests": 0, "area": "inside"}', cwd=folder)
+    assert wrong.returncode == 1
+    assert wrong.stderr.startswith(f"upcall: callback {entry['id']} stays open: ")
+    assert "guests must be bigger than or equal to 1" in wrong.stderr
+    assert "no JSON" in upcall("answer", entry["id"], "{guests", cwd=folder).stderr
+    piped = upcall("answer", entry["id"], cwd=folder, given='{"guests": 2, "area": "inside"}\n')
+    assert piped.returncode == 0
+    assert upcall("resume", "s1", cwd=folder).stdout == "booked {'guests': 2, 'area': 'inside'}\n"
+
+
+@pytest.mark.parametrize(
+    ("args", "says", "deployed"),
+    [
+        (["--approve"], "deployed prod", "prod False\n"),
+        (["approve"], "deployed prod", "prod False\n"),
+        (["--edit", "args.json"], "deployed staging", "staging True\n"),
+        (["--reject", "not on a Friday"], "deploy was not run: rejected by", ""),
+    ],
+)
+def test_a_call_is_approved_edited_or_rejected(args: list[str], says: str, deployed: str, folder: Path) -> None:
+    (folder / "args.json").write_text('{"env": "staging", "force": true}')
+    (entry,) = parked(folder, "deploy")
+    assert upcall("answer", entry["id"], *args, cwd=folder).returncode == 0
+    assert says in upcall("resume", "s1", cwd=folder).stdout
+    done = folder / "deployed.txt"
+    assert (done.read_text() if done.exists() else "") == deployed
+
+
+def test_an_approval_by_pattern_holds_for_the_session(folder: Path) -> None:
+    (entry,) = parked(folder, "deploy")
+    refused = upcall("answer", entry["id"], "--pattern", "nonsense", cwd=folder)
+    assert "'nonsense' is no pattern of deploy; it has: same place" in refused.stderr
+    settled = out("answer", entry["id"], "--pattern", "same place", cwd=folder)
+    value = settled["answer"]["value"]
+    assert (value["pattern"], value["for_session"]) == ("same place", True)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "args", "says"),
+    [
+        ("paint", ["purple"], "'purple' is none of its choices: 'red', 'dark blue'"),
+        ("paint", ["--approve"], "it is a question and no approval"),
+        ("deploy", ["perhaps"], "say --approve, --edit FILE or --reject WHY"),
+        ("deploy", ["--edit", "wrong.json"], "--edit needs the arguments as a JSON object"),
+        ("deploy", ["--edit", "unfit.json"], "does not fit"),
+        ("deploy", ["--edit", "nowhere.json"], "nowhere.json"),
+        ("name", [], "standard input holds no answer"),
+    ],
+)
+def test_a_refused_answer_is_one_line_and_changes_nothing(
+    prompt: str, args: list[str], says: str, folder: Path
+) -> None:
+    (folder / "wrong.json").write_text("[1]")
+    (folder / "unfit.json").write_text('{"env": 5}')
+    (entry,) = parked(folder, prompt)
+    done = upcall("answer", entry["id"], *args, cwd=folder)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("upcall: ")
+    assert done.stderr.count("\n") == 1
+    assert says in done.stderr
+    assert out("inbox", cwd=folder) == [entry]
+
+
+def test_a_second_answer_is_told_by_whom_and_when_it_was_settled(folder: Path) -> None:
+    (entry,) = parked(folder, "name")
+    assert upcall("answer", entry["id"], "Otto", "--by", "ops", cwd=folder).returncode == 0
+    late = upcall("answer", entry["id"], "Ida", cwd=folder)
+    assert late.returncode == 1
+    assert re.fullmatch(
+        rf"upcall: callback {entry['id']} was answered by ops on \d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d.*; "
+        r"nothing was changed\n",
+        late.stderr,
+    )
+
+
+def test_an_unknown_callback_and_a_log_that_is_not_there_are_told(folder: Path) -> None:
+    lost = upcall("answer", "qnothing", "x", cwd=folder)
+    assert (lost.returncode, lost.stderr.count("\n")) == (1, 1)
+    parked(folder, "name")
+    lost = upcall("answer", "qnothing", "x", cwd=folder)
+    assert lost.returncode == 1
+    assert lost.stderr == "upcall: no callback is called 'qnothing'; `upcall inbox` lists those that wait\n"
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["q1", "x", "--approve"],
+        ["q1", "--approve", "--reject", "no"],
+        ["q1", "--reject", "no", "--pattern", "p"],
+        [],
+    ],
+)
+def test_an_answer_that_says_two_things_is_wrong_usage(args: list[str], folder: Path) -> None:
+    assert upcall("answer", *args, cwd=folder).returncode == 2
+
+
+# --- how a run that waits ends ----------------------------------------------------------
+
+
+def test_a_run_that_waits_prints_the_questions_and_the_commands_that_answer_them(folder: Path) -> None:
+    done = upcall("run", "team:manager", "many", "--id", "s1", "--store", "other.db", cwd=folder)
+    assert (done.returncode, done.stdout) == (3, "")
+    assert "upcall: session s1 waits for 3 answers\n" in done.stderr
+    assert "  developer asks: Which colour?\n" in done.stderr
+    commands = [row.split() for row in done.stderr.splitlines() if row.startswith("    upcall answer ")]
+    assert len(commands) == 3
+    assert done.stderr.endswith("then: upcall resume s1 --store other.db\n")
+    for words in commands:
+        typed = [word for word in words[1:] if "'" not in word and word != "ANSWER'"]
+        typed = [*typed[:2], "Otto", *typed[2:]] if "'YOUR" in words else typed
+        assert upcall(*typed, cwd=folder).returncode == 0
+    resumed = upcall("resume", "s1", "--store", "other.db", cwd=folder)
+    assert (resumed.returncode, resumed.stdout) == (0, "called Otto; painted red; deployed prod\n")
+
+
+def test_a_piped_chat_that_waits_is_exit_code_3_with_the_command(folder: Path) -> None:
+    done = upcall("chat", "team:manager", "--id", "s1", cwd=folder, given="paint\nnever read\n")
+    assert (done.returncode, done.stdout) == (3, "")
+    assert "upcall answer q" in done.stderr
+    again = upcall("chat", "team:manager", "--id", "s1", cwd=folder, given="paint\n")
+    assert again.returncode == 3
+    assert "upcall answer q" in again.stderr
+
+
+def test_a_prompt_to_a_session_that_waits_is_exit_code_3_with_the_command(folder: Path) -> None:
+    (entry,) = parked(folder, "paint")
+    done = upcall("run", "team:manager", "go on", "--id", "s1", cwd=folder)
+    assert done.returncode == 3
+    assert f"upcall answer {entry['id']} red" in done.stderr
+
+
+def test_a_run_is_mirrored_to_a_file_if_so_wanted(folder: Path) -> None:
+    upcall("run", "team:manager", "paint", "--id", "s1", "--events-file", "_events.jsonl", cwd=folder)
+    lines = [msgspec.json.decode(row) for row in (folder / "_events.jsonl").read_text().splitlines()]
+    (raised,) = [line["data"] for line in lines if line["event_type"] == "AGENT_CALLBACK"]
+    assert (raised["from"], raised["to"], raised["type"]) == ("developer", "manager", "blocker")
+    (entry,) = out("inbox", cwd=folder)
+    upcall("answer", entry["id"], "red", cwd=folder)
+    upcall("resume", "s1", "--events-file", "_events.jsonl", cwd=folder)
+    assert '"TURN_ENDED"' in (folder / "_events.jsonl").read_text()
+
+
+# --- explain ----------------------------------------------------------------------------
+
+
+def test_explain_draws_what_became_of_a_callback(folder: Path) -> None:
+    (entry,) = parked(folder, "paint")
+    before = upcall("explain", entry["id"], cwd=folder).stdout
+    assert "manager     passed it up: not mine to say" in before
+    assert "└─ the person" in before
+    upcall("answer", entry["id"], "red", "--by", "ops", cwd=folder)
+    after = upcall("explain", entry["id"], cwd=folder).stdout
+    assert after.startswith("Which colour?\ndeveloper raises: blocker, callback_to_caller\n")
+    assert "└─ ops" in after
+    assert re.search(r"answered by ops \(asserted\) on .*: answered: red\n", after)
+    assert upcall("explain", "qnothing", cwd=folder).returncode == 1
+    assert upcall("explain", "team:developer", "callback_to_caller", cwd=folder).returncode == 2
+
+
+# --- going on ---------------------------------------------------------------------------
+
+
+def test_resume_all_takes_what_was_answered_and_leaves_what_waits(folder: Path) -> None:
+    for session, prompt in (("s1", "name"), ("s2", "paint"), ("s3", "name")):
+        parked(folder, prompt, session)
+    for entry in out("inbox", cwd=folder):
+        if entry["session_id"].startswith(("s1", "s2")):
+            upcall("answer", entry["id"], "1" if entry["choices"] else "Otto", cwd=folder)
+    done = upcall("resume", "--all", cwd=folder)
+    assert done.returncode == 0
+    assert sorted(done.stdout.splitlines()) == ["s1 done: called Otto", "s2 done: painted red"]
+    again = upcall("resume", "--all", cwd=folder)
+    assert (again.returncode, again.stdout, again.stderr) == (0, "", "nothing to go on with\n")
+    assert [entry["session_id"] for entry in out("inbox", cwd=folder)] == ["s3~r1c0"]
+
+
+def test_resume_all_tells_a_session_whose_agents_are_gone_and_goes_on_with_the_others(folder: Path) -> None:
+    (folder / "lost.py").write_text((folder / "team.py").read_text())
+    assert upcall("run", "lost:manager", "name", "--id", "s1", cwd=folder).returncode == 3
+    parked(folder, "paint", "s2")
+    for entry in out("inbox", cwd=folder):
+        upcall("answer", entry["id"], "1", cwd=folder)
+    (folder / "lost.py").unlink()
+    done = upcall("resume", "--all", cwd=folder)
+    assert done.returncode == 1
+    assert done.stdout == "s2 done: painted red\n"
+    assert "session s1: there is no module 'lost'" in done.stderr
+
+
+def test_resume_all_that_follows_goes_on_as_answers_come_and_idles_cheaply(folder: Path) -> None:
+    (entry,) = parked(folder, "name")
+    with start("resume", "--all", "--follow", cwd=folder) as following:
+        assert following.stdout is not None
+        time.sleep(1.0)
+        before = _cpu(following.pid)
+        time.sleep(2.0)
+        idle = _cpu(following.pid) - before
+        upcall("answer", entry["id"], "Otto", cwd=folder)
+        first = following.stdout.readline()
+        (second,) = parked(folder, "paint", "s2")
+        upcall("answer", second["id"], "red", cwd=folder)
+        then = following.stdout.readline()
+        following.send_signal(signal.SIGINT)
+        _, errors = following.communicate(timeout=30)
+    assert (first, then) == ("s1 done: called Otto\n", "s2 done: painted red\n")
+    assert (following.returncode, errors) == (130, "")
+    assert idle < 0.1, f"{idle:.2f} s of CPU in 2 s"
+
+
+def test_of_two_followers_one_goes_on_and_the_other_says_nothing(folder: Path) -> None:
+    (entry,) = parked(folder, "name")
+    with (
+        start("resume", "--all", "--follow", cwd=folder) as one,
+        start("resume", "--all", "--follow", cwd=folder) as two,
+    ):
+        time.sleep(1.5)
+        upcall("answer", entry["id"], "Otto", cwd=folder)
+        eventually(lambda: out("show", "s1", cwd=folder)["status"] == "done", "it is done")
+        time.sleep(1.0)
+        for process in (one, two):
+            process.send_signal(signal.SIGINT)
+        said = [process.communicate(timeout=30) for process in (one, two)]
+    assert sorted(said) == [("", ""), ("s1 done: called Otto\n", "")]
+
+
+@pytest.mark.parametrize("args", [[], ["s1", "--all"], ["s1", "--follow"]])
+def test_resume_wants_one_session_or_all(args: list[str], folder: Path) -> None:
+    assert upcall("resume", *args, cwd=folder).returncode == 2
+
+
+def _cpu(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
