@@ -80,6 +80,8 @@ class Turn(Member):
             if self.state.cancel is not None:
                 self._check_cancel()
             await self._steps()
+            if release and self.state.asks:
+                await self.tree.end_asides()
             self._end("done")
             if not log.send(release):
                 await log.stored()
@@ -508,6 +510,8 @@ class Turn(Member):
         failure = self.log.claim.failure if self.log.claim is not None else None
         if isinstance(error, SessionTakenOver | StoreError | RuntimeClosed) or failure is not None:
             raise failure or error
+        if release:
+            await self.tree.end_asides()
         if outside or isinstance(error, Cancelled):
             self._settle_open("the turn was cancelled")
             self._end("cancelled")

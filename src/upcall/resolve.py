@@ -198,9 +198,10 @@ class Resolver:
         finally:
             if wait.done():
                 member.waits.pop(callback_id, None)
-                self._stop(callback_id)  # it is settled: who is still asked need not answer any more
+                self.stop(callback_id)  # it is settled: who is still asked need not answer any more
 
-    def _stop(self, callback_id: str) -> None:
+    def stop(self, callback_id: str) -> None:
+        """Ask nobody any further about it."""
         tasks = [task for task, about in self._drivers.items() if about == callback_id]
         for task in tasks:
             task.cancel()

@@ -58,7 +58,8 @@ PATIENCE = 6.0
 """Seconds to wait for an owner: a dead one's heartbeat is late after five."""
 
 RETRY = 0.1
-_THREADS = 64
+_THREADS = 4_000
+"""At most; they are made when needed. A plain `def` tool that waits for an answer takes no other one's place."""
 _FOLLOW = 30.0
 id_of = id  # where a parameter is called `id`
 _SESSION_ID = re.compile(r"[^\s~/\\\x00-\x1f\x7f]{1,200}\Z")
@@ -561,7 +562,11 @@ class Sessions:
         assert host is not None
         by, right = getattr(host, "by", "user"), getattr(host, "right", "asserted")
         while True:
-            value = await host.ask(callback)
+            try:
+                value = await host.ask(callback)
+            except Exception:  # somebody else's program: the question itself is safe in the inbox
+                log.exception("the host failed to ask callback %s; it waits in the inbox", callback.id)
+                value = None
             if value is None:
                 self._left_waiting(callback)
                 return

@@ -237,6 +237,10 @@ class Tree(Protocol):
         """Tell the person who is here that an open ask has ended."""
         ...
 
+    async def end_asides(self) -> None:
+        """End every side turn that is still to answer something: their ends are written before the tree is free."""
+        ...
+
     async def ready(self, member: Member, origin: str) -> None:
         """Return when a tool call or hook that asked before may run again: one of its callbacks is settled."""
         ...

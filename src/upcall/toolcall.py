@@ -280,11 +280,15 @@ class ToolCall:
             if context is not None and context.asker is not None:
                 context.asker.close()
         guard.caught()
-        return result if context is None or context.asker is None else self._honest(tool, context.asker, result)
+        return self._honest(tool, context, result)
 
-    @staticmethod
-    def _honest(tool: Tool, asker: Asker, result: Result) -> Result:
+    def _honest(self, tool: Tool, context: CallContext | None, result: Result) -> Result:
         """The result, unless the tool caught its parking or left an answer it was given unasked for."""
+        asker = context.asker if context is not None else None
+        if asker is None and self.call.attempts:  # it asks no more: was it given an answer?
+            asker = Asker(self.member, result.call_id)
+        if asker is None:
+            return result
         if asker.parked:
             return Result(result.call_id, str(ToolSwallowedParking(tool.name)), is_error=True)
         if asker.unclaimed():

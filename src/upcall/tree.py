@@ -266,8 +266,14 @@ class RunTree:
     def withdraw(self, callback_id: str, reason: str) -> None:
         """Tell the person who is here that an open ask has ended."""
         self.deadlines.drop(("expires", callback_id))
+        self.resolver.stop(callback_id)
         if callback_id in self.resolver.since:
             self.home.withdraw(callback_id, reason)
+
+    async def end_asides(self) -> None:
+        """End every side turn that is still to answer something."""
+        if self._resolver is not None:
+            await self._resolver.close()
 
     def begin(self, member: Member, message: Message) -> None:
         """Write a new prompt down."""

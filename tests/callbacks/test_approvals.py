@@ -35,7 +35,9 @@ def ran() -> Ran:
 
 
 def deploy_tool(ran: Ran, **options: Any) -> Tool:
-    @tool(**({"needs_approval": True} | options))
+    given: dict[str, Any] = {"needs_approval": True} | options
+
+    @tool(**given)
     async def deploy(env: str, force: bool = False) -> str:
         """Deploy."""
         ran.append({"env": env, "force": force})
@@ -271,6 +273,11 @@ async def test_edited_arguments_that_a_hook_breaks_are_an_error_result(desk: Des
     assert not ran
 
 
+def region(env: str) -> str:
+    """What a pattern makes of a call: deployments to one region are alike."""
+    return env.split("-")[0]
+
+
 # --- how long it holds --------------------------------------------------------------------
 
 
@@ -343,7 +350,7 @@ async def test_a_rejection_for_the_session_holds_too(desk: Desk, ran: Ran) -> No
 
 
 async def test_a_pattern_that_the_tool_declares_covers_the_calls_it_makes_the_same_of(desk: Desk, ran: Ran) -> None:
-    agent = deploys(ran, "eu-1", "eu-2", "us-1", approve_patterns={"region": lambda env: env.split("-")[0]})
+    agent = deploys(ran, "eu-1", "eu-2", "us-1", approve_patterns={"region": region})
 
     await desk.prompt(agent)
     await desk.settle(agent, Approve(pattern="region"))
@@ -353,7 +360,7 @@ async def test_a_pattern_that_the_tool_declares_covers_the_calls_it_makes_the_sa
 
 
 async def test_a_pattern_that_the_tool_does_not_declare_is_refused(desk: Desk, ran: Ran) -> None:
-    agent = deploys(ran, "eu-1", approve_patterns={"region": lambda env: env.split("-")[0]})
+    agent = deploys(ran, "eu-1", approve_patterns={"region": region})
     await desk.prompt(agent)
 
     with pytest.raises(AnswerRefused, match="'all' is no pattern of deploy; it has: region"):
@@ -534,7 +541,7 @@ async def test_five_equal_approvals_are_five(desk: Desk, ran: Ran) -> None:
 async def test_whether_a_call_needs_an_approval_is_decided_once(desk: Desk, ran: Ran) -> None:
     """LangGraph: a rejected tool ran when `when` flipped on resume."""
     needs = [True]
-    agent = developer(ran, needs_approval=lambda env: needs[0])
+    agent = developer(ran, needs_approval=lambda: needs[0])
     await desk.prompt(agent)
 
     needs[0] = False
@@ -557,7 +564,10 @@ async def test_a_rule_that_raises_refuses_the_call(desk: Desk, ran: Ran) -> None
 
 
 async def test_a_call_that_the_rule_lets_through_asks_nobody(desk: Desk, ran: Ran) -> None:
-    done = await desk.prompt(developer(ran, needs_approval=lambda env: env == "moon"))
+    def far(env: str) -> bool:
+        return env == "moon"
+
+    done = await desk.prompt(developer(ran, needs_approval=far))
 
     assert (done.text, done.callbacks) == ("deployed prod", ())
 

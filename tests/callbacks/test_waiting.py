@@ -1,0 +1,851 @@
+"""Waiting: an open callback is the parked state; what ran is not run again; nobody gets somebody else's answer."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from typing import Any
+
+import pytest
+
+from callbacks.doubles import Desk, Person, answers, asker, delegates, never, passes, results, worker
+from upcall import Agent, AlreadySettled, Callback, Context, Hooks, Limits, Request, SyncContext, tool
+from upcall.events import (
+    CallbackDelivered,
+    CallbackWithdrawn,
+    Parked,
+    ToolEnded,
+    ToolTriedAgain,
+    TurnResumed,
+)
+from upcall.models import Script, call
+
+# --- parking ------------------------------------------------------------------------------
+
+
+async def test_a_turn_that_waits_gives_its_memory_up_and_is_listed_as_waiting(place: Desk) -> None:
+    agent = asker()
+    async with place.runtime(agent) as runtime:
+        session = await runtime.start(agent, "s")
+        reply = await session.prompt("go")
+
+        assert (reply.status, await runtime.status("s"), runtime.turns) == ("waiting", "waiting", {})
+    (parked,) = [e for e in await place.log(agent) if isinstance(e, Parked)]
+    assert parked.waits == (reply.callbacks[0].id,)
+
+
+async def test_delivered_is_written_before_the_value_reaches_the_code(place: Desk) -> None:
+    seen: list[list[str]] = []
+
+    @tool
+    async def work(ctx: Context) -> str:
+        """Ask, then look into the log."""
+        await ctx.raise_callback("which?")
+        seen.append([e.type for e in await place.log(agent)])
+        return "ok"
+
+    agent = Agent("developer", model=worker(call("work")), tools=[work])
+    if place.store() is place.store():  # in memory the log can be read while its owner runs
+        await place.prompt(agent)
+        await place.settle(agent, "this")
+        await place.resume(agent)
+        assert "callback_delivered" in seen[0]
+    else:
+        await place.prompt(agent)
+        await place.settle(agent, "this")
+        await place.resume(agent)
+        assert "callback_delivered" in seen[0]
+
+
+async def test_every_re_entry_is_logged_as_an_attempt(desk: Desk) -> None:
+    @tool
+    async def work(ctx: Context) -> str:
+        """Ask three times."""
+        return "".join([str(await ctx.raise_callback(f"{n}?")) for n in range(3)])
+
+    agent = Agent("developer", model=worker(call("work")), tools=[work])
+    await desk.prompt(agent)
+    for n in range(3):
+        await desk.settle(agent, n)
+        reply = await desk.resume(agent)
+
+    assert reply.text == "012"
+    log = await desk.log(agent)
+    assert [e.attempt for e in log if isinstance(e, ToolTriedAgain)] == [1, 2, 3]
+    assert len([e for e in log if isinstance(e, CallbackDelivered)]) == 3
+
+
+async def test_a_turn_unwinds_only_when_every_call_has_ended_or_waits(desk: Desk) -> None:
+    go, ran = asyncio.Event(), list[str]()
+
+    @tool
+    async def slow() -> str:
+        """Take a while."""
+        await go.wait()
+        ran.append("slow")
+        return "slow"
+
+    @tool
+    async def ask_now(ctx: Context) -> str:
+        """Ask."""
+        asyncio.get_running_loop().call_later(0.02, go.set)
+        return str(await ctx.raise_callback("which?"))
+
+    agent = Agent("developer", model=worker(call("slow"), call("ask_now")), tools=[slow, ask_now])
+
+    waiting = await desk.prompt(agent)
+    assert (waiting.status, ran) == ("waiting", ["slow"])
+    await desk.settle(agent, "this")
+    done = await desk.resume(agent)
+
+    assert (done.text, ran) == ("slow; this", ["slow"])
+
+
+async def test_a_sibling_that_was_answered_ends_while_the_others_wait(desk: Desk) -> None:
+    entered: list[str] = []
+
+    @tool
+    async def work(name: str, ctx: Context) -> str:
+        """Ask."""
+        entered.append(name)
+        return str(await ctx.raise_callback(f"{name}?"))
+
+    agent = Agent("developer", model=worker(call("work", name="a"), call("work", name="b")), tools=[work])
+    await desk.prompt(agent)
+    await desk.settle(agent, "B", "b?")
+    await desk.resume(agent)
+
+    ended = [e.result.text for e in await desk.log(agent) if isinstance(e, ToolEnded)]
+    assert (ended, sorted(entered)) == (["B"], ["a", "b", "b"])
+
+
+async def test_an_answer_that_comes_while_the_turn_parks_is_not_lost(place: Desk) -> None:
+    """Parking is a conditional append: whoever answers in between lets it fail, and the turn goes on."""
+    agent = asker()
+
+    class Quick(Person):
+        """Answers through another door at the very moment the run gives its memory up."""
+
+        def withdraw(self, callback_id: str, reason: str) -> None:
+            super().withdraw(callback_id, reason)
+
+    async with place.runtime(agent, host=Quick(lambda _: None)) as runtime:
+        session = await runtime.start(agent, "s")
+        turn = asyncio.ensure_future(session.prompt("go"))
+        while not await runtime.inbox():
+            await asyncio.sleep(0)
+        (callback,) = await runtime.inbox()
+        await runtime.answer(callback.id, "blue")
+        reply = await turn
+        if reply.status == "waiting":  # it had parked before the answer came
+            reply = await runtime.resume("s")
+
+    assert reply.text == "'blue'"
+
+
+async def test_waiting_counts_nowhere(place: Desk) -> None:
+    agent = asker().replace(limits=Limits(turn_seconds=10, tool_seconds=10))
+    await place.prompt(agent)
+    place.clock.tick(1_000_000)
+    await place.settle(agent, "blue")
+
+    done = await place.resume(agent)
+
+    assert (done.status, done.text) == ("done", "'blue'")
+
+
+# --- ctx.once -----------------------------------------------------------------------------
+
+
+async def test_once_runs_an_effect_at_most_once_per_call_and_keeps_its_result(place: Desk) -> None:
+    paid: list[int] = []
+
+    @tool
+    async def buy(price: int, ctx: Context) -> str:
+        """Buy."""
+
+        async def pay(amount: int) -> dict[str, int]:
+            paid.append(amount)
+            return {"receipt": len(paid)}
+
+        receipt = await ctx.once("pay", pay, price)
+        return f"{receipt} {await ctx.raise_callback(f'gift wrap for {price}?')}"
+
+    agent = Agent("developer", model=worker(call("buy", price=5), call("buy", price=7)), tools=[buy])
+    await place.prompt(agent)
+    await place.settle(agent, "yes", "gift wrap for 5?")
+    await place.resume(agent)
+    await place.settle(agent, "no", "gift wrap for 7?")
+    done = await place.resume(agent)
+
+    assert done.text == "{'receipt': 1} yes; {'receipt': 2} no"
+    assert paid == [5, 7]
+
+
+async def test_once_keeps_a_failure_too(desk: Desk) -> None:
+    tries: list[int] = []
+
+    @tool
+    async def buy(ctx: Context) -> str:
+        """Buy."""
+
+        def pay() -> None:
+            tries.append(1)
+            raise ValueError("card declined")
+
+        try:
+            await ctx.once("pay", pay)
+        except Exception as error:
+            return f"{await ctx.raise_callback('pay cash?')} after {error}"
+        return "paid"
+
+    agent = Agent("developer", model=worker(call("buy")), tools=[buy])
+    await desk.prompt(agent)
+    await desk.settle(agent, "yes")
+    done = await desk.resume(agent)
+
+    assert tries == [1]
+    assert "card declined" in done.text
+
+
+# --- replay -------------------------------------------------------------------------------
+
+
+async def test_equal_questions_of_one_call_are_matched_by_count(place: Desk) -> None:
+    @tool
+    async def work(ctx: Context) -> str:
+        """Ask the same twice."""
+        return f"{await ctx.raise_callback('next?')} {await ctx.raise_callback('next?')}"
+
+    agent = Agent("developer", model=worker(call("work")), tools=[work])
+    await place.prompt(agent)
+    await place.settle(agent, "first")
+    await place.resume(agent)
+    await place.settle(agent, "second")
+
+    assert (await place.resume(agent)).text == "first second"
+
+
+async def test_a_key_stands_for_the_whole_question(desk: Desk) -> None:
+    runs: list[int] = []
+
+    @tool
+    async def work(ctx: Context) -> str:
+        """Ask in other words each time."""
+        runs.append(1)
+        return str(await ctx.raise_callback(f"attempt {len(runs)}: which?", key="which"))
+
+    agent = Agent("developer", model=worker(call("work")), tools=[work])
+    await desk.prompt(agent)
+    await desk.settle(agent, "this")
+
+    assert (await desk.resume(agent)).text == "this"
+
+
+async def test_context_hints_and_times_are_no_part_of_the_digest(desk: Desk) -> None:
+    runs: list[int] = []
+
+    @tool
+    async def work(ctx: Context) -> str:
+        """Ask the same with other trimmings."""
+        runs.append(1)
+        n = len(runs)
+        return str(
+            await ctx.raise_callback(
+                "which?", context={"n": n}, priority="low" if n > 1 else "high", timeout=n * 60, max_bubble_hops=n
+            )
+        )
+
+    agent = Agent("developer", model=worker(call("work")), tools=[work])
+    await desk.prompt(agent)
+    await desk.settle(agent, "this")
+
+    assert (await desk.resume(agent)).text == "this"
+
+
+@pytest.mark.parametrize(
+    "second",
+    [
+        {"message": "how much?"},
+        {"message": "which?", "callback_type": "blocker"},
+        {"message": "which?", "kind": "request_user_input"},
+        {"message": "which?", "choices": ["a"]},
+        {"message": "which?", "schema": {"type": "string"}},
+    ],
+    ids=["message", "intent", "kind", "choices", "schema"],
+)
+async def test_a_call_that_asks_something_else_when_it_runs_again_gets_replay_mismatch(
+    desk: Desk, second: dict[str, Any]
+) -> None:
+    runs: list[int] = []
+
+    @tool
+    async def work(ctx: Context) -> str:
+        """Ask something else the second time."""
+        runs.append(1)
+        return str(await ctx.raise_callback(**({"message": "which?"} if len(runs) == 1 else second)))
+
+    agent = Agent("developer", model=worker(call("work")), tools=[work])
+    await desk.prompt(agent)
+    await desk.settle(agent, "this")
+    done = await desk.resume(agent)
+
+    assert done.status == "done"
+    assert "'which?' was answered 'this'" in done.text
+    assert "no longer asks the question" in done.text
+    assert not await desk.inbox(agent)
+
+
+async def test_a_call_that_no_longer_asks_gets_replay_mismatch_too(desk: Desk) -> None:
+    runs: list[int] = []
+
+    @tool
+    async def work(ctx: Context) -> str:
+        """Ask the first time only."""
+        runs.append(1)
+        return str(await ctx.raise_callback("which?")) if len(runs) == 1 else "no need"
+
+    agent = Agent("developer", model=worker(call("work")), tools=[work])
+    await desk.prompt(agent)
+    await desk.settle(agent, "this")
+
+    assert "'which?' was answered 'this'" in (await desk.resume(agent)).text
+
+
+async def test_a_tool_that_is_gone_gives_the_model_an_error_that_carries_the_answer(place: Desk) -> None:
+    before = asker(model=worker(call("work")))
+    await place.prompt(before)
+    await place.settle(before, "blue")
+    after = Agent("developer", model=worker(call("work")))
+
+    done = await place.resume(after)
+
+    said = results(await place.messages(after))
+    assert said[0].is_error
+    assert "the answer to 'which colour?' was 'blue'" in done.text
+
+
+async def test_a_change_of_the_agent_between_park_and_resume_is_noted(desk: Desk) -> None:
+    agent = asker()
+    await desk.prompt(agent)
+    await desk.settle(agent, "blue")
+    changed = agent.replace(instructions="Be careful.")
+
+    await desk.resume(changed)
+
+    (resumed,) = [e for e in await desk.log(changed) if isinstance(e, TurnResumed)]
+    assert resumed.setup
+
+
+# --- parking inside a tool ----------------------------------------------------------------
+
+
+async def test_parking_inside_gather_leaves_no_task_and_no_question_behind(place: Desk) -> None:
+    cleaned: list[int] = []
+
+    @tool
+    async def work(ctx: Context) -> str:
+        """Ask three at once, and something else beside it."""
+
+        async def one(n: int) -> str:
+            try:
+                return str(await ctx.raise_callback(f"{n}?"))
+            finally:
+                cleaned.append(n)
+
+        return ",".join(await asyncio.gather(*(one(n) for n in range(3))))
+
+    agent = Agent("developer", model=worker(call("work")), tools=[work])
+    async with place.runtime(agent) as runtime:
+        before = len(asyncio.all_tasks())
+        session = await runtime.start(agent, "s")
+        await session.prompt("go")
+        await asyncio.sleep(0)
+        assert sorted(cleaned) == [0, 1, 2]
+        assert len(asyncio.all_tasks()) <= before + 1  # the store's own
+        inbox = await runtime.inbox()
+        assert sorted(c.message for c in inbox) == ["0?", "1?", "2?"]
+        for callback in inbox:
+            await runtime.answer(callback.id, callback.message[0])
+        reply = await runtime.resume("s")
+
+    assert reply.text == "0,1,2"
+
+
+async def test_parking_inside_a_task_group_ends_its_tasks(place: Desk) -> None:
+    cancelled: list[str] = []
+
+    @tool
+    async def work(ctx: Context) -> str:
+        """Ask beside endless work."""
+
+        async def endless() -> None:
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                cancelled.append("endless")
+                raise
+
+        async with asyncio.TaskGroup() as group:
+            beside = group.create_task(endless())
+            asked = group.create_task(ctx.raise_callback("which?"))
+            answer = str(await asked)
+            beside.cancel()
+        return answer
+
+    agent = Agent("developer", model=worker(call("work")), tools=[work])
+    waiting = await place.prompt(agent)
+    await place.settle(agent, "this")
+    done = await place.resume(agent)
+
+    assert (waiting.status, done.text, cancelled) == ("waiting", "this", ["endless", "endless"])
+
+
+async def test_except_exception_can_not_swallow_the_parking_and_finally_runs(place: Desk) -> None:
+    ran: list[str] = []
+
+    @tool
+    async def work(ctx: Context) -> str:
+        """Catch what may be caught."""
+        try:
+            return str(await ctx.raise_callback("which?"))
+        except Exception:
+            ran.append("except")
+            return "swallowed"
+        finally:
+            ran.append("finally")
+
+    agent = Agent("developer", model=worker(call("work")), tools=[work])
+    waiting = await place.prompt(agent)
+    await place.settle(agent, "this")
+    done = await place.resume(agent)
+
+    assert (waiting.status, done.text, ran) == ("waiting", "this", ["finally", "finally"])
+
+
+async def test_a_tool_that_swallows_its_parking_fails_by_name(desk: Desk) -> None:
+    @tool
+    async def greedy(ctx: Context) -> str:
+        """Catch everything."""
+        try:
+            return str(await ctx.raise_callback("which?"))
+        except BaseException:
+            return "I know better"
+
+    agent = Agent("developer", model=worker(call("greedy")), tools=[greedy])
+    reply = await desk.prompt(agent)
+
+    (result,) = results(await desk.messages(agent))
+    assert result.is_error
+    assert "greedy" in result.text
+    assert "I know better" not in reply.text
+    assert [c.status for c in reply.callbacks] == ["withdrawn"]
+
+
+async def test_a_sync_tool_that_swallows_its_parking_fails_by_name(desk: Desk) -> None:
+    @tool
+    def greedy(ctx: SyncContext) -> str:
+        """Catch everything."""
+        try:
+            return str(ctx.raise_callback("which?"))
+        except BaseException:
+            return "I know better"
+
+    agent = Agent("developer", model=worker(call("greedy")), tools=[greedy])
+    await desk.prompt(agent)
+
+    (result,) = results(await desk.messages(agent))
+    assert (result.is_error, "greedy" in result.text) == (True, True)
+
+
+async def test_a_parked_sync_tool_leaves_its_thread(desk: Desk) -> None:
+    left = threading.Event()
+
+    @tool
+    def work(ctx: SyncContext) -> str:
+        """Ask."""
+        try:
+            return str(ctx.raise_callback("which?"))
+        finally:
+            left.set()
+
+    await desk.prompt(Agent("developer", model=worker(call("work")), tools=[work]))
+
+    assert left.is_set()
+
+
+async def test_a_call_that_ends_withdraws_what_it_still_asked(desk: Desk) -> None:
+    @tool
+    async def work(ctx: Context) -> str:
+        """Ask, and leave without waiting."""
+        asked = asyncio.ensure_future(ctx.raise_callback("which?", kind="request_user_input"))
+        while not (await asyncio.sleep(0)) and not asked.done() and not await runtime.inbox():
+            pass
+        asked.cancel()
+        return "did not wait"
+
+    agent = Agent("developer", model=worker(call("work")), tools=[work])
+    async with desk.runtime(agent, host=Person(never)) as runtime:
+        reply = await (await runtime.start(agent, "s")).prompt("go")
+
+        assert (reply.text, [c.status for c in reply.callbacks]) == ("did not wait", ["withdrawn"])
+        assert not await runtime.inbox()
+
+
+# --- hold and the person at the screen ----------------------------------------------------
+
+
+async def test_an_answer_while_it_is_held_enters_the_tool_once(place: Desk) -> None:
+    entered: list[int] = []
+
+    @tool
+    async def work(ctx: Context) -> str:
+        """Ask."""
+        entered.append(1)
+        return str(await ctx.raise_callback("which?"))
+
+    agent = Agent("developer", model=worker(call("work")), tools=[work])
+    async with place.runtime(agent, host=Person(never)) as runtime:
+        session = await runtime.start(agent, "s")
+        turn = asyncio.ensure_future(session.prompt("go"))
+        while not (inbox := await runtime.inbox()):
+            await asyncio.sleep(0)
+        await runtime.answer(inbox[0].id, "this")
+        reply = await asyncio.wait_for(turn, 5)
+
+    assert (reply.text, entered) == ("this", [1])
+
+
+async def test_after_the_hold_it_unwinds_and_the_person_is_told(place: Desk) -> None:
+    person = Person(never)
+    agent = asker()
+    async with place.runtime(agent, host=person, hold=0.02) as runtime:
+        place.clock.now = 0.0
+        reply = await (await runtime.start(agent, "s")).prompt("go")
+
+        assert (reply.status, runtime.turns) == ("waiting", {})
+    assert [i for i, _ in person.withdrawn] == [reply.callbacks[0].id]
+
+
+async def test_a_wrong_value_from_the_person_is_asked_again_with_the_reason(desk: Desk) -> None:
+    def wrong_then_right(callback: Callback) -> str:
+        return "blue" if callback.problem else "green"
+
+    person = Person(wrong_then_right)
+    reply = await desk.prompt(asker(choices=["red", "blue"]), host=person)
+
+    assert reply.text == "'blue'"
+    assert [c.problem for c in person.seen] == ["", "'green' is none of its choices: 'red', 'blue'"]
+
+
+async def test_a_person_who_returns_none_leaves_it_waiting_and_nothing_is_held(desk: Desk) -> None:
+    agent = asker()
+
+    reply = await desk.prompt(agent, host=Person(lambda _: None))
+
+    assert (reply.status, [c.message for c in await desk.inbox(agent)]) == ("waiting", ["which colour?"])
+
+
+async def test_a_host_that_breaks_leaves_the_question_waiting_and_is_heard_of(
+    desk: Desk, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(_: Callback) -> Any:
+        raise RuntimeError("no screen")
+
+    agent = asker()
+    with caplog.at_level(logging.ERROR, "upcall"):
+        reply = await desk.prompt(agent, host=Person(broken))
+
+    assert (reply.status, len(await desk.inbox(agent))) == ("waiting", 1)
+    assert "no screen" in caplog.text
+
+
+async def test_what_was_settled_elsewhere_is_withdrawn_from_the_screen(desk: Desk) -> None:
+    person = Person(never)
+    agent = asker()
+    async with desk.runtime(agent, host=person) as runtime:
+        turn = asyncio.ensure_future((await runtime.start(agent, "s")).prompt("go"))
+        while not person.seen:
+            await asyncio.sleep(0)
+        await runtime.answer(person.seen[0].id, "blue")
+        await asyncio.wait_for(turn, 5)
+
+    assert [i for i, _ in person.withdrawn] == [person.seen[0].id]
+
+
+async def test_what_the_person_answered_is_not_withdrawn_from_the_screen(desk: Desk) -> None:
+    person = Person(lambda _: "blue")
+    await desk.prompt(asker(), host=person)
+
+    assert person.withdrawn == []
+
+
+async def test_parallel_children_are_asked_about_side_by_side(desk: Desk) -> None:
+    together = asyncio.Barrier(3)
+
+    async def all_at_once(callback: Callback) -> str:
+        await together.wait()
+        return callback.message
+
+    @tool
+    async def work(ctx: Context) -> str:
+        """Ask."""
+        return str(await ctx.raise_callback(f"{ctx.get_messages()[0].text}?"))
+
+    child = Agent("developer", model=worker(call("work")), tools=[work])
+    calls = [call("task", agent="developer", prompt=p) for p in "abc"]
+    manager = Agent("manager", model=worker(*calls, aside=passes()), agents=[child])
+
+    reply = await asyncio.wait_for(desk.prompt(manager, host=Person(all_at_once)), 10)
+
+    assert reply.text == "a?; b?; c?"
+
+
+async def test_many_sync_tools_that_wait_hold_up_nobody(desk: Desk) -> None:
+    """Waiting holds no place in any concurrency limit: more threads wait than the pool usually has."""
+    many = 80
+    person_has: list[Callback] = []
+    everybody = asyncio.Event()
+
+    async def when_all_have_asked(callback: Callback) -> str:
+        person_has.append(callback)
+        if len(person_has) == many:
+            everybody.set()
+        await everybody.wait()
+        return "go"
+
+    @tool
+    def work(n: int, ctx: SyncContext) -> str:
+        """Ask."""
+        return str(ctx.raise_callback(f"{n}?"))
+
+    agent = Agent("developer", model=worker(*(call("work", n=n) for n in range(many))), tools=[work])
+    reply = await asyncio.wait_for(desk.prompt(agent, host=Person(when_all_have_asked)), 20)
+
+    assert reply.text == "; ".join(["go"] * many)
+
+
+# --- expiry -------------------------------------------------------------------------------
+
+
+async def test_a_callback_that_expires_gives_its_default(place: Desk) -> None:
+    agent = asker("create it?", "blocker", timeout=3600, default="create it")
+    waiting = await place.prompt(agent)
+    place.clock.tick(3600)
+
+    done = await place.resume(agent)
+
+    assert waiting.callbacks[0].expires == waiting.callbacks[0].created + 3600
+    assert (done.text, done.callbacks[0].status, done.callbacks[0].answer) == ("'create it'", "expired", None)
+
+
+async def test_none_is_a_default_like_any_other(desk: Desk) -> None:
+    agent = asker("x?", "blocker", timeout=60, default=None)
+    await desk.prompt(agent)
+    desk.clock.tick(61)
+
+    assert (await desk.resume(agent)).text == "None"
+
+
+@pytest.mark.parametrize("intent", ["query", "blocker", "approval"])
+async def test_without_a_default_expiry_raises_callback_expired(intent: str, desk: Desk) -> None:
+    agent = asker("which?", intent, timeout=60)
+    await desk.prompt(agent)
+    desk.clock.tick(60)
+
+    done = await desk.resume(agent)
+
+    assert "('which?') expired after 60 s without an answer" in done.text
+
+
+async def test_a_held_callback_expires_by_itself(desk: Desk) -> None:
+    agent = asker("which?", timeout=0.02, default="late")
+    agent_clock = desk.clock
+
+    async def let_time_pass(_: Callback) -> None:
+        agent_clock.tick(1)
+        await asyncio.Event().wait()
+
+    person = Person(let_time_pass)
+    reply = await asyncio.wait_for(desk.prompt(agent, host=person), 10)
+
+    assert reply.text == "'late'"
+    assert [i for i, _ in person.withdrawn] == [reply.callbacks[0].id]
+
+
+async def test_the_sidecars_timeout_counts_for_a_person_from_being_asked(place: Desk) -> None:
+    agent = asker("which?", policy={"timeout": 100})
+    waiting = await place.prompt(agent)
+    place.clock.tick(99)
+    still = await place.resume(agent)
+    place.clock.tick(1)
+    done = await place.resume(agent)
+
+    assert waiting.callbacks[0].expires == waiting.callbacks[0].created + 100
+    assert (still.status, done.callbacks[0].status) == ("waiting", "expired")
+
+
+async def test_expires_is_the_earlier_of_the_callbacks_and_the_targets_time(desk: Desk) -> None:
+    earlier = await desk.prompt(asker(timeout=50, policy={"timeout": 100}), id="one")
+    later = await desk.prompt(asker(timeout=500, policy={"timeout": 100}), id="two")
+
+    spans = [(c.expires or 0) - c.created for c in (*earlier.callbacks, *later.callbacks)]
+    assert spans == [50, 100]
+
+
+async def test_the_whole_callbacks_time_ends_a_side_turn_too(desk: Desk) -> None:
+    async def slow(_: Request) -> Any:
+        desk.clock.tick(1)
+        await asyncio.Event().wait()
+
+    manager = delegates("manager", asker(timeout=0.02, default="late"), slow)
+
+    reply = await asyncio.wait_for(desk.prompt(manager), 10)
+
+    assert (reply.text, reply.callbacks[0].status) == ("'late'", "expired")
+
+
+async def test_expired_is_never_denied_or_approved(desk: Desk) -> None:
+    agent = asker("may I?", "approval", timeout=60)
+    callback_id = (await desk.prompt(agent)).callbacks[0].id
+    desk.clock.tick(61)
+    await desk.resume(agent)
+
+    async with desk.runtime(agent) as runtime:
+        with pytest.raises(AlreadySettled) as told:
+            await runtime.answer(callback_id, "yes")
+    assert told.value.status == "expired"
+
+
+# --- cancelling ---------------------------------------------------------------------------
+
+
+async def test_cancel_withdraws_every_open_callback_of_the_tree_and_ends_its_children(place: Desk) -> None:
+    child = asker(kind="request_user_input")
+    calls = [call("task", agent="developer", prompt=p) for p in "ab"]
+    manager = Agent("manager", model=worker(*calls), agents=[child])
+    await place.prompt(manager)
+
+    async with place.runtime(manager) as runtime:
+        await runtime.cancel("s", "not needed")
+        assert not await runtime.inbox()
+        statuses = {r.id: r.status for r in await runtime.rows()}
+        held = await runtime.store.callbacks(root="s")
+
+    assert set(statuses.values()) == {"cancelled"}
+    assert [h.status for h in held] == ["withdrawn", "withdrawn"]
+    assert all(isinstance(h.settled, CallbackWithdrawn) and "not needed" in h.settled.reason for h in held)
+
+
+async def test_cancelling_a_held_turn_withdraws_its_question_from_the_screen(desk: Desk) -> None:
+    person = Person(never)
+    agent = asker()
+    async with desk.runtime(agent, host=person) as runtime:
+        session = await runtime.start(agent, "s")
+        turn = asyncio.ensure_future(session.prompt("go"))
+        while not person.seen:
+            await asyncio.sleep(0)
+        await session.cancel()
+        reply = await asyncio.wait_for(turn, 5)
+
+    assert (reply.status, [c.status for c in reply.callbacks]) == ("cancelled", ["withdrawn"])
+    assert [i for i, _ in person.withdrawn] == [person.seen[0].id]
+
+
+async def test_an_answer_accepted_before_the_cancel_stays_answered_and_undelivered(place: Desk) -> None:
+    agent = asker()
+    await place.prompt(agent)
+    settled = await place.settle(agent, "blue")
+
+    async with place.runtime(agent) as runtime:
+        await runtime.cancel("s")
+        held = await runtime.store.callback(settled.id)
+
+    assert held is not None
+    assert (held.status, held.delivered) == ("answered", False)
+
+
+async def test_cancel_withdraws_more_callbacks_than_a_page_has(desk: Desk) -> None:
+    many = 1_050
+
+    @tool
+    async def work(ctx: Context) -> str:
+        """Ask a lot."""
+        await asyncio.gather(*(ctx.raise_callback(f"{n}?") for n in range(many)))
+        return "ok"
+
+    agent = Agent("developer", model=worker(call("work")), tools=[work])
+    waiting = await desk.prompt(agent)
+
+    async with desk.runtime(agent) as runtime:
+        assert len(await runtime.inbox()) == many
+        await runtime.cancel("s")
+        assert not await runtime.inbox()
+    assert len(waiting.callbacks) == many
+
+
+async def test_a_side_turn_that_is_cancelled_by_its_id_counts_as_passing_up(desk: Desk) -> None:
+    asked = asyncio.Event()
+
+    async def forever(_: Request) -> Any:
+        asked.set()
+        await asyncio.Event().wait()
+
+    manager = delegates("manager", asker(), forever)
+    async with desk.runtime(manager) as runtime:
+        turn = asyncio.ensure_future((await runtime.start(manager, "s")).prompt("go"))
+        await asked.wait()
+        (side,) = [r for r in await runtime.rows() if r.kind == "side_turn"]
+        await runtime.cancel(side.id)
+        reply = await asyncio.wait_for(turn, 5)
+
+    assert (reply.status, reply.callbacks[0].path[1].reason) == ("waiting", "its side turn was cancelled")
+
+
+async def test_a_turns_task_that_is_cancelled_while_an_agent_is_asked_ends_the_side_turn(desk: Desk) -> None:
+    asked = asyncio.Event()
+
+    async def forever(_: Request) -> Any:
+        asked.set()
+        await asyncio.Event().wait()
+
+    manager = delegates("manager", asker(), forever)
+    async with desk.runtime(manager) as runtime:
+        turn = asyncio.ensure_future((await runtime.start(manager, "s")).prompt("go"))
+        await asked.wait()
+        turn.cancel()
+        await asyncio.wait([turn])
+        rows = {r.kind: r.status for r in await runtime.rows()}
+        held = await runtime.store.callbacks(root="s")
+
+    assert rows == {"agent": "cancelled", "side_turn": "cancelled"}
+    assert [h.status for h in held] == ["withdrawn"]
+
+
+# --- rights, then and now -----------------------------------------------------------------
+
+
+async def test_an_agent_that_lost_its_right_to_be_asked_meanwhile_is_passed_over(desk: Desk) -> None:
+    asks = Hooks(on_callback=[])
+    child = asker()
+    before = delegates("manager", child, passes())
+    top = delegates("top", before, lambda _: asyncio.sleep(60))
+    async with desk.runtime(top, hold=0.0) as runtime:
+        turn = asyncio.ensure_future((await runtime.start(top, "s")).prompt("go"))
+        while not [r for r in await runtime.rows() if r.kind == "side_turn" and r.agent == "top"]:
+            await asyncio.sleep(0)
+        await runtime.close()
+        await asyncio.wait([turn])
+        turn.exception()
+    later = delegates("top", before, answers("now I would"), hooks=asks)
+    later = later.replace(callback_policy={"passthrough_child_callbacks": True})
+
+    reply = await desk.resume(later)
+
+    assert reply.status == "waiting"
+    assert [c.message for c in await desk.inbox(later)] == ["which colour?"]
+
+
+async def test_script_functions_are_asked_every_time() -> None:
+    assert Script(lambda _: "x").name == "script"
