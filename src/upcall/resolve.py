@@ -233,6 +233,7 @@ class Resolver:
             wait = member.waits.get(callback_id)
             if not done.cancelled() and done.exception() is not None and wait is not None and not wait.done():
                 wait.set_exception(done.exception() or UpcallError("lost"))
+                wait.exception()  # who waited may be gone already, and then nobody has to hear of it
             self._road.leave()
 
         task.add_done_callback(ended)
