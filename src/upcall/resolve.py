@@ -121,6 +121,22 @@ class Resolver:
 
     async def raise_callback(self, asker: Asker, question: Question) -> tuple[Callback, Any]:
         """Ask, or take up what an earlier run of the same code asked; returns when it is settled."""
+        member = asker.member
+        self._road.active += (
+            1  # other questions of this call may wait already: it must not park before this is asked
+        )
+        try:
+            ask = await self._find_or_raise(asker, question)
+        finally:
+            self._road.leave()
+        if ask.status == "open":
+            await self._wait(asker, ask)
+        if not question.gate:  # an approval is written down with the start of its tool
+            await self._deliver(member, ask)
+        callback = callback_of(_held(ask))
+        return callback, outcome_of(callback, ask.raised)
+
+    async def _find_or_raise(self, asker: Asker, question: Question) -> Asked:
         member, count = asker.member, asker.occurrence(question.digest)
         await self._road.secure(member)
         logged = [
@@ -135,12 +151,7 @@ class Resolver:
                 await self._refuse_unclaimed(asker)
             ask = await self._raise(asker, question, count)
         asker.claimed.add(ask.raised.callback_id)
-        if ask.status == "open":
-            await self._wait(asker, ask)
-        if not question.gate:  # an approval is written down with the start of its tool
-            await self._deliver(member, ask)
-        callback = callback_of(_held(ask))
-        return callback, outcome_of(callback, ask.raised)
+        return ask
 
     async def _wait(self, asker: Asker, ask: Asked) -> None:
         asker.begin_wait()

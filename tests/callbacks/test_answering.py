@@ -179,12 +179,12 @@ async def test_who_answered_and_by_what_right_is_in_the_log(place: Desk) -> None
 
 
 async def test_none_and_false_are_answers_like_any_other(desk: Desk) -> None:
-    for value in (None, False, 0, "", [], {}):
-        agent = asker()
-        desk = Desk()
-        await desk.prompt(agent)
+    agent = asker()
+    values: list[Any] = [None, False, 0, "", [], {}]
+    for n, value in enumerate(values):
+        await desk.prompt(agent, id=f"s{n}")
         await desk.settle(agent, value)
-        reply = await desk.resume(agent)
+        reply = await desk.resume(agent, f"s{n}")
         assert (reply.status, reply.text) == ("done", repr(value))
 
 
@@ -199,9 +199,9 @@ async def test_the_inbox_has_the_highest_priority_first_and_then_the_oldest(plac
         """Ask."""
         return str(await ctx.raise_callback(f"{n}?", priority=order[n]))  # pyright: ignore[reportArgumentType]
 
+    agent = Agent("developer", model=worker(call("work", n=0)), tools=[work])
     for n in range(len(order)):
-        agent = Agent("developer", model=worker(call("work", n=n)), tools=[work])
-        await place.prompt(agent, id=f"s{n}")
+        await place.prompt(agent.replace(model=worker(call("work", n=n))), id=f"s{n}")
         place.clock.tick(1)
 
     assert [c.message for c in await place.inbox(agent)] == ["1?", "4?", "3?", "0?", "5?", "2?"]
@@ -348,7 +348,7 @@ async def test_ten_questions_are_answered_in_any_order_and_any_subsets(order: li
     desk, agent = Desk(), crowd()
     entered.clear()
     effects.clear()
-    await desk.prompt(agent)
+    reply = await desk.prompt(agent)
     places = [0, *sorted(cuts), len(order)]
 
     for start, end in pairwise(places):

@@ -60,7 +60,7 @@ async def test_every_re_entry_is_logged_as_an_attempt(desk: Desk) -> None:
         return "".join([str(await ctx.raise_callback(f"{n}?")) for n in range(3)])
 
     agent = Agent("developer", model=worker(call("work")), tools=[work])
-    await desk.prompt(agent)
+    reply = await desk.prompt(agent)
     for n in range(3):
         await desk.settle(agent, n)
         reply = await desk.resume(agent)
