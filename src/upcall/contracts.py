@@ -131,13 +131,15 @@ class Store(Protocol):
         *,
         blobs: Mapping[str, bytes] | None = None,
         release: bool = False,
+        lazy: bool = False,
     ) -> asyncio.Future[None] | None:
         """Add events to one session, all or none, and stamp them.
 
         None means done; otherwise the events are stored, in the order of the calls, once the future is done.
         With a claim that is no longer the newest, nothing is written and SessionTakenOver is raised. Without one
         only `SessionStarted` of a new session and the types in `events.FOREIGN` are taken. A failed append marks
-        the claim: every later one fails too. `release` gives the claim up in the same transaction.
+        the claim: every later one fails too. `release` gives the claim up in the same transaction. What is `lazy`
+        survives this process's death at once, and a power cut only with the next append that is not.
         """
         ...
 

@@ -270,7 +270,7 @@ class Turn(Member):
         change = None if request is asked else change_of(asked, request, self.state.messages(), log.keep)
         log.add(ModelStarted(ordinal, self.purpose, instructions, tools, change))
         if send:
-            log.send()
+            log.send(lazy=True)  # nothing was acknowledged yet; the response, or the failure, is stored after it
 
     async def _recover(self, request: Request, ordinal: int, error: ModelError) -> tuple[Response, int, bool]:
         """What model_failed hooks make of a failure: a response, or another try; else the failure is the turn's."""

@@ -210,6 +210,8 @@ def _unknown(key: str, rules: Mapping[str, _Rule], prefix: str) -> str:
 
 
 def _shown(value: Any) -> str:
+    if value is None or isinstance(value, bool):  # nearly always, and every route says some
+        return "null" if value is None else str(value).lower()
     try:
         text = json.dumps(value, ensure_ascii=False)
     except (TypeError, ValueError, RecursionError):

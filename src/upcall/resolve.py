@@ -192,7 +192,8 @@ class Resolver:
         way = route(raised, await road.chain(member))
         callback_id = "q" + digest(member.id, asker.origin, question.digest, question.gate, count)[:12]
         member.log.add(_raised_event(member, asker.origin, question, callback_id, msgspec.to_builtins(way)))
-        await member.log.commit()
+        if way.asks:  # else that the person is asked, or nobody, is stored with it
+            await member.log.commit()
         return member.state.asks[callback_id]
 
     # --- walking --------------------------------------------------------------------------
@@ -283,9 +284,9 @@ class Resolver:
         if ask.expires > self._road.store.now():  # the loop's clock is ahead of the store's
             self._watch_expiry(member, ask)
         else:
-            await self._road.store.settle(
-                callback_id, {callback_id: CallbackExpired(callback_id)}, self._road.claim
-            )
+            await member.log.commit()
+            expired = {callback_id: CallbackExpired(callback_id)}
+            await self._road.store.settle(callback_id, expired, self._road.claim)
 
     async def ready(self, member: Member, origin: str) -> None:
         """Return when one of an occurrence's callbacks is settled and not yet delivered; it may then run again."""

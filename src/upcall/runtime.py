@@ -61,7 +61,6 @@ RETRY = 0.1
 _THREADS = 4_000
 """At most; they are made when needed. A plain `def` tool that waits for an answer takes no other one's place."""
 _FOLLOW = 30.0
-id_of = id  # where a parameter is called `id`
 _SESSION_ID = re.compile(r"[^\s~/\\\x00-\x1f\x7f]{1,200}\Z")
 
 
@@ -172,7 +171,7 @@ class Sessions:
         self._actors: dict[tuple[int, int, bool, bool], Actor] = {}
         self.person_watchers: list[Callable[[Callback], None]] = []  # told once of each question to the person
         self._asks: dict[str, asyncio.Task[Any]] = {}
-        self._asks_of: dict[int, bool] = {}  # whether a root session of an agent has somebody to ask
+        self.asks_of: dict[tuple[Any, ...], bool] = {}  # whether an agent below such a chain has somebody to ask
         self._models: dict[int, Model] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
         self._threads: ThreadPoolExecutor | None = None
@@ -285,9 +284,9 @@ class Sessions:
         declared = self._known(agent)
         session_id = os.urandom(6).hex() if id is None else _checked_id(id)
         begins = bool(declared.hooks.begin_session)
-        asks = self._asks_of.get(id_of(declared))
+        asks = self.asks_of.get((declared, self.host is None))
         if asks is None:
-            asks = self._asks_of[id_of(declared)] = RunTree(self, None).somebody_to_ask(declared, [])
+            asks = RunTree(self, None).somebody_to_ask(declared, [])
         started = SessionStarted(declared.name, begins=begins, asks=asks, source=declared.source)
         state = State(session_id)
         if begins:

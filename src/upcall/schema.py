@@ -15,7 +15,7 @@ import sys
 import types
 import typing
 from collections.abc import Callable, Collection, Iterator, Mapping
-from typing import Annotated, Any, ClassVar, Union, cast
+from typing import Annotated, Any, ClassVar, Literal, Union, cast
 
 import msgspec
 
@@ -92,12 +92,15 @@ def _quick(annotation: Any) -> frozenset[type]:
 
 def _converter(annotation: Any, schema: JsonSchema, defs: JsonSchema) -> Convert:
     def convert(value: Any) -> Any:
+        if type(value) is str and value in words:  # msgspec would hash the annotation anew for each value
+            return value
         out = msgspec.convert(value, annotation, strict=True, str_keys=True, dec_hook=_decode)
         stranger = _stranger(schema, defs, value, "$") if nested else ""
         if stranger:
             raise ValueError(stranger)
         return out
 
+    words = typing.get_args(annotation) if typing.get_origin(annotation) is Literal else ()
     nested = _REFS in str(schema)
     return convert
 

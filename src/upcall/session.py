@@ -93,10 +93,11 @@ class Log:
         """Store a body once, with the next events."""
         self._blobs[name] = body
 
-    def send(self, release: bool = False) -> bool:
+    def send(self, release: bool = False, lazy: bool = False) -> bool:
         """Hand over what was added; whether all of it is stored by now. If not, `stored` is to be waited for.
 
         In two steps because mostly there is nothing to wait for, and awaiting nothing costs more than asking.
+        `lazy` is for what nobody waits for: it need not survive a power cut before what is added next.
         """
         claim, events = self.claim, self._buffer
         if claim is not None and claim.failure is not None:
@@ -107,7 +108,7 @@ class Log:
         if blobs:
             self._blobs = {}
         state = self.state
-        future = self.store.append(state.id, events, claim, blobs=blobs, release=release)
+        future = self.store.append(state.id, events, claim, blobs=blobs, release=release, lazy=lazy)
         if future is not None:
             self._last = future
             future.add_done_callback(partial(self._done, events))
@@ -181,10 +182,14 @@ class Deadlines:
         if when < self._next:
             self._arm(when)
 
-    def drop(self, key: object) -> float | None:
-        """It is no longer needed; returns the seconds that were left."""
-        found = self._due.pop(key, None)
-        return None if found is None else found[0] - asyncio.get_running_loop().time()
+    def drop(self, key: object) -> None:
+        """It is no longer needed."""
+        self._due.pop(key, None)
+
+    def left(self, key: object) -> float | None:
+        """The seconds that are left of it."""
+        found = self._due.get(key)
+        return None if found is None else found[0] - monotonic()
 
     def _arm(self, when: float) -> None:
         self.close()
@@ -358,7 +363,8 @@ class Guard:
 
     def pause(self) -> None:
         """It waits for somebody: no time is counted."""
-        self._left = self._deadlines.drop(self)
+        self._left = self._deadlines.left(self)
+        self._deadlines.drop(self)
 
     def go_on(self) -> None:
         """It runs again, for what was left."""

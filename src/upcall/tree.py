@@ -46,6 +46,7 @@ class Home(Protocol):
     deadlines: Deadlines
     host: Host | None
     hold: float
+    asks_of: dict[tuple[Any, ...], bool]  # whether an agent below such a chain has somebody to ask
     sinks: list[Sink]
 
     def agent(self, name: str) -> Agent:
@@ -369,7 +370,7 @@ class RunTree:
             state.header = SessionStarted(
                 declared.name, parent.id, header.root or parent.id, name, header.depth + 1, source=header.source,
                 begins=bool(declared.hooks.begin_session or parent.actor.passed_on.begin_session),
-                asks=self.somebody_to_ask(declared, [await self._above(parent), *await self.chain(parent)]),
+                asks=self.somebody_to_ask(declared, [_above(parent), *await self.chain(parent)]),
             )  # fmt: skip
         member = self.member(state, declared, parent.actor.passed_on)
         try:
@@ -475,11 +476,12 @@ class RunTree:
         """Whether a question of this agent would reach anybody."""
         if not agent.ask:
             return False
-        way = route(Raised(agent.name, agent.policy, person=self.can_reach_person()), chain)
-        return bool(way.asks) or way.end == "person"
-
-    async def _above(self, member: Member) -> Ancestor:
-        return Ancestor(member.actor.name, member.actor.agent.policy, member.id)
+        above, known = [(a.name, id(a.policy)) for a in chain], self.home.asks_of
+        key = (agent, self.home.host is None, *above)
+        if key not in known:  # declarations never change, so neither does the way
+            way = route(Raised(agent.name, agent.policy, person=self.can_reach_person()), chain)
+            known[key] = bool(way.asks) or way.end == "person"
+        return known[key]
 
     async def chain(self, member: Member) -> list[Ancestor]:
         """The agents above a session, nearest first."""
@@ -488,7 +490,7 @@ class RunTree:
         while header.parent:
             turn = self.home.turns.get(header.parent)
             if turn is not None:
-                found.append(await self._above(turn))
+                found.append(_above(turn))
                 header = turn.state.header
                 continue
             first = await self.store.read(header.parent, 0, 1)
@@ -528,6 +530,10 @@ class RunTree:
         """Put a question before the person, if there is one here."""
         if self.home.host is not None:
             self.home.ask_host(callback)
+
+
+def _above(member: Member) -> Ancestor:
+    return Ancestor(member.actor.name, member.actor.agent.policy, member.state.id)
 
 
 def _ended(state: State, agent: Agent) -> Reply:

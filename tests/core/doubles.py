@@ -53,11 +53,12 @@ class Dying:
         *,
         blobs: Mapping[str, bytes] | None = None,
         release: bool = False,
+        lazy: bool = False,
     ) -> asyncio.Future[None] | None:
         if self.left <= 0:
             raise StoreUnavailable("here", "the process has died")
         self.left -= 1
-        return self._inner.append(session, events, claim, blobs=blobs, release=release)
+        return self._inner.append(session, events, claim, blobs=blobs, release=release, lazy=lazy)
 
 
 class Stuck:

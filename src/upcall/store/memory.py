@@ -80,6 +80,7 @@ class MemoryStore:
         *,
         blobs: Mapping[str, bytes] | None = None,
         release: bool = False,
+        lazy: bool = False,
     ) -> None:
         """Add events to one session, all or none, and stamp them."""
         if claim is not None and (claim.failure is not None or claim.released):

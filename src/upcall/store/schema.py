@@ -23,6 +23,10 @@ VERSION = 1
 BUSY = 5.0
 """Seconds to wait for another program that has the file locked."""
 
+FULL, NORMAL = 2, 1
+"""SQLite's `synchronous`: with FULL a commit survives a power cut; with NORMAL together with the next FULL one,
+because both are written to the same log in order."""
+
 SEQ_BITS = 32
 """An event's key is its session's number and its sequence number packed into one integer: a session's events lie
 side by side on disk, and no second index is needed to find them."""
@@ -212,7 +216,7 @@ def _prepare(db: apsw.Connection, path: str, busy: float) -> None:
         db.pragma("auto_vacuum", 2)
         _use_log(db, busy)
         _make_tables(db, path)
-    db.pragma("synchronous", 2)  # FULL: an acknowledged append survives a power cut
+    db.pragma("synchronous", FULL)
 
 
 def _use_log(db: apsw.Connection, busy: float) -> None:

@@ -131,6 +131,7 @@ class SqliteStore:
         *,
         blobs: Mapping[str, bytes] | None = None,
         release: bool = False,
+        lazy: bool = False,
     ) -> asyncio.Future[None] | None:
         """Add events to one session, all or none, and stamp them."""
         writer = self._open_writer()
@@ -138,6 +139,7 @@ class SqliteStore:
             raise claim.failure or StoreError(self.where, f"the claim on {claim.root!r} was given up")
         try:
             job = Append(session, events, claim, blobs, release)
+            job.sync = not lazy
         except (TypeError, ValueError) as error:  # no JSON can hold it
             failure = explain(self.where, error)
             if claim is not None:
@@ -147,9 +149,11 @@ class SqliteStore:
             claim.released = True
         return writer.submit(job, session)
 
-    async def _operate(self, work: Callable[[Tx], Any]) -> Any:
+    async def _operate(self, work: Callable[[Tx], Any], root: str = "", *, sync: bool = False) -> Any:
+        """Do something in a transaction. Who owns what need not survive a power cut: no owner does."""
         job = Operation(work)
-        future = self._open_writer().submit(job, "")
+        job.sync = sync
+        future = self._open_writer().submit(job, root)
         return job.result() if future is None else await future
 
     def _committed(self, first: int, last: int, jobs: Sequence[Job]) -> None:
@@ -182,31 +186,32 @@ class SqliteStore:
             raise SessionBusy(root, "this program")
         self._claiming.append(root)
         try:
-            epoch: int = await self._operate(lambda tx: self._take(tx, root, take_over))
+            epoch, seq = await self._operate(lambda tx: self._take(tx, root, take_over), root)
         finally:
             self._claiming.remove(root)
         mine = self._claims.get(root)
         if mine is not None and _holds(mine):
             mine.fail(SessionTakenOver(root))
-        claim = self._claims[root] = Claim(root, epoch)
+        claim = self._claims[root] = Claim(root, epoch, seq)
         if self._heart is None:
             self._heart = Heart(self.where, self._me.id, self.now, self._claims, asyncio.get_running_loop())
         self._heart.wake()
         self._watch()
         return claim
 
-    def _take(self, tx: Tx, root: str, take_over: bool) -> int:
+    def _take(self, tx: Tx, root: str, take_over: bool) -> tuple[int, int]:
         me = self._me
-        row = tx.db.execute("SELECT owner FROM sessions WHERE id = ?", (root,)).fetchone()
+        row = tx.db.execute("SELECT n, owner FROM sessions WHERE id = ?", (root,)).fetchone()
         if row is None:
             raise UnknownSession(root)
-        if not take_over and row[0] != me.id:  # what this process owns by the file alone is a claim that failed
-            self._refuse_owned(tx, root, row[0])
+        n, owner = row
+        if not take_over and owner != me.id:  # what this process owns by the file alone is a claim that failed
+            self._refuse_owned(tx, root, owner)
         if self._heart is None:
             tx.db.execute("DELETE FROM processes WHERE beat < ?", (tx.now - FORGET,))
         beat = "INSERT OR REPLACE INTO processes VALUES (?, ?, ?, ?, ?, ?)"
         tx.db.execute(beat, (me.id, me.name, me.machine, me.pid, me.born, tx.now))
-        return tx.take(root, me.id)
+        return tx.take(root, me.id), tx.last_seq(n)
 
     def _refuse_owned(self, tx: Tx, session: str, owner: str) -> None:
         sql = "SELECT id, name, machine, pid, born, beat FROM processes WHERE id = ?"
@@ -228,7 +233,7 @@ class SqliteStore:
             return
         claim.released = True
         try:
-            await self._operate(lambda tx: tx.release(claim))
+            await self._operate(lambda tx: tx.release(claim), claim.root)
         except StoreError as error:
             claim.fail(error)  # it is given up when the file can be written again
             raise
@@ -455,7 +460,7 @@ class SqliteStore:
 
     async def delete(self, sessions: Sequence[str]) -> int:
         """Remove whole run trees that nobody owns; returns how many sessions went."""
-        return await self._operate(lambda tx: self._remove(tx, sessions))
+        return await self._operate(lambda tx: self._remove(tx, sessions), sync=True)
 
     def _remove(self, tx: Tx, sessions: Sequence[str]) -> int:
         roots: set[int] = set()

@@ -34,7 +34,7 @@ from upcall.events import (
 )
 from upcall.store.ledger import CALLBACK_EVENTS
 from upcall.store.rows import note
-from upcall.store.schema import SEQ_BITS, explain
+from upcall.store.schema import FULL, NORMAL, SEQ_BITS, explain
 
 FAST = 0.002
 """Commits slower than this (seconds, on average) are not made on the event loop."""
@@ -119,13 +119,17 @@ class Tx:
             raise UnknownSession(session)
         return found[0]
 
+    def last_seq(self, n: int) -> int:
+        """The newest sequence number of a session in the file."""
+        low = n << SEQ_BITS
+        sql = "SELECT max(key) FROM events WHERE key > ? AND key < ?"
+        return (self.db.execute(sql, (low, low + (1 << SEQ_BITS))).get or low) - low
+
     def add(self, n: int, bodies: Sequence[bytes]) -> tuple[int, int]:
         """Number these events; returns the first one's sequence number and position."""
         seq = self._seqs.get(n)
         if seq is None:
-            low = n << SEQ_BITS
-            sql = "SELECT max(key) FROM events WHERE key > ? AND key < ?"
-            seq = (self.db.execute(sql, (low, low + (1 << SEQ_BITS))).get or low) - low
+            seq = self.last_seq(n)
         first = (seq + 1, self.pos + 1)
         for body in bodies:
             seq, self.pos = seq + 1, self.pos + 1
@@ -148,8 +152,12 @@ class Tx:
 
 
 class Job(abc.ABC):
-    """Something to be done in the next transaction. `run` refuses before it writes, or not at all."""
+    """Something to be done in the next transaction. `run` refuses before it writes, or not at all.
 
+    One without `sync` need not survive a power cut before the next one with it.
+    """
+
+    sync = True
     claim: Claim | None = None
     error: Exception | None = None
     future: asyncio.Future[Any] | None = None
@@ -301,6 +309,7 @@ class Writer:
         self._pending = 0
         self._last = ""
         self._cost = 0.0
+        self._level = FULL
         self._numbers: dict[str, tuple[int, int]] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
@@ -312,7 +321,7 @@ class Writer:
         if self._closing:
             raise StoreUnavailable(self._where, "the store is closed")
         alone, self._last = session == self._last, session
-        if alone and not self._pending and self._cost < FAST and self._inline(job):
+        if alone and not self._pending and (self._cost < FAST or not job.sync) and self._inline(job):
             if job.error is not None:
                 raise job.error
             return None
@@ -376,6 +385,10 @@ class Writer:
     def _commit(self, jobs: Sequence[Job]) -> tuple[int, int]:
         """All jobs in one transaction, or an exception. A job that refuses leaves the others alone."""
         started = time.perf_counter()
+        level = FULL if any(job.sync for job in jobs) else NORMAL
+        if level != self._level:
+            self.db.pragma("synchronous", level)
+            self._level = level
         self.db.execute("BEGIN IMMEDIATE")
         try:
             tx = Tx(self.db, self._numbers, self._where, self._clock())
@@ -391,7 +404,8 @@ class Writer:
             raise
         if len(self._numbers) > 5000:
             self._numbers.clear()
-        self._cost += (time.perf_counter() - started - self._cost) / 8
+        if level == FULL:
+            self._cost += (time.perf_counter() - started - self._cost) / 8
         return (tx.first + 1, tx.pos)
 
     def _run(self, job: Job, tx: Tx) -> None:
