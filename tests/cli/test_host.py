@@ -18,10 +18,9 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_questions_are_asked_one_at_a_time_most_urgent_first(folder: Path) -> None:
-    with Screen("run", "team:manager", "many", "--id", "s1", cwd=folder) as screen:
+    with Screen("run", "team:developer", "many", "--id", "s1", cwd=folder) as screen:
         screen.see("┃ developer asks · blocker · high")
         screen.see("2 more wait")
-        screen.see("┃ way       manager passed it up: not mine to say")
         screen.see("┃ here by   its own right")
         screen.see("your choice, 1-2 ›")
         assert "wants to run" not in screen.text
@@ -43,6 +42,7 @@ def test_questions_are_asked_one_at_a_time_most_urgent_first(folder: Path) -> No
 
 def test_a_typed_answer_is_asked_field_by_field_and_wrong_ones_are_told_why(folder: Path) -> None:
     with Screen("run", "team:manager", "book", "--id", "s1", cwd=folder) as screen:
+        screen.see("┃ way       manager passed it up: not mine to say")
         screen.see("how many come")
         screen.see("guests (whole number from 1) ›")
         screen.press("none" + ENTER)
@@ -94,7 +94,8 @@ def test_arguments_are_edited_on_the_line_until_they_fit(folder: Path) -> None:
         screen.press("e" + ENTER)
         screen.see('arguments › {"env":"prod"}')
         screen.press("\x15" + '{"env": 5}' + ENTER)
-        screen.see("it.env must be string")
+        screen.see("env must be string")
+        screen.see("arguments ›")
         screen.press("\x15" + '{"env": "staging", "force": true}' + ENTER)
         screen.see("✓ approved with other arguments")
         assert screen.end() == 0
@@ -130,7 +131,7 @@ def test_a_question_that_is_left_waits_and_is_asked_again_on_resume(key: str, fo
 
 
 def test_a_question_left_while_others_are_answered_does_not_keep_the_run(folder: Path) -> None:
-    with Screen("run", "team:manager", "many", "--id", "s1", cwd=folder) as screen:
+    with Screen("run", "team:developer", "many", "--id", "s1", cwd=folder) as screen:
         screen.see("your choice, 1-2 ›")
         screen.press(CTRL_C)
         for _ in range(2):
@@ -141,6 +142,15 @@ def test_a_question_left_while_others_are_answered_does_not_keep_the_run(folder:
         screen.see("waits for 2 answers")
         assert screen.end() == 3
     assert len(out("inbox", cwd=folder)) == 2
+
+
+def test_ctrl_c_pressed_fast_leaves_one_question_after_the_other_and_cancels_nothing(folder: Path) -> None:
+    with Screen("run", "team:developer", "many", "--id", "s1", cwd=folder) as screen:
+        screen.see("your choice, 1-2 ›")
+        screen.press(CTRL_C * 3)
+        screen.see("waits for 3 answers")
+        assert screen.end() == 3
+    assert len(out("inbox", cwd=folder)) == 3
 
 
 def test_equal_questions_are_put_once_for_all(folder: Path) -> None:

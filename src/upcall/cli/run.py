@@ -158,6 +158,7 @@ async def watched(runtime: Runtime, out: TextIO | None, **options: Any) -> Async
             yield view
         finally:
             if isinstance(host, TerminalHost):
+                await host.rest()
                 host.view = None
 
 

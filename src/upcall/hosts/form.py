@@ -135,4 +135,5 @@ def _alone(schema: Schema, root: Schema) -> dict[str, Any]:
 
 
 def _why(problem: str) -> str:
-    return problem.removeprefix("the answer does not fit its schema: ").replace("data ", "it ", 1)
+    why = problem.removeprefix("the answer does not fit its schema: ")
+    return f"it {why[5:]}" if why.startswith("data ") else why.removeprefix("data.")

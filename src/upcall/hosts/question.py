@@ -5,7 +5,6 @@ May import: callbacks, hosts.story, hosts.terminal, observe.plain.
 
 from __future__ import annotations
 
-import re
 import shlex
 import textwrap
 from collections.abc import Sequence
@@ -21,7 +20,6 @@ from upcall.observe.plain import one_line, plain
 WORST = {"critical": "bold red", "high": "bold yellow", "low": "dim"}
 _LONG = 20
 _LABEL = 8
-_UNSEEN = re.compile("[^\\S \n]|[^\\s!-~\u00a1-\uffff]")
 _STEPS = {"skipped": "was skipped", "passed": "passed it up", "reworded": "reworded it and passed it up"}
 
 
@@ -85,7 +83,7 @@ def _call(callback: Callback, width: int, most: int) -> list[list[Piece]]:
     """Each argument as exactly as JSON says it: who approves a call has to see what will run."""
     lines: list[list[Piece]] = []
     for name, value in (callback.args or {}).items():
-        first, *more = exact(value, width - 4, most)
+        first, *more = exact(value, width - len(plain(str(name))) - 6, most)
         lines.append([Piece(f"  {plain(str(name))} ", "cyan"), Piece("= ", "dim"), Piece(first)])
         lines += [[Piece(f"    {row}")] for row in more]
     return lines or [[Piece("  without arguments", "dim")]]
@@ -152,7 +150,7 @@ def exact(value: Any, width: int, most: int = 1_000_000) -> list[str]:
     text = body.decode("utf-8", "replace")
     if len(text) > width and isinstance(value, dict | list):
         text = msgspec.json.format(body, indent=2).decode("utf-8", "replace")
-    text = _UNSEEN.sub(lambda hit: hit[0] if hit[0].isprintable() else _escape(hit[0]), text)
+    text = "".join(letter if letter.isprintable() or letter == "\n" else _escape(letter) for letter in text)
     room = max(width, 20)
     cut = [row[at : at + room] for row in text.split("\n") for at in range(0, max(len(row), 1), room)]
     return _at_most(cut, most)

@@ -6,12 +6,13 @@ May import: answers, callbacks, contracts, hosts.dialogue, hosts.question, hosts
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import shlex
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -26,8 +27,9 @@ from upcall.observe.plain import one_line, plain
 if TYPE_CHECKING:
     from prompt_toolkit import PromptSession
 
-_SETTLE = 0.05
+_SETTLE = 0.1
 """Seconds before a question is put: what led to it is shown first, and others may be more urgent."""
+_ROUNDS = 10
 
 
 class Desk:
@@ -147,6 +149,13 @@ class TerminalHost:
             what = one_line(waiting.callback.message, 30)
             self._desk.say([Piece(f"no longer asked: {what} ({one_line(reason, 200)})", "yellow")])
 
+    async def rest(self) -> None:
+        """The run has ended: nothing more is asked, and the screen is free when this returns."""
+        for waiting in tuple(self._queue):
+            self._drop(waiting)
+        if self._serving is not None:
+            await asyncio.wait({self._serving})
+
     def _drop(self, waiting: _Waiting) -> None:
         if waiting in self._queue:
             self._queue.remove(waiting)
@@ -156,21 +165,31 @@ class TerminalHost:
     # --- one after the other --------------------------------------------------------------
 
     async def _serve(self) -> None:
-        await asyncio.sleep(_SETTLE)
-        if self.view is not None and self._queue:
-            self.view.pause()
+        await self._gather()
+        view = self.view
+        if view is not None:
+            view.pause()
         try:
-            while self._queue:
-                waiting = min(self._queue, key=lambda w: w.order)
-                task = asyncio.ensure_future(self._one(waiting))
-                self._asking = (waiting, task)
-                await asyncio.wait({task})
-                self._asking = None
-                self._end(waiting, task)
-                await asyncio.sleep(_SETTLE)  # a wrong answer comes back at once
+            with keys_kept():
+                while self._queue:
+                    waiting = min(self._queue, key=lambda w: w.order)
+                    task = asyncio.ensure_future(self._one(waiting))
+                    self._asking = (waiting, task)
+                    await asyncio.wait({task})
+                    self._asking = None
+                    self._end(waiting, task)
+                    await asyncio.sleep(_SETTLE)  # a wrong answer comes back at once
         finally:
-            if self.view is not None:
-                self.view.go_on()
+            if view is not None:
+                view.go_on()
+
+    async def _gather(self) -> None:
+        """Let questions that come together come, so that the most urgent one is put first."""
+        for _ in range(_ROUNDS):
+            before = len(self._queue)
+            await asyncio.sleep(_SETTLE)
+            if len(self._queue) == before:
+                return
 
     def _end(self, waiting: _Waiting, task: asyncio.Task[Any]) -> None:
         said = None if task.cancelled() or task.exception() is not None else task.result()
@@ -205,6 +224,23 @@ class TerminalHost:
     async def _known(self, callback: Callback) -> Known:
         held = await self.look(callback.id) if self.look is not None else None
         return known_of(held, self._store)
+
+
+@contextlib.contextmanager
+def keys_kept() -> Generator[None]:
+    """Keys pressed between two questions are for the next one: a Ctrl-C there leaves it, and cancels nothing."""
+    if not sys.stdin.isatty():
+        yield
+        return
+    import termios
+
+    before = termios.tcgetattr(sys.stdin)
+    off = termios.ECHO | termios.ISIG | termios.ICANON
+    termios.tcsetattr(sys.stdin, termios.TCSADRAIN, [*before[:3], before[3] & ~off, *before[4:]])
+    try:
+        yield
+    finally:
+        termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
 
 
 def known_of(held: Held | None, store: str = "") -> Known:

@@ -1,0 +1,208 @@
+"""Typed answers and the dialogue with a person, without a terminal."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from upcall.callbacks import Approve, Callback, Reject, Step
+from upcall.hosts import form
+from upcall.hosts.dialogue import Later, answer, chosen
+from upcall.hosts.question import NOTHING_MORE, Known, command, exact, rows, way, wrapped
+from upcall.hosts.terminal import Piece
+
+INTEGER = {"type": "integer"}
+REFERRING = {
+    "type": "object",
+    "properties": {"size": {"$ref": "#/$defs/Size"}, "lid": {"anyOf": [{"type": "boolean"}, {"type": "null"}]}},
+    "required": ["size"],
+    "$defs": {"Size": {"enum": ["small", "large"]}},
+}
+
+
+class Desk:
+    """A person who has made up their mind, and what they were shown."""
+
+    def __init__(self, *typed: str, edited: str | None = None) -> None:
+        self.typed, self.edited = list(typed), edited
+        self.shown: list[str] = []
+
+    async def line(self, prompt: str, default: str = "") -> str:
+        self.shown.append(prompt)
+        if not self.typed:
+            raise Later
+        return self.typed.pop(0)
+
+    def say(self, row: Sequence[Piece]) -> None:
+        self.shown.append("".join(piece.text for piece in row))
+
+    async def edit(self, text: str) -> str | None:
+        return self.edited
+
+
+def question(**fields: Any) -> Callback:
+    return Callback("q1", "s1~r1c0", "developer", "Well?", **fields)
+
+
+@pytest.mark.parametrize(
+    ("text", "schema", "value"),
+    [
+        ("5", INTEGER, 5),
+        ("5", {"type": "string"}, "5"),
+        ("2.5", {"type": "number"}, 2.5),
+        ("yes", {"type": "boolean"}, True),
+        ("false", {"type": "boolean"}, False),
+        ("two words", {"type": ["string", "integer"]}, "two words"),
+        ("7", {"type": ["string", "integer"]}, 7),
+        ("[1, 2]", {"type": "array", "items": INTEGER}, [1, 2]),
+        ("large", {"enum": ["small", "large"]}, "large"),
+        ("1", {"enum": ["small", "large"]}, "small"),
+        ("3", {"enum": [3, 5]}, 3),
+        ("null", {"anyOf": [INTEGER, {"type": "null"}]}, None),
+        ("anything", {}, "anything"),
+    ],
+)
+def test_a_text_is_read_as_the_schema_wants_it(text: str, schema: dict[str, Any], value: Any) -> None:
+    assert form.read(text, schema) == value
+
+
+@pytest.mark.parametrize(
+    ("text", "schema", "why"),
+    [
+        ("many", INTEGER, "it must be integer"),
+        ("0", {"type": "integer", "minimum": 1}, "it must be bigger than or equal to 1"),
+        ("{", {"type": "object"}, "that is no JSON; wanted is JSON object"),
+        ('{"a": "x"}', {"type": "object", "properties": {"a": INTEGER}}, "a must be integer"),
+        ("huge", {"enum": ["small", "large"]}, "it must be one of ['small', 'large']"),
+    ],
+)
+def test_a_text_that_does_not_fit_is_told_why(text: str, schema: dict[str, Any], why: str) -> None:
+    with pytest.raises(form.Wrong) as wrong:
+        form.read(text, schema)
+    assert str(wrong.value) == why
+
+
+@given(st.text())
+def test_any_text_is_a_text_answer_or_is_refused_by_name(text: str) -> None:
+    assert form.read(text, {"type": "string"}) == text
+    with contextlib.suppress(form.Wrong):
+        assert isinstance(form.read(text, INTEGER), int | float)
+
+
+async def test_references_are_followed_and_what_may_be_nothing_is_left_out() -> None:
+    desk = Desk("huge", "2", "")
+    assert await answer(question(schema=REFERRING), desk) == {"size": "large"}
+    assert desk.shown[0] == "size (one of small, large)"
+    assert desk.shown[-1] == "lid (yes or no or nothing, or nothing)"
+
+
+async def test_a_single_typed_value_is_asked_for_until_it_fits() -> None:
+    desk = Desk("x", "", "5")
+    assert await answer(question(schema=INTEGER), desk) == 5
+    assert [row for row in desk.shown if row.startswith("  ")] == ["  it must be integer", "  it is needed"]
+
+
+async def test_an_empty_answer_is_none_and_later_is_later() -> None:
+    assert await answer(question(), Desk("", "  ", "so")) == "so"
+    with pytest.raises(Later):
+        await answer(question(), Desk(""))
+    with pytest.raises(Later):
+        await answer(question(tool="rm", args={}), Desk("l"))
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        (["a"], Approve()),
+        (["?", "s"], Approve(for_session=True)),
+        (["p", "1"], Approve(for_session=True, pattern="folder")),
+        (["r", ""], Reject("")),
+        (["r", " too big "], Reject("too big")),
+        (["e", '{"path": "/tmp"}'], Approve({"path": "/tmp"})),
+        (["e", "{", '{"path": "/tmp"}'], Approve({"path": "/tmp"})),
+        (["e", '{"path": "/"}', "a"], Approve()),
+    ],
+)
+async def test_an_approval_is_given_in_each_of_its_forms(typed: list[str], said: Any) -> None:
+    call = question(tool="rm", args={"path": "/"}, schema={"type": "object", "properties": {"path": {}}})
+    assert await answer(call, Desk(*typed), Known(patterns=(("folder", "/"),))) == said
+
+
+async def test_arguments_come_back_from_the_editor() -> None:
+    call = question(tool="rm", args={"path": "/"})
+    assert await answer(call, Desk("e", edited='{"path": "/tmp"}\n')) == Approve({"path": "/tmp"})
+
+
+def test_a_choice_that_looks_like_a_number_is_itself_first() -> None:
+    assert chosen("2", ["2", "1"]) == "2"
+    assert chosen("1", ["a", "b"]) == "a"
+    assert chosen("B ", ["a", "b"]) == "b"
+    assert chosen("3", ["a", "b"]) is None
+
+
+# --- how it looks -----------------------------------------------------------------------
+
+
+def text_of(callback: Callback, known: Known = NOTHING_MORE, **options: Any) -> str:
+    lines = rows(callback, known, now=1000.0, **options)
+    return "\n".join("".join(piece.text for piece in line) for line in lines)
+
+
+def test_a_question_shows_its_age_deadline_way_and_why_an_answer_was_not_taken() -> None:
+    path = (Step("lead", "skipped", "it passes all"), Step("boss", "asked"), Step("boss", "passed", "no idea"))
+    asked = question(created=940.0, expires=4600.0, path=path, priority="critical", problem="too short")
+    shown = text_of(asked, Known("its own right"))
+    assert shown.startswith("developer asks · query · critical · 1 min 0 s ago · expires in 1 h 0 min\n\nWell?\n")
+    for part in (
+        "way       lead was skipped: it passes all\nway       boss passed it up: no idea\n",
+        "here by   its own right\n",
+        "not taken: too short",
+    ):
+        assert part in shown
+    assert way((Step("boss", "asked"),)) == ["boss is asked"]
+
+
+def test_a_reworded_question_keeps_what_was_asked_first() -> None:
+    shown = text_of(question(reworded="May I?"))
+    assert "\n\nMay I?\n" in shown
+    assert "asked as  Well?" in shown
+
+
+def test_an_argument_hides_nothing_from_who_approves_it() -> None:
+    shown = text_of(question(tool="sh", args={"run": "echo \u202e\x1b[8mhidden\u200b\U000e0041 é"}))
+    assert 'run = "echo \\u202e\\u001b[8mhidden\\u200b\\U000e0041 é"' in shown
+
+
+def test_a_long_argument_is_whole_where_it_is_answered_and_cut_in_a_list() -> None:
+    call = question(tool="write", args={"body": "x" * 5000})
+    assert text_of(call).count("x") == 5000
+    assert "more lines" in text_of(call, whole=False)
+    assert all(len(row) <= 80 for row in text_of(call, width=78).splitlines())
+
+
+@given(st.text(), st.integers(20, 100))
+def test_wrapped_and_exact_rows_fit_and_steer_nothing(text: str, width: int) -> None:
+    for row in [*wrapped(text, width), *exact(text, width)]:
+        assert len(row) <= width
+        assert "\x1b" not in row
+        assert "\n" not in row
+
+
+@pytest.mark.parametrize(
+    ("fields", "typed"),
+    [
+        ({}, "upcall answer q1 'YOUR ANSWER'"),
+        ({"choices": ("dark blue", "red")}, "upcall answer q1 'dark blue'"),
+        ({"tool": "rm", "args": {}}, "upcall answer q1 --approve"),
+        ({"schema": INTEGER}, "upcall answer q1 NUMBER"),
+        ({"schema": REFERRING}, """upcall answer q1 '{"size": …, "lid": …}'"""),
+    ],
+)
+def test_the_command_to_answer_fits_the_question(fields: dict[str, Any], typed: str) -> None:
+    assert command(question(**fields)) == typed
+    assert command(question(**fields), "my log.db") == f"{typed} --store 'my log.db'"
