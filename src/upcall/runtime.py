@@ -423,7 +423,7 @@ class Sessions:
         """The reply with every callback of this turn's tree."""
         if state.prompt is None:
             return reply
-        held = await self.store.callbacks(root=state.header.root or state.id)
+        held = await self.store.callbacks(root=state.header.root or state.id, limit=100_000)
         return reply.replace(callbacks=tuple(callback_of(h) for h in held if h.raised.pos > state.prompt.pos))
 
     async def _claim(self, root: str, take_over: bool) -> RunTree:
@@ -470,7 +470,7 @@ class Sessions:
         ids = {r.id for r in below}
         events: dict[str, list[AnyEvent]] = {r.id: [] for r in below}
         events[id].append(CancelRequested(by, reason))
-        for held in await self.store.callbacks(root=row.root):
+        for held in await self.store.callbacks(root=row.root, limit=100_000):
             if held.status == "open" and held.raised.session in ids:
                 why = f"cancelled: {reason}" if reason else "cancelled"
                 events[held.raised.session].append(CallbackWithdrawn(held.raised.callback_id, why))
@@ -515,7 +515,7 @@ class Sessions:
 
     async def _open_callbacks(self, session_id: str) -> list[Callback]:
         row = await self._row(session_id)
-        held = await self.store.callbacks(root=row.root)
+        held = await self.store.callbacks(root=row.root, limit=100_000)
         return [callback_of(h) for h in held if h.status == "open"]
 
     async def answer(
@@ -534,7 +534,7 @@ class Sessions:
         stored = checked(held.raised, value)
         events: dict[str, AnyEvent] = {id: CallbackAnswered(id, stored, by, right)}
         if held.raised.group and not only:
-            for other in await self.store.callbacks(root=held.root):
+            for other in await self.store.callbacks(root=held.root, limit=100_000):
                 if other.raised.group == held.raised.group and other.status == "open" and other.target == "user":
                     one = other.raised.callback_id
                     events.setdefault(one, CallbackAnswered(one, stored, by, right))
