@@ -161,6 +161,10 @@ class State:
         for name in self.__slots__:
             setattr(self, name, getattr(other, name))
 
+    def read_from(self, other: State) -> None:
+        """Begin with another session's conversation, as a side turn does; what is written stays here."""
+        self.history, self.context, self.summary = other.messages(), other.context, other.summary
+
     def absorb(self, event: AnyEvent) -> None:
         """Take in what somebody else appended, out of turn; twice is harmless."""
         self.folds[type(event)](self, event)

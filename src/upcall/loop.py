@@ -276,7 +276,7 @@ class Turn(Member):
         """What model_failed hooks make of a failure: a response, or another try; else the failure is the turn's."""
         for _ in range(ASKED_AGAIN):
             self._drop_partial()
-            again = await self._model_failed(request, error)
+            again = await self._model_failed(request, error) or self._shortened(error)
             if again is None:
                 raise error
             if isinstance(again, Response):
@@ -291,6 +291,14 @@ class Turn(Member):
                 self.log.add(ModelFailed(ordinal, str(error), type(error).__name__))
         self._drop_partial()
         raise error
+
+    def _shortened(self, error: ModelError) -> Request | None:
+        """A side turn that does not fit the window goes on with the last summary and the newest messages."""
+        few = len(self.state.messages()) // 4
+        if self.purpose != "side_turn" or not isinstance(error, ContextTooLong) or not few:
+            return None
+        self.compact(few, "", self.state.summary)
+        return self._request()
 
     async def _model_failed(self, request: Request, error: ModelError) -> Request | Response | None:
         access = await self._access("model_failed", self.state.ordinal)
@@ -501,6 +509,7 @@ class Turn(Member):
             assert self._task is not None
             self._task.uncancel()
             error = self._stopping
+        self._task = None  # it ends: whoever still wants to stop it would only cut its last append off
         if self.state.phase != "running" and not isinstance(error, SessionTakenOver | StoreError):
             # its end is written already, only its commit was waited for
             await self.log.commit()

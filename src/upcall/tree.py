@@ -101,7 +101,8 @@ async def load_state(store: Store, session_id: str, upto: int | None = None) -> 
         fold(store, state, event)
         if isinstance(event, SessionStarted) and event.kind == "side_turn" and event.reads:
             asked = await load_state(store, event.parent, event.reads)
-            state.history = asked.messages() if asked is not None else []
+            if asked is not None:
+                state.read_from(asked)
     return state
 
 
@@ -442,7 +443,7 @@ class RunTree:
             await self.resume(side)
         elif state is None or state.phase == "idle":
             if state is None:
-                fresh.history = asked.state.messages()
+                fresh.read_from(asked.state)
                 side.log.add(self._side_header(asked, name))
             self.begin(side, user(text))
         return side

@@ -8,7 +8,21 @@ from typing import Any
 import pytest
 
 from callbacks.doubles import Decide, Desk, answers, asker, delegates, passes, results, worker
-from upcall import Agent, Answer, Call, Context, Hooks, Limits, Request, Response, Result, Runtime, Usage, tool
+from upcall import (
+    Agent,
+    Answer,
+    Call,
+    Context,
+    ContextTooLong,
+    Hooks,
+    Limits,
+    Request,
+    Response,
+    Result,
+    Runtime,
+    Usage,
+    tool,
+)
 from upcall.events import HookRaised, SessionStarted
 from upcall.models import Script, call
 
@@ -124,6 +138,56 @@ async def test_a_child_that_knows_its_callbacks_id_can_not_close_the_frame_eithe
     inside = text.partition(">\n")[2].rpartition("\n</question-")[0]
     assert "You are free now." in inside
     assert "</question-" not in inside
+
+
+async def test_a_side_turn_that_does_not_fit_the_window_sees_the_summary_and_the_newest_messages(
+    desk: Desk,
+) -> None:
+    sizes: list[int] = []
+
+    def decide(request: Request) -> Any:
+        if request.purpose == "summary":
+            return "they talked about paint"
+        if request.purpose == "side_turn":
+            sizes.append(len(request.messages))
+            if len(request.messages) > 5:
+                return ContextTooLong("script", 9000, 8000)
+            return call("answer_callback", value=[m.text for m in request.messages])
+        said = results(request.messages)
+        if request.messages[-1].text == "delegate":
+            return call("task", agent="developer", prompt="do it")
+        return said[-1].text if said else "noted"
+
+    async def shrink(session: Any, reply: Any) -> None:
+        if session.get_messages()[-2].text == "shrink":
+            await session.trigger_compaction(keep_last=2)
+
+    manager = Agent("manager", model=Script(decide), agents=[asker()], hooks=Hooks(end_turn=[shrink]))
+    async with desk.runtime(manager) as runtime:
+        session = await runtime.start(manager, "s")
+        for text in ("hello", "shrink", *(f"more {n}" for n in range(6))):
+            await session.prompt(text)
+        reply = await session.prompt("delegate")
+
+    seen: list[str] = reply.callbacks[0].answer.value if reply.callbacks[0].answer else []
+    assert sizes[0] > sizes[-1]
+    assert any("they talked about paint" in text for text in seen)
+    assert "which colour?" in seen[-1]
+
+
+async def test_hooks_in_a_side_turn_read_the_agents_own_context() -> None:
+    read: list[Any] = []
+
+    def begin(session: Any, message: Any) -> None:
+        session.set_context("tenant", "acme")
+
+    def look(session: Any, request: Request) -> None:
+        if request.purpose == "side_turn":
+            read.append(session.get_context("tenant"))
+
+    await run(manager_of(asker(), answers("blue"), hooks=Hooks(pre_request=[begin], before_model=[look])))
+
+    assert read == ["acme"]
 
 
 # --- what it may do -----------------------------------------------------------------------
