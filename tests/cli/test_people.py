@@ -80,6 +80,10 @@ def test_equal_questions_are_one_entry_and_one_answer_settles_all(folder: Path) 
     (entry,) = parked(folder, "three name")
     assert len(entry["group"]) == 3
     assert "2 more like it" in upcall("inbox", cwd=folder).stdout
+    waiting = upcall("resume", "s1", cwd=folder)
+    assert waiting.returncode == 3
+    assert "waits for 1 answer\n" in waiting.stderr
+    assert "What is it called? (and 2 equal questions)\n" in waiting.stderr
 
     done = upcall("answer", entry["id"], "Otto", cwd=folder)
 
@@ -288,7 +292,7 @@ def test_explain_draws_what_became_of_a_callback(folder: Path) -> None:
     after = upcall("explain", entry["id"], cwd=folder).stdout
     assert after.startswith("Which colour?\ndeveloper raises: blocker, callback_to_caller\n")
     assert "└─ ops" in after
-    assert re.search(r"answered by ops \(asserted\) on .*: answered: red\n", after)
+    assert re.search(r"answered by ops \(asserted\) on .*: red\n", after)
     assert upcall("explain", "qnothing", cwd=folder).returncode == 1
     assert upcall("explain", "team:developer", "callback_to_caller", cwd=folder).returncode == 2
 

@@ -120,7 +120,8 @@ def _settling(callback: Callback) -> str:
     said = callback.answer
     if said is None:
         return f" since {clock(callback.created)}" if callback.status == "open" else ""
-    return f" by {plain(said.by) or 'somebody'} ({plain(said.right)}) on {clock(said.at)}: {told(said.value)}"
+    value = told(said.value).removeprefix("answered: ")
+    return f" by {plain(said.by) or 'somebody'} ({plain(said.right)}) on {clock(said.at)}: {value}"
 
 
 def _explain_agent(args: argparse.Namespace) -> int:

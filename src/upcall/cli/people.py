@@ -54,7 +54,7 @@ def add(commands: Commands) -> None:
         _answer,
         about="VALUE is one of the choices (or its number), JSON where a typed answer is wanted, else\n"
         "text; - reads it from standard input. Without it you are asked, at a terminal.\n"
-        "Whoever waits is woken, in whichever process; a parked session goes on with `upcall resume`.",
+        "A living run goes on at once, in whichever process; a parked one with `upcall resume`.",
         examples=[
             "upcall answer q4f0c2a9d11e7 'create it'",
             "upcall answer q4f0c2a9d11e7 --approve --for-session",

@@ -1,7 +1,7 @@
 """Commands that make agents work: run, cancel. And one turn that a person watches.
 
-May import: answers, app, cli.options, cli.output, cli.places, contracts, errors, hosts.question, hosts.story,
-hosts.terminal, hosts.terminal_host, observe.plain, runtime.
+May import: answers, app, callbacks, cli.options, cli.output, cli.places, contracts, errors, hosts.question,
+hosts.story, hosts.terminal, hosts.terminal_host, observe.plain, runtime.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 import msgspec
 
 from upcall.answers import callback_of
+from upcall.callbacks import Callback
 from upcall.cli.options import Commands, agent_argument, as_json, events_file
 from upcall.cli.output import described, dump, tell
 from upcall.cli.places import given_store, load, open_session, person_here, reading, runtime_for
@@ -167,18 +168,24 @@ async def tell_waiting(runtime: Runtime, session_id: str, args: argparse.Namespa
     store = given_store(args)
     root = session_id.partition("~")[0]
     held = await runtime.store.callbacks(root=root, limit=1000)
-    open_ones = [callback_of(h) for h in held if h.status == "open"]
-    answers = f"{len(open_ones)} answer{'s' if len(open_ones) != 1 else ''}"
+    groups: dict[str, list[Callback]] = {}
+    for one in held:
+        if one.status == "open":
+            groups.setdefault(one.raised.group or one.raised.callback_id, []).append(callback_of(one))
+    answers = f"{len(groups)} answer{'s' if len(groups) != 1 else ''}"
     tell(f"upcall: session {plain(session_id)} waits for {answers}")
-    for callback in open_ones:
-        what = (
-            f"run {callback.tool} {args_line(callback.args or {})}" if is_approval(callback) else callback.message
-        )
-        verb = "wants to" if is_approval(callback) else "asks:"
-        tell(f"  {one_line(f'{callback.agent} {verb} {what}', 76)}")
+    for callback, *equal in groups.values():
+        others = f" (and {len(equal)} equal question{'s' if len(equal) > 1 else ''})" if equal else ""
+        tell(f"  {one_line(_asks(callback), 76 - len(others))}{others}")
         tell(f"    {command(callback, store)}")
     where = f" --store {shlex.quote(store)}" if store else ""
     tell(f"then: upcall resume {plain(root)}{where}")
+
+
+def _asks(callback: Callback) -> str:
+    if is_approval(callback):
+        return f"{callback.agent} wants to run {callback.tool} {args_line(callback.args or {})}"
+    return f"{callback.agent} asks: {callback.message}"
 
 
 def progress_stream(*, quiet: bool = False) -> TextIO | None:
