@@ -66,7 +66,7 @@ async def test_the_same_answer_sent_again_is_told_by_whom_and_when_it_was_settle
     assert (told.value.status, told.value.by) == ("answered", "ops")
 
 
-@pytest.mark.parametrize("attempt", range(30 if FULL else 3))
+@pytest.mark.parametrize("attempt", range(30 if FULL else 2))
 async def test_of_two_processes_that_answer_at_once_one_wins_and_the_other_is_told_who(
     attempt: int, place: Place
 ) -> None:
@@ -121,7 +121,7 @@ async def test_an_answer_and_a_cancel_at_once_leave_one_outcome_that_both_are_to
     alive: bool, place: Place
 ) -> None:
     outcomes: Counter[str] = Counter()
-    for number in range(30 if FULL else 3):
+    for number in range(30 if FULL else 2):
         session, gate = f"s{number}", f"race{number}"
         with running(place, "one", session, hold=HELD if alive else 0) as owner:
             owner.read_until(f"shown what about {session}?" if alive else "idle")

@@ -20,7 +20,7 @@ def place(tmp_path: Path) -> Place:
     return Place(tmp_path)
 
 
-@pytest.mark.parametrize("seed", range(50 if FULL else 3))
+@pytest.mark.parametrize("seed", range(50 if FULL else 2))
 async def test_answers_that_arrive_while_the_run_gives_its_memory_up_are_never_lost(
     seed: int, place: Place
 ) -> None:
