@@ -159,6 +159,8 @@ class Resolver:
             await self.until_settled(asker.member, ask)
         except Parking:
             asker.parked = True
+            if asker.guard is not None:
+                asker.guard.park()
             raise
         finally:
             asker.end_wait()

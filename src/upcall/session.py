@@ -351,11 +351,11 @@ def _place(messages: list[Message], history: list[Message], at: int) -> int:
 class Guard:
     """Cancels a call that runs too long; tells its own cancelling from that of others. Waiting is no running."""
 
-    __slots__ = ("_deadlines", "_expired", "_left", "_task")
+    __slots__ = ("_deadlines", "_expired", "_left", "_parked", "_scoped", "_task")
 
-    def __init__(self, task: asyncio.Task[Any], deadlines: Deadlines) -> None:
-        self._task, self._deadlines = task, deadlines
-        self._expired, self._left = False, None
+    def __init__(self, task: asyncio.Task[Any], deadlines: Deadlines, scoped: bool) -> None:
+        self._task, self._deadlines, self._scoped = task, deadlines, scoped
+        self._expired, self._left, self._parked = False, None, False
 
     def start(self, seconds: float) -> None:
         """Let it run so long."""
@@ -374,6 +374,18 @@ class Guard:
     def stop(self) -> None:
         """It has ended."""
         self._deadlines.drop(self)
+        if self._parked:
+            self._task.uncancel()
+
+    def park(self) -> None:
+        """A question is left waiting: where a task of the call's own asked it, the tasks beside it end too."""
+        if self._scoped and not self._parked and self._task is not asyncio.current_task():
+            self._parked = True
+            self._task.cancel()
+
+    def parked(self) -> bool:
+        """Whether it is being cancelled because it parks, and for nothing else."""
+        return self._parked and self._task.cancelling() == 1
 
     def _expire(self) -> None:
         self._expired = True

@@ -251,7 +251,7 @@ class ToolCall:
             args[tool.context] = context if tool.is_async else SyncCallContext(context, asyncio.get_running_loop())
         limits = self.member.actor.limits
         seconds = tool.timeout if tool.timeout is not None else limits.tool_seconds
-        guard = Guard(self.task, self.member.tree.deadlines)
+        guard = Guard(self.task, self.member.tree.deadlines, scoped=tool.is_async)
         if context is not None:
             context.guard = guard
         if seconds is not None and not tool.inline:
@@ -266,11 +266,8 @@ class ToolCall:
             result = _fit(to_result(call_id, value), limits.result_chars)
         except (SessionTakenOver, StoreError, LimitReached, RuntimeClosed):
             raise
-        except asyncio.CancelledError:
-            if not guard.caught():
-                raise
-            why = f"{tool.name} was stopped after {seconds:g} s; it may have had some of its effects"
-            result = Result(call_id, why, is_error=True)
+        except asyncio.CancelledError as error:
+            result = Result(call_id, _cut_off(error, tool.name, guard, seconds), is_error=True)
         except Exception as error:
             result = Result(call_id, failure_text(tool.name, error), is_error=True)
         except BaseExceptionGroup as group:
@@ -344,6 +341,15 @@ class ToolCall:
             self.log.add(HooksPassed("after_tool", call.id, seq, result=result.replace(call_id=call.id)))
         if not self.alone:
             self.log.send()
+
+
+def _cut_off(error: asyncio.CancelledError, tool: str, guard: Guard, seconds: float | None) -> str:
+    """What the model is told of a call that took too long; parking, or somebody else's cancelling, goes on."""
+    if guard.parked():
+        raise Parking from None
+    if not guard.caught():
+        raise error
+    return f"{tool} was stopped after {seconds:g} s; it may have had some of its effects"
 
 
 def _ungrouped(call_id: str, tool: str, group: BaseExceptionGroup[Any]) -> Result:

@@ -363,6 +363,45 @@ async def test_parking_inside_gather_leaves_no_task_and_no_question_behind(place
     assert reply.text == "0,1,2"
 
 
+@pytest.mark.parametrize("how", ["gather", "wait"])
+async def test_parking_ends_what_a_tool_runs_beside_its_question(how: str, place: Desk) -> None:
+    ran: list[str] = []
+    begun = asyncio.Event()
+
+    @tool
+    async def work(ctx: Context) -> str:
+        """Ask beside something slow."""
+
+        async def slow() -> None:
+            begun.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                ran.append("ended")
+
+        async def ask() -> str:
+            await begun.wait()
+            return str(await ctx.raise_callback("which?"))
+
+        if how == "gather" and not ran:
+            await asyncio.gather(ask(), slow())
+        return await asyncio.create_task(ask())
+
+    agent = Agent("developer", model=worker(call("work")), tools=[work])
+    async with place.runtime(agent) as runtime:
+        if how == "wait":
+            begun.set()
+        session = await runtime.start(agent, "s")
+        waiting = await session.prompt("go")
+        ended = list(ran)
+        await runtime.answer(waiting.callbacks[0].id, "this")
+        done = await runtime.resume("s")
+        again = await session.prompt("once more")
+
+    assert (waiting.status, ended) == ("waiting", ["ended"] if how == "gather" else [])
+    assert (done.text, again.status) == ("this", "done")
+
+
 async def test_parking_inside_a_task_group_ends_its_tasks(place: Desk) -> None:
     cancelled: list[str] = []
 
