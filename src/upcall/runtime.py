@@ -374,7 +374,7 @@ class Sessions:
             member = tree.member(state, agent, NO_HOOKS)
             if sink is not None:
                 tree.sinks.append(sink)
-            if self.host is not None or row.status != "waiting" or await self._is_ready(row.root):
+            if self.host is not None or row.status != "waiting" or await self._is_ready(row.root, state):
                 await tree.resume(member)
                 reply = await tree.run_root(member)
             else:
@@ -384,20 +384,22 @@ class Sessions:
             if tree.claim is not None and not tree.claim.released:
                 await self._let_go(tree.claim)
 
-    async def _is_ready(self, root: str) -> bool:
+    async def _is_ready(self, root: str, state: State | None = None) -> bool:
         """Whether a parked tree has something to go on with: a settled or expired callback, or an agent to ask."""
         now = self.store.now()
         for held in await self.store.callbacks(root=root, limit=100_000):
             if held.status != "open":
-                if not held.delivered and await self._is_awaited(held):
+                if not held.delivered and await self._is_awaited(held, state):
                     return True
             elif held.target != "user" or (held.expires is not None and held.expires <= now):
                 return True
         return False
 
-    async def _is_awaited(self, held: Held) -> bool:
+    async def _is_awaited(self, held: Held, state: State | None) -> bool:
         """Whether the code that asked is still to be told: a call that ended otherwise never is."""
-        state, raised = await load_state(self.store, held.raised.session), held.raised
+        raised = held.raised
+        if state is None or state.id != raised.session:
+            state = await load_state(self.store, raised.session)
         if state is None or state.phase != "running" or raised.callback_id not in state.asks:
             return False
         if raised.origin in state.calls:
@@ -541,9 +543,7 @@ class Sessions:
         refused = await self.store.settle(id, events)
         if refused is not None:
             raise already(refused)
-        settled = await self.store.callback(id)
-        assert settled is not None
-        return callback_of(settled, tuple(events))
+        return callback_of(held.replace(status="answered", settled=events[id]), tuple(events))
 
     def person_asked(self, callback: Callback) -> None:
         """A person became the target of a callback."""
@@ -570,7 +570,7 @@ class Sessions:
                 self._left_waiting(callback)
                 return
             try:
-                await self.answer(callback.id, value, by=by, right=right, only=True)
+                await self.answer(callback.id, value, by=by, right=right)
                 return
             except AnswerRefused as error:
                 callback = callback.replace(problem=error.problem)

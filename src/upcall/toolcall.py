@@ -151,7 +151,8 @@ class ToolCall:
                     await self._begin(state.call)
             if not state.settled:
                 await self._after_tool()
-        except Parking:
+        except Parking as parking:
+            parking.__traceback__ = None  # it holds what it unwound, which holds it: a cycle per question
             return True
         return False
 

@@ -111,6 +111,8 @@ async def _pages(store: Store, session_id: str, after: int, upto: int | None) ->
     while page := await store.read(session_id, after, _PAGE):
         events += page
         after = page[-1].seq
+        if len(page) < _PAGE:
+            break
     return [e for e in events if upto is None or e.seq <= upto]
 
 
@@ -287,9 +289,7 @@ class RunTree:
         state = member.state
         before = state.prompt.setup if state.prompt is not None else ""
         now = member.actor.setup
-        if state.prompt is not None:
-            started = [r for r in await self.store.rows(parent=member.id) if r.created >= state.prompt.time]
-            member.children = sum(r.kind == "agent" for r in started)
+        member.children = -1  # counted when the first one more is started
         if before != now:
             log.warning(
                 "%s's instructions, tools or policy have changed since its turn in %s began",
@@ -298,7 +298,7 @@ class RunTree:
             )
         member.log.add(TurnResumed(state.turn, now if before != now else ""))
         if not state.header.parent:
-            member.log.send()  # ahead of all that is below: a tree that goes on must not be listed as waiting
+            member.log.send(lazy=True)  # ahead of all below: a tree that goes on must not be listed as waiting
 
     # --- when everything waits ------------------------------------------------------------
 
@@ -365,6 +365,8 @@ class RunTree:
         if state is not None and state.phase not in ("running", "idle"):
             return _ended(state, declared)
         if state is None:
+            if parent.children < 0:
+                parent.children = await self._count_children(parent)
             self._check_child(parent)
             state = State(child_id)
             header = parent.state.header
@@ -394,6 +396,12 @@ class RunTree:
         if not state.begun:
             await self.begin_session(member)
         self.begin(member, user(prompt))
+
+    async def _count_children(self, parent: Member) -> int:
+        """The children that the turn has started so far."""
+        since = parent.state.prompt.time if parent.state.prompt is not None else 0.0
+        rows = await self.store.rows(parent=parent.id)
+        return sum(r.kind == "agent" and r.created >= since for r in rows)
 
     def _check_child(self, parent: Member) -> None:
         limits = parent.actor.agent.limits

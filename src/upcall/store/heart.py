@@ -1,6 +1,6 @@
 """The thread that says that this process lives, and notices when it no longer owns what it thinks it does.
 
-May import: contracts, errors, store.schema.
+May import: contracts, errors, store.process, store.schema.
 """
 
 # apsw's stubs name a type that Python 3.11 does not have yet.
@@ -16,6 +16,7 @@ import apsw
 
 from upcall.contracts import Claim
 from upcall.errors import SessionTakenOver, StoreError
+from upcall.store.process import Background
 from upcall.store.schema import connect
 
 BEAT = 1.0
@@ -36,8 +37,7 @@ class Heart:
         self._path, self._me, self._clock, self._claims, self._loop = path, me, clock, claims, loop
         self._change = threading.Condition()
         self._stopped = self._asleep = False
-        self._thread = threading.Thread(target=self._run, name="upcall-heartbeat", daemon=True)
-        self._thread.start()
+        self._thread = Background(self._run)
 
     def wake(self) -> None:
         """Something is owned again."""

@@ -99,7 +99,7 @@ class Settle(Job):
         if self.refused is not None:
             return
         for callback_id, event in self._events.items():
-            held = find(tx, callback_id)
+            held = first if callback_id == self._id else find(tx, callback_id)
             if held is not None and held.status == "open":
                 part = Append(held.raised.session, [event], None, None, release=False)
                 part.run(tx)

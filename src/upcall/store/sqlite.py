@@ -48,6 +48,10 @@ _COLUMNS = (
     "JOIN events e ON e.key = (SELECT max(key) FROM events WHERE key > s.n << 32 AND key < (s.n + 1) << 32) "
     "LEFT JOIN sessions p ON p.n = s.parent LEFT JOIN processes o ON o.id = r.owner"
 )
+_READ = (
+    "SELECT e.key - (s.n << 32), e.pos, e.time, e.body FROM sessions s JOIN events e "
+    "ON e.key > (s.n << 32) + ?2 AND e.key < (s.n + 1) << 32 WHERE s.id = ?1 ORDER BY e.key LIMIT ?3"
+)
 _PREFIXES = (f'{{"type":"{c.__struct_config__.tag}"'.encode() for c in FOREIGN)
 _BY_OTHERS = " OR ".join(f"substr(e.body, 1, {len(p)}) = x'{p.hex()}'" for p in _PREFIXES)
 _HASH = re.compile(rb'"([0-9a-f]{32})"')
@@ -258,19 +262,10 @@ class SqliteStore:
                 self._reader = connect(self.where, self._busy)
             return self._reader.execute(sql, values).fetchall()
 
-    def _number(self, session: str) -> int | None:
-        rows = self._query("SELECT n FROM sessions WHERE id = ?", (session,))
-        return rows[0][0] if rows else None
-
     async def read(self, session: str, after: int = 0, limit: int = 1000) -> list[AnyEvent]:
         """Events of one session with `seq` above `after`, oldest first."""
-        n = self._number(session)
-        if n is None:
-            return []
-        low = n << SEQ_BITS
-        sql = "SELECT key, pos, time, body FROM events WHERE key > ? AND key < ? ORDER BY key LIMIT ?"
-        rows = self._query(sql, (low + after, low + (1 << SEQ_BITS), limit))
-        return [self._decode(body, session, key - low, pos, at) for key, pos, at, body in rows]
+        rows = self._query(_READ, (session, after, limit))
+        return [self._decode(body, session, seq, pos, at) for seq, pos, at, body in rows]
 
     async def read_all(self, after: int = 0, limit: int = 1000) -> list[AnyEvent]:
         """Events of all sessions with `pos` above `after`, in the order they were stored."""

@@ -1,6 +1,6 @@
 """One SQLite connection that writes, and the thread that commits for many sessions at once.
 
-May import: contracts, errors, events, store.ledger, store.rows, store.schema.
+May import: contracts, errors, events, store.ledger, store.process, store.rows, store.schema.
 """
 
 # apsw's stubs name a type that Python 3.11 does not have yet.
@@ -33,6 +33,7 @@ from upcall.events import (
     status_after,
 )
 from upcall.store.ledger import CALLBACK_EVENTS
+from upcall.store.process import Background
 from upcall.store.rows import note
 from upcall.store.schema import FULL, NORMAL, SEQ_BITS, explain
 
@@ -312,7 +313,7 @@ class Writer:
         self._level = FULL
         self._numbers: dict[str, tuple[int, int]] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread: threading.Thread | None = None
+        self._thread: Background | None = None
         self._closing = False
         self._ended = asyncio.Event()
 
@@ -331,8 +332,7 @@ class Writer:
         with self._ready:
             self._jobs.append(job)
             if self._thread is None:
-                self._thread = threading.Thread(target=self._work, name="upcall-writer", daemon=True)
-                self._thread.start()
+                self._thread = Background(self._work)
             self._ready.notify()
         return job.future
 
