@@ -71,6 +71,8 @@ def verdict(stored: dict[str, Any]) -> Approve | Reject:
 
 def checked(raised: CallbackRaised, value: Any) -> Any:
     """The answer as the log keeps it; AnswerRefused says exactly why a wrong one is not taken."""
+    if not raised.gate and isinstance(value, Approve | Reject):
+        raise AnswerRefused(raised.callback_id, "it is a question, not the approval of a call: answer with a value")
     plain = _approval(raised, value) if raised.gate else value
     try:
         body = msgspec.json.encode(plain)

@@ -44,6 +44,7 @@ May import: nothing.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Sequence
 
 
@@ -314,7 +315,8 @@ class AlreadySettled(CallbackError):
 
     def __init__(self, callback_id: str, status: str, by: str, at: float) -> None:
         self.callback_id, self.status, self.by, self.at = callback_id, status, by, at
-        super().__init__(f"callback {callback_id} was {status}" + (f" by {by}" if by else "") + f" at {at:.3f}")
+        when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
+        super().__init__(f"callback {callback_id} was {status}" + (f" by {by}" if by else "") + f" at {when}")
 
 
 class UnknownCallback(CallbackError):

@@ -115,7 +115,7 @@ class Resolver:
         self._road = road
         self._drivers: dict[asyncio.Task[None], str] = {}
         self._turn_order: dict[str, asyncio.Lock] = {}
-        self.since: dict[str, float] = {}  # when the person became the target of each open callback
+        self.since: dict[str, float | None] = {}  # when the person was asked each; None if it was left for later
 
     # --- raising --------------------------------------------------------------------------
 

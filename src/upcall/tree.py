@@ -319,8 +319,8 @@ class RunTree:
             self._parking.cancel()
             self._parking = None
         hold = self.home.hold if self.home.host is not None else 0.0
-        open_since = [at for i, at in self.resolver.since.items() if self._is_open(i)]
-        left = max(open_since, default=0.0) + hold - self.store.now()
+        open_since = [at for i, at in self.resolver.since.items() if at is not None and self._is_open(i)]
+        left = max(open_since) + hold - self.store.now() if open_since else 0.0
         if left <= 0:
             self._unwind()
         else:
@@ -333,7 +333,7 @@ class RunTree:
 
     def left_waiting(self, callback_id: str) -> None:
         """The person who is here leaves a question for later: don't hold memory for it."""
-        self.resolver.since[callback_id] = -self.home.hold
+        self.resolver.since[callback_id] = None
         if self._parking is not None:
             self._parking.cancel()
             self._parking = None
