@@ -93,12 +93,13 @@ class MemoryStore:
         if blobs:
             self._blobs.update(blobs)
         now, seq, pos, noted = self.now(), len(log.events), self._pos, False
+        put = _put
         for event in events:
             seq, pos = seq + 1, pos + 1
-            _put(event, "session", session)
-            _put(event, "seq", seq)
-            _put(event, "pos", pos)
-            _put(event, "time", now)
+            put(event, "session", session)
+            put(event, "seq", seq)
+            put(event, "pos", pos)
+            put(event, "time", now)
             if type(event) in _NOTED:
                 noted = True
         log.events += events
@@ -106,7 +107,8 @@ class MemoryStore:
         self._pos, log.updated = pos, now
         if noted:
             for event in events:
-                self._note(log, event)
+                if type(event) in _NOTED:
+                    self._note(log, event)
         if release and claim is not None:
             self._logs[claim.root].owner = None
             claim.released = True
@@ -130,7 +132,7 @@ class MemoryStore:
         if not isinstance(first, SessionStarted):
             raise _failed(claim, UnknownSession(session))
         root = first.root or session
-        for relative in (first.parent, root):
+        for relative in (first.parent, root) if first.parent or first.root else ():
             if relative and relative != session and relative not in self._logs:
                 raise _failed(claim, UnknownSession(relative))
         if claim is not None and claim.root != root:
