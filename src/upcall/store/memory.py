@@ -106,9 +106,8 @@ class MemoryStore:
         self._order += events
         self._pos, log.updated = pos, now
         if noted:
-            for event in events:
-                if type(event) in _NOTED:
-                    self._note(log, event)
+            for event in filter(_is_noted, events):
+                self._note(log, event)
         if release and claim is not None:
             self._logs[claim.root].owner = None
             claim.released = True
@@ -325,6 +324,10 @@ class MemoryStore:
     async def close(self) -> None:
         """Let go of whoever waits."""
         self._release_waiters()
+
+
+def _is_noted(event: AnyEvent) -> bool:
+    return type(event) in _NOTED
 
 
 def _failed(claim: Claim | None, error: Exception) -> Exception:
