@@ -3,7 +3,7 @@
 Only events of the session's owner change the conversation; what others append (steering, a cancel request) waits
 here until the owner takes it up with an event of its own, so that the order of the log never changes a history.
 
-May import: events, messages.
+May import: events, messages, progress.
 """
 
 from __future__ import annotations
@@ -44,61 +44,14 @@ from upcall.events import (
     TurnResumed,
     TurnStarted,
 )
-from upcall.messages import NO_USAGE, Call, Message, Result, Text, cancelled, user
+from upcall.messages import NO_USAGE, Call, Message, cancelled, user
+from upcall.progress import Asked, CallState, origin
 
 Phase = Literal["idle", "running", "done", "cancelled", "limit", "failed"]
 
 
-def origin(point: str, at: str | int = "") -> str:
-    """The name of one occurrence of a hook point; what its hooks write, ask and start is signed with it.
-
-    `at` is the turn, the model call's ordinal, the tool call's id, or turn and index at `end_turn`.
-    """
-    return f"{point}.{at}" if at != "" else point
-
-
 _NO_HEADER = SessionStarted("")
 _NOTHING = Carried()
-
-
-class Asked:
-    """One callback of this session, on its way from raised to delivered."""
-
-    __slots__ = ("answer", "delivered", "expires", "message", "path", "raised", "settled_at", "station", "status",
-                 "target", "unresolved")  # fmt: skip
-
-    def __init__(self, raised: CallbackRaised) -> None:
-        self.raised = raised
-        self.message = raised.message
-        self.station = 0  # how many stations of the route are behind it
-        self.target = ""
-        self.path: list[tuple[str, str, str]] = []
-        self.expires = raised.expires
-        self.status: Literal["open", "answered", "expired", "withdrawn"] = "open"
-        self.unresolved = ""
-        self.answer: CallbackAnswered | None = None
-        self.settled_at = 0.0
-        self.delivered = False
-
-
-class CallState:
-    """One tool call of the last response, on its way from asked to settled.
-
-    `last` is its last own event: after a raise or a park it waits, after its start, a `once` or a delivery it is
-    interrupted when its process dies.
-    """
-
-    __slots__ = ("attempts", "call", "ended", "last", "passed", "result", "settled", "started")
-
-    def __init__(self, call: Call) -> None:
-        self.call = call
-        self.passed = False  # its before_tool hooks are done
-        self.started = False
-        self.attempts = 0
-        self.last: Literal["", "started", "raised", "once", "delivered", "parked"] = ""
-        self.result: Result | None = None
-        self.ended: ToolEnded | None = None
-        self.settled = False  # its after_tool hooks are done
 
 
 class State:
@@ -508,22 +461,3 @@ class State:
         Parked: _parked,
         HookRaised: _noted,
     }
-
-
-def kept_window(messages: list[Message], keep_last: int) -> list[Message]:
-    """The last few messages, grown at the front until no call is parted from its result."""
-    start = max(0, len(messages) - keep_last)
-    while 0 < start < len(messages) and messages[start].role == "tool":
-        start -= 1
-    return messages[start:]
-
-
-def compacted_messages(messages: list[Message], keep_last: int, summary: str) -> list[Message]:
-    """The first user message, the summary if there is one, and the kept window, nothing twice."""
-    tail = kept_window(messages, keep_last)
-    dropped = len(messages) - len(tail)
-    first = next((m for m in messages[:dropped] if m.role == "user"), None)
-    head = [first] if first is not None else []
-    if summary:
-        head.append(Message("user", (Text(f"Summary of the conversation so far:\n{summary}"),)))
-    return [*head, *tail]

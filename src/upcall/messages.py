@@ -241,3 +241,25 @@ def _close(out: list[Message], open_calls: dict[str, None]) -> None:
     if open_calls:
         out.append(Message("tool", tuple(cancelled(call_id) for call_id in open_calls)))
         open_calls.clear()
+
+
+# --- compacting --------------------------------------------------------------------------
+
+
+def kept_window(messages: list[Message], keep_last: int) -> list[Message]:
+    """The last few messages, grown at the front until no call is parted from its result."""
+    start = max(0, len(messages) - keep_last)
+    while 0 < start < len(messages) and messages[start].role == "tool":
+        start -= 1
+    return messages[start:]
+
+
+def compacted_messages(messages: list[Message], keep_last: int, summary: str) -> list[Message]:
+    """The first user message, the summary if there is one, and the kept window, nothing twice."""
+    tail = kept_window(messages, keep_last)
+    dropped = len(messages) - len(tail)
+    first = next((m for m in messages[:dropped] if m.role == "user"), None)
+    head = [first] if first is not None else []
+    if summary:
+        head.append(Message("user", (Text(f"Summary of the conversation so far:\n{summary}"),)))
+    return [*head, *tail]

@@ -1,7 +1,7 @@
 """A callback walks its route: hooks and side turns of the agents above, then the person, until it is settled.
 
-May import: answers, callbacks, contracts, errors, events, fold, hooks, messages, questions, routing,
-session, sidetools, toolcall.
+May import: answers, callbacks, contracts, deadlines, errors, events, hooks, messages, progress, questions,
+routing, session, sidetools, toolcall.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import msgspec
 from upcall.answers import callback_of, checked, route_of
 from upcall.callbacks import Answer, Callback, Hints, Kind
 from upcall.contracts import Claim, Held, Host, Store
+from upcall.deadlines import Deadlines
 from upcall.errors import (
     AnswerRefused,
     HookFailed,
@@ -37,12 +38,12 @@ from upcall.events import (
     MessageAdded,
     digest,
 )
-from upcall.fold import Asked
 from upcall.hooks import call_hook, name_of, wrong_return
 from upcall.messages import user
+from upcall.progress import Asked
 from upcall.questions import NO_DEFAULT, Question, outcome_of
 from upcall.routing import Ancestor, Raised, Route, Station, refusal, route
-from upcall.session import Access, Asker, Deadlines, Member, Parking
+from upcall.session import Access, Asker, Member, Parking
 from upcall.sidetools import ASKED_BACK, Passed, Said, exchange_text, may_answer, question_text
 from upcall.toolcall import mismatch
 

@@ -1,7 +1,7 @@
 """Sessions over a given store: start, prompt, stream, resume, cancel.
 
-May import: agent, answers, callbacks, contracts, errors, events, fold, hooks, loop, messages, session,
-sidetools, tree.
+May import: agent, answers, contracts, deadlines, errors, events, fold, hooks, loop, messages, people, replay,
+session, sidetools, tree.
 """
 
 from __future__ import annotations
@@ -12,31 +12,26 @@ import logging
 import os
 import re
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Self, TypeVar
 
 from upcall.agent import Agent, all_agents
-from upcall.answers import already, callback_of, checked
-from upcall.callbacks import Callback
-from upcall.contracts import Claim, Delta, Held, Host, Model, Reply, Row, Store
+from upcall.answers import callback_of
+from upcall.contracts import Claim, Delta, Host, Model, Reply, Row, Store
+from upcall.deadlines import Deadlines
 from upcall.errors import (
-    AlreadySettled,
-    AnswerRefused,
     BadAgent,
     RuntimeClosed,
     SessionBusy,
     SessionExists,
     SessionWaiting,
     UnknownAgent,
-    UnknownCallback,
     UnknownSession,
     UpcallError,
 )
 from upcall.events import (
-    SETTLING,
     AnyEvent,
-    CallbackAnswered,
     CallbackWithdrawn,
     CancelRequested,
     SessionStarted,
@@ -45,11 +40,13 @@ from upcall.events import (
 )
 from upcall.fold import State
 from upcall.hooks import NO_HOOKS, Hooks
-from upcall.loop import Turn, reply_of
+from upcall.loop import reply_of
 from upcall.messages import Message, clean, user
-from upcall.session import Actor, Deadlines, Parking, Sink
+from upcall.people import People
+from upcall.replay import load_state, refresh
+from upcall.session import Actor, Parking, Sink
 from upcall.sidetools import SIDE_TOOLS, ask, task_tool
-from upcall.tree import RunTree, load_state, refresh
+from upcall.tree import RunTree
 
 log = logging.getLogger("upcall")
 R = TypeVar("R")
@@ -151,7 +148,7 @@ class Session:
         return f"Session({self.id!r}, agent={self.agent!r})"
 
 
-class Sessions:
+class Sessions(People):
     """The sessions of one store, as this process may run them."""
 
     def __init__(
@@ -162,21 +159,15 @@ class Sessions:
         host: Host | None = None,
         hold: float = 30.0,
     ) -> None:
-        self.store, self.host, self.hold = store, host, hold
-        self.turns: dict[str, Turn] = {}
-        self.sinks: list[Sink] = []  # who watches everything that this runtime runs
+        super().__init__(store, host)
+        self.hold = hold
         self.deadlines = Deadlines()
         self._agents = all_agents(agents)
         self._model = model
         self._actors: dict[tuple[int, int, bool, bool], Actor] = {}
-        self.person_watchers: list[Callable[[Callback], None]] = []  # told once of each question to the person
-        self._asks: dict[str, asyncio.Task[Any]] = {}
         self.asks_of: dict[tuple[Any, ...], bool] = {}  # whether an agent below such a chain has somebody to ask
         self._models: dict[int, Model] = {}
-        self._tasks: set[asyncio.Task[Any]] = set()
         self._threads: ThreadPoolExecutor | None = None
-        self._stop_listening: Callable[[], None] | None = None
-        self._closed = False
 
     # --- opening and closing --------------------------------------------------------------
 
@@ -188,13 +179,6 @@ class Sessions:
     async def __aexit__(self, *_: object) -> None:
         """Close."""
         await self.close()
-
-    async def _open(self) -> None:
-        if self._closed:
-            raise UpcallError("this runtime is closed; make another")
-        if self._stop_listening is None:
-            await self.store.open()
-            self._stop_listening = self.store.listen(self._hear)
 
     async def close(self) -> None:
         """Stop what runs where it is (it can be resumed), and let go of everything."""
@@ -219,18 +203,6 @@ class Sessions:
             if close is not None:
                 await close()
         await self.store.close()
-
-    def spawn(self, work: Coroutine[Any, Any, R]) -> asyncio.Task[R]:
-        """Run something that goes on whoever leaves; its failure is logged if nobody takes it."""
-        task = asyncio.ensure_future(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._ended)
-        return task
-
-    def _ended(self, task: asyncio.Task[Any]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and task.exception() is not None:
-            log.debug("a streamed turn failed: %s", task.exception())
 
     # --- agents ---------------------------------------------------------------------------
 
@@ -384,34 +356,6 @@ class Sessions:
             if tree.claim is not None and not tree.claim.released:
                 await self._let_go(tree.claim)
 
-    async def _is_ready(self, root: str, state: State | None = None) -> bool:
-        """Whether a parked tree has something to go on with: a settled or expired callback, or an agent to ask."""
-        now = self.store.now()
-        for held in await self.store.callbacks(root=root, limit=100_000):
-            if held.status != "open":
-                if not held.delivered and await self._is_awaited(held, state):
-                    return True
-            elif held.target != "user" or (held.expires is not None and held.expires <= now):
-                return True
-        return False
-
-    async def _is_awaited(self, held: Held, state: State | None) -> bool:
-        """Whether the code that asked is still to be told: a call that ended otherwise never is."""
-        raised = held.raised
-        if state is None or state.id != raised.session:
-            state = await load_state(self.store, raised.session)
-        if state is None or state.phase != "running" or raised.callback_id not in state.asks:
-            return False
-        if raised.origin in state.calls:
-            return state.calls[raised.origin].result is None
-        return all(call.id != raised.origin for message in state.history for call in message.calls)
-
-    async def ready(self) -> list[str]:
-        """Run trees that can go on: nobody owns them, and something in them was settled, expired or interrupted."""
-        await self._open()
-        rows = await self.store.unfinished()
-        return [r.id for r in rows if r.status == "running" or await self._is_ready(r.id)]
-
     async def _catch_up(self, state: State) -> None:
         """Be sure of the state: what others wrote, and nothing that was never stored."""
         if state.stale:
@@ -503,114 +447,7 @@ class Sessions:
 
     # --- people ---------------------------------------------------------------------------
 
-    async def inbox(self, limit: int = 100_000) -> list[Callback]:
-        """What waits for a person, highest priority first, then oldest; equal questions of a tree are one entry."""
-        await self._open()
-        now = self.store.now()
-        listed = await self.store.callbacks(inbox=True, limit=limit)
-        held = [h for h in listed if h.expires is None or h.expires > now]
-        groups: dict[tuple[str, str], list[Held]] = {}
-        for one in held:
-            key = (one.root, one.raised.group or one.raised.callback_id)
-            groups.setdefault(key, []).append(one)
-        return [callback_of(g[0], tuple(h.raised.callback_id for h in g)) for g in groups.values()]
-
-    async def _open_callbacks(self, session_id: str) -> list[Callback]:
-        row = await self._row(session_id)
-        held = await self.store.callbacks(root=row.root, limit=100_000)
-        return [callback_of(h) for h in held if h.status == "open"]
-
-    async def answer(
-        self, id: str, value: Any, by: str = "", only: bool = False, right: str = "asserted"
-    ) -> Callback:
-        """Settle a callback, and equal ones of its run tree with it unless `only`; the first valid answer wins."""
-        await self._open()
-        held = await self.store.callback(id)
-        if held is None:
-            raise UnknownCallback(id)
-        if held.status != "open":
-            raise already(held)
-        if held.raised.kind == "request_resolution" and not held.raised.gate:
-            why = "request_resolution is settled by agents, tools and memory, never by a person"
-            raise AnswerRefused(id, why)
-        stored = checked(held.raised, value)
-        events: dict[str, AnyEvent] = {id: CallbackAnswered(id, stored, by, right)}
-        if held.raised.group and not only:
-            for other in await self.store.callbacks(root=held.root, limit=100_000):
-                if other.raised.group == held.raised.group and other.status == "open" and other.target == "user":
-                    one = other.raised.callback_id
-                    events.setdefault(one, CallbackAnswered(one, stored, by, right))
-        refused = await self.store.settle(id, events)
-        if refused is not None:
-            raise already(refused)
-        return callback_of(held.replace(status="answered", settled=events[id]), tuple(events))
-
-    def person_asked(self, callback: Callback) -> None:
-        """A person became the target of a callback."""
-        for watch in self.person_watchers:
-            watch(callback)
-
-    def ask_host(self, callback: Callback) -> None:
-        """Put a question before the person who is here."""
-        if callback.id not in self._asks:
-            task = self._asks[callback.id] = asyncio.ensure_future(self._ask_host(callback))
-            task.add_done_callback(lambda _: self._asks.get(callback.id) is task and self._asks.pop(callback.id))
-
-    async def _ask_host(self, callback: Callback) -> None:
-        host = self.host
-        assert host is not None
-        by, right = getattr(host, "by", "user"), getattr(host, "right", "asserted")
-        while True:
-            try:
-                value = await host.ask(callback)
-            except Exception:  # somebody else's program: the question itself is safe in the inbox
-                log.exception("the host failed to ask callback %s; it waits in the inbox", callback.id)
-                value = None
-            if value is None:
-                self._left_waiting(callback)
-                return
-            try:
-                await self.answer(callback.id, value, by=by, right=right)
-                return
-            except AnswerRefused as error:
-                callback = callback.replace(problem=error.problem)
-            except AlreadySettled:
-                return
-
-    def withdraw(self, callback_id: str, reason: str) -> None:
-        """Tell the person who is here that an open ask has ended, if it is on the screen."""
-        asked = self._asks.pop(callback_id, None)
-        if self.host is None or asked is None or asked.done() or asked is asyncio.current_task():
-            return
-        asked.cancel()
-        withdrawn: Any = self.host.withdraw(callback_id, reason)
-        if hasattr(withdrawn, "__await__"):  # a host may do it in its own time
-            self.spawn(withdrawn)
-
-    def _left_waiting(self, callback: Callback) -> None:
-        """The person who is here leaves it for later: nothing is gained by holding the run in memory."""
-        for turn in self.turns.values():
-            if callback.id in turn.state.asks:
-                turn.tree.left_waiting(callback.id)
-
-    def _hear(self, event: AnyEvent) -> None:
-        turn = self.turns.get(event.session)
-        if turn is not None:
-            turn.absorb(event)
-            turn.log.publish(event)
-        else:
-            for sink in self.sinks:
-                sink(event)
-        if isinstance(event, SETTLING):
-            self.withdraw(event.callback_id, "it was settled elsewhere")
-
     # --- looking --------------------------------------------------------------------------
-
-    async def _row(self, id: str) -> Row:
-        row = await self.store.row(id)
-        if row is None:
-            raise UnknownSession(id)
-        return row
 
     async def status(self, id: str) -> str:
         """What a session is doing: its last turn's end, or `running`, `interrupted`, `waiting`."""

@@ -1,6 +1,6 @@
 """One tool call: before_tool → tool → after_tool, each written down before what follows.
 
-May import: callbacks, contracts, errors, events, fold, gate, hooks, messages, session, tools.
+May import: callbacks, contracts, deadlines, errors, events, gate, hooks, messages, progress, session, tools.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from upcall.callbacks import Callback
 from upcall.contracts import Delta
+from upcall.deadlines import Guard
 from upcall.errors import (
     LimitReached,
     ReplayMismatch,
@@ -21,11 +22,11 @@ from upcall.errors import (
     UpcallError,
 )
 from upcall.events import CallbackWithdrawn, HooksPassed, ToolEnded, ToolStarted, ToolTriedAgain
-from upcall.fold import CallState, origin
 from upcall.gate import gate
 from upcall.hooks import call_hook, wrong_return
 from upcall.messages import Call, Result
-from upcall.session import Access, Asker, Guard, Member, Parking
+from upcall.progress import CallState, origin
+from upcall.session import Access, Asker, Member, Parking
 from upcall.tools import BadArguments, Tool, to_result, unknown_tool_text
 
 R = TypeVar("R")

@@ -1,7 +1,7 @@
 """A run tree: a session and all that it starts, owned by one process at a time.
 
-May import: agent, callbacks, contracts, errors, events, fold, hooks, loop, messages, questions, resolve, routing,
-session, sidetools.
+May import: agent, callbacks, contracts, deadlines, errors, events, fold, hooks, loop, messages, questions,
+replay, resolve, routing, session, sidetools.
 """
 
 from __future__ import annotations
@@ -14,11 +14,10 @@ from typing import Any, Protocol
 from upcall.agent import Agent
 from upcall.callbacks import Callback
 from upcall.contracts import Claim, Host, Reply, Store
-from upcall.errors import ChildFailed, LimitReached, StoreDamaged, TurnError
+from upcall.deadlines import Deadlines
+from upcall.errors import ChildFailed, LimitReached, TurnError
 from upcall.events import (
-    AnyEvent,
     CallbackRaised,
-    Compacted,
     Parked,
     SessionStarted,
     TurnResumed,
@@ -29,13 +28,13 @@ from upcall.hooks import NO_HOOKS, Hooks
 from upcall.loop import Turn, reply_of
 from upcall.messages import Message, user
 from upcall.questions import Question
+from upcall.replay import load_state
 from upcall.resolve import Resolver
 from upcall.routing import Ancestor, Raised, Station, route
-from upcall.session import Actor, Asker, Deadlines, Log, Member, Parking, Sink
+from upcall.session import Actor, Asker, Log, Member, Parking, Sink
 from upcall.sidetools import Passed, Said, outcome_in
 
 log = logging.getLogger("upcall")
-_PAGE = 1000
 
 
 class Home(Protocol):
@@ -79,57 +78,6 @@ class Home(Protocol):
 
 
 # --- from the log -----------------------------------------------------------------------
-
-
-async def load_state(store: Store, session_id: str, upto: int | None = None) -> State | None:
-    """A session folded from its log, from its last compaction on; None if there is no such session.
-
-    With `upto`, as it was when its log ended there.
-    """
-    row = await store.row(session_id)
-    if row is None:
-        return None
-    state = State(session_id)
-    base = row.base if upto is None else 0
-    events = await _pages(store, session_id, max(base - 1, 0), upto)
-    if base > 1:
-        fold(store, state, (await store.read(session_id, 0, 1))[0])
-        carried = next((e.carried for e in events if isinstance(e, Compacted)), None)
-        if carried is not None:
-            state.restore(carried)
-    for event in events:
-        fold(store, state, event)
-        if isinstance(event, SessionStarted) and event.kind == "side_turn" and event.reads:
-            asked = await load_state(store, event.parent, event.reads)
-            if asked is not None:
-                state.read_from(asked)
-    return state
-
-
-async def _pages(store: Store, session_id: str, after: int, upto: int | None) -> list[AnyEvent]:
-    events: list[AnyEvent] = []
-    while page := await store.read(session_id, after, _PAGE):
-        events += page
-        after = page[-1].seq
-        if len(page) < _PAGE:
-            break
-    return [e for e in events if upto is None or e.seq <= upto]
-
-
-def fold(store: Store, state: State, event: AnyEvent) -> None:
-    """Take an event of the log into account; an impossible one is a damaged log."""
-    try:
-        state.apply(event)
-    except (KeyError, ValueError) as error:
-        problem = f"event {event.seq} ({event.type}) of session {state.id!r} can't follow what is before it"
-        raise StoreDamaged(store.where, problem) from error
-
-
-async def refresh(store: Store, state: State) -> None:
-    """Fold what was appended since."""
-    while page := await store.read(state.id, state.seq, _PAGE):
-        for event in page:
-            fold(store, state, event)
 
 
 # --- the tree ---------------------------------------------------------------------------

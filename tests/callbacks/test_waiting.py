@@ -133,7 +133,7 @@ async def test_an_answer_that_comes_while_the_turn_parks_is_not_lost(place: Desk
     assert reply.text == "'blue'"
 
 
-async def test_waiting_counts_nowhere(place: Desk) -> None:
+async def test_waiting_is_counted_in_no_limit(place: Desk) -> None:
     agent = asker().replace(limits=Limits(turn_seconds=10, tool_seconds=10))
     await place.prompt(agent)
     place.clock.tick(1_000_000)

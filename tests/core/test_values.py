@@ -151,7 +151,7 @@ def test_the_list_above_has_every_type_that_this_module_knows() -> None:
 
 
 @pytest.mark.parametrize("event", EVENTS, ids=name_of)
-def test_events_are_frozen(event: AnyEvent) -> None:
+def test_no_field_of_an_event_can_be_set(event: AnyEvent) -> None:
     with pytest.raises(AttributeError):
         event.session = "other"  # pyright: ignore[reportAttributeAccessIssue]
 

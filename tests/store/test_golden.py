@@ -13,7 +13,7 @@ from store.golden import make_v1
 from store.houses import opened, put
 from upcall.contracts import Claim, Store
 from upcall.events import AnyEvent, decode, encode
-from upcall.tree import load_state
+from upcall.replay import load_state
 
 FOLDER = Path(__file__).parent / "golden"
 VERSIONS = ["v1"]

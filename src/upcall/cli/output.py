@@ -1,6 +1,6 @@
 """Printing: JSON for programs, tables and plain text for people, questions where somebody can be asked.
 
-May import: answers, app, contracts, errors, hosts.terminal, observe.plain, runtime, tree.
+May import: answers, app, contracts, errors, hosts.terminal, observe.plain, replay, runtime.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from upcall.contracts import Row
 from upcall.errors import SetupError, UnknownSession
 from upcall.hosts.terminal import make_console
 from upcall.observe.plain import escaped, one_line, plain
+from upcall.replay import load_state
 from upcall.runtime import status_of
-from upcall.tree import load_state
 
 if TYPE_CHECKING:
     from upcall.app import Runtime

@@ -1,0 +1,59 @@
+"""What a turn waits for: a tool call and a callback, each on its way from asked to settled.
+
+May import: events, messages.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from upcall.events import CallbackAnswered, CallbackRaised, ToolEnded
+from upcall.messages import Call, Result
+
+
+def origin(point: str, at: str | int = "") -> str:
+    """The name of one occurrence of a hook point; what its hooks write, ask and start is signed with it.
+
+    `at` is the turn, the model call's ordinal, the tool call's id, or turn and index at `end_turn`.
+    """
+    return f"{point}.{at}" if at != "" else point
+
+
+class Asked:
+    """One callback of this session, on its way from raised to delivered."""
+
+    __slots__ = ("answer", "delivered", "expires", "message", "path", "raised", "settled_at", "station", "status",
+                 "target", "unresolved")  # fmt: skip
+
+    def __init__(self, raised: CallbackRaised) -> None:
+        self.raised = raised
+        self.message = raised.message
+        self.station = 0  # how many stations of the route are behind it
+        self.target = ""
+        self.path: list[tuple[str, str, str]] = []
+        self.expires = raised.expires
+        self.status: Literal["open", "answered", "expired", "withdrawn"] = "open"
+        self.unresolved = ""
+        self.answer: CallbackAnswered | None = None
+        self.settled_at = 0.0
+        self.delivered = False
+
+
+class CallState:
+    """One tool call of the last response, on its way from asked to settled.
+
+    `last` is its last own event: after a raise or a park it waits, after its start, a `once` or a delivery it is
+    interrupted when its process dies.
+    """
+
+    __slots__ = ("attempts", "call", "ended", "last", "passed", "result", "settled", "started")
+
+    def __init__(self, call: Call) -> None:
+        self.call = call
+        self.passed = False  # its before_tool hooks are done
+        self.started = False
+        self.attempts = 0
+        self.last: Literal["", "started", "raised", "once", "delivered", "parked"] = ""
+        self.result: Result | None = None
+        self.ended: ToolEnded | None = None
+        self.settled = False  # its after_tool hooks are done

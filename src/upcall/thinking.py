@@ -1,0 +1,279 @@
+"""The model's half of a turn: before_model → model → post_response, its failures, and compaction.
+
+May import: contracts, errors, events, hooks, messages, progress, requests, session.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from upcall.contracts import Delta
+from upcall.errors import ContextTooLong, LimitReached, ModelError, ModelRefused, ModelUnavailable, ScriptExhausted
+from upcall.events import HooksPassed, MessageAdded, ModelFailed, ModelStarted, Responded
+from upcall.hooks import call_hook, wrong_return
+from upcall.messages import Message, Purpose, Request, Response, settle, user
+from upcall.progress import origin
+from upcall.requests import apply_change, change_of, response_of
+from upcall.session import Access, Actor, Log, Member, Tree
+
+KINDS_OF_FAILURE = (ContextTooLong, ModelRefused, ModelUnavailable, ScriptExhausted)
+
+ASKED_AGAIN = 3
+"""How often model_failed hooks may send a changed request for one model call."""
+
+SUMMARY_PROMPT = (
+    "Summarise this conversation for yourself, so that you can go on without it: what was asked, what was found "
+    "out and decided, what is done, what is still open, and names, paths and values that will be needed. "
+    "Reply with the summary alone and call no tool."
+)
+
+
+class Thinker(Member):
+    """A session of a run tree that can ask its model."""
+
+    __slots__ = ("_partial", "_summing", "_task")
+
+    def __init__(self, log: Log, actor: Actor, tree: Tree, purpose: Purpose = "turn") -> None:
+        super().__init__(log, actor, tree, purpose)
+        self._partial: list[str] = []
+        self._task: asyncio.Task[Any] | None = None  # what runs the turn, once it does
+        self._summing = False
+
+    async def _access(self, point: str, at: int | str) -> Access:
+        """What the hooks of this occurrence get; if they asked before, they wait until they may run again."""
+        where = origin(point, at)
+        if self.state.asks:
+            await self.tree.ready(self, where)
+        return Access(self, where)
+
+    async def _think(self) -> None:
+        """before_model → model: one response, in the log."""
+        state, hooks = self.state, self.hooks
+        if state.steers:
+            self._take_steers()
+        if state.compaction is not None:
+            await self._compact_now()
+        if state.asked is None:
+            self._check_limits()
+        if state.calls or state.deferred:
+            state.settle_calls()
+        request, response, ordinal, by_hook = self._request(), None, state.ordinal + 1, False
+        if state.asked is not None and state.asked.purpose != "summary":
+            ordinal = state.asked.ordinal
+            request = await apply_change(request, state.asked.change, self.log.store)
+        elif hooks.before_model:
+            request, response = await self._before_model(request, ordinal)
+            by_hook = response is not None
+        else:
+            self._started(request, request, ordinal)
+        if response is None:
+            try:
+                response = await self.actor.model.respond(request, self._emit)
+            except ModelError as error:
+                self.log.add(ModelFailed(ordinal, str(error), type(error).__name__))
+                response, ordinal, by_hook = await self._recover(request, ordinal, error)
+        self._respond(response, ordinal, by_hook)
+
+    def _respond(self, response: Response, ordinal: int, by_hook: bool) -> None:
+        if self._partial:
+            self._partial.clear()
+        self.log.add(
+            Responded(
+                ordinal, response.message(ordinal), response.usage, response.stop, response.model, by_hook,
+                bool(self.hooks.post_response),
+            )
+        )  # fmt: skip
+
+    async def _think_on(self, asked: ModelStarted, failed: ModelFailed) -> None:
+        """A model call failed and its hooks parked or died: they run again, the model does not."""
+        request = await apply_change(self._request(), asked.change, self.log.store)
+        error = failure_of(failed, self.actor.model.name)
+        self._respond(*await self._recover(request, asked.ordinal, error))
+
+    def _take_steers(self) -> None:
+        for seq, steer in sorted(self.state.steers.items()):
+            self.log.add(MessageAdded(user(steer.text), steer=seq))
+
+    def _request(self) -> Request:
+        actor, output = self.actor, self.actor.output
+        return Request(
+            actor.name, self.purpose, actor.agent.instructions, self.state.messages(), actor.specs,
+            None if output is None else output.schema,
+        )  # fmt: skip
+
+    async def _before_model(self, asked: Request, ordinal: int) -> tuple[Request, Response | None]:
+        """Run the hooks and write down that the model is asked, with what they changed."""
+        if not self.log.send():  # hooks may have effects: the prompt, or the results so far, are on disk before
+            await self.log.stored()
+        request, response, before = asked, None, self.state.history
+        access = await self._access("before_model", ordinal)
+        for hook in self.hooks.before_model:
+            out = await call_hook("before_model", hook, access, request)
+            if isinstance(out, Request):
+                request = out
+            elif out is not None:
+                response = Response(out) if isinstance(out, str) else out
+                if not isinstance(response, Response):
+                    raise wrong_return("before_model", hook, out, "a Request, a Response, a string")
+                break
+        request = self._with_writes(asked, request, compacted=self.state.history is not before)
+        self._started(asked, request, ordinal, send=response is None)
+        return request, response
+
+    def _with_writes(self, asked: Request, request: Request, *, compacted: bool) -> Request:
+        """The request with what the hooks wrote to the session meanwhile, and nothing a provider would refuse."""
+        state = self.state
+        if request is asked and len(state.history) == len(asked.messages) and not (compacted or state.deferred):
+            return request
+        now = state.messages()
+        if compacted:
+            request = request.replace(messages=now)
+        elif len(now) != len(asked.messages):
+            request = request.replace(messages=[*request.messages, *now[len(asked.messages) :]])
+        if request.messages is not asked.messages:
+            request = request.replace(messages=settle(request.messages))
+        return request
+
+    def _started(self, asked: Request, request: Request, ordinal: int, *, send: bool = True) -> None:
+        state, actor, log = self.state, self.actor, self.log
+        instructions = tools = ""
+        if state.instructions != actor.instructions_hash:
+            instructions = actor.instructions_hash
+            log.keep(instructions, actor.instructions_body)
+        if state.tools != actor.tools_hash:
+            tools = actor.tools_hash
+            log.keep(tools, actor.tools_body)
+        change = None if request is asked else change_of(asked, request, self.state.messages(), log.keep)
+        log.add(ModelStarted(ordinal, self.purpose, instructions, tools, change))
+        if send:
+            log.send(lazy=True)  # nothing was acknowledged yet; the response, or the failure, is stored after it
+
+    async def _recover(self, request: Request, ordinal: int, error: ModelError) -> tuple[Response, int, bool]:
+        """What model_failed hooks make of a failure: a response, or another try; else the failure is the turn's."""
+        for _ in range(ASKED_AGAIN):
+            self._drop_partial()
+            again = await self._model_failed(request, error) or self._shortened(error)
+            if again is None:
+                raise error
+            if isinstance(again, Response):
+                return again, ordinal, True
+            base = self._request()
+            ordinal, request = self.state.ordinal + 1, again
+            self._started(base, request, ordinal)
+            try:
+                return await self.actor.model.respond(request, self._emit), ordinal, False
+            except ModelError as failure:
+                error = failure
+                self.log.add(ModelFailed(ordinal, str(error), type(error).__name__))
+        self._drop_partial()
+        raise error
+
+    def _shortened(self, error: ModelError) -> Request | None:
+        """A side turn that does not fit the window goes on with the last summary and the newest messages."""
+        few = len(self.state.messages()) // 4
+        if self.purpose != "side_turn" or not isinstance(error, ContextTooLong) or not few:
+            return None
+        self.compact(few, "", self.state.summary)
+        return self._request()
+
+    async def _model_failed(self, request: Request, error: ModelError) -> Request | Response | None:
+        access = await self._access("model_failed", self.state.ordinal)
+        for hook in self.hooks.model_failed:
+            out = await call_hook("model_failed", hook, access, request, error)
+            if out is None:
+                continue
+            out = Response(out) if isinstance(out, str) else out
+            if not isinstance(out, Request | Response):
+                raise wrong_return("model_failed", hook, out, "a Request, a Response, a string")
+            if isinstance(error, ContextTooLong) and isinstance(out, Request) and out is request:
+                return out.replace(messages=self.state.messages())  # the hook compacted: ask with what is left
+            return out
+        return None
+
+    def _drop_partial(self) -> None:
+        if self._partial:
+            self._emit("drop", "")
+
+    def _emit(self, kind: str, text: str) -> None:
+        if kind == "text":
+            self._partial.append(text)
+        elif kind == "drop":
+            self._partial.clear()
+        for sink in self.log.sinks:
+            sink(Delta(self.state.id, text, kind))
+
+    async def _post_response(self) -> None:
+        responded = self.state.response
+        assert responded is not None
+        self.log.send()
+        first = response = response_of(responded)
+        access = await self._access("post_response", responded.ordinal)
+        for hook in self.hooks.post_response:
+            out = await call_hook("post_response", hook, access, response)
+            if out is not None:
+                response = response.replace(text=out) if isinstance(out, str) else out
+                if not isinstance(response, Response):
+                    raise wrong_return("post_response", hook, out, "a Response, a string")
+        if response is first:
+            self.log.add(HooksPassed("post_response", str(responded.ordinal)))
+            return
+        await self.log.commit()
+        message = response.message(responded.ordinal)
+        self.log.add(HooksPassed("post_response", str(responded.ordinal), responded.seq, message=message))
+
+    def _check_limits(self) -> None:
+        limits, state = self.actor.limits, self.state
+        calls, name = limits.model_calls, "model_calls"
+        if self.purpose == "side_turn":
+            calls, name = self.actor.agent.policy.callback_policy.side_turn_model_calls, "side_turn_model_calls"
+        if calls is not None and state.model_calls >= calls:
+            raise LimitReached(name, f"{state.model_calls} in this turn")
+        if limits.tokens is not None and state.usage.total >= limits.tokens:
+            raise LimitReached("tokens", f"{state.usage.total} in this turn")
+
+    async def _compact_now(self) -> None:
+        asked = self.state.compaction
+        assert asked is not None
+        self.state.settle_calls()
+        await self.log.commit()
+        if asked.summarise:
+            await self.summarise(asked.keep_last, "")
+        else:
+            self.compact(asked.keep_last, "")
+
+    async def summarise(self, keep_last: int, origin: str) -> None:
+        """Have the model summarise the conversation and keep only that and the newest messages."""
+        if self._task is None or self._summing:  # a hook of this very call can't begin another
+            return await super().summarise(keep_last, origin)
+        self._summing = True
+        try:
+            await self._summarise(keep_last, origin)
+        finally:
+            self._summing = False
+
+    async def _summarise(self, keep_last: int, origin: str) -> None:
+        state, actor = self.state, self.actor
+        ordinal = state.ordinal
+        await self.log.commit()
+        messages = [*state.messages(), user(SUMMARY_PROMPT)]
+        request = Request(actor.name, "summary", actor.agent.instructions, messages, actor.specs)
+        self.log.add(ModelStarted(ordinal, "summary"))
+        self.log.send()
+        try:
+            response = await actor.model.respond(request, None)
+        except ModelError as error:
+            self.log.add(ModelFailed(ordinal, str(error), type(error).__name__))
+            return
+        self.log.add(Responded(ordinal, Message("assistant", ()), response.usage, response.stop, response.model))
+        if response.text.strip():  # a failed or empty summary changes nothing
+            self.compact(keep_last, origin, response.text)
+
+
+def failure_of(failed: ModelFailed, model: str) -> ModelError:
+    """A failure as the log keeps it: its kind and text, without what only the adapter knew."""
+    kind: type[ModelError] = next((k for k in KINDS_OF_FAILURE if k.__name__ == failed.kind), ModelError)
+    error = kind.__new__(kind, failed.error)
+    unknown: dict[str, Any] = {"tokens": None, "limit": None, "status": None}
+    error.__dict__.update(unknown, model=model, problem=failed.error, tries=1, replies=0)
+    return error
