@@ -54,12 +54,6 @@ def test_importing_the_package_imports_nothing_heavy() -> None:
     assert HEAVY & set(done.stdout.split()) == set()
 
 
-def test_importing_the_package_costs_less_than_100_ms_of_cpu() -> None:
-    cpu_seconds("import upcall")
-    pairs = [(cpu_seconds("pass"), cpu_seconds("import upcall")) for _ in range(7)]
-    assert min(p[1] for p in pairs) - min(p[0] for p in pairs) < 0.1
-
-
 def test_importing_the_package_prints_nothing() -> None:
     done = subprocess.run(
         [sys.executable, "-I", "-W", "error", "-c", "import upcall"], capture_output=True, check=True, timeout=60
