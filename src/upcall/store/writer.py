@@ -308,7 +308,7 @@ class Writer:
         self._jobs: deque[Job] = deque()
         self._ready = threading.Condition()
         self._pending = 0
-        self._last = ""
+        self._last: tuple[str, int] | None = None
         self._cost = 0.0
         self._level = FULL
         self._numbers: dict[str, tuple[int, int]] = {}
@@ -321,7 +321,9 @@ class Writer:
         """Have a job done; None means it is done already (its error is raised)."""
         if self._closing:
             raise StoreUnavailable(self._where, "the store is closed")
-        alone, self._last = session == self._last, session
+        before, here = self._last, id(asyncio.current_task())
+        self._last = (session, here)
+        alone = before is None or before[0] == session or before[1] == here  # else others may come: group them
         if alone and not self._pending and (self._cost < FAST or not job.sync) and self._inline(job):
             if job.error is not None:
                 raise job.error
