@@ -145,6 +145,7 @@ def connect(path: str, busy: float) -> apsw.Connection:
     with explained(path):
         db = apsw.Connection(path, flags=apsw.SQLITE_OPEN_READWRITE)
         db.set_busy_timeout(int(busy * 1000))
+        db.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)  # else most statements are planned anew at each use
         return db
 
 
