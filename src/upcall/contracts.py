@@ -9,6 +9,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
+import msgspec
+
 from upcall.callbacks import Callback, Priority
 from upcall.events import AnyEvent, CallbackRaised
 from upcall.messages import Message, Request, Response, Status, Usage, Value
@@ -56,7 +58,7 @@ class Model(Protocol):
         ...
 
 
-class Claim:
+class Claim(msgspec.Struct, eq=False):
     """The right to append to a run tree, until it ends or is lost. `epoch` fences older owners.
 
     `seq` is the newest sequence number of the root session when it was claimed: who knows all up to there need
@@ -66,13 +68,12 @@ class Claim:
     on the event loop.
     """
 
-    __slots__ = ("epoch", "failure", "on_failure", "released", "root", "seq")
-
-    def __init__(self, root: str, epoch: int, seq: int = 0) -> None:
-        self.root, self.epoch, self.seq = root, epoch, seq
-        self.released = False
-        self.failure: Exception | None = None
-        self.on_failure: Callable[[Exception], None] | None = None
+    root: str
+    epoch: int
+    seq: int = 0
+    released: bool = False
+    failure: Exception | None = None
+    on_failure: Callable[[Exception], None] | None = None
 
     def fail(self, error: Exception) -> None:
         """Note that nothing can be appended any more, and tell whoever holds the claim. On the event loop only."""

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from time import monotonic
 from typing import Any
 
+import msgspec
+
 
 class Deadlines:
     """Many deadlines on one timer: a turn or a call that ends in time costs two dict operations."""
@@ -60,49 +62,50 @@ class Deadlines:
             self._timer = None
 
 
-class Guard:
+class Guard(msgspec.Struct, eq=False):
     """Cancels a call that runs too long; tells its own cancelling from that of others. Waiting is no running."""
 
-    __slots__ = ("_deadlines", "_expired", "_left", "_parked", "_scoped", "_task")
-
-    def __init__(self, task: asyncio.Task[Any], deadlines: Deadlines, scoped: bool) -> None:
-        self._task, self._deadlines, self._scoped = task, deadlines, scoped
-        self._expired, self._left, self._parked = False, None, False
+    task: asyncio.Task[Any]
+    deadlines: Deadlines
+    scoped: bool
+    left: float | None = None
+    is_expired: bool = False
+    is_parked: bool = False
 
     def start(self, seconds: float) -> None:
         """Let it run so long."""
-        self._deadlines.add(self, seconds, self._expire)
+        self.deadlines.add(self, seconds, self._expire)
 
     def pause(self) -> None:
         """It waits for somebody: no time is counted."""
-        self._left = self._deadlines.left(self)
-        self._deadlines.drop(self)
+        self.left = self.deadlines.left(self)
+        self.deadlines.drop(self)
 
     def go_on(self) -> None:
         """It runs again, for what was left."""
-        if self._left is not None:
-            self.start(max(0.0, self._left))
+        if self.left is not None:
+            self.start(max(0.0, self.left))
 
     def stop(self) -> None:
         """It has ended."""
-        self._deadlines.drop(self)
-        if self._parked:
-            self._task.uncancel()
+        self.deadlines.drop(self)
+        if self.is_parked:
+            self.task.uncancel()
 
     def park(self) -> None:
         """A question is left waiting: where a task of the call's own asked it, the tasks beside it end too."""
-        if self._scoped and not self._parked and self._task is not asyncio.current_task():
-            self._parked = True
-            self._task.cancel()
+        if self.scoped and not self.is_parked and self.task is not asyncio.current_task():
+            self.is_parked = True
+            self.task.cancel()
 
     def parked(self) -> bool:
         """Whether it is being cancelled because it parks, and for nothing else."""
-        return self._parked and self._task.cancelling() == 1
+        return self.is_parked and self.task.cancelling() == 1
 
     def _expire(self) -> None:
-        self._expired = True
-        self._task.cancel()
+        self.is_expired = True
+        self.task.cancel()
 
     def caught(self) -> bool:
         """Whether it was this guard, and nobody else, that cancelled."""
-        return self._expired and self._task.uncancel() == 0
+        return self.is_expired and self.task.uncancel() == 0

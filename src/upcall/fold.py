@@ -44,7 +44,7 @@ from upcall.events import (
     TurnResumed,
     TurnStarted,
 )
-from upcall.messages import NO_USAGE, Call, Message, cancelled, user
+from upcall.messages import NO_USAGE, Call, Instruction, Message, Text, cancelled, user
 from upcall.progress import Asked, CallState, origin
 
 Phase = Literal["idle", "running", "done", "cancelled", "limit", "failed"]
@@ -105,7 +105,7 @@ class State:
 
     def apply(self, event: AnyEvent) -> None:
         """Take one more event into account."""
-        self.folds[type(event)](self, event)
+        FOLDS[type(event)](self, event)
         if event.seq > self.seq:
             self.seq, self.last_time = event.seq, event.time
 
@@ -120,7 +120,7 @@ class State:
 
     def absorb(self, event: AnyEvent) -> None:
         """Take in what somebody else appended, out of turn; twice is harmless."""
-        self.folds[type(event)](self, event)
+        FOLDS[type(event)](self, event)
 
     # --- what a model would read now ------------------------------------------------------
 
@@ -131,7 +131,6 @@ class State:
             return [*history, *self.deferred] if self.deferred else history.copy()
         return [*history, self._results("it is still running"), *self.deferred]
 
-    @property
     def wants_model(self) -> bool:
         """Whether the turn's next step is to ask the model."""
         if self.response is None:
@@ -317,11 +316,13 @@ class State:
         self.response_at = self._append(event.message) if event.message.parts or event.pending else -1
 
     def _take_response(self, event: Responded) -> None:
-        self.response = event
-        self.text = self.said = event.message.text
+        self.response, text = event, ""
         for part in event.message.parts:
             if type(part) is Call:
                 self.calls[part.id] = CallState(part)
+            elif type(part) is Text or type(part) is Instruction:
+                text += part.text
+        self.text = self.said = text
 
     def _model_failed(self, event: ModelFailed) -> None:
         if self.asked is not None and self.asked.purpose != "summary":
@@ -461,3 +462,6 @@ class State:
         Parked: _parked,
         HookRaised: _noted,
     }
+
+
+FOLDS = State.folds

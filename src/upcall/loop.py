@@ -34,8 +34,8 @@ from upcall.events import (
 )
 from upcall.fold import State
 from upcall.hooks import call_hook, wrong_return
-from upcall.messages import Message, Purpose, Text, cancelled, user
-from upcall.session import Actor, Log, Parking, Tree, plain_json
+from upcall.messages import Message, Text, cancelled, user
+from upcall.session import Parking, plain_json
 from upcall.sidetools import NUDGE, outcome_in
 from upcall.thinking import Thinker
 from upcall.toolcall import ToolCall
@@ -48,11 +48,7 @@ GRACE = 5.0
 class Turn(Thinker):
     """One turn of one session, from its prompt (or from where it stopped) to its reply."""
 
-    __slots__ = ("_stopping",)
-
-    def __init__(self, log: Log, actor: Actor, tree: Tree, purpose: Purpose = "turn") -> None:
-        super().__init__(log, actor, tree, purpose)
-        self._stopping: Exception | None = None
+    __slots__ = ()
 
     # --- the picture ----------------------------------------------------------------------
 
@@ -62,8 +58,6 @@ class Turn(Thinker):
         log.absorb = self.absorb
         self.enter()
         try:
-            if self.state.cancel is not None:
-                self._check_cancel()
             await self._steps()
             if release and self.state.asks:
                 await self.tree.end_asides()
@@ -98,6 +92,8 @@ class Turn(Thinker):
 
     async def _steps(self) -> None:
         state, side = self.state, self.purpose == "side_turn"
+        if state.cancel is not None:  # it was asked for while nobody ran this
+            raise Cancelled(state.cancel.reason)
         if not state.pre_passed and self.hooks.pre_request and not side:
             await self._pre_request()
         while True:
@@ -105,30 +101,23 @@ class Turn(Thinker):
                 self._check_stop()
             if state.failed is not None and self.hooks.model_failed:
                 await self._think_on(*state.failed)
-            elif state.wants_model:
+            elif state.wants_model():
                 await self._think()
             if not state.post_passed:
                 await self._post_response()
             if state.calls:
                 await self._act()
-                if side and self._has_said():
+                if side and outcome_in(self) is not None:
                     return
             elif self._complete():
                 break
         if self.hooks.end_turn and not side:
             await self._end_turn()
 
-    def _check_cancel(self) -> None:
-        if self.state.cancel is not None:  # it was asked for while nobody ran this
-            raise Cancelled(self.state.cancel.reason)
-
     def _check_stop(self) -> None:
         if self._stopping is not None and self._task is not None:  # a tool swallowed that it was cancelled
             self._task.uncancel()
             raise self._stopping
-
-    def _has_said(self) -> bool:
-        return outcome_in(self) is not None
 
     # --- pre_request and the model --------------------------------------------------------
 
@@ -163,12 +152,23 @@ class Turn(Thinker):
 
     async def _side_by_side(self, calls: list[ToolCall]) -> bool:
         """Run calls in tasks of their own; whether one of them is parked."""
-        tasks = [asyncio.ensure_future(c.run_beside()) for c in calls]
-        for _ in calls:
+        loop, left = asyncio.get_running_loop(), len(calls)
+        all_ended = loop.create_future()
+
+        def ended() -> None:
+            nonlocal left
+            left -= 1
+            if not left and not all_ended.done():
+                all_ended.set_result(None)
+
+        tasks: list[asyncio.Task[bool]] = []
+        for call in calls:
+            call.alone, call.task = False, loop.create_task(call.run_beside(ended))
+            tasks.append(call.task)
             self.enter()
         self.leave()  # while they run, this turn itself only waits for them
         try:
-            await asyncio.wait(tasks)
+            await all_ended
         except asyncio.CancelledError:
             for task in tasks:
                 task.cancel()

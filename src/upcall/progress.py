@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Literal
 
+import msgspec
+
 from upcall.events import CallbackAnswered, CallbackRaised, ToolEnded
 from upcall.messages import Call, Result
 
@@ -39,21 +41,18 @@ class Asked:
         self.delivered = False
 
 
-class CallState:
+class CallState(msgspec.Struct, eq=False):
     """One tool call of the last response, on its way from asked to settled.
 
     `last` is its last own event: after a raise or a park it waits, after its start, a `once` or a delivery it is
     interrupted when its process dies.
     """
 
-    __slots__ = ("attempts", "call", "ended", "last", "passed", "result", "settled", "started")
-
-    def __init__(self, call: Call) -> None:
-        self.call = call
-        self.passed = False  # its before_tool hooks are done
-        self.started = False
-        self.attempts = 0
-        self.last: Literal["", "started", "raised", "once", "delivered", "parked"] = ""
-        self.result: Result | None = None
-        self.ended: ToolEnded | None = None
-        self.settled = False  # its after_tool hooks are done
+    call: Call
+    passed: bool = False  # its before_tool hooks are done
+    started: bool = False
+    attempts: int = 0
+    last: Literal["", "started", "raised", "once", "delivered", "parked"] = ""
+    result: Result | None = None
+    ended: ToolEnded | None = None
+    settled: bool = False  # its after_tool hooks are done

@@ -34,7 +34,7 @@ from upcall.events import (
     digest,
     encode,
 )
-from upcall.fold import State
+from upcall.fold import FOLDS, State
 from upcall.hooks import Hooks
 from upcall.messages import Instruction, Message, Purpose, Text, ToolSpec, clean, compacted_messages
 from upcall.progress import Asked
@@ -88,8 +88,7 @@ class Log:
     def add(self, event: AnyEvent) -> None:
         """Write an event down with the next ones."""
         self._buffer.append(event)
-        state = self.state
-        state.folds[type(event)](state, event)  # its stamps are not there yet, so no `apply`
+        FOLDS[type(event)](self.state, event)  # its stamps are not there yet, so no `apply`
 
     def keep(self, name: str, body: bytes) -> None:
         """Store a body once, with the next events."""
@@ -223,7 +222,10 @@ class Tree(Protocol):
 class Member:
     """One session of a run tree while this process holds it; `loop.Turn` is one that can run."""
 
-    __slots__ = ("_busy", "actor", "children", "hooks", "log", "purpose", "question", "state", "tree", "waits")
+    __slots__ = (
+        "_busy", "_partial", "_stopping", "_summing", "_task", "actor", "children", "hooks", "log", "purpose",
+        "question", "state", "tree", "waits",
+    )  # fmt: skip
 
     def __init__(self, log: Log, actor: Actor, tree: Tree, purpose: Purpose = "turn") -> None:
         self.log, self.actor, self.tree = log, actor, tree
@@ -233,6 +235,10 @@ class Member:
         self.waits: dict[str, asyncio.Future[None]] = {}  # open callbacks that code here waits for
         self.question: CallbackRaised | None = None  # what a side turn is to answer
         self._busy = 0
+        self._partial: list[str] = []  # what its model has said so far
+        self._task: asyncio.Task[Any] | None = None  # what runs the turn, once it does
+        self._stopping: Exception | None = None
+        self._summing = False
 
     @property
     def id(self) -> str:

@@ -5,17 +5,16 @@ May import: contracts, errors, events, hooks, messages, progress, requests, sess
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 from upcall.contracts import Delta
 from upcall.errors import ContextTooLong, LimitReached, ModelError, ModelRefused, ModelUnavailable, ScriptExhausted
 from upcall.events import HooksPassed, MessageAdded, ModelFailed, ModelStarted, Responded
 from upcall.hooks import call_hook, wrong_return
-from upcall.messages import Message, Purpose, Request, Response, settle, user
+from upcall.messages import Message, Request, Response, settle, user
 from upcall.progress import origin
 from upcall.requests import apply_change, change_of, response_of
-from upcall.session import Access, Actor, Log, Member, Tree
+from upcall.session import Access, Member
 
 KINDS_OF_FAILURE = (ContextTooLong, ModelRefused, ModelUnavailable, ScriptExhausted)
 
@@ -32,13 +31,7 @@ SUMMARY_PROMPT = (
 class Thinker(Member):
     """A session of a run tree that can ask its model."""
 
-    __slots__ = ("_partial", "_summing", "_task")
-
-    def __init__(self, log: Log, actor: Actor, tree: Tree, purpose: Purpose = "turn") -> None:
-        super().__init__(log, actor, tree, purpose)
-        self._partial: list[str] = []
-        self._task: asyncio.Task[Any] | None = None  # what runs the turn, once it does
-        self._summing = False
+    __slots__ = ()
 
     async def _access(self, point: str, at: int | str) -> Access:
         """What the hooks of this occurrence get; if they asked before, they wait until they may run again."""

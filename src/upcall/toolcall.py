@@ -7,7 +7,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, TypeVar
+
+import msgspec
 
 from upcall.callbacks import Callback
 from upcall.contracts import Delta
@@ -103,9 +107,7 @@ class SyncCallContext:
         """Run a side effect at most once, its result kept in the log."""
 
         async def here() -> R:  # the effect belongs into this thread, what is noted of it onto the loop
-            return await self._loop.run_in_executor(
-                self._context.member.tree.threads, lambda: effect(*args, **kwargs)
-            )
+            return await in_thread(self._context.member.tree.threads, partial(effect, *args, **kwargs))
 
         return self._wait(self._context.once(name, here))
 
@@ -119,25 +121,25 @@ class SyncCallContext:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
 
-class ToolCall:
-    """One call of a response, from wherever the log says it is to its settled result."""
+class ToolCall(msgspec.Struct, eq=False):
+    """One call of a response, from wherever the log says it is to its settled result.
 
-    __slots__ = ("alone", "call", "edited", "hooks", "log", "member", "task", "toolbox")
+    `alone`: no others of its response run beside it.
+    """
 
-    def __init__(self, member: Member, call: CallState, task: asyncio.Task[Any]) -> None:
-        self.member, self.call, self.task, self.alone = member, call, task, True
-        self.log, self.hooks, self.toolbox = member.log, member.hooks, member.actor.toolbox
-        self.edited = ""
+    member: Member
+    call: CallState
+    task: asyncio.Task[Any]
+    alone: bool = True
+    edited: str = ""
 
-    async def run_beside(self) -> bool:
+    async def run_beside(self, ended: Callable[[], None]) -> bool:
         """Run it in a task of its own, beside the others of its response."""
-        task = asyncio.current_task()
-        assert task is not None
-        self.task, self.alone = task, False
         try:
             return await self.run()
         finally:
             self.member.leave()
+            ended()
 
     async def run(self) -> bool:
         """Run it, or what is left of it; whether it is parked: it waits and its memory was given up."""
@@ -146,7 +148,7 @@ class ToolCall:
             if state.result is None:
                 if state.started:
                     await self._enter_again(state.call)
-                elif self.hooks.before_tool and not state.passed:
+                elif self.member.hooks.before_tool and not state.passed:
                     await self._begin_after_hooks(state.call)
                 else:
                     await self._begin(state.call)
@@ -166,7 +168,7 @@ class ToolCall:
 
     async def _enter_again(self, call: Call) -> None:
         """A call that had started: it waits, it may be repeated, or its outcome is unknown."""
-        tool = self.toolbox.get(call.name)
+        tool = self.member.actor.toolbox.get(call.name)
         waits = self.call.last in ("raised", "parked")
         if waits:
             await self.member.tree.ready(self.member, call.id)
@@ -175,7 +177,7 @@ class ToolCall:
         elif not waits and not tool.repeatable:
             self.end(Result(call.id, INTERRUPTED, is_error=True), "interrupted")
         else:
-            self.log.add(ToolTriedAgain(call.id, self.call.attempts + 1))
+            self.member.log.add(ToolTriedAgain(call.id, self.call.attempts + 1))
             self.end(await self._invoke(tool, call.id, tool.check(call.args)), "ran")
 
     def _gone(self, call: Call) -> str:
@@ -185,13 +187,15 @@ class ToolCall:
             if a.answer is not None
         ]
         told = f" While it waited it was given: {'; '.join(answers)}." if answers else ""
-        return f"{unknown_tool_text(call.name, self.toolbox)}. It was there when the call began.{told}"
+        return f"{unknown_tool_text(call.name, self.member.actor.toolbox)}. It was there when the call began.{told}"
 
     async def _begin(self, call: Call) -> None:
         """Look, check, have it approved, write its start down, run it."""
-        tool = self.toolbox.get(call.name)
+        tool = self.member.actor.toolbox.get(call.name)
         if tool is None:
-            self.end(Result(call.id, unknown_tool_text(call.name, self.toolbox), is_error=True), "refused")
+            self.end(
+                Result(call.id, unknown_tool_text(call.name, self.member.actor.toolbox), is_error=True), "refused"
+            )
             return
         if self.member.purpose == "side_turn" and not tool.read_only:
             why = f"{tool.name} can't be used while answering: only tools that read can"
@@ -216,7 +220,7 @@ class ToolCall:
             except BadArguments as error:
                 self.end(Result(call.id, str(error), is_error=True), "refused")
                 return
-        first, log = self.call.call, self.log
+        first, log = self.call.call, self.member.log
         changed = None if call is first or call.args == first.args else call.args
         log.add(ToolStarted(call.id, call.name, changed, approval))
         if not log.send():
@@ -229,7 +233,7 @@ class ToolCall:
         if self.member.state.asks:
             await self.member.tree.ready(self.member, at)
         access = Access(self.member, at)
-        for hook in self.hooks.before_tool:
+        for hook in self.member.hooks.before_tool:
             out = await call_hook("before_tool", hook, access, call)
             if isinstance(out, Result):
                 return out.replace(call_id=call.id)
@@ -264,7 +268,7 @@ class ToolCall:
             elif tool.inline:
                 value = tool.function(**args)
             else:
-                value = await self._in_thread(tool, args)
+                value = await in_thread(self.member.tree.threads, partial(tool.function, **args))
             result = _fit(to_result(call_id, value), limits.result_chars)
         except (SessionTakenOver, StoreError, LimitReached, RuntimeClosed):
             raise
@@ -279,7 +283,7 @@ class ToolCall:
             if context is not None and context.asker is not None:
                 context.asker.close()
         guard.caught()
-        return self._honest(tool, context, result)
+        return self._honest(tool, context, result) if context is not None or self.call.attempts else result
 
     def _honest(self, tool: Tool, context: CallContext | None, result: Result) -> Result:
         """The result, unless the tool caught its parking or left an answer it was given unasked for."""
@@ -294,25 +298,21 @@ class ToolCall:
             return Result(result.call_id, str(mismatch(tool.name, asker)), is_error=True)
         return result
 
-    async def _in_thread(self, tool: Tool, args: dict[str, Any]) -> Any:
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self.member.tree.threads, lambda: tool.function(**args))
-
     def end(self, result: Result, how: Any) -> None:
         """Give the call its result; what it still asked is withdrawn."""
         if self.edited:
             result = result.replace(text=f"{self.edited}\n{result.text}")
         if self.member.state.asks:
             self._withdraw()
-        self.log.add(ToolEnded(self.call.call.id, result, how, bool(self.hooks.after_tool)))
+        self.member.log.add(ToolEnded(self.call.call.id, result, how, bool(self.member.hooks.after_tool)))
         if not self.alone:
-            self.log.send()
+            self.member.log.send()
 
     def _withdraw(self) -> None:
         for ask in self.member.state.asks_of(self.call.call.id):
             if ask.status == "open":
                 why = "the call that asked has ended"
-                self.log.add(CallbackWithdrawn(ask.raised.callback_id, why))
+                self.member.log.add(CallbackWithdrawn(ask.raised.callback_id, why))
                 self.member.tree.withdraw(ask.raised.callback_id, why)
                 wait = self.member.waits.pop(ask.raised.callback_id, None)
                 if wait is not None:  # of a task that the tool left behind
@@ -320,8 +320,8 @@ class ToolCall:
 
     async def _after_tool(self) -> None:
         """The hooks' chain over the result, which is stored before: whatever they do, the tool never runs again."""
-        if not self.log.send():
-            await self.log.stored()
+        if not self.member.log.send():
+            await self.member.log.stored()
         call, first = self.call.call, self.call.result
         assert first is not None
         result = first
@@ -329,20 +329,44 @@ class ToolCall:
         if self.member.state.asks:
             await self.member.tree.ready(self.member, at)
         access = Access(self.member, at)
-        for hook in self.hooks.after_tool:
+        for hook in self.member.hooks.after_tool:
             out = await call_hook("after_tool", hook, access, call, result)
             if out is not None:
                 result = result.replace(text=out, json=None) if isinstance(out, str) else out
                 if not isinstance(result, Result):
                     raise wrong_return("after_tool", hook, out, "a Result, a string")
         if result is first:
-            self.log.add(HooksPassed("after_tool", call.id))
+            self.member.log.add(HooksPassed("after_tool", call.id))
         else:
             ended = self.call.ended
             seq = ended.seq if ended is not None else 0
-            self.log.add(HooksPassed("after_tool", call.id, seq, result=result.replace(call_id=call.id)))
+            self.member.log.add(HooksPassed("after_tool", call.id, seq, result=result.replace(call_id=call.id)))
         if not self.alone:
-            self.log.send()
+            self.member.log.send()
+
+
+def in_thread(threads: ThreadPoolExecutor, work: Callable[[], R]) -> asyncio.Future[R]:
+    """What the work returns or raises in a thread; `run_in_executor` costs twice as much."""
+    loop = asyncio.get_running_loop()
+    ended: asyncio.Future[R] = loop.create_future()
+
+    def tell(settle: Callable[[Any], None], outcome: Any) -> None:
+        if not ended.done():  # else who waited was cancelled
+            settle(outcome)
+
+    def here() -> None:
+        if ended.cancelled():
+            return
+        try:
+            value = work()
+        except BaseException as error:
+            why = RuntimeError(repr(error)) if isinstance(error, StopIteration) else error  # a future takes none
+            loop.call_soon_threadsafe(tell, ended.set_exception, why)
+        else:
+            loop.call_soon_threadsafe(tell, ended.set_result, value)
+
+    threads.submit(here)
+    return ended
 
 
 def _cut_off(error: asyncio.CancelledError, tool: str, guard: Guard, seconds: float | None) -> str:

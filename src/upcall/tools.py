@@ -333,8 +333,10 @@ def to_result(call_id: str, value: Any) -> Result:
     if value is None:
         return Result(call_id, "done")
     if isinstance(value, Result):
-        kept = _as_json(call_id, value.json)
-        return kept if kept.is_error else value.replace(call_id=call_id, text=clean(value.text), json=kept.json)
+        kept = _as_json(call_id, value.json) if value.json is not None else value
+        if kept.is_error and kept is not value:
+            return kept
+        return value.replace(call_id=call_id, text=clean(value.text), json=kept.json)
     if isinstance(value, Image):
         return _mixed(call_id, [value])
     if isinstance(value, list | tuple) and any(isinstance(item, Image) for item in cast("list[Any]", value)):

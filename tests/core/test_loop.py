@@ -230,6 +230,22 @@ async def test_an_inline_function_runs_on_the_loop() -> None:
     assert last_result(asked.requests[1]).text == threading.main_thread().name
 
 
+async def test_a_plain_function_that_raises_stop_iteration_has_an_error_result_at_once() -> None:
+    @tool
+    def first() -> str:
+        """Take the first of nothing."""
+        return next(iter([]))
+
+    asked = Asked()
+    script = Script(asked.then(lambda r: "ok" if r.messages[-1].results else call("first")))
+
+    await turn(Agent("a", model=script, tools=[first]))
+
+    result = last_result(asked.requests[1])
+    assert result.is_error
+    assert "StopIteration" in result.text
+
+
 async def test_results_are_in_call_order_whatever_the_finish_order(place: Place) -> None:
     finished: list[str] = []
     ends = {name: asyncio.Event() for name in "abc"}

@@ -33,19 +33,17 @@ _put = msgspec.structs.force_setattr
 _NOTED = {*STATUS, TurnEnded, HooksPassed, Compacted, *CALLBACK_EVENTS}
 
 
-class _Log:
+class _Log(msgspec.Struct, eq=False):
     """One session's events and what is listed of it."""
 
-    __slots__ = ("base", "children", "events", "header", "owner", "root", "status", "updated")
-
-    def __init__(self, header: SessionStarted, root: str) -> None:
-        self.header, self.root = header, root
-        self.events: list[AnyEvent] = []
-        self.status = "idle"
-        self.children: tuple[str, ...] = ()
-        self.base = 0
-        self.updated = 0.0
-        self.owner: Claim | None = None
+    header: SessionStarted
+    root: str
+    events: list[AnyEvent] = []
+    status: str = "idle"
+    children: tuple[str, ...] = ()
+    base: int = 0
+    updated: float = 0.0
+    owner: Claim | None = None
 
     @property
     def is_owned(self) -> bool:
@@ -92,21 +90,18 @@ class MemoryStore:
             self._refuse(session, events, claim)
         if blobs:
             self._blobs.update(blobs)
-        now, seq, pos, noted = self.now(), len(log.events), self._pos, False
-        put = _put
+        now, seq, pos, put = self.now(), len(log.events), self._pos, _put
         for event in events:
             seq, pos = seq + 1, pos + 1
             put(event, "session", session)
             put(event, "seq", seq)
             put(event, "pos", pos)
             put(event, "time", now)
-            if type(event) in _NOTED:
-                noted = True
         log.events += events
         self._order += events
         self._pos, log.updated = pos, now
-        if noted:
-            for event in filter(_is_noted, events):
+        for event in events:
+            if type(event) in _NOTED:
                 self._note(log, event)
         if release and claim is not None:
             self._logs[claim.root].owner = None
@@ -324,10 +319,6 @@ class MemoryStore:
     async def close(self) -> None:
         """Let go of whoever waits."""
         self._release_waiters()
-
-
-def _is_noted(event: AnyEvent) -> bool:
-    return type(event) in _NOTED
 
 
 def _failed(claim: Claim | None, error: Exception) -> Exception:
