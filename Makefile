@@ -5,11 +5,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 SAY := @echo "upcall:"
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check --no-input
-PYTEST := $(BIN)/python -m pytest
+PYTEST := $(BIN)/python -m pytest --dist worksteal
 WORKERS ?= auto
 COVERAGE := --cov --cov-branch --cov-report=term:skip-covered
 PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3.11; do \
 	"$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo "$$python" && break; done)
+
+# The tests start hundreds of processes, each of which would compile the package again.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test check lint chaos bench docs clean
@@ -34,7 +37,7 @@ test: lint
 
 check: lint
 	$(SAY) the tests that are not slow
-	@$(PYTEST) -n $(WORKERS) -m "not slow"
+	@$(PYTEST) -n $(WORKERS) -m "not slow" --hypothesis-profile=quick
 
 lint: $(VENV)/.dev
 	$(SAY) format

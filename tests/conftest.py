@@ -13,10 +13,9 @@ CHAOS = Path(__file__).parent / "chaos"
 settings.register_profile("dev", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("ci", settings.get_profile("dev"), derandomize=True, print_blob=True)
 settings.register_profile("full", settings.get_profile("dev"), max_examples=2000)
-if os.environ.get("UPCALL_CHAOS") == "full":
-    settings.load_profile("full")
-else:
-    settings.load_profile("ci" if os.environ.get("CI") else "dev")
+usual = "ci" if os.environ.get("CI") else "dev"
+settings.register_profile("quick", settings.get_profile(usual), max_examples=20)
+settings.load_profile("full" if os.environ.get("UPCALL_CHAOS") == "full" else usual)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -327,6 +327,7 @@ def test_resume_all_tells_a_session_whose_agents_are_gone_and_goes_on_with_the_o
     assert "session s1: there is no module 'lost'" in done.stderr
 
 
+@pytest.mark.slow
 def test_resume_all_that_follows_goes_on_as_answers_come_and_idles_cheaply(folder: Path) -> None:
     (entry,) = parked(folder, "name")
     with start("resume", "--all", "--follow", cwd=folder) as following:
@@ -347,6 +348,7 @@ def test_resume_all_that_follows_goes_on_as_answers_come_and_idles_cheaply(folde
     assert idle < 0.1, f"{idle:.2f} s of CPU in 2 s"
 
 
+@pytest.mark.slow
 def test_of_two_followers_one_goes_on_and_the_other_says_nothing(folder: Path) -> None:
     (entry,) = parked(folder, "name")
     with (

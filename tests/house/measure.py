@@ -7,7 +7,7 @@ import io
 import tokenize
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -57,6 +57,7 @@ class Source:
                 yield Function(where, node.name, len(self.code.intersection(_span(node))))
 
 
+@cache
 def sources(folder: Path) -> dict[str, Source]:
     """The files below a folder by module name: `routing`, `store.sqlite`, and "" for its `__init__`."""
     found: dict[str, Source] = {}

@@ -46,6 +46,7 @@ async def test_a_real_model_streams_plain_text():
     assert 0 < response.usage.output_tokens <= 16
 
 
+@pytest.mark.slow
 async def test_every_call_of_a_real_model_is_valid_by_construction():
     model = Local(weights(), max_tokens=200)
     request = Request(
