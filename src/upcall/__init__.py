@@ -1,7 +1,9 @@
 """Upcall: agents that can ask back.
 
-May import: agent, app, callbacks, contracts, errors, hooks, messages, runtime, tools.
+May import: agent, app, callbacks, contracts, errors, hooks, messages, runtime, teams, tools.
 """
+
+from typing import TYPE_CHECKING, Any
 
 from upcall import errors
 from upcall.agent import Agent, Kit, Limits
@@ -28,6 +30,7 @@ from upcall.errors import (
     NotAStore,
     OutcomeUnknown,
     OutputInvalid,
+    PlanRefused,
     ReplayMismatch,
     RuntimeClosed,
     ScriptExhausted,
@@ -37,6 +40,7 @@ from upcall.errors import (
     SessionTakenOver,
     SessionWaiting,
     SetupError,
+    StepFailed,
     StoreDamaged,
     StoreError,
     StoreTooNew,
@@ -52,6 +56,9 @@ from upcall.hooks import Hooks, inherited
 from upcall.messages import Call, Message, Request, Response, Result, Usage
 from upcall.runtime import Session
 from upcall.tools import Tool, tool
+
+if TYPE_CHECKING:
+    from upcall.teams import Team, chain
 
 __all__ = [
     "Agent",
@@ -84,6 +91,7 @@ __all__ = [
     "NotAStore",
     "OutcomeUnknown",
     "OutputInvalid",
+    "PlanRefused",
     "Reject",
     "ReplayMismatch",
     "Reply",
@@ -101,11 +109,13 @@ __all__ = [
     "SessionTakenOver",
     "SessionWaiting",
     "SetupError",
+    "StepFailed",
     "StoreDamaged",
     "StoreError",
     "StoreTooNew",
     "StoreUnavailable",
     "SyncContext",
+    "Team",
     "Tool",
     "ToolSwallowedParking",
     "TurnError",
@@ -114,9 +124,19 @@ __all__ = [
     "UnknownSession",
     "UpcallError",
     "Usage",
+    "chain",
     "errors",
     "inherited",
     "load_agents",
     "run",
     "tool",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Teams and chains are imported when they are first used: most programs have none."""
+    if name in ("Team", "chain"):
+        from upcall import teams
+
+        return getattr(teams, name)
+    raise AttributeError(f"module 'upcall' has no attribute {name!r}")

@@ -6,13 +6,13 @@ May import: contracts, errors, events, hooks, messages, policy, schema, tools.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import msgspec
 
 from upcall.contracts import Model
-from upcall.errors import BadAgent
-from upcall.events import content_hash, digest
+from upcall.errors import BadAgent, UnknownAgent
+from upcall.events import SessionStarted, content_hash, digest
 from upcall.hooks import NO_HOOKS, Hooks
 from upcall.messages import JsonSchema, ToolSpec, Value
 from upcall.policy import Policy, name_problem
@@ -78,10 +78,13 @@ class Output:
 class Agent:
     """A declaration. It is never changed; `replace` gives a changed copy."""
 
+    runs: ClassVar[Any] = None
+    """What runs its turns where that is no model: a team and a chain have their own."""
+
     __slots__ = (
-        "_given", "agents", "ask", "description", "hooks", "instructions", "instructions_hash", "kit", "limits",
-        "model", "name", "output", "policy", "setup", "source", "specs", "toolbox", "tools_body", "tools_hash",
-        "workspace",
+        "_given", "agents", "ask", "cast_from", "description", "hooks", "instructions", "instructions_hash", "kit",
+        "limits", "model", "name", "output", "policy", "setup", "source", "specs", "toolbox", "tools_body",
+        "tools_hash", "workspace",
     )  # fmt: skip
 
     def __init__(
@@ -120,6 +123,7 @@ class Agent:
         self.hooks = self.hooks + hooks
         self.toolbox = _toolbox(name, [*(t for k in kit for t in k.tools), *tools])
         self.source = ""
+        self.cast_from: Agent | None = None
         self._fingerprint()
 
     def _fingerprint(self) -> None:
@@ -132,10 +136,16 @@ class Agent:
 
     def replace(self, **changes: Any) -> Agent:
         """A copy with these arguments changed."""
-        return Agent(**{**self._given, **changes})
+        copy = Agent(**{**self._given, **changes})
+        copy.source = self.source
+        return copy
+
+    def cast(self, header: SessionStarted) -> Agent:
+        """The member of this team whose session begins so; who is no team has none."""
+        raise UnknownAgent(header.agent, [self.name])
 
     def __repr__(self) -> str:
-        return f"Agent({self.name!r})"
+        return f"{type(self).__name__}({self.name!r})"
 
 
 def _check(

@@ -18,6 +18,8 @@ UpcallError
 │   ├── HookFailed
 │   ├── LimitReached            a limit ended the turn; hooks may raise it too
 │   ├── ChildFailed             a child session's turn failed
+│   ├── PlanRefused             a team's manager gave no plan that can be run
+│   ├── StepFailed              a branch's pick or a fan-out's join can't be used
 │   ├── OutputInvalid           the reply never matched Agent(output=...)
 │   ├── ToolSwallowedParking    a tool caught the exception that parks it
 │   └── ModelError              the model call failed after its retries
@@ -196,6 +198,26 @@ class ChildFailed(TurnError):
     def __init__(self, session_id: str, agent: str, error: str) -> None:
         self.session_id, self.agent, self.error = session_id, agent, error
         super().__init__(f"{agent} (session {session_id}) failed: {error}")
+
+
+class PlanRefused(TurnError):
+    """A team's manager gave no plan that can be run; nothing of it was."""
+
+    def __init__(self, manager: str, tries: int, problems: Sequence[str]) -> None:
+        self.manager, self.tries, self.problems = manager, tries, tuple(problems)
+        super().__init__(
+            f"{manager} gave no plan that can be run in {tries} tries; the last one:\n"
+            + "\n".join(f"- {problem}" for problem in problems)
+            + "\nNothing of it was run. Mend its instructions and resume: it is asked again."
+        )
+
+
+class StepFailed(TurnError):
+    """A step of a chain can't go on: what `pick` or `join` did."""
+
+    def __init__(self, step: str, problem: str) -> None:
+        self.step, self.problem = step, problem
+        super().__init__(f"step {step}: {problem}")
 
 
 class OutputInvalid(TurnError):

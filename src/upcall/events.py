@@ -38,7 +38,8 @@ class SessionStarted(Event, frozen=True, tag="session_started"):
     """A session exists. A child names its parent and the call (or hook) that started it.
 
     A side turn begins with what its parent's log says up to sequence number `reads`. `begins`: begin_session hooks
-    are still to come; `asks`: there is somebody to ask, so the model gets the tool `ask`.
+    are still to come; `asks`: there is somebody to ask, so the model gets the tool `ask`. A team's member has its
+    `role` and the `team` it belongs to; `above` is the session it may ask where that is not its parent.
     """
 
     agent: str
@@ -51,6 +52,9 @@ class SessionStarted(Event, frozen=True, tag="session_started"):
     begins: bool = False
     asks: bool = False
     source: str = ""
+    role: str = ""
+    team: str = ""
+    above: str | None = None
 
 
 class TurnStarted(Event, frozen=True, tag="turn_started"):
@@ -113,6 +117,40 @@ class CancelRequested(Event, frozen=True, tag="cancel_requested"):
 
     by: str = ""
     reason: str = ""
+
+
+# --- a team's or chain's steps ----------------------------------------------------------
+
+
+class Planned(Event, frozen=True, tag="planned"):
+    """What a team or chain decided before a step: a plan that was accepted, the branch that was picked."""
+
+    step: str
+    value: Any
+
+
+class StepStarted(Event, frozen=True, tag="step_started"):
+    """A step's agent is about to work, in its child session's turn of that number.
+
+    `note` is what was said to the team or chain meanwhile, and is added to the step's prompt.
+    """
+
+    step: str
+    agent: str
+    child: str
+    turn: int = 1
+    role: str = ""
+    note: str = ""
+
+
+class StepEnded(Event, frozen=True, tag="step_ended"):
+    """A step has ended and never runs again; `text` is what it passes on."""
+
+    step: str
+    status: Literal["done", "cancelled", "limit", "failed"]
+    text: str = ""
+    error: str = ""
+    usage: Usage = NO_USAGE
 
 
 # --- what the session holds -------------------------------------------------------------
@@ -364,7 +402,7 @@ AnyEvent = (
     | CancelRequested | MessageAdded | ContextSet | CompactionAsked | Compacted | ModelStarted | Responded
     | ModelFailed | ToolStarted | ToolEnded | ToolTriedAgain | OnceStarted | OnceEnded | CallbackRaised
     | CallbackAsked | CallbackPassed | CallbackAnswered | CallbackExpired | CallbackWithdrawn
-    | CallbackDelivered | Parked | HookRaised
+    | CallbackDelivered | Parked | HookRaised | Planned | StepStarted | StepEnded
 )  # fmt: skip
 
 _encoder = msgspec.json.Encoder()

@@ -34,9 +34,12 @@ from upcall.events import (
     OnceStarted,
     OutputRefused,
     Parked,
+    Planned,
     Responded,
     SessionStarted,
     Steered,
+    StepEnded,
+    StepStarted,
     ToolEnded,
     ToolStarted,
     ToolTriedAgain,
@@ -62,7 +65,7 @@ class State:
         "end_passed", "error", "failed", "grants", "header", "history", "hollow", "id", "instructions", "last_time",
         "limit", "model_calls", "onces", "ordinal", "output", "parked", "phase", "post_passed", "pre_passed",
         "prompt", "prompt_at", "ran", "refused", "response", "response_at", "said", "seq", "since", "stale",
-        "steers", "summary", "taken", "text", "tools", "turn", "usage", "writes",
+        "steers", "steps", "summary", "taken", "text", "tools", "turn", "usage", "writes",
     )  # fmt: skip
 
     def __init__(self, session_id: str) -> None:
@@ -102,6 +105,7 @@ class State:
         self.writes: dict[str, list[Event]] = {}
         self.asks: dict[str, Asked] = {}  # by callback id
         self.onces: dict[tuple[str, str], OnceEnded | None] = {}
+        self.steps: dict[tuple[type[Event], str], Event] = {}  # a team's or chain's, by kind of event and name
 
     def apply(self, event: AnyEvent) -> None:
         """Take one more event into account."""
@@ -179,6 +183,8 @@ class State:
             self.asks = {}
         if self.onces:
             self.onces = {}
+        if self.steps:
+            self.steps = {}
         self.limit = self.error = ""
         if self.writes:
             self.writes = {}
@@ -412,6 +418,11 @@ class State:
     def _noted(self, _: HookRaised) -> None:
         pass
 
+    def _step(self, event: Planned | StepStarted | StepEnded) -> None:
+        self.steps[type(event), event.step] = event
+        if isinstance(event, StepEnded):
+            self.usage = self.usage + event.usage
+
     # --- across a compaction --------------------------------------------------------------
 
     def carried(self) -> Carried:
@@ -461,6 +472,9 @@ class State:
         CallbackDelivered: _delivered,
         Parked: _parked,
         HookRaised: _noted,
+        Planned: _step,
+        StepStarted: _step,
+        StepEnded: _step,
     }
 
 

@@ -10,7 +10,8 @@ May import: agent, contracts, errors, events, fold, hooks, messages, session, si
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Protocol
 
 from upcall.agent import Agent
 from upcall.contracts import Reply
@@ -43,6 +44,14 @@ from upcall.toolcall import ToolCall
 OUTPUT_TRIES = 3
 GRACE = 5.0
 """Seconds that calls which don't end when they are cancelled are waited for."""
+
+
+class Beside(Protocol):
+    """Something of a turn that can run beside others."""
+
+    async def run_beside(self) -> bool:
+        """Run it, and leave its turn; whether it is parked."""
+        ...
 
 
 class Turn(Thinker):
@@ -96,6 +105,12 @@ class Turn(Thinker):
             raise Cancelled(state.cancel.reason)
         if not state.pre_passed and self.hooks.pre_request and not side:
             await self._pre_request()
+        await self._work()
+        if self.hooks.end_turn and not side:
+            await self._end_turn()
+
+    async def _work(self) -> None:
+        state, side = self.state, self.purpose == "side_turn"
         while True:
             if self._stopping is not None:
                 self._check_stop()
@@ -110,9 +125,7 @@ class Turn(Thinker):
                 if side and outcome_in(self) is not None:
                     return
             elif self._complete():
-                break
-        if self.hooks.end_turn and not side:
-            await self._end_turn()
+                return
 
     def _check_stop(self) -> None:
         if self._stopping is not None and self._task is not None:  # a tool swallowed that it was cancelled
@@ -150,7 +163,7 @@ class Turn(Thinker):
         if parked:
             raise Parking
 
-    async def _side_by_side(self, calls: list[ToolCall]) -> bool:
+    async def _side_by_side(self, calls: Sequence[Beside]) -> bool:
         """Run calls in tasks of their own; whether one of them is parked."""
         loop, left = asyncio.get_running_loop(), len(calls)
         all_ended = loop.create_future()

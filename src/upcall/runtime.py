@@ -213,6 +213,10 @@ class Sessions(People):
         except KeyError:
             raise UnknownAgent(name, self._agents) from None
 
+    def agent_of(self, header: SessionStarted) -> Agent:
+        """The agent of a session: a team says who its members are."""
+        return self.agent(header.team).cast(header) if header.team else self.agent(header.agent)
+
     def _known(self, agent: Agent | str) -> Agent:
         if isinstance(agent, str):
             return self.agent(agent)
@@ -232,12 +236,14 @@ class Sessions(People):
         key = (id(agent), id(inherited) if inherited is not NO_HOOKS else 0, asks, answers)
         found = self._actors.get(key)
         if found is None:
-            model = self._models.get(id(agent))
+            declared = agent.cast_from or agent
+            model = self._models.get(id(declared))
             if model is None:
-                model = self._models[id(agent)] = self._model(agent)
-            extra = [task_tool(list(agent.agents))] if agent.agents else []
+                model = self._models[id(declared)] = self._model(declared)
+            delegates = agent.agents and agent.runs is None
+            extra = [task_tool(list(agent.agents))] if delegates else []
             extra += [ask] if asks else []
-            extra += SIDE_TOOLS if agent.agents or answers else ()
+            extra += SIDE_TOOLS if delegates or answers else ()
             found = self._actors[key] = Actor(agent, model, agent.hooks.under(inherited), extra)
         return found
 
@@ -259,7 +265,10 @@ class Sessions(People):
         asks = self.asks_of.get((declared, self.host is None))
         if asks is None:
             asks = RunTree(self, None).somebody_to_ask(declared, [])
-        started = SessionStarted(declared.name, begins=begins, asks=asks, source=declared.source)
+        started = SessionStarted(
+            declared.name, kind="coordinator" if declared.runs else "agent", begins=begins, asks=asks,
+            source=declared.source,
+        )  # fmt: skip
         state = State(session_id)
         if begins:
             await self._begin(RunTree(self, None), state, declared, started)
@@ -307,7 +316,7 @@ class Sessions(People):
         try:
             if state.stale or tree.claim is None or state.id != tree.claim.root or state.seq != tree.claim.seq:
                 await self._catch_up(state)
-            member = tree.member(state, self.agent(state.header.agent), NO_HOOKS)
+            member = tree.member(state, self.agent_of(state.header), NO_HOOKS)
             if sink is not None:
                 tree.sinks.append(sink)
             if not state.begun:
@@ -318,7 +327,7 @@ class Sessions(People):
                 if reply.status == "waiting":
                     raise SessionWaiting(state.id, [c.id for c in await self._open_callbacks(state.id)])
                 tree = await self._claim(state.header.root or state.id, take_over)
-                member = tree.member(state, self.agent(state.header.agent), NO_HOOKS)
+                member = tree.member(state, self.agent_of(state.header), NO_HOOKS)
             tree.begin(member, user(text) if isinstance(text, str) else text)
             reply = await tree.run_root(member)
             if tree.has_asked or reply.status == "waiting":
@@ -340,7 +349,7 @@ class Sessions(People):
         try:
             state = await load_state(self.store, row.root)
             assert state is not None
-            agent = self.agent(state.header.agent)
+            agent = self.agent_of(state.header)
             if state.phase not in ("running", "failed"):
                 return await self._with_callbacks(reply_of(state, agent), state)
             member = tree.member(state, agent, NO_HOOKS)

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
@@ -170,6 +170,27 @@ class Parking(BaseException):
     """Unwinds code that waits for a callback; `except Exception` can't swallow it, and nobody else should."""
 
 
+class Place(NamedTuple):
+    """Where a child stands that is more than its parent's: a team's member, a bridge's next agent.
+
+    `turn` is which of its turns is meant; a failed one is gone on with if it is to be run `again`.
+    """
+
+    agent: str = ""
+    role: str = ""
+    team: str = ""
+    above: str | None = None
+    turn: int = 1
+    again: bool = False
+
+    def above_or(self, parent: str) -> str:
+        """The session it may ask."""
+        return parent if self.above is None else self.above
+
+
+NOWHERE = Place()
+
+
 class Tree(Protocol):
     """What a live session asks of the run tree it belongs to."""
 
@@ -206,7 +227,9 @@ class Tree(Protocol):
         """The claim on the tree; a session that is just being created is stored and claimed first."""
         ...
 
-    async def start_child(self, parent: Member, agent: Agent | str, prompt: str, name: str) -> Reply:
+    async def start_child(
+        self, parent: Member, agent: Agent | str, prompt: str, name: str, place: Place = NOWHERE
+    ) -> Reply:
         """Run (or go on with) a child session called after its parent and `name`."""
         ...
 
@@ -434,17 +457,17 @@ class Access:
             raise UpcallError("session.prompt can't be used in a side turn: it would ask itself without end")
         return await self.member.tree.side_turn(self.member, text, self._name("side", text))
 
-    async def start_child(self, agent: Agent | str, prompt: str) -> Reply:
+    async def start_child(self, agent: Agent | str, prompt: str, place: Place = NOWHERE) -> Reply:
         """Run another agent as a child; returns its reply."""
         name = agent if isinstance(agent, str) else agent.name
-        return await self.child(agent, prompt, self._name("child", [name, prompt]))
+        return await self.child(agent, prompt, self._name("child", [name, prompt]), place)
 
-    async def child(self, agent: Agent | str, prompt: str, name: str) -> Reply:
+    async def child(self, agent: Agent | str, prompt: str, name: str, place: Place = NOWHERE) -> Reply:
         """Run a child called `name`, counting as waiting meanwhile."""
         asker = self._asking()
         asker.begin_wait()
         try:
-            return await self.member.tree.start_child(self.member, agent, prompt, name)
+            return await self.member.tree.start_child(self.member, agent, prompt, name, place)
         finally:
             asker.end_wait()
 

@@ -31,7 +31,7 @@ from upcall.questions import Question
 from upcall.replay import load_state
 from upcall.resolve import Resolver
 from upcall.routing import Ancestor, Raised, Station, route
-from upcall.session import Actor, Asker, Log, Member, Parking, Sink
+from upcall.session import NOWHERE, Actor, Asker, Log, Member, Parking, Place, Sink
 from upcall.sidetools import Passed, Said, outcome_in
 
 log = logging.getLogger("upcall")
@@ -50,6 +50,10 @@ class Home(Protocol):
 
     def agent(self, name: str) -> Agent:
         """An agent by its name."""
+        ...
+
+    def agent_of(self, header: SessionStarted) -> Agent:
+        """The agent of a session."""
         ...
 
     def agent_names(self) -> tuple[str, ...]:
@@ -133,7 +137,7 @@ class RunTree:
         """A session of this tree, ready to run."""
         home = self.home
         log = Log(home.store, self.claim, state, self.sinks)
-        return Turn(log, home.actor(agent, inherited, asks=state.header.asks), self)
+        return (agent.runs or Turn)(log, home.actor(agent, inherited, asks=state.header.asks), self)
 
     async def secure(self, member: Member) -> Claim:
         """The claim on this tree; a session that is just being created is stored and claimed first."""
@@ -304,13 +308,16 @@ class RunTree:
 
     # --- children -------------------------------------------------------------------------
 
-    async def start_child(self, parent: Member, agent: Agent | str, prompt: str, name: str) -> Reply:
+    async def start_child(
+        self, parent: Member, agent: Agent | str, prompt: str, name: str, place: Place = NOWHERE
+    ) -> Reply:
         """Run a child called after its parent and `name`; run again, it goes on, or returns its logged end."""
         await self.secure(parent)
         declared = self.home.agent(agent) if isinstance(agent, str) else agent
         child_id = f"{parent.id}~{name}"
         state = await load_state(self.store, child_id)
-        if state is not None and state.phase not in ("running", "idle"):
+        again = place.again and state is not None and state.phase == "failed" and state.turn == place.turn
+        if state is not None and state.turn >= place.turn and state.phase != "running" and not again:
             return _ended(state, declared)
         if state is None:
             if parent.children < 0:
@@ -319,13 +326,15 @@ class RunTree:
             state = State(child_id)
             header = parent.state.header
             state.header = SessionStarted(
-                declared.name, parent.id, header.root or parent.id, name, header.depth + 1, source=header.source,
+                place.agent or declared.name, parent.id, header.root or parent.id, name, header.depth + 1,
+                "coordinator" if declared.runs else "agent",
                 begins=bool(declared.hooks.begin_session or parent.actor.passed_on.begin_session),
-                asks=self.somebody_to_ask(declared, [_above(parent), *await self.chain(parent)]),
+                asks=self.somebody_to_ask(declared, await self._above(place.above_or(parent.id))),
+                source=header.source, role=place.role, team=place.team, above=place.above,
             )  # fmt: skip
         member = self.member(state, declared, parent.actor.passed_on)
         try:
-            if state.phase == "running":
+            if state.phase == "running" or again:
                 await self.resume(member)
             else:
                 await self._create(member, prompt)
@@ -349,7 +358,7 @@ class RunTree:
         """The children that the turn has started so far."""
         since = parent.state.prompt.time if parent.state.prompt is not None else 0.0
         rows = await self.store.rows(parent=parent.id)
-        return sum(r.kind == "agent" and r.created >= since for r in rows)
+        return sum(r.kind != "side_turn" and r.created >= since for r in rows)
 
     def _check_child(self, parent: Member) -> None:
         limits = parent.actor.agent.limits
@@ -442,19 +451,25 @@ class RunTree:
 
     async def chain(self, member: Member) -> list[Ancestor]:
         """The agents above a session, nearest first."""
-        found: list[Ancestor] = []
         header = member.state.header
-        while header.parent:
-            turn = self.home.turns.get(header.parent)
+        return await self._above(header.parent if header.above is None else header.above)
+
+    async def _above(self, session_id: str) -> list[Ancestor]:
+        """A session's agent and those above it. Teams and chains only pass on: nobody asks them."""
+        found: list[Ancestor] = []
+        while session_id:
+            turn = self.home.turns.get(session_id)
             if turn is not None:
-                found.append(_above(turn))
-                header = turn.state.header
-                continue
-            first = await self.store.read(header.parent, 0, 1)
-            if not first or not isinstance(first[0], SessionStarted):
-                break
-            header = first[0]
-            found.append(Ancestor(header.agent, self.home.agent(header.agent).policy, header.session))
+                header, policy = turn.state.header, turn.actor.agent.policy
+            else:
+                first = await self.store.read(session_id, 0, 1)
+                if not first or not isinstance(first[0], SessionStarted):
+                    break
+                header = first[0]
+                policy = self.home.agent_of(header).policy
+            if header.kind != "coordinator":
+                found.append(Ancestor(header.agent, policy, session_id))
+            session_id = header.parent if header.above is None else header.above
         return found
 
     async def asked(self, member: Member, station: Station, callback_id: str) -> Member:
@@ -462,11 +477,13 @@ class RunTree:
         turn = self.home.turns.get(station.session_id)
         if turn is not None and turn.tree is self:
             return turn
-        agent = self.home.agent(station.agent)
         if not station.fresh:
             state = await load_state(self.store, station.session_id)
             if state is not None:
-                return self.member(state, agent, NO_HOOKS)
+                parent = self.home.turns.get(state.header.parent)
+                inherited = parent.actor.passed_on if parent is not None else NO_HOOKS
+                return self.member(state, self.home.agent_of(state.header), inherited)
+        agent = self.home.agent(station.agent)
         name, header = f"{station.agent}.{callback_id}", member.state.header
         state = await load_state(self.store, f"{member.id}~{name}") or State(f"{member.id}~{name}")
         fresh = self.member(state, agent, NO_HOOKS)
@@ -487,10 +504,6 @@ class RunTree:
         """Put a question before the person, if there is one here."""
         if self.home.host is not None:
             self.home.ask_host(callback)
-
-
-def _above(member: Member) -> Ancestor:
-    return Ancestor(member.actor.name, member.actor.agent.policy, member.state.id)
 
 
 def _ended(state: State, agent: Agent) -> Reply:

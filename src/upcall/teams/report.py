@@ -1,0 +1,69 @@
+"""What a team's work came to, in words: for its manager, its reviewer, and whoever asked for it.
+
+May import: callbacks, events, teams.plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from upcall.callbacks import Callback
+from upcall.events import StepEnded
+from upcall.teams.plan import Assignment
+
+Ends = Sequence[tuple[Assignment, StepEnded]]
+
+
+def results(ends: Ends) -> str:
+    """Every worker's result, in the order of the plan."""
+    return "\n\n".join(_result(assignment, ended) for assignment, ended in ends) or "Nobody has worked yet."
+
+
+def _result(assignment: Assignment, ended: StepEnded) -> str:
+    why = f" ({ended.error})" if ended.error else ""
+    head = f"{assignment.worker} ({assignment.role}): {ended.status}{why}"
+    body = _framed(assignment.worker, ended.text) if ended.text else "It said nothing."
+    return f"{head}\nTask: {assignment.task}\n{body}"
+
+
+def _framed(name: str, text: str) -> str:
+    inside = text.replace("</", "<\\/")  # nothing closes it early
+    return f"<result-{name}>\n{inside}\n</result-{name}>"
+
+
+def review(task: str, ends: Ends, left: Sequence[Assignment], asked: Sequence[Callback], stopped: bool) -> str:
+    """What the reviewer reads: the task, what was asked and how it was settled, and every result."""
+    parts = [f"The task was:\n{task}", questions(asked), f"What the workers came to:\n\n{results(ends)}"]
+    if stopped:
+        parts.append(f"The work was stopped after a failure. Not started:\n{assignments(left) or '- nothing'}")
+    return "\n\n".join(parts)
+
+
+def assignments(left: Sequence[Assignment]) -> str:
+    """A line for each."""
+    return "\n".join(f"- {a.worker}, sequence {a.sequence}: {a.task}" for a in left)
+
+
+def questions(asked: Sequence[Callback]) -> str:
+    """Every callback with how it was settled; what stayed open, expired or was withdrawn comes first."""
+    if not asked:
+        return "Nobody asked anything."
+    first = sorted(asked, key=lambda callback: (callback.status == "answered", callback.created))
+    lines = "\n".join(f"- {_question(callback)}" for callback in first)
+    return f"What was asked, the unsettled first:\n{lines}"
+
+
+def _question(callback: Callback) -> str:
+    about = f" for {callback.tool}({_json(callback.args)})" if callback.tool else ""
+    said = f"{callback.agent}, {callback.intent}{about}: {_json(callback.message)}"
+    answer = callback.answer
+    if answer is not None:
+        return f"{said}; answered by {answer.by or 'somebody'}: {_json(answer.value)}"
+    passed = ", ".join(f"{s.agent} {s.step}" + (f" ({s.reason})" if s.reason else "") for s in callback.path)
+    return f"{said}; {callback.status}" + (f" after: {passed}" if passed else "")
+
+
+def _json(value: object) -> str:
+    return msgspec.json.encode(value).decode()

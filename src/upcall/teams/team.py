@@ -1,0 +1,224 @@
+"""A team: a manager plans, workers carry the plan out in sequence or side by side, a reviewer reports.
+
+May import: agent, answers, callbacks, errors, events, policy, session, sidetools, teams.coordinator, teams.plan,
+teams.prompts, teams.report.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, cast, get_args
+
+import msgspec
+
+from upcall.agent import Agent
+from upcall.answers import callback_of
+from upcall.callbacks import Callback
+from upcall.errors import BadAgent, PlanRefused, UnknownAgent
+from upcall.events import ContextSet, Planned, SessionStarted, StepEnded
+from upcall.policy import Policy, name_problem
+from upcall.session import Place
+from upcall.sidetools import SIDE_TOOLS
+from upcall.teams.coordinator import Coordination, Coordinator, Step
+from upcall.teams.plan import Assignment, Rules, named, read_plan
+from upcall.teams.prompts import REVIEWER_PROMPT, bad_plan, joined, manager_prompt, replan, worker_prompt
+from upcall.teams.report import assignments, results, review
+
+OnFailure = Literal["stop", "go_on", "replan"]
+MANAGER, REVIEWER = "manager", "reviewer"
+REPLANS = 2
+_COUNTS = "upcall.workers"
+
+
+class Team(Coordinator):
+    """A manager whose plan is carried out by workers of the given roles; accepted wherever an agent is.
+
+    The plan is a JSON array of `{role, task, sequence, caller}`. A worker that fails does not lose the others:
+    `on_failure` says what comes after its sequence. `entries`, `task_chars` and `tries` limit the plan.
+    """
+
+    def __init__(
+        self,
+        manager: Agent,
+        roles: Mapping[str, Agent],
+        reviewer: Agent | None = None,
+        name: str = "team",
+        on_failure: OnFailure = "go_on",
+        *,
+        entries: int = 50,
+        task_chars: int = 20_000,
+        tries: int = 3,
+        description: str = "",
+    ) -> None:
+        _check(
+            name,
+            manager,
+            roles,
+            reviewer,
+            on_failure,
+            {"entries": entries, "task_chars": task_chars, "tries": tries},
+        )
+        self.manager, self.roles, self.reviewer = manager, dict(roles), reviewer
+        self.on_failure: OnFailure = on_failure
+        self.entries, self.task_chars, self.tries = entries, task_chars, tries
+        self._cast: dict[tuple[str, str, bool], Agent] = {}
+        below = {id(a): a for a in (manager, *roles.values(), *([reviewer] if reviewer else []))}
+        structure = ["team", manager.name, {r: a.name for r, a in roles.items()}, reviewer and reviewer.name]
+        super().__init__(name, list(below.values()), description, [*structure, on_failure])
+
+    # --- the program ----------------------------------------------------------------------
+
+    async def coordinate(self, work: Coordination, prompt: str) -> str:
+        """Plan, work sequence by sequence, report."""
+        plan = await self._plan(work, 1, prompt)
+        ends: list[tuple[Assignment, StepEnded]] = []
+        replans, stopped = 0, False
+        while plan and not stopped:
+            now = [a for a in plan if a.sequence == min(b.sequence for b in plan)]
+            plan = [a for a in plan if a not in now]
+            ended = await work.together([self._worker(work, a) for a in now])
+            ends += zip(now, ended, strict=True)
+            if self.on_failure == "go_on" or all(e.status == "done" for e in ended):
+                continue
+            if self.on_failure == "replan" and replans < REPLANS:
+                replans += 1
+                plan = await self._plan(work, 1 + replans, replan(results(ends), assignments(plan)))
+            else:
+                stopped = True
+        return await self._report(work, prompt, ends, plan, stopped)
+
+    async def _plan(self, work: Coordination, number: int, prompt: str) -> list[Assignment]:
+        """The manager's plan, accepted once; a bad one goes back to it with every mistake."""
+        name = f"plan{number}"
+        accepted = work.logged(Planned, name)
+        given_up = work.logged(Planned, f"{name}.refused")
+        tries = (given_up.value if given_up is not None else 0) + self.tries
+        rules = Rules(self.manager.name, tuple(self.roles), self.entries, self.task_chars, empty=number > 1)
+        problems: list[str] = []
+        for count in range(1, tries + 1):
+            if accepted is not None:
+                break
+            said = await work.step(
+                self._manager_step(f"{name}.{count}", bad_plan(problems) if problems else prompt)
+            )
+            entries, problems = read_plan(said.text, rules)
+            if not problems:
+                return await self._accept(work, name, entries)
+        if accepted is not None:
+            return msgspec.convert(accepted.value, list[Assignment])
+        work.log.add(Planned(f"{name}.refused", tries))
+        raise PlanRefused(self.manager.name, self.tries, problems)
+
+    async def _accept(self, work: Coordination, name: str, entries: Sequence[dict[str, Any]]) -> list[Assignment]:
+        counts = dict(work.state.context.get(_COUNTS, {}))
+        plan = named(entries, counts)
+        work.log.add(ContextSet(_COUNTS, counts))
+        await work.decide(name, lambda: plan)
+        return plan
+
+    async def _report(
+        self, work: Coordination, task: str, ends: list[tuple[Assignment, StepEnded]], left: list[Assignment],
+        stopped: bool,
+    ) -> str:  # fmt: skip
+        if self.reviewer is None:
+            tail = (
+                f"\n\nStopped after a failure. Not started:\n{assignments(left) or '- nothing'}" if stopped else ""
+            )
+            return results(ends) + tail
+        asked = [] if work.logged(StepEnded, REVIEWER) else await _asked_below(work)
+        text = review(task, ends, left, asked, stopped)
+        place = Place(self.reviewer.name, REVIEWER, self.name)
+        step = Step(REVIEWER, self._reviewer(), text, REVIEWER, place)
+        return (await work.step(step)).text
+
+    # --- who is who -----------------------------------------------------------------------
+
+    def _manager_step(self, name: str, prompt: str) -> Step:
+        place = Place(self.manager.name, MANAGER, self.name)
+        return Step(name, self._manager(), prompt, MANAGER, place)
+
+    def _worker(self, work: Coordination, assignment: Assignment) -> Step:
+        above = f"{work.id}~{MANAGER}" if assignment.asks else ""
+        place = Place(assignment.worker, assignment.role, self.name, above)
+        agent = self._member(assignment.worker, assignment.role, assignment.asks)
+        return Step(assignment.worker, agent, assignment.task, assignment.worker, place, must=False)
+
+    def cast(self, header: SessionStarted) -> Agent:
+        """The member whose session begins so."""
+        if (header.agent, header.role) == (self.manager.name, MANAGER):
+            return self._manager()
+        if self.reviewer is not None and (header.agent, header.role) == (self.reviewer.name, REVIEWER):
+            return self._reviewer()
+        if header.role not in self.roles:
+            raise UnknownAgent(header.agent, [self.manager.name, *self.roles])
+        return self._member(header.agent, header.role, header.above != "")
+
+    def _manager(self) -> Agent:
+        agent, told = self.manager, manager_prompt(self.manager.name, self.roles, self.entries)
+        tools = (*agent.toolbox.values(), *(t for t in SIDE_TOOLS if t.name not in agent.toolbox))
+        return self._derived(
+            agent, MANAGER, True, instructions=joined(agent.instructions, told), tools=tools, kit=()
+        )
+
+    def _reviewer(self) -> Agent:
+        assert self.reviewer is not None
+        told = joined(self.reviewer.instructions, REVIEWER_PROMPT)
+        return self._derived(self.reviewer, REVIEWER, True, instructions=told)
+
+    def _member(self, worker: str, role: str, asks: bool) -> Agent:
+        agent = self.roles[role]
+        if agent.runs is not None:  # a team or chain has members of its own, and no name before a model
+            return agent
+        if not asks:
+            return self._derived(agent, worker, asks, name=worker, callback_policy=_alone(agent.policy, worker))
+        told = joined(agent.instructions, worker_prompt(agent, self.manager.name))
+        return self._derived(agent, worker, asks, name=worker, instructions=told)
+
+    def _derived(self, agent: Agent, who: str, asks: bool, **changes: Any) -> Agent:
+        key = (agent.name, who, asks)
+        if key not in self._cast:
+            made = agent.replace(**({"callback_policy": agent.policy} | changes))
+            made.cast_from = agent
+            self._cast[key] = made
+        return self._cast[key]
+
+
+def _alone(policy: Policy, worker: str) -> Policy:
+    """The rights of a worker whose plan entry names no caller: only approvals reach anybody."""
+    rest = policy.callback_policy.replace(fallback_target="")
+    why = f"{worker}'s plan entry, which names no caller"
+    return policy.replace(can_query_caller=False, can_use_host_interaction=False, callback_policy=rest, source=why)
+
+
+async def _asked_below(work: Coordination) -> list[Callback]:
+    """What was asked in this turn by anybody the team started."""
+    prompt, root = work.state.prompt, work.state.header.root or work.id
+    since = prompt.pos if prompt is not None else 0
+    held = await work.log.store.callbacks(root=root, limit=100_000)
+    below = f"{work.id}~"
+    return [callback_of(h) for h in held if h.raised.session.startswith(below) and h.raised.pos > since]
+
+
+def _check(name: str, manager: Any, roles: Any, reviewer: Any, on_failure: Any, limits: Mapping[str, Any]) -> None:
+    if not isinstance(manager, Agent) or manager.runs is not None:
+        raise BadAgent(name, "the manager is a plain agent: its model plans, and answers the workers' questions")
+    if not isinstance(roles, Mapping) or not roles:
+        raise BadAgent(name, "roles is a dict of at least one: roles={'developer': developer}")
+    declared = cast("Mapping[Any, Any]", roles)
+    for role, agent in declared.items():
+        if not isinstance(role, str) or name_problem(role):
+            raise BadAgent(name, f"role {role!r}: {name_problem(role) if isinstance(role, str) else 'no string'}")
+        if not isinstance(agent, Agent):
+            raise BadAgent(name, f"role {role!r} is an agent, a team or a chain, not {agent!r}")
+    if reviewer is not None and not isinstance(reviewer, Agent):
+        raise BadAgent(name, f"the reviewer is an agent, not {reviewer!r}")
+    if on_failure not in get_args(OnFailure):
+        raise BadAgent(name, f"on_failure is one of {', '.join(get_args(OnFailure))}, not {on_failure!r}")
+    for key, value in limits.items():
+        if type(value) is not int or value < 1:
+            raise BadAgent(name, f"{key}={value!r} is no whole number from 1 on")
+    names = [manager.name, *(a.name for a in declared.values()), *([reviewer.name] if reviewer else [])]
+    for taken in names:
+        if any(re.fullmatch(rf"{re.escape(role)}\d\d+", taken) for role in declared):
+            raise BadAgent(name, f"the agent {taken!r} has the name of a worker; workers are numbered by role")
