@@ -23,7 +23,6 @@ class Gated(Protocol):
     """A tool call at the gate."""
 
     member: Member
-    edited: str
 
     async def before_tool(self, call: Call) -> Call | Result:
         """Run the hooks once more: an approver changed the arguments."""
@@ -119,13 +118,21 @@ async def _asked(gated: Gated, tool: Tool, call: Call, args: dict[str, Any]) -> 
 async def _edited(gated: Gated, call: Call, said: Approve) -> Call | None:
     if said.args is None:
         return call
-    shown = msgspec.json.encode(said.args).decode()
-    gated.edited = f"(Whoever approved this call changed its arguments to {shown}.)"
     out = await gated.before_tool(call.replace(args=said.args))
     if isinstance(out, Result):
         gated.end(out, "hook")
         return None
     return out
+
+
+def edits_of(member: Member, call_id: str) -> str:
+    """What the model is told of a call whose arguments an approver changed; the call may have waited since."""
+    for ask in reversed(member.state.asks_of(call_id)):
+        said = verdict(ask.answer.value) if ask.raised.gate and ask.answer is not None else None
+        if isinstance(said, Approve) and said.args is not None:
+            shown = msgspec.json.encode(said.args).decode()
+            return f"(Whoever approved this call changed its arguments to {shown}.)\n"
+    return ""
 
 
 def _note(member: Member, raised: CallbackRaised) -> None:

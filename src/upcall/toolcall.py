@@ -26,7 +26,7 @@ from upcall.errors import (
     UpcallError,
 )
 from upcall.events import CallbackWithdrawn, HooksPassed, ToolEnded, ToolStarted, ToolTriedAgain
-from upcall.gate import gate
+from upcall.gate import edits_of, gate
 from upcall.hooks import call_hook, wrong_return
 from upcall.messages import Call, Result
 from upcall.progress import CallState, origin
@@ -131,7 +131,6 @@ class ToolCall(msgspec.Struct, eq=False):
     call: CallState
     task: asyncio.Task[Any]
     alone: bool = True
-    edited: str = ""
 
     async def run_beside(self, ended: Callable[[], None]) -> bool:
         """Run it in a task of its own, beside the others of its response."""
@@ -300,9 +299,9 @@ class ToolCall(msgspec.Struct, eq=False):
 
     def end(self, result: Result, how: Any) -> None:
         """Give the call its result; what it still asked is withdrawn."""
-        if self.edited:
-            result = result.replace(text=f"{self.edited}\n{result.text}")
         if self.member.state.asks:
+            told = edits_of(self.member, self.call.call.id)
+            result = result.replace(text=f"{told}{result.text}") if told else result
             self._withdraw()
         self.member.log.add(ToolEnded(self.call.call.id, result, how, bool(self.member.hooks.after_tool)))
         if not self.alone:

@@ -14,6 +14,7 @@ from upcall import (
     AnswerRefused,
     Approve,
     Call,
+    Context,
     HookFailed,
     Hooks,
     Reject,
@@ -224,9 +225,27 @@ async def test_edited_arguments_that_a_hook_changes_once_more_need_another_appro
     assert (again.status, ran) == ("waiting", [])
     assert [c.args for c in await desk.inbox(agent)] == [{"env": "PROD"}]
     await desk.settle(agent, Approve())
-    await desk.resume(agent)
+    done = await desk.resume(agent)
 
     assert ran == [{"env": "PROD", "force": False}]
+    assert 'changed its arguments to {"env":"staging"}' in done.text
+
+
+async def test_the_model_is_told_of_edited_arguments_where_the_tool_itself_asks_later(desk: Desk) -> None:
+    @tool(needs_approval=True)
+    async def deploy(env: str, ctx: Context) -> str:
+        """Deploy."""
+        return f"deployed {env} {await ctx.raise_callback('now?')}"
+
+    agent = Agent("developer", model=worker(call("deploy", env="prod")), tools=[deploy])
+    await desk.prompt(agent)
+    await desk.settle(agent, Approve(args={"env": "staging"}))
+    assert (await desk.resume(agent)).status == "waiting"
+    await desk.settle(agent, "yes", "now?")
+    done = await desk.resume(agent)
+
+    assert done.text.count('changed its arguments to {"env":"staging"}') == 1
+    assert "deployed staging yes" in done.text
 
 
 async def test_a_hook_that_sends_an_edited_call_to_another_tool_gets_no_approval_for_it(
