@@ -114,7 +114,7 @@ class Turn(Thinker):
         while True:
             if self._stopping is not None:
                 self._check_stop()
-            if state.failed is not None and self.hooks.model_failed:
+            if state.failed is not None and self.hooks.model_failed and not side:
                 await self._think_on(*state.failed)
             elif state.wants_model():
                 await self._think()

@@ -312,11 +312,6 @@ class Resolver:
         finally:
             member.enter()
 
-    def park(self) -> None:
-        """The tree gives its memory up."""
-        for callback_id in self.since:
-            self._road.deadlines.drop(("expires", callback_id))
-
     async def close(self) -> None:
         """End what still walks."""
         tasks = tuple(self._drivers)
@@ -368,8 +363,8 @@ class Resolver:
         said = await self._hooks(asked, ask)
         if said is None:
             said = await self._aside(member, asked, ask)
-            if ask.status == "open":
-                await self._show(asked, ask, said)
+        if ask.status == "open":
+            await self._show(asked, ask, said)
         return said
 
     async def _aside(self, member: Member, asked: Member, ask: Asked) -> Said | Passed:

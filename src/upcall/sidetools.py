@@ -80,7 +80,8 @@ NUDGE = "Nobody hears plain text here: call answer_callback, pass_up_callback or
 def exchange_text(raised: CallbackRaised, message: str, said: Said | Passed) -> str:
     """What the asked agent is told of the exchange in its own conversation; the question stays in its frame."""
     if isinstance(said, Said):
-        outcome = f"You answered: {msgspec.json.encode(said.value).decode()}."
+        who = "Your hook answered for you" if said.right == "hook" else "You answered"
+        outcome = f"{who}: {msgspec.json.encode(said.value).decode()}."
     else:
         outcome = f"You passed it up: {said.reason}."
     lines = [

@@ -171,6 +171,8 @@ class Thinker(Member):
         return self._request()
 
     async def _model_failed(self, request: Request, error: ModelError) -> Request | Response | None:
+        if self.purpose == "side_turn":
+            return None
         access = await self._access("model_failed", self.state.ordinal)
         for hook in self.hooks.model_failed:
             out = await call_hook("model_failed", hook, access, request, error)

@@ -16,6 +16,7 @@ from upcall import (
     ContextTooLong,
     Hooks,
     Limits,
+    ModelUnavailable,
     Request,
     Response,
     Result,
@@ -628,6 +629,24 @@ async def test_an_answer_that_a_before_tool_hook_stopped_is_none(desk: Desk) -> 
     assert (reply.status, reply.callbacks[0].status) == ("waiting", "open")
 
 
+async def test_a_model_that_fails_in_a_side_turn_passes_up_and_no_model_failed_hook_runs(
+    desk: Desk,
+) -> None:
+    ran: list[str] = []
+
+    def again(session: Any, request: Request, error: Exception) -> Request:
+        ran.append(session.id)
+        return request
+
+    def down(_: Request) -> Any:
+        return ModelUnavailable("script", "down")
+
+    reply = await desk.prompt(manager_of(asker(), down, hooks=Hooks(model_failed=[again])))
+
+    assert (reply.status, ran) == ("waiting", [])
+    assert "down" in reply.callbacks[0].path[1].reason
+
+
 # --- on_callback --------------------------------------------------------------------------
 
 
@@ -639,6 +658,19 @@ async def test_an_on_callback_hook_answers_before_the_model_is_asked() -> None:
 
     answer = reply.callbacks[0].answer
     assert (reply.text, answer.by, answer.right) == ("'blue'", "manager", "hook")
+
+
+async def test_an_agent_is_shown_what_its_hook_answered_for_it(desk: Desk) -> None:
+    manager = manager_of(
+        asker(), lambda _: 1 / 0, hooks=Hooks(on_callback=[lambda session, callback: Answer("blue")])
+    )
+    await desk.prompt(manager)
+
+    told = (await desk.messages(manager))[-2]
+
+    assert "developer asked you (query)" in told.text
+    assert "which colour?" in told.text
+    assert told.text.endswith('Your hook answered for you: "blue".')
 
 
 async def test_an_on_callback_hook_that_returns_none_leaves_it_to_the_model() -> None:
