@@ -10,7 +10,7 @@ May import: agent, contracts, errors, events, fold, hooks, messages, session, si
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from upcall.agent import Agent
@@ -47,10 +47,13 @@ GRACE = 5.0
 
 
 class Beside(Protocol):
-    """Something of a turn that can run beside others."""
+    """Something of a turn that can run beside others, in a task that it is given."""
 
-    async def run_beside(self) -> bool:
-        """Run it, and leave its turn; whether it is parked."""
+    alone: bool
+    task: asyncio.Task[Any]
+
+    async def run_beside(self, ended: Callable[[], None]) -> bool:
+        """Run it, leave its turn and tell that it has ended; whether it is parked."""
         ...
 
 

@@ -8,6 +8,7 @@ May import: agent, contracts, errors, events, loop, messages, replay, session.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, NoReturn, TypeVar, cast
 
@@ -88,7 +89,7 @@ class Coordination(Turn):
         beside = [_Beside(self, step) for step in steps]
         if await self._side_by_side(beside):
             raise Parking
-        return [cast("StepEnded", one.ended) for one in beside]
+        return [cast("StepEnded", one.came_to) for one in beside]
 
     async def _start(self, step: Step) -> StepStarted:
         child = f"{self.id}~{step.child}"
@@ -121,18 +122,22 @@ class Coordination(Turn):
 class _Beside:
     """A step in a task of its own."""
 
+    alone: bool
+    task: asyncio.Task[Any]
+
     def __init__(self, turn: Coordination, step: Step) -> None:
         self.turn, self.step = turn, step
-        self.ended: StepEnded | None = None
+        self.came_to: StepEnded | None = None
 
-    async def run_beside(self) -> bool:
+    async def run_beside(self, ended: Callable[[], None]) -> bool:
         """Run it; whether it is parked."""
         try:
-            self.ended = await self.turn.step(self.step)
+            self.came_to = await self.turn.step(self.step)
         except Parking:
             return True
         finally:
             self.turn.leave()
+            ended()
         return False
 
 
