@@ -320,8 +320,8 @@ class SqliteStore:
 
     # --- callbacks ------------------------------------------------------------------------
 
-    async def _do(self, job: Together | Settle) -> Any:
-        future = self._open_writer().submit(job, "")
+    async def _do(self, job: Together | Settle, root: str = "") -> Any:
+        future = self._open_writer().submit(job, root)
         return job.result() if future is None else await future
 
     async def append_all(self, events: Mapping[str, Sequence[AnyEvent]]) -> None:
@@ -331,7 +331,7 @@ class SqliteStore:
     async def park(self, claim: Claim, events: Mapping[str, Sequence[AnyEvent]], waits: Sequence[str]) -> bool:
         """Append to several sessions and release the claim, if all these callbacks are still open."""
         job = Together(events, claim, all_open(waits), release=True)
-        if await self._do(job) is not None:
+        if await self._do(job, claim.root) is not None:
             return False
         claim.released = True
         return True

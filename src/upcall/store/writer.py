@@ -323,7 +323,8 @@ class Writer:
             raise StoreUnavailable(self._where, "the store is closed")
         before, here = self._last, id(asyncio.current_task())
         self._last = (session, here)
-        alone = before is None or before[0] == session or before[1] == here  # else others may come: group them
+        # one session's next step, or one program's: else more may come from others, to be committed together
+        alone = before is None or before[0] == session or (before[1] == here and job.claim is None)
         if alone and not self._pending and (self._cost < FAST or not job.sync) and self._inline(job):
             if job.error is not None:
                 raise job.error
