@@ -51,6 +51,7 @@ from upcall.errors import (
     UnknownCallback,
     UnknownSession,
     UpcallError,
+    WorkspaceError,
 )
 from upcall.hooks import Hooks, inherited
 from upcall.messages import Call, Message, Request, Response, Result, Usage
@@ -124,6 +125,7 @@ __all__ = [
     "UnknownSession",
     "UpcallError",
     "Usage",
+    "WorkspaceError",
     "chain",
     "errors",
     "inherited",

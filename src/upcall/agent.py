@@ -10,7 +10,7 @@ from typing import Any, ClassVar, cast
 
 import msgspec
 
-from upcall.contracts import Model
+from upcall.contracts import Model, Workspace
 from upcall.errors import BadAgent, UnknownAgent
 from upcall.events import SessionStarted, content_hash, digest
 from upcall.hooks import NO_HOOKS, Hooks
@@ -99,7 +99,7 @@ class Agent:
         kit: Sequence[Kit] = (),
         output: Any = None,
         limits: Limits | None = None,
-        workspace: Any = None,
+        workspace: Workspace | None = None,
         description: str = "",
         ask: bool = True,
         can_query_caller: bool = True,
@@ -107,7 +107,7 @@ class Agent:
         callback_policy: Mapping[str, Any] | Policy | None = None,
     ) -> None:
         self._given = {k: v for k, v in locals().items() if k != "self"}
-        _check(name, instructions, model, hooks, kit, agents, limits)
+        _check(name, instructions, model, hooks, kit, agents, limits, workspace)
         self.name, self.instructions, self.model = name, instructions, model
         self.agents, self.kit, self.description = tuple(agents), tuple(kit), description
         self.workspace, self.ask = workspace, ask
@@ -149,7 +149,14 @@ class Agent:
 
 
 def _check(
-    name: Any, instructions: Any, model: Any, hooks: Any, kit: Sequence[Any], agents: Any, limits: Any
+    name: Any,
+    instructions: Any,
+    model: Any,
+    hooks: Any,
+    kit: Sequence[Any],
+    agents: Any,
+    limits: Any,
+    workspace: Any,
 ) -> None:
     if not isinstance(name, str) or not name:
         raise BadAgent(str(name), "the first argument is the agent's name, a string")
@@ -164,6 +171,8 @@ def _check(
         raise BadAgent(name, "limits is a Limits value: limits=Limits(model_calls=20)")
     if model is not None and not isinstance(model, str) and not hasattr(model, "respond"):
         raise BadAgent(name, f"model is a name such as 'openai:gpt-6', or a Model, not {type(model).__name__}")
+    if workspace is not None and not hasattr(workspace, "open"):
+        raise BadAgent(name, f"workspace is a place for files, such as Folder('work'), not {workspace!r}")
     for piece in kit:
         if not isinstance(piece, Kit):
             raise BadAgent(name, f"kit is a list of Kit values; {piece!r} is none (did you forget to call it?)")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 import msgspec
 
@@ -242,6 +242,66 @@ class Host(Protocol):
         ...
 
 
+class Entry(Value, frozen=True):
+    """What lies at a path of a workspace. `path` is the whole one, from the root, as the workspace spells it."""
+
+    path: str
+    kind: Literal["file", "folder", "link", "other"] = "file"
+    size: int = 0
+
+
+class Files(Protocol):
+    """A workspace as one session has it. Paths begin at its root, so that `/a` and `a` are the same file.
+
+    Whatever a path says, nothing outside is read or written. All that can't be done is a WorkspaceError.
+    """
+
+    @property
+    def folder(self) -> str | None:
+        """Where a program could work in it on this machine, or None."""
+        ...
+
+    async def look(self, path: str) -> Entry:
+        """What lies there, links followed; `missing` is set on the error if there is nothing."""
+        ...
+
+    async def entries(self, path: str) -> list[Entry]:
+        """What lies in a folder, by name; links are not followed."""
+        ...
+
+    async def read(self, path: str, start: int = 0, size: int | None = None) -> bytes:
+        """A file's bytes from `start` on, `size` of them or all; fewer at its end."""
+        ...
+
+    async def write(self, path: str, data: bytes) -> None:
+        """Replace a file, or make it and the folders above it: whole or not at all."""
+        ...
+
+
+class Shelf(Protocol):
+    """What a whole run tree shares, kept in its root's log."""
+
+    async def values(self) -> Mapping[str, Any]:
+        """All that was put, by key; the root session's own context is among it."""
+        ...
+
+    async def body(self, name: str) -> bytes:
+        """A body that was put with a value, by its content hash."""
+        ...
+
+    async def put(self, key: str, value: Any, bodies: Mapping[str, bytes]) -> None:
+        """Keep a JSON value and the bodies it names by their content hash; stored when it returns."""
+        ...
+
+
+class Workspace(Protocol):
+    """A declared place for files: what `Agent(workspace=...)` takes."""
+
+    def open(self, shelf: Shelf) -> Files:
+        """Its files, for one session; nothing is touched yet."""
+        ...
+
+
 # --- what hooks and tools get -----------------------------------------------------------
 
 
@@ -261,6 +321,11 @@ class SessionAccess(Protocol):
     @property
     def parent(self) -> str:
         """The id of the session that started this one, or ""."""
+        ...
+
+    @property
+    def workspace(self) -> Files | None:
+        """The files of this agent, or of the nearest one above it that has a workspace."""
         ...
 
     def get_messages(self) -> list[Message]:

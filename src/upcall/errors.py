@@ -35,6 +35,7 @@ UpcallError
 │   ├── AnswerRefused
 │   ├── AlreadySettled
 │   └── UnknownCallback
+├── WorkspaceError              a file or a path that can't be used, and why
 └── StoreError                  the log can't be read or written
     ├── NotAStore               a file that is something else
     ├── StoreTooNew
@@ -347,6 +348,14 @@ class UnknownCallback(CallbackError):
     def __init__(self, callback_id: str) -> None:
         self.callback_id = callback_id
         super().__init__(f"no callback is called {callback_id!r}; `upcall inbox` lists those that wait")
+
+
+class WorkspaceError(UpcallError):
+    """A file of a workspace can't be read or written, or its path leads outside. `missing`: nothing is there."""
+
+    def __init__(self, path: str, problem: str, *, missing: bool = False) -> None:
+        self.path, self.problem, self.missing = path, problem, missing
+        super().__init__(f"{path}: {problem}")
 
 
 class StoreError(UpcallError):

@@ -16,7 +16,7 @@ import msgspec
 
 from upcall.agent import Agent
 from upcall.callbacks import Callback
-from upcall.contracts import Claim, Delta, Model, Reply, Store
+from upcall.contracts import Claim, Delta, Files, Model, Reply, Store
 from upcall.deadlines import Deadlines, Guard
 from upcall.errors import OutcomeUnknown, UpcallError
 from upcall.events import (
@@ -223,6 +223,10 @@ class Tree(Protocol):
         """Return when a tool call or hook that asked before may run again: one of its callbacks is settled."""
         ...
 
+    def workspace(self, member: Member) -> Files | None:
+        """The member's files: of its agent's own workspace, or of the nearest one above."""
+        ...
+
     async def secure(self, member: Member) -> Claim:
         """The claim on the tree; a session that is just being created is stored and claimed first."""
         ...
@@ -411,6 +415,11 @@ class Access:
     def parent(self) -> str:
         """The id of the session that started this one, or ""."""
         return self.member.state.header.parent
+
+    @property
+    def workspace(self) -> Files | None:
+        """The files of this agent, or of the nearest one above it that has a workspace."""
+        return self.member.tree.workspace(self.member)
 
     def get_messages(self) -> list[Message]:
         """The conversation since the last compaction."""

@@ -1,7 +1,7 @@
 """A run tree: a session and all that it starts, owned by one process at a time.
 
 May import: agent, callbacks, contracts, deadlines, errors, events, fold, hooks, loop, messages, questions,
-replay, resolve, routing, session, sidetools.
+replay, resolve, routing, session, shelf, sidetools.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from upcall.agent import Agent
 from upcall.callbacks import Callback
-from upcall.contracts import Claim, Host, Reply, Store
+from upcall.contracts import Claim, Files, Host, Reply, Store
 from upcall.deadlines import Deadlines
 from upcall.errors import ChildFailed, LimitReached, TurnError
 from upcall.events import (
@@ -32,6 +32,7 @@ from upcall.replay import load_state
 from upcall.resolve import Resolver
 from upcall.routing import Ancestor, Raised, Station, route
 from upcall.session import NOWHERE, Actor, Asker, Log, Member, Parking, Place, Sink
+from upcall.shelf import RootShelf
 from upcall.sidetools import Passed, Said, outcome_in
 
 log = logging.getLogger("upcall")
@@ -138,6 +139,17 @@ class RunTree:
         home = self.home
         log = Log(home.store, self.claim, state, self.sinks)
         return (agent.runs or Turn)(log, home.actor(agent, inherited, asks=state.header.asks), self)
+
+    def workspace(self, member: Member) -> Files | None:
+        """The member's files: of its agent's own workspace, or of the nearest one above."""
+        turns = self.home.turns
+        one: Member | None = member
+        while one is not None:
+            header, declared = one.state.header, one.actor.agent.workspace
+            if declared is not None:
+                return declared.open(RootShelf(member, turns.get(member.state.header.root, member)))
+            one = turns.get(header.parent) or turns.get(header.root)
+        return None
 
     async def secure(self, member: Member) -> Claim:
         """The claim on this tree; a session that is just being created is stored and claimed first."""

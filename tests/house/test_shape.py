@@ -12,7 +12,7 @@ CORE = {
     *("callbacks", "policy", "routing"),
     *("contracts", "deadlines"),
     *("hooks", "tools", "schema", "agent"),
-    *("answers", "questions", "progress", "fold", "replay", "requests", "session", "sidetools", "gate"),
+    *("answers", "questions", "progress", "fold", "replay", "requests", "session", "sidetools", "gate", "shelf"),
     *("toolcall", "thinking", "loop", "resolve"),
     *("tree", "people", "runtime"),
 }

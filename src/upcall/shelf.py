@@ -1,0 +1,38 @@
+"""What a whole run tree shares, kept in its root's log: values of the root's context, and bodies by content hash.
+
+May import: events, session.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from upcall.events import ContextSet
+from upcall.session import Member
+
+
+class RootShelf:
+    """The shelf of a run tree in the hands of one of its sessions."""
+
+    __slots__ = ("_member", "_root")
+
+    def __init__(self, member: Member, root: Member) -> None:
+        self._member, self._root = member, root
+
+    async def values(self) -> Mapping[str, Any]:
+        """All that was put, by key; the root session's own context is among it."""
+        return self._root.state.context
+
+    async def body(self, name: str) -> bytes:
+        """A body that was put with a value, by its content hash."""
+        return await self._root.log.store.blob(name)
+
+    async def put(self, key: str, value: Any, bodies: Mapping[str, bytes]) -> None:
+        """Keep a value and the bodies it names; stored when it returns."""
+        await self._member.tree.secure(self._member)
+        log = self._root.log
+        for name, body in bodies.items():
+            log.keep(name, body)
+        log.add(ContextSet(key, value))
+        await log.commit()

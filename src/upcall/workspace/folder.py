@@ -1,0 +1,315 @@
+"""A folder on this machine as a workspace: every path is walked name by name, so that nothing leads out of it.
+
+Each step opens one name relative to the folder opened before and follows no link by itself; a link's target is
+walked the same way. What somebody puts there between two steps is met by the next step, never by the system.
+
+May import: contracts, errors, workspace.paths.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import secrets
+import stat
+import unicodedata
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from typing import NamedTuple
+
+from upcall.contracts import Entry, Shelf
+from upcall.errors import SetupError, WorkspaceError
+from upcall.workspace.paths import parts_of, path_of
+
+UNFINISHED = ".upcall-unfinished-"
+"""Begins the name of a file that is being written. A killed process may leave one; no tool shows it."""
+
+_MOST_LINKS = 40
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FILE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_NOT_A_FOLDER = (errno.ENOTDIR, errno.ELOOP)
+
+
+class Folder:
+    """Files in a folder of this machine, which has to be there. A relative path is taken from where we are now."""
+
+    __slots__ = ("path",)
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        if os.open not in os.supports_dir_fd:
+            raise SetupError("Folder needs a system that opens files relative to folders: Linux or macOS")
+        self.path: str = os.path.abspath(os.fspath(path))  # noqa: PTH100 - Path.absolute keeps `..`
+
+    def __repr__(self) -> str:
+        return f"Folder({self.path!r})"
+
+    def open(self, shelf: Shelf) -> Folder:
+        """Itself: it keeps nothing in the log."""
+        return self
+
+    @property
+    def folder(self) -> str:
+        """Where it is."""
+        return self.path
+
+    async def look(self, path: str) -> Entry:
+        """What lies there, links followed."""
+        return await asyncio.to_thread(self._look, path)
+
+    async def entries(self, path: str) -> list[Entry]:
+        """What lies in a folder, by name."""
+        return await asyncio.to_thread(self._entries, path)
+
+    async def read(self, path: str, start: int = 0, size: int | None = None) -> bytes:
+        """A file's bytes from `start` on, `size` of them or all."""
+        return await asyncio.to_thread(self._read, path, start, size)
+
+    async def write(self, path: str, data: bytes) -> None:
+        """Replace a file, or make it and the folders above it: whole or not at all."""
+        await asyncio.to_thread(self._write, path, data)
+
+    # --- in a thread ----------------------------------------------------------------------
+
+    def _look(self, path: str) -> Entry:
+        with self._place(path) as place:
+            found = os.stat(place.name, dir_fd=place.folder, follow_symlinks=False)
+            return _entry(path_of(place.parts), found)
+
+    def _entries(self, path: str) -> list[Entry]:
+        with self._place(path) as place, _opened(place, _FOLDER) as folder, os.scandir(folder) as found:
+            entries = [
+                _entry(path_of((*place.parts, _text(one.name))), one.stat(follow_symlinks=False))
+                for one in found
+                if not one.name.startswith(UNFINISHED)
+            ]
+        return sorted(entries, key=lambda entry: entry.path)
+
+    def _read(self, path: str, start: int, size: int | None) -> bytes:
+        with self._place(path) as place, _opened_file(place, os.O_RDONLY) as (file, found):
+            left = max(found.st_size - start, 0) if size is None else size
+            blocks: list[bytes] = []
+            while left > 0 and (block := os.pread(file, left, start)):
+                blocks.append(block)
+                start, left = start + len(block), left - len(block)
+            return blocks[0] if len(blocks) == 1 else b"".join(blocks)
+
+    def _write(self, path: str, data: bytes) -> None:
+        with self._place(path, make=True) as place:
+            before = _writable(place)
+            temporary = UNFINISHED + secrets.token_hex(8)
+            file = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _FILE, 0o666, dir_fd=place.folder)
+            try:
+                try:
+                    _fill(file, data, before)
+                finally:
+                    os.close(file)
+                os.rename(temporary, place.name, src_dir_fd=place.folder, dst_dir_fd=place.folder)
+            except BaseException:
+                with suppress(OSError):
+                    os.unlink(temporary, dir_fd=place.folder)
+                raise
+
+    # --- from a path to an open folder and a name in it -----------------------------------
+
+    @contextmanager
+    def _place(self, path: str, *, make: bool = False) -> Generator[_Place]:
+        """Where a path leads, its folder open; whatever the system refuses is said of that path."""
+        parts = parts_of(path)
+        walk = _Walk(self.path, path_of(parts))
+        try:
+            yield walk.to(parts, make)
+        except OSError as error:
+            raise _refused(self.path, path_of(parts), error) from None
+        finally:
+            walk.close()
+
+
+class _Place(NamedTuple):
+    """An open folder, a name in it that was no link when it was looked at, and the names that led there."""
+
+    folder: int
+    name: str
+    parts: tuple[str, ...]
+
+
+class _Walk:
+    """One walk from the root of a folder; `close` gives back all it opened."""
+
+    def __init__(self, root: str, path: str) -> None:
+        self.root, self.path = root, path
+        try:
+            self.open = [os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)]
+        except OSError as error:
+            why = f"the workspace's folder {root} can't be used: {error.strerror}"
+            raise WorkspaceError("/", why) from None
+        self.names: list[str] = []
+        self.links = 0
+
+    def close(self) -> None:
+        self._back_to(0)
+
+    def to(self, parts: tuple[str, ...], make: bool) -> _Place:
+        todo = list(reversed(parts))
+        while todo:
+            part = todo.pop()
+            if part == "..":  # of a link: parts_of leaves none
+                if not self.names:
+                    raise self._outside()
+                self._back_to(len(self.names))
+                continue
+            name = _twin(self.open[-1], part)
+            target = self._target(name)
+            if target is not None:
+                todo.extend(reversed(self._followed(target)))
+            elif todo:
+                if not self._enter(name, make):
+                    todo.append(part)  # it became a link since it was looked at
+            else:
+                return _Place(self.open[-1], name, (*self.names, name))
+        return _Place(self.open[-1], ".", tuple(self.names))
+
+    def _target(self, name: str) -> str | None:
+        try:
+            return os.readlink(name, dir_fd=self.open[-1])
+        except OSError as error:
+            if error.errno in (errno.EINVAL, errno.ENOENT):
+                return None
+            raise
+
+    def _followed(self, target: str) -> list[str]:
+        """The names that a link stands for; an absolute one goes back to the root it must lie below."""
+        self._count_link()
+        if target.startswith("/"):
+            roots = dict.fromkeys((self.root, os.path.realpath(self.root)))
+            inside = [target[len(root) :] for root in roots if f"{target}/".startswith(f"{root.rstrip('/')}/")]
+            if not inside:
+                raise self._outside()
+            self._back_to(1)
+            target = inside[0]
+        return [part for part in target.split("/") if part not in ("", ".")]
+
+    def _enter(self, name: str, make: bool) -> bool:
+        try:
+            self.open.append(self._opened(name, make))
+        except OSError as error:
+            if error.errno not in _NOT_A_FOLDER or self._target(name) is None:
+                raise
+            self._count_link()
+            return False
+        self.names.append(name)
+        return True
+
+    def _opened(self, name: str, make: bool) -> int:
+        here = self.open[-1]
+        try:
+            return os.open(name, _FOLDER, dir_fd=here)
+        except FileNotFoundError:
+            if not make:
+                raise
+        with suppress(FileExistsError):
+            os.mkdir(name, dir_fd=here)
+        return os.open(name, _FOLDER, dir_fd=here)
+
+    def _back_to(self, count: int) -> None:
+        """Keep that many open folders, the root being the first."""
+        while len(self.open) > count:
+            os.close(self.open.pop())
+        del self.names[max(count - 1, 0) :]
+
+    def _count_link(self) -> None:
+        self.links += 1
+        if self.links > _MOST_LINKS:
+            raise WorkspaceError(self.path, "goes through too many links, or they go in a circle")
+
+    def _outside(self) -> WorkspaceError:
+        return WorkspaceError(self.path, "is a link, or goes through one, that leads out of the workspace")
+
+
+def _twin(folder: int, name: str) -> str:
+    """The name as the folder spells it: some systems store what people type in another Unicode form."""
+    if name.isascii():
+        return name
+    try:
+        os.lstat(name, dir_fd=folder)
+    except FileNotFoundError:
+        same = [one for one in os.listdir(folder) if unicodedata.normalize("NFC", one) == name]
+        return min(same, default=name)
+    return name
+
+
+@contextmanager
+def _opened(place: _Place, flags: int) -> Generator[int]:
+    opened = os.open(place.name, flags, dir_fd=place.folder)
+    try:
+        yield opened
+    finally:
+        os.close(opened)
+
+
+@contextmanager
+def _opened_file(place: _Place, flags: int) -> Generator[tuple[int, os.stat_result]]:
+    """A regular file: a pipe or a device is looked at before it is opened, because opening one can do things."""
+    _check_file(place, os.stat(place.name, dir_fd=place.folder, follow_symlinks=False))
+    with _opened(place, flags | _FILE) as file:
+        found = os.fstat(file)
+        _check_file(place, found)
+        yield file, found
+
+
+def _check_file(place: _Place, found: os.stat_result) -> None:
+    if stat.S_ISDIR(found.st_mode):
+        raise WorkspaceError(path_of(place.parts), "is a folder, not a file")
+    if not stat.S_ISREG(found.st_mode):
+        raise WorkspaceError(path_of(place.parts), "is no regular file")
+
+
+def _writable(place: _Place) -> os.stat_result | None:
+    """What is about to be replaced; a file that we may not write stays, though its folder would let us."""
+    try:
+        with _opened_file(place, os.O_WRONLY) as (_, found):
+            return found
+    except FileNotFoundError:
+        return None
+
+
+def _fill(file: int, data: bytes, before: os.stat_result | None) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(file, view) :]
+    if before is not None:
+        with suppress(PermissionError):
+            os.fchown(file, before.st_uid, before.st_gid)
+        os.fchmod(file, stat.S_IMODE(before.st_mode))
+    os.fsync(file)
+
+
+def _entry(path: str, found: os.stat_result) -> Entry:
+    mode = found.st_mode
+    if stat.S_ISREG(mode):
+        return Entry(path, "file", found.st_size)
+    if stat.S_ISDIR(mode):
+        return Entry(path, "folder")
+    return Entry(path, "link" if stat.S_ISLNK(mode) else "other")
+
+
+def _text(name: str) -> str:
+    """A name as text; bytes that are none can be seen, not typed."""
+    return name if name.isascii() else name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
+def _refused(root: str, path: str, error: OSError) -> WorkspaceError:
+    match error.errno:
+        case errno.ENOENT:
+            meant = ""
+            if f"{path}/".startswith(f"{root}/"):
+                meant = f"; paths begin at the workspace's root: do you mean {path[len(root) :] or '/'}?"
+            return WorkspaceError(path, f"there is no such file or folder{meant}", missing=True)
+        case errno.ENOTDIR:
+            return WorkspaceError(path, "is no folder, or goes through a file")
+        case errno.ENOSPC | errno.EDQUOT:
+            return WorkspaceError(path, "the disk is full; nothing was changed")
+        case errno.ELOOP:
+            return WorkspaceError(path, "became a link while it was used; look again")
+        case _:
+            return WorkspaceError(path, (error.strerror or str(error)).lower())

@@ -1,0 +1,101 @@
+"""A workspace without a folder: its files are kept in the log of the run tree's root, whose sessions share them.
+
+May import: contracts, errors, events, workspace.paths.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from upcall.contracts import Entry, Shelf
+from upcall.errors import WorkspaceError
+from upcall.events import content_hash
+from upcall.workspace.paths import parts_of, path_of
+
+_BLOCK = 256 * 1024
+"""A file is kept in blocks, each once by its content: reading a part reads no more, equal parts cost nothing."""
+
+
+class InLog:
+    """Files that live as long as their session's log and survive what it survives. `name` tells two apart."""
+
+    __slots__ = ("name",)
+
+    def __init__(self, name: str = "files") -> None:
+        self.name = name
+
+    def __repr__(self) -> str:
+        return f"InLog({self.name!r})"
+
+    def open(self, shelf: Shelf) -> LogFiles:
+        """Its files, in that log."""
+        return LogFiles(shelf, f"{self.name}:")
+
+
+class LogFiles:
+    """The files of one log: a value per path, with the hashes of its blocks. Folders are what paths make them."""
+
+    __slots__ = ("_prefix", "_shelf")
+
+    folder = None
+
+    def __init__(self, shelf: Shelf, prefix: str) -> None:
+        self._shelf, self._prefix = shelf, prefix
+
+    async def look(self, path: str) -> Entry:
+        """What lies there."""
+        found = path_of(parts_of(path))
+        kept = await self._shelf.values()
+        value = kept.get(self._prefix + found)
+        if value is not None:
+            return Entry(found, "file", value["size"])
+        if found != "/" and not self._below(kept, found):
+            raise WorkspaceError(found, "there is no such file or folder", missing=True)
+        return Entry(found, "folder")
+
+    async def entries(self, path: str) -> list[Entry]:
+        """What lies in a folder, by name."""
+        here = await self.look(path)
+        if here.kind != "folder":
+            raise WorkspaceError(here.path, "is a file, not a folder")
+        kept = await self._shelf.values()
+        above, found = here.path.rstrip("/"), dict[str, Entry]()
+        for key in self._below(kept, above):
+            name, deeper, _ = key.removeprefix(f"{self._prefix}{above}/").partition("/")
+            child = f"{above}/{name}"
+            found[child] = Entry(child, "folder") if deeper else Entry(child, "file", kept[key]["size"])
+        return [found[child] for child in sorted(found)]
+
+    async def read(self, path: str, start: int = 0, size: int | None = None) -> bytes:
+        """A file's bytes from `start` on, `size` of them or all."""
+        here = await self.look(path)
+        if here.kind != "file":
+            raise WorkspaceError(here.path, "is a folder, not a file")
+        end = here.size if size is None else min(start + size, here.size)
+        value = (await self._shelf.values())[self._prefix + here.path]
+        names = value["blocks"][start // _BLOCK : -(-end // _BLOCK)]
+        body = b"".join([await self._shelf.body(name) for name in names])
+        first = start // _BLOCK * _BLOCK
+        return body if len(body) == end - start else body[start - first : max(end - first, 0)]
+
+    async def write(self, path: str, data: bytes) -> None:
+        """Replace a file, or make it: whole or not at all."""
+        parts = parts_of(path)
+        here = path_of(parts)
+        kept = await self._shelf.values()
+        if not parts or self._below(kept, here):
+            raise WorkspaceError(here, "is a folder, not a file")
+        for count in range(1, len(parts)):
+            if self._prefix + path_of(parts[:count]) in kept:
+                raise WorkspaceError(here, f"goes through the file {path_of(parts[:count])}")
+        view = memoryview(data)
+        blocks = [bytes(view[at : at + _BLOCK]) for at in range(0, len(data), _BLOCK)]
+        names = [content_hash(block) for block in blocks]
+        value = {"size": len(data), "blocks": names}
+        await self._shelf.put(self._prefix + here, value, dict(zip(names, blocks, strict=True)))
+
+    def _below(self, kept: Mapping[str, Any], path: str) -> list[str]:
+        """The keys of the files below a path."""
+        begins = f"{self._prefix}{path}/"
+        return [key for key in kept if key.startswith(begins)]

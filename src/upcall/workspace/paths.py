@@ -1,0 +1,51 @@
+"""What a path in a workspace means, the same on every backend: names from the root down, and nothing above it.
+
+May import: errors.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+
+from upcall.errors import WorkspaceError
+
+_LONGEST_NAME, _LONGEST_PATH = 255, 4000
+"""In bytes; a little less than the systems we know allow, so that every backend takes the same paths."""
+
+
+def parts_of(path: str) -> tuple[str, ...]:
+    """The names on the way from the root to a path; none for the root itself.
+
+    A leading `/` is the root. `..` goes back by one name and never above the root. Names that look the same
+    because they are the same in Unicode's composed form are the same name.
+    """
+    shown = path if len(path) <= 200 else f"{path[:200]}…"
+    if "\0" in path:
+        raise WorkspaceError(shown.replace("\0", "\\0"), "a path has no NUL character")
+    try:
+        size = len(path.encode())
+    except UnicodeEncodeError:
+        shown = shown.encode("utf-8", "backslashreplace").decode()
+        raise WorkspaceError(shown, "a path is text, and this holds half a character") from None
+    parts: list[str] = []
+    for part in unicodedata.normalize("NFC", path).split("/"):
+        if part == "..":
+            if not parts:
+                raise WorkspaceError(shown, "leads out of the workspace; / is its root")
+            parts.pop()
+        elif part not in ("", "."):
+            parts.append(part)
+    if size > _LONGEST_PATH or any(len(part.encode()) > _LONGEST_NAME for part in parts):
+        most = f"a path has at most {_LONGEST_PATH} bytes, a name in it {_LONGEST_NAME}"
+        raise WorkspaceError(shown, f"is too long: {most}")
+    return tuple(parts)
+
+
+def path_of(parts: tuple[str, ...] | list[str]) -> str:
+    """The path that these names make, from the root."""
+    return "/" + "/".join(parts)
+
+
+def look_alike(name: str) -> str:
+    """What names have in common that some disks, or people's eyes, don't tell apart."""
+    return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold())
