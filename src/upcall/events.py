@@ -470,4 +470,6 @@ STATUS: dict[type[Any], str] = {
 
 def status_after(event: AnyEvent) -> str | None:
     """The session's listed status once this is written, if it changes."""
+    if type(event) is HooksPassed and event.point == "begin_session":  # it may have waited
+        return "idle"
     return event.status if type(event) is TurnEnded else STATUS.get(type(event))

@@ -216,7 +216,7 @@ class State:
             self.writes.pop(origin(event.point, event.at), None)
         match event.point:
             case "begin_session":
-                self.begun = True
+                self.begun, self.parked = True, False
             case "pre_request":
                 self.pre_passed = True
                 if event.message is not None:

@@ -89,7 +89,7 @@ class People:
         raised = held.raised
         if state is None or state.id != raised.session:
             state = await load_state(self.store, raised.session)
-        if state is None or state.phase != "running" or raised.callback_id not in state.asks:
+        if state is None or raised.callback_id not in state.asks or (state.phase != "running" and state.begun):
             return False
         if raised.origin in state.calls:
             return state.calls[raised.origin].result is None

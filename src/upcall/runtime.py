@@ -44,7 +44,7 @@ from upcall.loop import reply_of
 from upcall.messages import Message, clean, user
 from upcall.people import People
 from upcall.replay import load_state, refresh
-from upcall.session import Actor, Parking, Sink
+from upcall.session import Actor, Sink
 from upcall.sidetools import SIDE_TOOLS, ask, task_tool
 from upcall.tree import RunTree
 
@@ -103,7 +103,7 @@ class Session:
         state = self._state
         if state.id in self._home.turns:
             return "running"
-        if state.phase != "running":
+        if state.phase != "running" and not (state.parked and not state.begun):
             return state.phase
         return "waiting" if state.parked or (self.reply and self.reply.status == "waiting") else "interrupted"
 
@@ -288,17 +288,14 @@ class Sessions(People):
         member = tree.member(state, agent, NO_HOOKS)
         member.log.add(started)
         try:
-            await tree.begin_session(member)
-        except Parking:  # it waits for somebody; its first prompt finds out
-            assert tree.claim is not None
-            await self.store.release(tree.claim)
-            return
+            begun = await tree.begin_root(member)
         except BaseException:
             if tree.claim is not None:  # a hook needed the session to be there already
                 await self.store.release(tree.claim)
                 await self.store.delete([state.id])
             raise
-        await member.log.commit(release=tree.claim is not None)
+        if begun:
+            await member.log.commit(release=tree.claim is not None)
 
     async def load(self, id: str) -> Session:
         """A session from the store, whoever made it."""
@@ -319,8 +316,8 @@ class Sessions(People):
             member = tree.member(state, self.agent_of(state.header), NO_HOOKS)
             if sink is not None:
                 tree.sinks.append(sink)
-            if not state.begun:
-                await tree.begin_session(member)
+            if not state.begun and not await tree.begin_root(member):
+                raise SessionWaiting(state.id, [c.id for c in await self._open_callbacks(state.id)])
             if state.phase == "running":
                 await tree.resume(member)
                 reply = await tree.run_root(member)
@@ -333,8 +330,6 @@ class Sessions(People):
             if tree.has_asked or reply.status == "waiting":
                 reply = await self._with_callbacks(reply, state)
             return reply
-        except Parking:
-            raise SessionWaiting(state.id, [c.id for c in await self._open_callbacks(state.id)]) from None
         finally:
             if tree.claim is not None and not tree.claim.released:
                 await self._let_go(tree.claim)
@@ -350,12 +345,18 @@ class Sessions(People):
             state = await load_state(self.store, row.root)
             assert state is not None
             agent = self.agent_of(state.header)
-            if state.phase not in ("running", "failed"):
+            beginning = state.phase == "idle" and not state.begun
+            if state.phase not in ("running", "failed") and not beginning:
                 return await self._with_callbacks(reply_of(state, agent), state)
             member = tree.member(state, agent, NO_HOOKS)
             if sink is not None:
                 tree.sinks.append(sink)
-            if self.host is not None or row.status != "waiting" or await self._is_ready(row.root, state):
+            if beginning and await tree.begin_root(member):
+                await member.log.commit(release=True)
+                reply = reply_of(state, agent)
+            elif not beginning and (
+                self.host is not None or row.status != "waiting" or await self._is_ready(row.root, state)
+            ):
                 await tree.resume(member)
                 reply = await tree.run_root(member)
             else:
@@ -376,10 +377,9 @@ class Sessions(People):
 
     async def _with_callbacks(self, reply: Reply, state: State) -> Reply:
         """The reply with every callback of this turn's tree."""
-        if state.prompt is None:
-            return reply
+        since = state.prompt.pos if state.prompt is not None else 0
         held = await self.store.callbacks(root=state.header.root or state.id, limit=100_000)
-        return reply.replace(callbacks=tuple(callback_of(h) for h in held if h.raised.pos > state.prompt.pos))
+        return reply.replace(callbacks=tuple(callback_of(h) for h in held if h.raised.pos > since))
 
     async def _claim(self, root: str, take_over: bool) -> RunTree:
         """Own the tree, waiting a while for another process's claim to end or to die."""
@@ -445,7 +445,7 @@ class Sessions(People):
         try:
             for row in rows:
                 state = await load_state(self.store, row.id)
-                if state is not None and state.phase == "running" and tree.claim is not None:
+                if state is not None and tree.claim is not None and (state.phase == "running" or not state.begun):
                     ended = TurnEnded(state.turn, "cancelled", seconds=state.ran)
                     stored = self.store.append(row.id, [ended], tree.claim)
                     if stored is not None:

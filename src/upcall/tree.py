@@ -28,7 +28,7 @@ from upcall.hooks import NO_HOOKS, Hooks
 from upcall.loop import Turn, reply_of
 from upcall.messages import Message, user
 from upcall.questions import Question
-from upcall.replay import load_state
+from upcall.replay import load_state, refresh
 from upcall.resolve import Resolver
 from upcall.routing import Ancestor, Raised, Station, route
 from upcall.session import NOWHERE, Actor, Asker, Log, Member, Parking, Place, Sink
@@ -188,6 +188,19 @@ class RunTree:
             raise
         finally:
             self._dismiss(turn)
+
+    async def begin_root(self, turn: Turn) -> bool:
+        """Begin the session this process was asked to run; False where its hooks wait and it is parked."""
+        while True:
+            self._parked = None
+            try:
+                await self.begin_session(turn)
+                return True
+            except Parking:
+                if await self._park():
+                    turn.state.parked = True
+                    return False
+            await refresh(self.store, turn.state)  # something was settled in between: go on with it
 
     def _dismiss(self, turn: Turn) -> None:
         if self.home.turns.get(turn.state.id) is turn:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 
-from callbacks.doubles import Desk, Person, answers, asker, delegates, passes, worker
-from upcall import Agent, Answer, HookFailed, Hooks, ModelUnavailable, SessionAccess, SessionWaiting, tool
+from callbacks.doubles import Desk, Kept, Person, answers, asker, delegates, passes, worker
+from upcall import Agent, Answer, HookFailed, Hooks, ModelUnavailable, Runtime, SessionAccess, SessionWaiting, tool
+from upcall.contracts import Claim
+from upcall.events import CallbackAnswered
 from upcall.models import Script, call
 
 POINTS = ["pre_request", "before_model", "post_response", "before_tool", "after_tool", "end_turn"]
@@ -89,6 +91,58 @@ async def test_a_begin_session_hook_that_asks_makes_the_session_wait_for_its_ans
         reply = await (await runtime.load("s")).prompt("go")
 
     assert (reply.text, ran) == ("ok", ["effect", "yes"])
+
+
+async def test_a_session_that_waits_in_its_begin_session_hook_is_listed_as_waiting_and_goes_on(place: Desk) -> None:
+    ran: list[Any] = []
+    agent = Agent("developer", model=Script(lambda _: "ok"), hooks=Hooks(begin_session=[asking(ran)]))
+
+    async with place.runtime(agent) as runtime:
+        session = await runtime.start(agent, "s")
+        loaded = await runtime.load("s")
+        assert (session.status, loaded.status, await runtime.status("s")) == ("waiting", "waiting", "waiting")
+        assert await runtime.ready() == []
+        still = await runtime.resume("s")
+        assert (still.status, [c.status for c in still.callbacks]) == ("waiting", ["open"])
+    await place.settle(agent, "yes")
+    async with place.runtime(agent) as runtime:
+        assert await runtime.ready() == ["s"]
+        begun = await runtime.resume("s")
+        assert (begun.status, begun.text, ran) == ("done", "", ["effect", "yes"])
+        assert (await runtime.status("s"), await runtime.ready()) == ("idle", [])
+        again = await runtime.load("s")
+        assert again.status == "idle"
+        assert (await again.prompt("go")).text == "ok"
+
+    assert ran == ["effect", "yes"]
+
+
+async def test_a_session_that_waits_in_its_begin_session_hook_can_be_cancelled(place: Desk) -> None:
+    agent = Agent("developer", model=Script(lambda _: "ok"), hooks=Hooks(begin_session=[asking([])]))
+
+    async with place.runtime(agent) as runtime:
+        await runtime.start(agent, "s")
+        await runtime.cancel("s")
+        assert (await runtime.status("s"), await runtime.inbox()) == ("cancelled", [])
+        assert (await runtime.resume("s")).status == "cancelled"
+
+
+async def test_an_answer_that_comes_while_a_begin_session_hook_parks_is_used_at_once() -> None:
+    ran: list[Any] = []
+    agent = Agent("developer", model=Script(lambda _: "ok"), hooks=Hooks(begin_session=[asking(ran)]))
+
+    class AnsweredFirst(Kept):
+        """Somebody answers in the moment before the run gives its memory up."""
+
+        async def park(self, claim: Claim, events: Any, waits: Sequence[str]) -> bool:
+            for callback_id in waits:
+                await self.settle(callback_id, {callback_id: CallbackAnswered(callback_id, "yes", "ops")})
+            return await super().park(claim, events, waits)
+
+    async with Runtime(AnsweredFirst(), agents=[agent]) as runtime:
+        session = await runtime.start(agent, "s")
+
+    assert (session.status, ran) == ("idle", ["effect", "yes"])
 
 
 async def test_a_begin_session_hook_is_answered_by_a_person_who_is_there(desk: Desk) -> None:

@@ -25,6 +25,7 @@ from upcall.events import (
     TurnEnded,
     encode,
     hollow,
+    status_after,
 )
 from upcall.store.ledger import CALLBACK_EVENTS, Ledger
 
@@ -140,12 +141,8 @@ class MemoryStore:
         return StoreError(self.where, f"{events[0].type} needs a claim on the run tree of session {session!r}")
 
     def _note(self, log: _Log, event: AnyEvent) -> None:
-        kind = type(event)
-        if kind in STATUS:
-            log.status = STATUS[kind]
-        elif type(event) is TurnEnded:
-            log.status = event.status
-        elif kind in CALLBACK_EVENTS:
+        log.status = status_after(event) or log.status
+        if type(event) in CALLBACK_EVENTS:
             self._callbacks.note(event, log.root)
         elif type(event) is HooksPassed and event.replaces:
             old = log.events[event.replaces - 1]
