@@ -15,14 +15,7 @@ from typing import Any, Protocol
 
 from upcall.agent import Agent
 from upcall.contracts import Reply
-from upcall.errors import (
-    LimitReached,
-    OutputInvalid,
-    RuntimeClosed,
-    SessionTakenOver,
-    StoreError,
-    UpcallError,
-)
+from upcall.errors import LimitReached, OutputInvalid, RuntimeClosed, SessionTakenOver, StoreError, UpcallError
 from upcall.events import (
     AnyEvent,
     CallbackWithdrawn,

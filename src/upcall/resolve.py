@@ -123,9 +123,8 @@ class Resolver:
     async def raise_callback(self, asker: Asker, question: Question) -> tuple[Callback, Any]:
         """Ask, or take up what an earlier run of the same code asked; returns when it is settled."""
         member = asker.member
-        self._road.active += (
-            1  # other questions of this call may wait already: it must not park before this is asked
-        )
+        # other questions of this call may wait already: it must not park before this is asked
+        self._road.active += 1
         try:
             ask = await self._find_or_raise(asker, question)
         finally:

@@ -30,14 +30,7 @@ from upcall.errors import (
     UnknownSession,
     UpcallError,
 )
-from upcall.events import (
-    AnyEvent,
-    CallbackWithdrawn,
-    CancelRequested,
-    SessionStarted,
-    Steered,
-    TurnEnded,
-)
+from upcall.events import AnyEvent, CallbackWithdrawn, CancelRequested, SessionStarted, Steered, TurnEnded
 from upcall.fold import State
 from upcall.hooks import NO_HOOKS, Hooks
 from upcall.loop import reply_of

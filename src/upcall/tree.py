@@ -16,13 +16,7 @@ from upcall.callbacks import Callback
 from upcall.contracts import Claim, Files, Host, Reply, Store
 from upcall.deadlines import Deadlines
 from upcall.errors import ChildFailed, LimitReached, TurnError
-from upcall.events import (
-    CallbackRaised,
-    Parked,
-    SessionStarted,
-    TurnResumed,
-    TurnStarted,
-)
+from upcall.events import CallbackRaised, Parked, SessionStarted, TurnResumed, TurnStarted
 from upcall.fold import State
 from upcall.hooks import NO_HOOKS, Hooks
 from upcall.loop import Turn, reply_of
