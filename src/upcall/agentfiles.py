@@ -8,6 +8,7 @@ May import: errors, messages, policy, routing.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -94,6 +95,7 @@ class _Draft:
         self.agent = AgentFile(path.stem, path=str(path))
         self.lines: dict[str, int] = {}
         self.sidecar_lines: dict[str, int] = {}
+        self.target = ""  # its fallback_target, even of a sidecar with mistakes elsewhere
         self.problems: list[Problem] = []
 
     def wrong(self, line: int, key: str, text: str) -> None:
@@ -237,15 +239,26 @@ def _read_sidecar(draft: _Draft) -> None:
         return
     policy, problems = read_sidecar(raw, str(draft.sidecar))
     draft.problems += problems
+    draft.target = _target(raw) if policy is None else policy.callback_policy.fallback_target or ""
+    if policy is not None or draft.target:  # else it may be no JSON at all
+        draft.sidecar_lines = key_lines(raw.decode("utf-8-sig"))
     if policy is None:
         return
-    draft.sidecar_lines = key_lines(raw.decode("utf-8-sig"))
     draft.agent = draft.agent.replace(policy=policy.replace(source=name))
     means = {
         "can_query_caller": "is missing, which means false: it never asks its caller",
         "can_use_host_interaction": "is missing, which means false: it may not ask the person itself",
     }
     draft.problems += [draft.doubt(key, text) for key, text in means.items() if not policy.has(key)]
+
+
+def _target(raw: bytes) -> str:
+    """The fallback that a sidecar with mistakes names, if that much of it can be read."""
+    try:
+        target = json.loads(raw.decode("utf-8-sig"))["callback_policy"]["fallback_target"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return ""
+    return target if isinstance(target, str) and target and not name_problem(target) else ""
 
 
 # --- many files -------------------------------------------------------------------------
@@ -264,8 +277,7 @@ def _below(drafts: Sequence[_Draft], place: Path) -> list[_Draft]:
     named = {draft.agent.name: draft for draft in reversed(drafts)}
     found = [draft for draft in drafts if draft.path == place]
     for draft in found:
-        target = draft.agent.policy.callback_policy.fallback_target
-        for name in (*draft.agent.agents, target):
+        for name in (*draft.agent.agents, draft.target):
             if name in named and named[name] not in found:
                 found.append(named[name])
     return found
@@ -293,7 +305,7 @@ def _references(drafts: Sequence[_Draft]) -> Iterator[Problem]:
                 text = f"no agent is called {name!r}; there are {allowed}"
                 yield Problem(str(draft.path), draft.lines[f"agents.{name}"], "agents", text)
         key = "callback_policy.fallback_target"
-        target = draft.agent.policy.callback_policy.fallback_target
+        target = draft.target
         if target and target not in (*RESERVED, *known):
             text = f"no agent is called {target!r}; allowed are {', '.join(RESERVED)}, {allowed}"
             yield Problem(str(draft.sidecar), draft.sidecar_lines.get(key, 0), key, text)

@@ -164,6 +164,23 @@ def test_an_unknown_fallback_is_told_with_the_allowed_ones(tmp_path: Path) -> No
     assert only(tmp_path) == ("developer.json", 5, "callback_policy.fallback_target", text)
 
 
+def test_an_unknown_fallback_is_told_beside_other_mistakes_of_its_sidecar(tmp_path: Path) -> None:
+    write(tmp_path, "developer", callback_policy={"max_bubble_hop": 2, "fallback_target": "leed"}, can_ask=True)
+    found = [(problem.line, problem.key, problem.text.partition(";")[0]) for problem in errors(tmp_path)]
+    assert found == [
+        (5, "callback_policy.max_bubble_hop", "unknown key"),
+        (6, "callback_policy.fallback_target", "no agent is called 'leed'"),
+        (8, "can_ask", "unknown key"),
+    ]
+
+
+@pytest.mark.parametrize("under", [{"fallback_target": 5}, ["fallback_target"], {"fallback_target": "user"}])
+def test_a_fallback_that_is_no_name_is_told_once_at_most(tmp_path: Path, under: Any) -> None:
+    write(tmp_path, "developer", callback_policy=under, can_ask=True)
+    told = [problem.text for problem in errors(tmp_path) if problem.key.startswith("callback_policy")]
+    assert len(told) == (under != {"fallback_target": "user"})
+
+
 def test_two_agents_of_one_name_are_told_with_both_files(tmp_path: Path) -> None:
     write(tmp_path, "a", "name: developer")
     write(tmp_path, "b", "model: x\nname: developer")
