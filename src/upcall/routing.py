@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
-from upcall.callbacks import PERSON_ONLY, Callback, Hints, Kind, Step, normal_kind
+from upcall.callbacks import PERSON_ONLY, Hints, Kind, Step, normal_kind
 from upcall.messages import Value
 from upcall.policy import FAIL, USER, Policy
 
@@ -318,40 +318,19 @@ def _unheard(callback: Raised, stations: Sequence[Station]) -> list[str]:
 _DONE = {"asked": "asked", "passed": "passed it up", "reworded": "reworded it and passed it up"}
 
 
-def draw(route: Route, callback: Callback | None = None) -> str:
-    """The route as a few lines: who is asked, who is skipped and why, where it ends and why.
-
-    With the callback itself, what happened so far takes the place of what was planned.
-    """
-    rows = _rows(route, callback.path if callback else ())
-    if callback and callback.answer:
-        rows.append((callback.answer.by or "somebody", f"answered ({callback.answer.right or 'no right noted'})"))
-    elif callback and callback.status != "open":
-        rows.append(("nobody", f"the callback was {callback.status}"))
-    else:
-        rows.append(_last_row(route))
-    width = max(len(name) for name, _ in rows)
-    lines = [f"{route.asker} raises: {route.intent}, {route.kind}"]
-    for index, (name, text) in enumerate(rows):
-        branch = "└─" if index == len(rows) - 1 else "├─"
-        lines.append(f"{branch} {name.ljust(width)}  {text}")
-    lines += [f"   further with: {allow}" for allow in route.allow]
-    lines += [f"   note: {note}" for note in route.notes]
-    return "\n".join(_plain(line) for line in lines)
-
-
 def story(route: Route, path: Sequence[Step] = ()) -> list[str]:
     """The lines of CallbackUnresolved: whom it passed, why no person was asked, what would have helped."""
-    passed = ", ".join(f"{name} ({text})" for name, text in _rows(route, path))
+    passed = ", ".join(f"{name} ({text})" for name, text in rows(route, path))
     lines = [f"It passed: {passed}." if passed else f"Nobody is above {route.asker}."]
     if route.end != "person":
         lines.append(f"The person was not asked: {route.why}.")
     if route.allow:
         lines.append(f"It would go further with: {'; '.join(route.allow)}.")
-    return [_plain(line) for line in (*lines, *(f"Note: {note}." for note in route.notes))]
+    return [plain(line) for line in (*lines, *(f"Note: {note}." for note in route.notes))]
 
 
-def _rows(route: Route, path: Sequence[Step]) -> list[tuple[str, str]]:
+def rows(route: Route, path: Sequence[Step]) -> list[tuple[str, str]]:
+    """Each station with what is planned there, or what happened."""
     steps = list(path)
     rows: list[tuple[str, str]] = []
     for station in route.stations:
@@ -367,14 +346,8 @@ def _rows(route: Route, path: Sequence[Step]) -> list[tuple[str, str]]:
     return rows
 
 
-def _last_row(route: Route) -> tuple[str, str]:
-    if route.end == "person":
-        return "the person", f"by {route.why}"
-    means = "CallbackUnresolved" if route.unresolved == "raise" else "the asker gets None, and a warning is logged"
-    return ("fail" if route.end == "fail" else "nobody"), f"{means}: {route.why}"
-
-
-def _plain(text: str) -> str:
+def plain(text: str) -> str:
+    """Text that a terminal shows as it is."""
     # reasons are written by models: no escape sequence and no line of its own may reach a terminal
     return "".join(letter if letter.isprintable() else " " for letter in text)
 

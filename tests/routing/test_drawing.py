@@ -5,8 +5,9 @@ from __future__ import annotations
 from routing.ways import above, sidecar, way
 from upcall.callbacks import Answer, Callback, Step
 from upcall.errors import CallbackUnresolved
+from upcall.observe.route import draw
 from upcall.policy import Policy
-from upcall.routing import Ancestor, draw, story
+from upcall.routing import Ancestor, story
 
 CHAIN = [
     Ancestor(

@@ -1,7 +1,7 @@
 """Commands over declarations: check agent files, explain where a question would go.
 
 May import: agentfiles, answers, callbacks, cli.options, cli.output, cli.places, errors, hosts.question,
-hosts.terminal, hosts.terminal_host, loading, observe.plain, policy, routing.
+hosts.terminal, hosts.terminal_host, loading, observe.plain, observe.route, policy, routing.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ async def _explain(args: argparse.Namespace) -> int:
 async def _explain_callback(args: argparse.Namespace) -> int:
     """What became of a callback: its route with what happened in place of what was planned."""
     from upcall.answers import callback_of, route_of
-    from upcall.routing import draw
+    from upcall.observe.route import draw
 
     async with reading(args) as runtime:
         held = await runtime.store.callback(args.agent)
@@ -137,7 +137,8 @@ def _explain_agent(args: argparse.Namespace) -> int:
 
 
 def _drawn(name: str, way: Sequence[str], known: Mapping[str, Asker], args: argparse.Namespace) -> str:
-    from upcall.routing import Ancestor, Raised, draw, route
+    from upcall.observe.route import draw
+    from upcall.routing import Ancestor, Raised, route
 
     raised = Raised(
         name,
