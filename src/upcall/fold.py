@@ -370,7 +370,7 @@ class State:
         return [a for a in self.asks.values() if a.raised.origin == at]
 
     def _raised(self, event: CallbackRaised) -> None:
-        self.asks[event.callback_id] = Asked(event)
+        self.asks[event.callback_id] = Asked(event, event.message, event.expires)
         self._own(event.origin, "raised")
         if event.gate:  # the call as it was when it left its hooks: they never see it again
             call = self.calls[event.origin]

@@ -170,11 +170,10 @@ class Turn(Thinker):
             if not left and not all_ended.done():
                 all_ended.set_result(None)
 
-        tasks: list[asyncio.Task[bool]] = []
         for call in calls:
             call.alone, call.task = False, loop.create_task(call.run_beside(ended))
-            tasks.append(call.task)
             self.enter()
+        tasks = [call.task for call in calls]
         self.leave()  # while they run, this turn itself only waits for them
         try:
             await all_ended
@@ -185,9 +184,8 @@ class Turn(Thinker):
             raise
         finally:
             self.enter()
-        failures = [f for f in (task.exception() for task in tasks) if f is not None]
-        if failures:  # every call has ended: the first failure is the turn's
-            raise failures[0]
+        for task in tasks:
+            task.exception()  # each failure is looked at; the first one is the turn's
         return True in [task.result() for task in tasks]
 
     # --- limits, compaction, output -------------------------------------------------------

@@ -21,24 +21,20 @@ def origin(point: str, at: str | int = "") -> str:
     return f"{point}.{at}" if at != "" else point
 
 
-class Asked:
+class Asked(msgspec.Struct, eq=False):
     """One callback of this session, on its way from raised to delivered."""
 
-    __slots__ = ("answer", "delivered", "expires", "message", "path", "raised", "settled_at", "station", "status",
-                 "target", "unresolved")  # fmt: skip
-
-    def __init__(self, raised: CallbackRaised) -> None:
-        self.raised = raised
-        self.message = raised.message
-        self.station = 0  # how many stations of the route are behind it
-        self.target = ""
-        self.path: list[tuple[str, str, str]] = []
-        self.expires = raised.expires
-        self.status: Literal["open", "answered", "expired", "withdrawn"] = "open"
-        self.unresolved = ""
-        self.answer: CallbackAnswered | None = None
-        self.settled_at = 0.0
-        self.delivered = False
+    raised: CallbackRaised
+    message: str
+    expires: float | None
+    station: int = 0  # how many stations of the route are behind it
+    target: str = ""
+    path: list[tuple[str, str, str]] = []
+    status: Literal["open", "answered", "expired", "withdrawn"] = "open"
+    unresolved: str = ""
+    answer: CallbackAnswered | None = None
+    settled_at: float = 0.0
+    delivered: bool = False
 
 
 class CallState(msgspec.Struct, eq=False):

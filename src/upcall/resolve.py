@@ -14,7 +14,7 @@ import msgspec
 
 from upcall.answers import callback_of, checked, route_of
 from upcall.callbacks import Answer, Callback, Hints, Kind
-from upcall.contracts import Claim, Held, Host, Store
+from upcall.contracts import Claim, Held, Store
 from upcall.deadlines import Deadlines
 from upcall.errors import (
     AnswerRefused,
@@ -54,19 +54,10 @@ _YIELDS = 20
 class Road(Protocol):
     """What walking a callback needs of the run tree."""
 
+    store: Store
     deadlines: Deadlines
     claim: Claim | None
     active: int
-
-    @property
-    def store(self) -> Store:
-        """Where the log is."""
-        ...
-
-    @property
-    def host(self) -> Host | None:
-        """A person who can be asked here and now."""
-        ...
 
     def can_reach_person(self) -> bool:
         """Whether anybody would see a question to the person."""

@@ -1,7 +1,7 @@
 """Sessions over a given store: start, prompt, stream, resume, cancel.
 
 May import: agent, answers, contracts, deadlines, errors, events, fold, hooks, loop, messages, people, replay,
-session, sidetools, tree.
+session, sidetools, threads, tree.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import os
 import re
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Self, TypeVar
 
 from upcall.agent import Agent, all_agents
@@ -39,6 +38,7 @@ from upcall.people import People
 from upcall.replay import load_state, refresh
 from upcall.session import Actor, Sink
 from upcall.sidetools import SIDE_TOOLS, ask, task_tool
+from upcall.threads import Threads
 from upcall.tree import RunTree
 
 log = logging.getLogger("upcall")
@@ -48,8 +48,6 @@ PATIENCE = 6.0
 """Seconds to wait for an owner: a dead one's heartbeat is late after five."""
 
 RETRY = 0.1
-_THREADS = 4_000
-"""At most; they are made when needed. A plain `def` tool that waits for an answer takes no other one's place."""
 _FOLLOW = 30.0
 _SESSION_ID = re.compile(r"[^\s~/\\\x00-\x1f\x7f]{1,200}\Z")
 
@@ -160,7 +158,7 @@ class Sessions(People):
         self._actors: dict[tuple[int, int, bool, bool], Actor] = {}
         self.asks_of: dict[tuple[Any, ...], bool] = {}  # whether an agent below such a chain has somebody to ask
         self._models: dict[int, Model] = {}
-        self._threads: ThreadPoolExecutor | None = None
+        self.threads = Threads()
 
     # --- opening and closing --------------------------------------------------------------
 
@@ -189,8 +187,7 @@ class Sessions(People):
         self.deadlines.close()
         if self._stop_listening is not None:
             self._stop_listening()
-        if self._threads is not None:
-            self._threads.shutdown(wait=False, cancel_futures=True)
+        self.threads.close()
         for model in self._models.values():
             close = getattr(model, "close", None)
             if close is not None:
@@ -239,12 +236,6 @@ class Sessions(People):
             extra += SIDE_TOOLS if delegates or answers else ()
             found = self._actors[key] = Actor(agent, model, agent.hooks.under(inherited), extra)
         return found
-
-    def pool(self) -> ThreadPoolExecutor:
-        """Threads for plain `def` tools."""
-        if self._threads is None:
-            self._threads = ThreadPoolExecutor(_THREADS, "upcall-tool")
-        return self._threads
 
     # --- sessions -------------------------------------------------------------------------
 

@@ -1,14 +1,13 @@
 """The SDK over the log: a live session's log, and what hooks may do with it.
 
 May import: agent, callbacks, contracts, deadlines, errors, events, fold, hooks, messages, progress, questions,
-tools.
+threads, tools.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, NamedTuple, Protocol, TypeVar
 
@@ -39,6 +38,7 @@ from upcall.hooks import Hooks
 from upcall.messages import Instruction, Message, Purpose, Text, ToolSpec, clean, compacted_messages
 from upcall.progress import Asked
 from upcall.questions import Question, ask
+from upcall.threads import Threads
 from upcall.tools import Tool
 
 R = TypeVar("R")
@@ -195,13 +195,9 @@ class Tree(Protocol):
     """What a live session asks of the run tree it belongs to."""
 
     deadlines: Deadlines
+    threads: Threads
     active: int
     """How many things run; `leave` lowers it."""
-
-    @property
-    def threads(self) -> ThreadPoolExecutor:
-        """Where plain `def` tools run."""
-        ...
 
     def leave(self) -> None:
         """Something ended, or waits."""

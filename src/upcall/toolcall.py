@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, TypeVar
 
@@ -107,7 +106,7 @@ class SyncCallContext:
         """Run a side effect at most once, its result kept in the log."""
 
         async def here() -> R:  # the effect belongs into this thread, what is noted of it onto the loop
-            return await in_thread(self._context.member.tree.threads, partial(effect, *args, **kwargs))
+            return await self._context.member.tree.threads.run(partial(effect, *args, **kwargs))
 
         return self._wait(self._context.once(name, here))
 
@@ -267,7 +266,7 @@ class ToolCall(msgspec.Struct, eq=False):
             elif tool.inline:
                 value = tool.function(**args)
             else:
-                value = await in_thread(self.member.tree.threads, partial(tool.function, **args))
+                value = await self.member.tree.threads.run(partial(tool.function, **args))
             result = _fit(to_result(call_id, value), limits.result_chars)
         except (SessionTakenOver, StoreError, LimitReached, RuntimeClosed):
             raise
@@ -342,30 +341,6 @@ class ToolCall(msgspec.Struct, eq=False):
             self.member.log.add(HooksPassed("after_tool", call.id, seq, result=result.replace(call_id=call.id)))
         if not self.alone:
             self.member.log.send()
-
-
-def in_thread(threads: ThreadPoolExecutor, work: Callable[[], R]) -> asyncio.Future[R]:
-    """What the work returns or raises in a thread; `run_in_executor` costs twice as much."""
-    loop = asyncio.get_running_loop()
-    ended: asyncio.Future[R] = loop.create_future()
-
-    def tell(settle: Callable[[Any], None], outcome: Any) -> None:
-        if not ended.done():  # else who waited was cancelled
-            settle(outcome)
-
-    def here() -> None:
-        if ended.cancelled():
-            return
-        try:
-            value = work()
-        except BaseException as error:
-            why = RuntimeError(repr(error)) if isinstance(error, StopIteration) else error  # a future takes none
-            loop.call_soon_threadsafe(tell, ended.set_exception, why)
-        else:
-            loop.call_soon_threadsafe(tell, ended.set_result, value)
-
-    threads.submit(here)
-    return ended
 
 
 def _cut_off(error: asyncio.CancelledError, tool: str, guard: Guard, seconds: float | None) -> str:

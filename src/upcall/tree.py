@@ -1,14 +1,13 @@
 """A run tree: a session and all that it starts, owned by one process at a time.
 
 May import: agent, callbacks, contracts, deadlines, errors, events, fold, hooks, loop, messages, questions,
-replay, resolve, routing, session, shelf, sidetools.
+replay, resolve, routing, session, shelf, sidetools, threads.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol
 
 from upcall.agent import Agent
@@ -28,6 +27,7 @@ from upcall.routing import Ancestor, Raised, Station, route
 from upcall.session import NOWHERE, Actor, Asker, Log, Member, Parking, Place, Sink
 from upcall.shelf import RootShelf
 from upcall.sidetools import Passed, Said, outcome_in
+from upcall.threads import Threads
 
 log = logging.getLogger("upcall")
 
@@ -38,6 +38,7 @@ class Home(Protocol):
     store: Store
     turns: dict[str, Turn]
     deadlines: Deadlines
+    threads: Threads
     host: Host | None
     hold: float
     asks_of: dict[tuple[Any, ...], bool]  # whether an agent below such a chain has somebody to ask
@@ -57,10 +58,6 @@ class Home(Protocol):
 
     def actor(self, agent: Agent, inherited: Hooks, *, asks: bool, answers: bool = False) -> Actor:
         """The agent, ready to run: `asks` gives it the tool `ask`, `answers` those for answering."""
-        ...
-
-    def pool(self) -> ThreadPoolExecutor:
-        """Threads for plain `def` tools."""
         ...
 
     def ask_host(self, callback: Callback) -> None:
@@ -88,10 +85,12 @@ class RunTree:
     `claim` is None until a session that is being created needs one; `active` counts what runs.
     """
 
-    __slots__ = ("_parked", "_parking", "_resolver", "active", "claim", "deadlines", "home", "sinks")
+    __slots__ = (
+        "_parked", "_parking", "_resolver", "active", "claim", "deadlines", "home", "sinks", "store", "threads"
+    )  # fmt: skip
 
     def __init__(self, home: Home, claim: Claim | None) -> None:
-        self.home, self.deadlines = home, home.deadlines
+        self.home, self.store, self.deadlines, self.threads = home, home.store, home.deadlines, home.threads
         self.claim = claim
         self.sinks = [*home.sinks]
         self.active = 0
@@ -112,21 +111,6 @@ class RunTree:
     def has_asked(self) -> bool:
         """Whether anything here was ever asked."""
         return self._resolver is not None
-
-    @property
-    def store(self) -> Store:
-        """Where the log is."""
-        return self.home.store
-
-    @property
-    def host(self) -> Host | None:
-        """A person who can be asked here and now."""
-        return self.home.host
-
-    @property
-    def threads(self) -> ThreadPoolExecutor:
-        """Threads for plain `def` tools."""
-        return self.home.pool()
 
     def member(self, state: State, agent: Agent, inherited: Hooks) -> Turn:
         """A session of this tree, ready to run."""
@@ -252,8 +236,7 @@ class RunTree:
 
     def begin(self, member: Member, message: Message) -> None:
         """Write a new prompt down."""
-        state = member.state
-        member.log.add(TurnStarted(state.turn + 1, message, member.actor.setup))
+        member.log.add(TurnStarted(member.state.turn + 1, message, member.actor.setup))
 
     async def resume(self, member: Member) -> None:
         """Write down that an open turn goes on, and whether the agent has changed since."""

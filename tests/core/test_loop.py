@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 from typing import Any
 
@@ -228,6 +229,41 @@ async def test_an_inline_function_runs_on_the_loop() -> None:
     await turn(Agent("a", model=script, tools=[where]))
 
     assert last_result(asked.requests[1]).text == threading.main_thread().name
+
+
+async def test_the_next_plain_function_runs_in_the_thread_that_has_become_idle() -> None:
+    threads: list[threading.Thread] = []
+
+    @tool
+    def note() -> None:
+        """Note the thread."""
+        threads.append(threading.current_thread())
+
+    await turn(Agent("a", model=Script([call("note"), call("note"), "ok"]), tools=[note]))
+
+    assert len(threads) == 2
+    assert threads[0] is threads[1]
+
+
+async def test_a_program_ends_although_a_plain_function_that_was_cut_off_still_runs() -> None:
+    program = """
+import threading, upcall
+from upcall.models import Script, call
+
+@upcall.tool(timeout=0.01)
+def stuck() -> None:
+    "Never returns."
+    threading.Event().wait()
+
+print(upcall.run(upcall.Agent("a", model=Script([call("stuck"), "ok"]), tools=[stuck]), "go").text)
+"""
+    started = await asyncio.create_subprocess_exec(sys.executable, "-c", program, stdout=asyncio.subprocess.PIPE)
+
+    async with asyncio.timeout(60):
+        said, _ = await started.communicate()
+
+    assert said == b"ok\n"
+    assert started.returncode == 0
 
 
 async def test_a_plain_function_that_raises_stop_iteration_has_an_error_result_at_once() -> None:

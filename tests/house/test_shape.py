@@ -10,7 +10,7 @@ from house.measure import ROOT, SOURCE, Function, cycle, imports, sources
 CORE = {
     *("errors", "messages", "events"),
     *("callbacks", "policy", "routing"),
-    *("contracts", "deadlines"),
+    *("contracts", "deadlines", "threads"),
     *("hooks", "tools", "schema", "agent"),
     *("answers", "questions", "progress", "fold", "replay", "requests", "session", "sidetools", "gate", "shelf"),
     *("toolcall", "thinking", "loop", "resolve"),
