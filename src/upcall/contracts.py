@@ -62,7 +62,7 @@ class Claim(msgspec.Struct, eq=False):
     """The right to append to a run tree, until it ends or is lost. `epoch` fences older owners.
 
     `seq` is the newest sequence number of the root session when it was claimed: who knows all up to there need
-    not read.
+    not read. `base` is where its last compaction lets a fold begin.
 
     `failure` is set by the store when the claim is lost or an append failed; `on_failure` is then called, once,
     on the event loop.
@@ -71,6 +71,7 @@ class Claim(msgspec.Struct, eq=False):
     root: str
     epoch: int
     seq: int = 0
+    base: int = 0
     released: bool = False
     failure: Exception | None = None
     on_failure: Callable[[Exception], None] | None = None

@@ -176,7 +176,7 @@ class State:
         self.prompt = event
         self.usage, self.model_calls = NO_USAGE, 0
         self.ran, self.since = 0.0, event.time
-        self.pre_passed = self.post_passed = False
+        self.parked = self.pre_passed = self.post_passed = False
         self.end_passed = self.refused = 0
         self.asked = self.response = self.cancel = self.output = self.failed = None
         if self.asks:

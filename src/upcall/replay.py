@@ -5,7 +5,7 @@ May import: contracts, errors, events, fold.
 
 from __future__ import annotations
 
-from upcall.contracts import Store
+from upcall.contracts import Claim, Store
 from upcall.errors import StoreDamaged
 from upcall.events import AnyEvent, Compacted, SessionStarted
 from upcall.fold import State
@@ -13,12 +13,14 @@ from upcall.fold import State
 _PAGE = 1000
 
 
-async def load_state(store: Store, session_id: str, upto: int | None = None) -> State | None:
+async def load_state(
+    store: Store, session_id: str, upto: int | None = None, claim: Claim | None = None
+) -> State | None:
     """A session folded from its log, from its last compaction on; None if there is no such session.
 
-    With `upto`, as it was when its log ended there.
+    With `upto`, as it was when its log ended there; with a `claim` on it, it is known to be there.
     """
-    row = await store.row(session_id)
+    row = await store.row(session_id) if claim is None else claim
     if row is None:
         return None
     state = State(session_id)

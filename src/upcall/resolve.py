@@ -91,6 +91,11 @@ class Road(Protocol):
         """A side turn of the asked agent over its own conversation."""
         ...
 
+    @property
+    def unattended(self) -> bool:
+        """Whether nothing runs and nobody here sees a question: it is parked at once."""
+        ...
+
     def person_asked(self, callback: Callback) -> None:
         """A person became the target of a callback: told once of each."""
         ...
@@ -262,7 +267,8 @@ class Resolver:
             ends = [e for e in (ask.raised.expires, now + seconds if seconds else None) if e is not None]
             expires = min(ends) if ends else None
             member.log.add(CallbackAsked(callback_id, "user", len(way.asks), expires))
-            await member.log.commit()
+            if not member.log.send(lazy=self._road.unattended):  # if so, it is synced with the parking
+                await member.log.stored()
             self._road.person_asked(callback_of(_held(ask)))
             self._watch_expiry(member, ask)
         self.since[callback_id] = self._road.store.now()

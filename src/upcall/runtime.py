@@ -323,10 +323,10 @@ class Sessions(People):
     async def resume(self, id: str, *, take_over: bool = False, sink: Sink | None = None) -> Reply:
         """Go on with an interrupted, failed or answered turn; with nothing to do, the last reply."""
         await self._open()
-        row = await self._row(id)
-        tree = await self._claim(row.root, take_over)
+        root = (await self._row(id)).root if "~" in id else id
+        tree = await self._claim(root, take_over)
         try:
-            state = await load_state(self.store, row.root)
+            state = await load_state(self.store, root, claim=tree.claim)
             assert state is not None
             agent = self.agent_of(state.header)
             beginning = state.phase == "idle" and not state.begun
@@ -338,9 +338,7 @@ class Sessions(People):
             if beginning and await tree.begin_root(member):
                 await member.log.commit(release=True)
                 reply = reply_of(state, agent)
-            elif not beginning and (
-                self.host is not None or row.status != "waiting" or await self._is_ready(row.root, state)
-            ):
+            elif not beginning and (self.host is not None or not state.parked or await self._is_ready(root, state)):
                 await tree.resume(member)
                 reply = await tree.run_root(member)
             else:
@@ -437,8 +435,6 @@ class Sessions(People):
         finally:
             if tree.claim is not None:
                 await self._let_go(tree.claim)
-
-    # --- people ---------------------------------------------------------------------------
 
     # --- looking --------------------------------------------------------------------------
 

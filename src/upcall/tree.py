@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from upcall.agent import Agent
@@ -43,6 +44,7 @@ class Home(Protocol):
     hold: float
     asks_of: dict[tuple[Any, ...], bool]  # whether an agent below such a chain has somebody to ask
     sinks: list[Sink]
+    person_watchers: list[Callable[[Callback], None]]
 
     def agent(self, name: str) -> Agent:
         """An agent by its name."""
@@ -71,12 +73,6 @@ class Home(Protocol):
     def withdraw(self, callback_id: str, reason: str) -> None:
         """Tell the person who is here that an open ask has ended."""
         ...
-
-
-# --- from the log -----------------------------------------------------------------------
-
-
-# --- the tree ---------------------------------------------------------------------------
 
 
 class RunTree:
@@ -497,6 +493,11 @@ class RunTree:
             fresh.log.add(started)
             await fresh.log.commit()
         return fresh
+
+    @property
+    def unattended(self) -> bool:
+        """Whether nothing runs and nobody here sees a question: it is parked at once."""
+        return not self.active and self.home.host is None and not self.home.person_watchers
 
     def person_asked(self, callback: Callback) -> None:
         """A person became the target of a callback."""

@@ -35,6 +35,49 @@ async def test_a_turn_that_waits_gives_its_memory_up_and_is_listed_as_waiting(pl
     assert parked.waits == (reply.callbacks[0].id,)
 
 
+async def test_a_question_does_not_wait_for_code_that_takes_its_time_to_unwind(place: Desk) -> None:
+    seen: list[Callback] = []
+
+    @tool
+    async def work(ctx: Context) -> str:
+        """Ask, and clean up until the question is in the inbox."""
+        try:
+            return str(await ctx.raise_callback("which?"))
+        finally:
+            async with asyncio.timeout(20):
+                while not seen:
+                    seen.extend(await runtime.inbox())
+                    await asyncio.sleep(0.01)
+
+    agent = Agent("developer", model=worker(call("work")), tools=[work])
+    async with place.runtime(agent) as runtime:
+        reply = await (await runtime.start(agent, "s")).prompt("go")
+
+    assert (reply.status, [c.id for c in seen]) == ("waiting", [c.id for c in reply.callbacks])
+
+
+async def test_a_question_is_in_the_inbox_while_another_call_runs(place: Desk) -> None:
+    @tool
+    async def ask_now(ctx: Context) -> str:
+        """Ask."""
+        return str(await ctx.raise_callback("which?"))
+
+    @tool
+    async def look() -> str:
+        """Look into the inbox until something is there."""
+        async with asyncio.timeout(20):
+            while not (found := await runtime.inbox()):
+                await asyncio.sleep(0.01)
+        return found[0].message
+
+    agent = Agent("developer", model=worker(call("ask_now"), call("look")), tools=[ask_now, look])
+    async with place.runtime(agent) as runtime:
+        reply = await (await runtime.start(agent, "s")).prompt("go")
+
+    assert reply.status == "waiting"
+    assert [e.result.text for e in await place.log(agent) if isinstance(e, ToolEnded)] == ["which?"]
+
+
 async def test_delivered_is_written_before_the_value_reaches_the_code(place: Desk) -> None:
     seen: list[list[str]] = []
 

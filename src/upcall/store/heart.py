@@ -16,11 +16,13 @@ import apsw
 
 from upcall.contracts import Claim
 from upcall.errors import SessionTakenOver, StoreError
-from upcall.store.process import Background
+from upcall.store.process import Background, Identity
 from upcall.store.schema import connect
 
 BEAT = 1.0
 """Seconds between heartbeats while this process owns something; otherwise the thread sleeps until it does."""
+
+BEATS = "INSERT OR REPLACE INTO processes VALUES (?, ?, ?, ?, ?, ?)"
 
 
 class Heart:
@@ -29,14 +31,14 @@ class Heart:
     def __init__(
         self,
         path: str,
-        me: str,
+        me: Identity,
         clock: Callable[[], float],
         claims: dict[str, Claim],
         loop: asyncio.AbstractEventLoop,
     ) -> None:
         self._path, self._me, self._clock, self._claims, self._loop = path, me, clock, claims, loop
         self._change = threading.Condition()
-        self._stopped = self._asleep = False
+        self._stopped = self._asleep = self._beating = False
         self._thread = Background(self._run)
 
     def wake(self) -> None:
@@ -47,18 +49,19 @@ class Heart:
                 self._change.notify()
 
     def stop(self) -> None:
-        """End the thread."""
+        """End the thread, and let go of the file."""
         with self._change:
             self._stopped, self._asleep = True, False
             self._change.notify()
-        self._thread.join()
+        if self._beating:  # else it has nothing open, and ends by itself
+            self._thread.join()
 
     def _run(self) -> None:
         db: apsw.Connection | None = None
         while self._is_due():
             with contextlib.suppress(apsw.Error, StoreError):  # the next beat may succeed; late ones cost the claim
                 db = db or self._connect()
-                db.execute("UPDATE processes SET beat = ? WHERE id = ?", (self._clock(), self._me))
+                db.execute(BEATS, self._me.beat(self._clock()))
                 self._check(db)
         if db is not None:
             db.close()
@@ -68,6 +71,7 @@ class Heart:
         with self._change:
             while not self._change.wait_for(lambda: self._stopped, BEAT):
                 if self._claims:
+                    self._beating = True
                     return True
                 self._asleep = True  # first this, then look again: whoever claims now sees it and wakes us
                 if self._claims:

@@ -38,7 +38,6 @@ class Together(Job):
         """Look first, then write all of it."""
         if self.claim is not None:
             tx.check_fence(self.claim)
-        tx.flush()
         self.refused = self._check(tx)
         if self.refused is not None:
             return
@@ -90,7 +89,6 @@ class Settle(Job):
         """Compare and set."""
         if self._fence is not None:
             tx.check_fence(self._fence)
-        tx.flush()
         self.parts = []  # it may have been tried before, with others that failed
         first = find(tx, self._id)
         if first is None:

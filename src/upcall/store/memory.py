@@ -173,7 +173,7 @@ class MemoryStore:
                 raise SessionBusy(root, "this program")
             log.owner.fail(SessionTakenOver(root))
         self._epoch += 1
-        log.owner = Claim(root, self._epoch, len(log.events))
+        log.owner = Claim(root, self._epoch, len(log.events), log.base)
         return log.owner
 
     async def release(self, claim: Claim) -> None:

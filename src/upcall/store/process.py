@@ -6,10 +6,10 @@ May import: nothing.
 from __future__ import annotations
 
 import _thread
+import functools
 import os
 import platform
 import threading
-import uuid
 from collections.abc import Callable
 from pathlib import Path
 
@@ -21,11 +21,19 @@ class Identity:
     """This process, as it signs its claims: one per open store."""
 
     def __init__(self) -> None:
-        self.id = uuid.uuid4().hex[:16]
+        self.id = os.urandom(8).hex()
         self.pid = os.getpid()
-        self.machine = machine()
-        self.born = born(self.pid)
-        self.name = f"process {self.pid} on {platform.node() or 'this machine'}"
+        self.machine, self.born, self.name = _self(self.pid)
+
+    def beat(self, now: float) -> tuple[str, str, str, int, str, float]:
+        """Its row in the list of those that live."""
+        return (self.id, self.name, self.machine, self.pid, self.born, now)
+
+
+@functools.cache
+def _self(pid: int) -> tuple[str, str, str]:
+    """What does not change while this process lives."""
+    return machine(), born(pid), f"process {pid} on {platform.node() or 'this machine'}"
 
 
 class Background:

@@ -49,6 +49,14 @@ MAY_GO_ON = (
 )
 """Whether a parked tree has anything settled or expired, or an agent to ask."""
 
+_INSERT = (
+    "INSERT INTO callbacks (status, target, message, path, expires, settled, id, root, raised, rank, created) "
+    "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+)
+_UPDATE = (
+    "UPDATE callbacks SET status = ?, target = ?, message = ?, path = ?, expires = ?, settled = ? WHERE id = ?"
+)
+
 
 def held_from(row: Sequence[Any]) -> Held:
     """A callback from its row and its events."""
@@ -60,35 +68,36 @@ def held_from(row: Sequence[Any]) -> Held:
     return Held(raised, root, status, target, message or raised.message, steps, expires, settled, bool(delivered))
 
 
-def note(tx: Open, root: int, key: int, event: AnyEvent) -> None:
-    """Take one event of a callback into its row."""
-    if isinstance(event, CallbackRaised):
-        sql = (
-            "INSERT INTO callbacks (id, root, raised, status, target, path, rank, created, expires) "
-            "VALUES (?, ?, ?, 'open', '', '[]', ?, ?, ?)"
-        )
-        place = rank(Held(event, ""))[0]
-        tx.db.execute(sql, (event.callback_id, root, key, place, tx.now, event.expires))
-        return
-    if isinstance(event, CallbackDelivered):
-        tx.db.execute("UPDATE callbacks SET delivered = 1 WHERE id = ?", (event.callback_id,))
-        return
-    tx.flush()
-    held = find(tx, event.callback_id)  # pyright: ignore[reportAttributeAccessIssue]
-    if held is None or held.status != "open":
-        return
-    now = after(held, event)
-    settled = key if now.status != "open" else None
-    message = now.message if now.message != now.raised.message else None
-    sql = (
-        "UPDATE callbacks SET status = ?, target = ?, message = ?, path = ?, expires = ?, settled = ? WHERE id = ?"
-    )
-    path = msgspec.json.encode(now.path).decode()
-    values = (now.status, now.target, message, path, now.expires, settled, held.raised.callback_id)
-    tx.db.execute(sql, values)
+def note(tx: Open, root: int, events: Sequence[tuple[int, AnyEvent]]) -> None:
+    """Take the callback events of one append, with their keys, into the callbacks' rows: each is written once."""
+    changed: dict[str, Held] = {}
+    raised: dict[str, int] = {}
+    settled: dict[str, int] = {}
+    for key, event in events:
+        callback_id: str = event.callback_id  # pyright: ignore[reportAttributeAccessIssue]
+        if isinstance(event, CallbackRaised):
+            changed[callback_id] = Held(event, "", message=event.message, expires=event.expires)
+            raised[callback_id] = key
+        elif isinstance(event, CallbackDelivered):
+            tx.db.execute("UPDATE callbacks SET delivered = 1 WHERE id = ?", (callback_id,))
+        else:
+            held = changed.get(callback_id) or find(tx, callback_id)
+            if held is not None and held.status == "open":
+                now = changed[callback_id] = after(held, event)
+                if now.status != "open":
+                    settled[callback_id] = key
+    for callback_id, held in changed.items():
+        message = held.message if held.message != held.raised.message else None
+        path = msgspec.json.encode(held.path).decode()
+        values = (held.status, held.target, message, path, held.expires, settled.get(callback_id), callback_id)
+        if callback_id in raised:
+            tx.db.execute(_INSERT, (*values, root, raised[callback_id], rank(held)[0], tx.now))
+        else:
+            tx.db.execute(_UPDATE, values)
 
 
 def find(tx: Open, callback_id: str) -> Held | None:
     """One callback inside a transaction."""
+    tx.flush()
     row = tx.db.execute(BY_ID, (callback_id,)).fetchone()
     return held_from(row) if row is not None else None

@@ -28,13 +28,13 @@ from upcall.errors import (
     UnknownSession,
 )
 from upcall.events import FOREIGN, AnyEvent, decode
-from upcall.store.heart import Heart
+from upcall.store.heart import BEATS, Heart
 from upcall.store.inbox import Settle, Together, all_open
 from upcall.store.process import LATE, Identity, is_gone
 from upcall.store.rows import BY_ID, MAY_GO_ON, OF_TREE, WAITING, held_from
 from upcall.store.schema import BUSY, SEQ_BITS, connect, explain, explained, open_database
 from upcall.store.wake import Wake
-from upcall.store.writer import Append, Job, Operation, Tx, Writer, fail_soon
+from upcall.store.writer import SESSION, Append, Job, Operation, Tx, Writer, fail_soon
 
 LOOK = 0.2
 """Seconds between looks at the file's change counter while something waits here: for lost datagrams."""
@@ -55,10 +55,6 @@ _READ = (
 _PREFIXES = (f'{{"type":"{c.__struct_config__.tag}"'.encode() for c in FOREIGN)
 _BY_OTHERS = " OR ".join(f"substr(e.body, 1, {len(p)}) = x'{p.hex()}'" for p in _PREFIXES)
 _HASH = re.compile(rb'"([0-9a-f]{32})"')
-
-
-FORGET = 86_400.0
-"""Seconds after which processes that said nothing are no longer listed."""
 
 
 class SqliteStore:
@@ -109,6 +105,7 @@ class SqliteStore:
         heart, self._heart = self._heart, None
         if heart is not None:
             heart.stop()
+        if self._claims:
             with contextlib.suppress(StoreError):  # it can't be written: others see that this process has ended
                 await self._operate(lambda tx: tx.db.execute("DELETE FROM processes WHERE id = ?", (self._me.id,)))
         reader, self._reader = self._reader, None
@@ -190,32 +187,31 @@ class SqliteStore:
             raise SessionBusy(root, "this program")
         self._claiming.append(root)
         try:
-            epoch, seq = await self._operate(lambda tx: self._take(tx, root, take_over), root)
+            epoch, seq, base = await self._operate(lambda tx: self._take(tx, root, take_over), root)
         finally:
             self._claiming.remove(root)
         mine = self._claims.get(root)
         if mine is not None and _holds(mine):
             mine.fail(SessionTakenOver(root))
-        claim = self._claims[root] = Claim(root, epoch, seq)
+        claim = self._claims[root] = Claim(root, epoch, seq, base)
         if self._heart is None:
-            self._heart = Heart(self.where, self._me.id, self.now, self._claims, asyncio.get_running_loop())
+            self._heart = Heart(self.where, self._me, self.now, self._claims, asyncio.get_running_loop())
         self._heart.wake()
         self._watch()
         return claim
 
-    def _take(self, tx: Tx, root: str, take_over: bool) -> tuple[int, int]:
+    def _take(self, tx: Tx, root: str, take_over: bool) -> tuple[int, int, int]:
         me = self._me
-        row = tx.db.execute("SELECT n, owner FROM sessions WHERE id = ?", (root,)).fetchone()
+        row = tx.db.execute(SESSION, (root,)).fetchone()
         if row is None:
             raise UnknownSession(root)
-        n, owner = row
+        n, _, _, owner, base = row
         if not take_over and owner != me.id:  # what this process owns by the file alone is a claim that failed
             self._refuse_owned(tx, root, owner)
         if self._heart is None:
-            tx.db.execute("DELETE FROM processes WHERE beat < ?", (tx.now - FORGET,))
-        beat = "INSERT OR REPLACE INTO processes VALUES (?, ?, ?, ?, ?, ?)"
-        tx.db.execute(beat, (me.id, me.name, me.machine, me.pid, me.born, tx.now))
-        return tx.take(root, me.id), tx.last_seq(n)
+            tx.db.execute("DELETE FROM processes WHERE beat < ?", (tx.now - LATE,))  # one that lives comes back
+        tx.db.execute(BEATS, me.beat(tx.now))
+        return tx.take(root, me.id), tx.last_seq(n), base
 
     def _refuse_owned(self, tx: Tx, session: str, owner: str) -> None:
         sql = "SELECT id, name, machine, pid, born, beat FROM processes WHERE id = ?"
@@ -463,9 +459,8 @@ class SqliteStore:
             found = tx.number(session)
             if found is None:
                 raise UnknownSession(session)
-            self._refuse_owned(
-                tx, session, tx.db.execute("SELECT owner FROM sessions WHERE n = ?", (found[1],)).get
-            )
+            owner: str = tx.db.execute("SELECT owner FROM sessions WHERE n = ?", (found[1],)).get
+            self._refuse_owned(tx, session, owner)
             roots.add(found[1])
         tx.keep_counting()
         gone, names = 0, set[str]()
@@ -476,7 +471,7 @@ class SqliteStore:
             for (n,) in numbers:
                 names |= self._remove_one(tx, n)
                 gone += 1
-        tx.numbers.clear()
+        tx.forget()
         for name in names:  # only what these sessions used can have become unused
             used = "SELECT 1 FROM events WHERE instr(body, CAST(? AS BLOB))"
             tx.db.execute(f"DELETE FROM blobs WHERE hash = ? AND NOT EXISTS ({used})", (name, name))

@@ -41,35 +41,62 @@ FAST = 0.002
 """Commits slower than this (seconds, on average) are not made on the event loop."""
 
 _ROWS = 2000  # of one INSERT; SQLite takes 32,766 values
+_KNOWN = 5000  # sessions
+
+_LAST = "SELECT max(coalesce((SELECT max(pos) FROM events), 0), (SELECT value FROM counters WHERE name = 'pos'))"
+"""The newest position that was ever given."""
+
+SESSION = "SELECT n, root, epoch, owner, base FROM sessions WHERE id = ?"
 
 
 class Tx:
-    """One transaction: numbers rows as they come and writes all events with as few statements as can be."""
+    """One transaction after the other: numbers rows as they come and writes events with few statements.
 
-    def __init__(self, db: apsw.Connection, numbers: dict[str, tuple[int, int]], where: str, now: float) -> None:
-        self.db, self.where, self.now = db, where, now
-        self.numbers = numbers
+    What it has read of the file holds until another connection writes to it; the file says when one has.
+    """
+
+    def __init__(self, db: apsw.Connection, where: str) -> None:
+        self.db, self.where, self.now = db, where, 0.0
+        self.first = self.pos = 0
         self._rows: list[Any] = []
+        self._numbers: dict[str, tuple[int, int]] = {}
         self._seqs: dict[int, int] = {}
         self._epochs: dict[str, int] = {}
-        self.first = self.pos = self._last_pos()
+        self._version = -1
 
-    def _last_pos(self) -> int:
-        sql = (
-            "SELECT max(coalesce((SELECT max(pos) FROM events), 0), (SELECT value FROM counters WHERE name='pos'))"
-        )
-        return self.db.execute(sql).get
+    def begin(self, now: float) -> None:
+        """Start one; waits for whoever else writes."""
+        self.db.execute("BEGIN IMMEDIATE")
+        self.now = now
+        if self.db.data_version() != self._version or len(self._numbers) > _KNOWN:
+            self.forget()
+            self.pos = self.db.execute(_LAST).get
+        self.first = self.pos
 
-    def number(self, session: str, *, sure: bool = True) -> tuple[int, int] | None:
-        """A session's own number and its root's.
+    def commit(self) -> None:
+        """Make it true."""
+        self.flush()
+        self.db.execute("COMMIT")
+        self._version = self.db.data_version()
 
-        Be `sure` unless a fence has shown that the tree is still there: other processes delete, too.
-        """
-        found = None if sure else self.numbers.get(session)
+    def roll_back(self) -> None:
+        """Undo it."""
+        self._rows, self._version = [], -1
+        with contextlib.suppress(apsw.Error):
+            self.db.execute("ROLLBACK")
+
+    def forget(self) -> None:
+        """Sessions may be gone, or other ones than before: read again."""
+        for known in (self._numbers, self._seqs, self._epochs):
+            known.clear()
+
+    def number(self, session: str) -> tuple[int, int] | None:
+        """A session's own number and its root's."""
+        found = self._numbers.get(session)
         if found is None:
-            found = self.db.execute("SELECT n, root FROM sessions WHERE id = ?", (session,)).fetchone()
-            if found is not None:
-                self.numbers[session] = found
+            row = self.db.execute(SESSION, (session,)).fetchone()
+            if row is not None:
+                found = self._numbers[session] = row[:2]
         return found
 
     def check_fence(self, claim: Claim) -> None:
@@ -78,8 +105,8 @@ class Tx:
             raise claim.failure
         epoch = self._epochs.get(claim.root)
         if epoch is None:
-            epoch = self.db.execute("SELECT epoch FROM sessions WHERE id = ?", (claim.root,)).get
-            self._epochs[claim.root] = epoch
+            row = self.db.execute(SESSION, (claim.root,)).fetchone()
+            epoch = self._epochs[claim.root] = row[2] if row is not None else -1
         if epoch != claim.epoch:
             raise SessionTakenOver(claim.root)
 
@@ -94,7 +121,7 @@ class Tx:
             "UPDATE counters SET value = value + 1 WHERE name = 'epoch' RETURNING value"
         ).get
         self.db.execute("UPDATE sessions SET epoch = ?, owner = ? WHERE id = ?", (epoch, owner, session))
-        self._epochs.pop(session, None)
+        self._epochs[session] = epoch
         return epoch
 
     def create(self, session: str, event: SessionStarted) -> tuple[int, int]:
@@ -111,7 +138,8 @@ class Tx:
             "VALUES (?, ?, ?, ?, ?, ?, 'idle', ?)"
         )
         self.db.execute(sql, (n, session, event.agent, parent, found[1], event.kind, self.now))
-        self.numbers[session] = found
+        self._numbers[session] = found
+        self._seqs[n] = 0
         return found
 
     def _relative(self, session: str) -> int:
@@ -121,16 +149,17 @@ class Tx:
         return found[0]
 
     def last_seq(self, n: int) -> int:
-        """The newest sequence number of a session in the file."""
-        low = n << SEQ_BITS
-        sql = "SELECT max(key) FROM events WHERE key > ? AND key < ?"
-        return (self.db.execute(sql, (low, low + (1 << SEQ_BITS))).get or low) - low
+        """The newest sequence number of a session."""
+        seq = self._seqs.get(n)
+        if seq is None:
+            low = n << SEQ_BITS
+            sql = "SELECT max(key) FROM events WHERE key > ? AND key < ?"
+            seq = self._seqs[n] = (self.db.execute(sql, (low, low + (1 << SEQ_BITS))).get or low) - low
+        return seq
 
     def add(self, n: int, bodies: Sequence[bytes]) -> tuple[int, int]:
         """Number these events; returns the first one's sequence number and position."""
-        seq = self._seqs.get(n)
-        if seq is None:
-            seq = self.last_seq(n)
+        seq = self.last_seq(n)
         first = (seq + 1, self.pos + 1)
         for body in bodies:
             seq, self.pos = seq + 1, self.pos + 1
@@ -203,7 +232,7 @@ class Append(Job):
         """Refuse what may not be written; returns the session's number and its root's if it is there."""
         if self.claim is not None:
             tx.check_fence(self.claim)
-        found = tx.number(self.session, sure=self.claim is None)
+        found = tx.number(self.session)
         self._refuse(tx, found)
         return found
 
@@ -230,7 +259,7 @@ class Append(Job):
         elif claim is None:
             mine = all(isinstance(e, FOREIGN) for e in self.events)
         else:
-            root = tx.number(claim.root, sure=False)
+            root = tx.number(claim.root)
             mine = root is not None and root[0] == found[1]
         if not mine:
             raise StoreError(tx.where, f"{first.type} needs a claim on the run tree of session {self.session!r}")
@@ -238,6 +267,7 @@ class Append(Job):
     def _note(self, tx: Tx, n: int, seq: int, root: int) -> None:
         """Keep what is listed of the session true, and drop bodies that were replaced."""
         status = None
+        asks: list[tuple[int, AnyEvent]] = []
         for at, event in enumerate(self.events, seq):
             status = status_after(event) or status
             if isinstance(event, Compacted):
@@ -249,7 +279,9 @@ class Append(Job):
                 slim = encode(hollow(decode(body, "", 0, 0, 0.0)))
                 tx.db.execute("UPDATE events SET body = ? WHERE key = ?", (slim, key))
             elif type(event) in CALLBACK_EVENTS:
-                note(tx, root, (n << SEQ_BITS) + at, event)
+                asks.append(((n << SEQ_BITS) + at, event))
+        if asks:
+            note(tx, root, asks)
         if status is not None:
             tx.db.execute("UPDATE sessions SET status = ? WHERE n = ?", (status, n))
 
@@ -311,7 +343,7 @@ class Writer:
         self._last: tuple[str, int] | None = None
         self._cost = 0.0
         self._level = FULL
-        self._numbers: dict[str, tuple[int, int]] = {}
+        self._tx = Tx(db, where)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: Background | None = None
         self._closing = False
@@ -392,21 +424,16 @@ class Writer:
         if level != self._level:
             self.db.pragma("synchronous", level)
             self._level = level
-        self.db.execute("BEGIN IMMEDIATE")
+        tx = self._tx
         try:
-            tx = Tx(self.db, self._numbers, self._where, self._clock())
+            tx.begin(self._clock())
             for job in jobs:
                 if job.error is None:
                     self._run(job, tx)
-            tx.flush()
-            self.db.execute("COMMIT")
+            tx.commit()
         except BaseException:
-            self._numbers.clear()
-            with contextlib.suppress(apsw.Error):
-                self.db.execute("ROLLBACK")
+            tx.roll_back()
             raise
-        if len(self._numbers) > 5000:
-            self._numbers.clear()
         if level == FULL:
             self._cost += (time.perf_counter() - started - self._cost) / 8
         return (tx.first + 1, tx.pos)
