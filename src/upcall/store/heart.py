@@ -37,24 +37,27 @@ class Heart:
         loop: asyncio.AbstractEventLoop,
     ) -> None:
         self._path, self._me, self._clock, self._claims, self._loop = path, me, clock, claims, loop
-        self._change = threading.Condition()
+        self._bell = threading.Lock()  # rung by its release
+        self._bell.acquire()
         self._stopped = self._asleep = self._beating = False
         self._thread = Background(self._run)
 
     def wake(self) -> None:
         """Something is owned again."""
         if self._asleep:
-            with self._change:
-                self._asleep = False
-                self._change.notify()
+            self._asleep = False
+            self._ring()
 
     def stop(self) -> None:
         """End the thread, and let go of the file."""
-        with self._change:
-            self._stopped, self._asleep = True, False
-            self._change.notify()
+        self._stopped = True
+        self._ring()
         if self._beating:  # else it has nothing open, and ends by itself
             self._thread.join()
+
+    def _ring(self) -> None:
+        with contextlib.suppress(RuntimeError):  # it was rung and not heard yet
+            self._bell.release()
 
     def _run(self) -> None:
         db: apsw.Connection | None = None
@@ -68,16 +71,15 @@ class Heart:
 
     def _is_due(self) -> bool:
         """Wait for the next beat; False at the end."""
-        with self._change:
-            while not self._change.wait_for(lambda: self._stopped, BEAT):
-                if self._claims:
-                    self._beating = True
-                    return True
-                self._asleep = True  # first this, then look again: whoever claims now sees it and wakes us
-                if self._claims:
-                    self._asleep = False
-                else:
-                    self._change.wait_for(lambda: not self._asleep)
+        while not self._stopped:
+            if self._bell.acquire(timeout=-1 if self._asleep else BEAT):
+                continue
+            if self._claims:
+                self._beating = True
+                return not self._stopped
+            self._asleep = True  # first this, then look again: whoever claims now sees it and wakes us
+            if self._claims:
+                self._asleep = False
         return False
 
     def _connect(self) -> apsw.Connection:

@@ -170,9 +170,7 @@ def _refuse_foreign(path: str) -> None:
     try:
         with Path(path).open("rb") as file:
             head = file.read(100)
-            size = file.seek(0, os.SEEK_END)
-        log = Path(f"{path}-wal")
-        has_log = log.exists() and log.stat().st_size > 0
+            size = os.fstat(file.fileno()).st_size
     except OSError as error:
         raise StoreUnavailable(path, f"it can't be read: {error.strerror}") from error
     if head[:16] != _MAGIC:
@@ -180,18 +178,25 @@ def _refuse_foreign(path: str) -> None:
     page = int.from_bytes(head[16:18])
     in_header = head[24:28] == head[92:96]  # the size field counts only while the change counters agree
     short = size < int.from_bytes(head[28:32]) * (65536 if page == 1 else page)
-    if in_header and short and not has_log:  # a process killed while it checkpoints leaves the rest in the log
+    if (
+        in_header and short and not _has_log(path)
+    ):  # a process killed while it checkpoints leaves the rest in the log
         raise StoreDamaged(path, "the file is shorter than it says: it was cut off. Restore it from a backup")
     mark, version = int.from_bytes(head[68:72]), int.from_bytes(head[60:64])
     if mark == APPLICATION_ID:
         _refuse_newer(path, version)
-    elif mark or version or _has_tables(path, has_log):
+    elif mark or version or _has_tables(path):
         raise NotAStore(path, _ANOTHERS)
 
 
-def _has_tables(path: str, has_log: bool) -> bool:
+def _has_log(path: str) -> bool:
+    log = Path(f"{path}-wal")
+    return log.exists() and log.stat().st_size > 0
+
+
+def _has_tables(path: str) -> bool:
     """Whether a database without marks is somebody's: one of ours that was just begun has all in its log."""
-    modes = ("?immutable=1", "") if has_log else ("?immutable=1",)
+    modes = ("?immutable=1", "") if _has_log(path) else ("?immutable=1",)
     for mode in modes:
         flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
         db = apsw.Connection(f"file:{quote(path)}{mode}", flags=flags)

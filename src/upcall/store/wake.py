@@ -20,7 +20,8 @@ class Wake:
     """The sockets of one store file: `listen` to the others, `call` them."""
 
     def __init__(self, path: str, name: str) -> None:
-        self._folder = Path(f"{path}-wake")
+        self._where = f"{path}-wake"
+        self._folder = Path(self._where)
         self._name = name
         self._fd: int | None = None
         self.socket: socket.socket | None = None
@@ -49,14 +50,16 @@ class Wake:
 
     def call(self) -> None:
         """Tell every other watcher, if that can be done. Costs one `stat` when there is none."""
-        with contextlib.suppress(OSError):  # no folder, or none of ours: they look by themselves now and then
-            changed = self._folder.stat().st_mtime_ns
+        try:
+            changed = os.stat(self._where).st_mtime_ns  # noqa: PTH116 (after each commit)
             if changed != self._seen:
                 self._seen = changed
                 self._forget_folder()  # it may be another one of the same name
                 self._others = [n for n in os.listdir(self._folder) if n != self._name]  # noqa: PTH208
             for name in self._others:
                 self._send(name)
+        except OSError:  # no folder, or none of ours: they look by themselves now and then
+            return
 
     def _send(self, name: str) -> None:
         if self._sender is None:
@@ -84,8 +87,9 @@ class Wake:
         self._close(self._sender)
         self._sender = None
         self._forget_folder()
-        with contextlib.suppress(OSError):  # others may be there
-            self._folder.rmdir()
+        if self._seen >= 0:
+            with contextlib.suppress(OSError):  # others may be there
+                self._folder.rmdir()
 
     def _forget_folder(self) -> None:
         if self._fd is not None:
