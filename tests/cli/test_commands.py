@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from cli import asking
 from cli.command import COMMAND, environment, make_agents, out, upcall
 
 COMMANDS = [
@@ -505,6 +506,14 @@ def test_bash_completes_commands_options_and_session_ids(folder: Path) -> None:
     assert complete(folder, "show", "my") == {"my-session"}
     assert complete(folder, "run", "agents", "--id", "") == {"my-session"}
     assert {"--follow", "--after", "--json"} <= complete(folder, "events", "--")
+
+
+def test_bash_completes_the_ids_of_callbacks_that_wait(tmp_path: Path) -> None:
+    (entry,) = asking.parked(asking.make_team(tmp_path), "paint")
+    waiting = {entry["id"]}
+    assert complete(tmp_path, "answer", "q") == complete(tmp_path, "explain", "q") == waiting
+    assert "team.py" in complete(tmp_path, "explain", "t")
+    assert complete(tmp_path, "answer", "x") == set()
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

@@ -1,4 +1,4 @@
-"""The command `completion`: scripts that let a shell complete commands, options and session ids.
+"""The command `completion`: scripts that let a shell complete commands, options, and ids of sessions and callbacks.
 
 May import: cli.options, cli.output.
 """
@@ -12,13 +12,14 @@ from upcall.cli.options import Command, Commands, long_options
 from upcall.cli.output import say
 
 IDS = "upcall sessions --ids --limit 200 2>/dev/null"
+WAITING = "upcall inbox --ids --limit 200 2>/dev/null"
 
 
 def add(commands: Commands) -> None:
     """The command `completion`."""
     parser = commands.add(
         "completion",
-        "print a script that lets your shell complete commands and session ids",
+        "print a script that lets your shell complete commands and ids",
         _completion,
         examples=[
             "echo 'source <(upcall completion bash)' >> ~/.bashrc",
@@ -39,8 +40,8 @@ def _names(commands: Sequence[Command]) -> str:
     return " ".join(command.name for command in commands)
 
 
-def _taking(commands: Sequence[Command], between: str) -> str:
-    return between.join(command.name for command in commands if command.takes_session)
+def _taking(commands: Sequence[Command], takes: str, between: str) -> str:
+    return between.join(command.name for command in commands if command.takes == takes)
 
 
 def _bash(commands: Sequence[Command]) -> str:
@@ -66,7 +67,9 @@ _upcall() {{
         --id|delete) COMPREPLY=($(compgen -W "$({IDS})" -- "$cur")); return ;;
     esac
     case "$command" in
-        {_taking(commands, "|")}) COMPREPLY=($(compgen -W "$({IDS})" -- "$cur")) ;;
+        {_taking(commands, "session", "|")}) COMPREPLY=($(compgen -W "$({IDS})" -- "$cur")) ;;
+        {_taking(commands, "callback", "|")}) COMPREPLY=($(compgen -W "$({WAITING})" -- "$cur")) ;;
+        explain) COMPREPLY=($(compgen -f -W "$({WAITING})" -- "$cur")) ;;
         sessions) COMPREPLY=($(compgen -W "delete prune" -- "$cur")) ;;
         completion) COMPREPLY=($(compgen -W "{" ".join(_SHELLS)}" -- "$cur")) ;;
         *) COMPREPLY=($(compgen -f -- "$cur")) ;;
@@ -100,7 +103,9 @@ _upcall() {{
         --id|delete) compadd -- ${{(f)"$({IDS})"}}; return ;;
     esac
     case "$words[2]" in
-        {_taking(commands, "|")}) compadd -- ${{(f)"$({IDS})"}} ;;
+        {_taking(commands, "session", "|")}) compadd -- ${{(f)"$({IDS})"}} ;;
+        {_taking(commands, "callback", "|")}) compadd -- ${{(f)"$({WAITING})"}} ;;
+        explain) compadd -- ${{(f)"$({WAITING})"}}; _files ;;
         sessions) compadd -- delete prune ;;
         completion) compadd -- {" ".join(_SHELLS)} ;;
         *) _files ;;
@@ -116,9 +121,11 @@ def _fish(commands: Sequence[Command]) -> str:
     for command in commands:
         seen = f"-n '__fish_seen_subcommand_from {command.name}'"
         lines += [f"complete -c upcall {seen} -l {name[2:]}" for name in long_options(command.parser)]
-    seen = f"-n '__fish_seen_subcommand_from {_taking(commands, ' ')} delete'"
+    sessions, callbacks = (_taking(commands, takes, " ") for takes in ("session", "callback"))
     lines += [
-        f"complete -c upcall {seen} -f -a '({IDS})'",
+        f"complete -c upcall -n '__fish_seen_subcommand_from {sessions} delete' -f -a '({IDS})'",
+        f"complete -c upcall -n '__fish_seen_subcommand_from {callbacks}' -f -a '({WAITING})'",
+        f"complete -c upcall -n '__fish_seen_subcommand_from explain' -a '({WAITING})'",
         "complete -c upcall -n '__fish_seen_subcommand_from sessions' -f -a 'delete prune'",
         f"complete -c upcall -n '__fish_seen_subcommand_from completion' -f -a '{' '.join(_SHELLS)}'",
     ]

@@ -36,7 +36,7 @@ def add(commands: Commands) -> None:
             "upcall events readme --after 12 --json",
             "upcall events --follow --json | jq .type",
         ],
-        takes_session=True,
+        takes="session",
     )
     parser.add_argument("id", metavar="ID", nargs="?", help="the session; all of them without it")
     parser.add_argument("--follow", action="store_true", help="wait for more")

@@ -9,10 +9,13 @@ import argparse
 import re
 import shutil
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 Run = Callable[[argparse.Namespace], int | Coroutine[Any, Any, int]]
 """What a command does; its return is the exit code."""
+
+Takes = Literal["", "session", "callback"]
+"""Whose ids a shell completes after a command."""
 
 INTRO = "Agents that can ask back: they run, wait at no cost, and go on where they stopped."
 
@@ -34,7 +37,7 @@ class Command(NamedTuple):
     name: str
     summary: str
     parser: argparse.ArgumentParser
-    takes_session: bool
+    takes: Takes
 
 
 class Parser(argparse.ArgumentParser):
@@ -81,13 +84,13 @@ class Commands:
         *,
         about: str = "",
         examples: Sequence[str] = (),
-        takes_session: bool = False,
+        takes: Takes = "",
     ) -> argparse.ArgumentParser:
         """One more command; returns its parser for arguments of its own."""
         parser = self._sub.add_parser(name, allow_abbrev=False, **_help(summary, about, examples))
         parser.set_defaults(run=run, commands=self)
         shared(parser)
-        self.groups[-1][1].append(Command(name, summary, parser, takes_session))
+        self.groups[-1][1].append(Command(name, summary, parser, takes))
         return parser
 
     @property

@@ -47,6 +47,7 @@ def add(commands: Commands) -> None:
         examples=["upcall inbox", "upcall inbox --json | jq '.[0].id'"],
     )
     parser.add_argument("--limit", metavar="N", type=count, default=50, help="at most so many (default: 50)")
+    parser.add_argument("--ids", action="store_true", help="print the ids alone, one a line")
     as_json(parser)
     parser = commands.add(
         "answer",
@@ -61,6 +62,7 @@ def add(commands: Commands) -> None:
             "upcall answer q4f0c2a9d11e7 --edit args.json",
             "upcall answer q4f0c2a9d11e7 --reject 'not on a Friday'",
         ],
+        takes="callback",
     )
     _answer_arguments(parser)
 
@@ -86,11 +88,15 @@ def _answer_arguments(parser: argparse.ArgumentParser) -> None:
 
 async def _inbox(args: argparse.Namespace) -> int:
     if not has_log(args):
-        dump([]) if args.json else say("Nothing waits for an answer.")
+        if not args.ids:
+            dump([]) if args.json else say("Nothing waits for an answer.")
         return 0
     async with reading(args) as runtime:
         found = await runtime.inbox(limit=max(args.limit * _MORE, 1000))
         listed = found[: args.limit]
+        if args.ids:
+            sys.stdout.writelines(f"{callback.id}\n" for callback in listed)
+            return 0
         if args.json:
             dump([whole(callback) for callback in listed])
             return 0

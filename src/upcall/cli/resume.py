@@ -48,7 +48,7 @@ def add(commands: Commands) -> None:
             "upcall resume --all",
             "upcall resume --all --follow",
         ],
-        takes_session=True,
+        takes="session",
     )
     parser.add_argument("id", metavar="ID", nargs="?", help="the session")
     parser.add_argument("--all", action="store_true", help="every session that can go on")

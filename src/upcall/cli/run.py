@@ -69,7 +69,7 @@ def add_more(commands: Commands) -> None:
         "end a running turn, in whichever process it runs",
         _cancel,
         examples=["upcall cancel 4f0c2a9d11e7"],
-        takes_session=True,
+        takes="session",
     )
     parser.add_argument("id", metavar="ID", help="the session")
 

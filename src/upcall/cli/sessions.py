@@ -57,7 +57,7 @@ def add(commands: Commands) -> None:
         "show one session: its conversation, calls, changes by hooks, and children",
         _show,
         examples=["upcall show readme", "upcall show readme --json"],
-        takes_session=True,
+        takes="session",
     )
     parser.add_argument("id", metavar="ID", help="the session")
     as_json(parser)
