@@ -99,6 +99,7 @@ def environment(**changes: str) -> dict[str, str]:
     """This process's environment without what would change the command's ways."""
     left_out = ("UPCALL_", "FORCE_COLOR", "NO_COLOR", "COLUMNS", "LINES", "PYTHONWARNINGS")
     kept = {k: v for k, v in os.environ.items() if not k.startswith(left_out) and not k.endswith("_API_KEY")}
+    kept["PATH"] = f"{Path(sys.executable).parent}:{kept['PATH']}"  # as in an environment that is activated
     return {**kept, "TERM": "xterm-256color", "PYTHONUNBUFFERED": "1", "PROMPT_TOOLKIT_NO_CPR": "1", **changes}
 
 

@@ -6,6 +6,7 @@ import os
 import re
 import stat
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -403,6 +404,25 @@ def test_the_demo_in_a_pipe_parks_answers_itself_and_goes_on_in_a_second_process
         again = upcall(*row[1:], cwd=folder)
         assert again.returncode == 0
         assert "manager" in again.stdout
+
+
+@pytest.mark.parametrize("own", ["the script", "python -m"])
+def test_what_is_printed_to_be_typed_can_be_pasted_where_no_shell_finds_the_command(
+    own: str, tmp_path: Path
+) -> None:
+    script = Path(sys.executable).with_name("upcall")
+    done = subprocess.run(
+        [*([script] if own == "the script" else COMMAND), "demo"],
+        cwd=tmp_path, env=environment(PATH="/usr/bin:/bin", TMPDIR=str(tmp_path)), capture_output=True, text=True,
+        timeout=60, check=True,
+    )  # fmt: skip
+    (folder,) = tmp_path.glob("upcall-demo-*")
+    printed = [row.strip() for row in done.stdout.splitlines() if row.startswith(f"  {script} ")]
+    assert [row.split()[1] for row in printed] == ["show", "explain", "events"]
+    for row in printed:
+        subprocess.run(row, shell=True, cwd=folder, env=environment(PATH="/usr/bin:/bin"), timeout=60, check=True)
+    assert f"$ {script} resume demo\n" in done.stdout
+    assert f"go on with: {script} resume demo\n" in done.stdout
 
 
 def test_the_demos_program_can_be_run_again_by_hand(tmp_path: Path) -> None:

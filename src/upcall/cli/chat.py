@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from upcall.cli.options import Commands, agent_argument, events_file
 from upcall.cli.output import tell
-from upcall.cli.places import HOME, load, make_home, open_session, person_here, runtime_for
+from upcall.cli.places import HOME, load, make_home, open_session, person_here, program, runtime_for
 from upcall.cli.resume import go_on
 from upcall.cli.run import CODES, tell_waiting, turn, watched
 from upcall.errors import SessionWaiting, UpcallError
@@ -60,7 +60,7 @@ async def _chat(args: argparse.Namespace) -> int:
         make_console(sys.stdout).print(header, style="dim")
         await _converse(_Talk(runtime, session, args))
         again = f" --agent {args.agent_name}" if args.agent_name else ""
-        tell(f"kept; go on with: upcall chat {plain(args.agent)}{again} --id {plain(session.id)}")
+        tell(f"kept; go on with: {program()} chat {plain(args.agent)}{again} --id {plain(session.id)}")
         return 0
 
 

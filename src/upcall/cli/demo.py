@@ -18,7 +18,7 @@ from typing import NamedTuple
 from upcall.cli.family import family
 from upcall.cli.options import Commands
 from upcall.cli.output import say, width
-from upcall.cli.places import HOME, person_here, runtime_for
+from upcall.cli.places import HOME, person_here, program, runtime_for
 from upcall.cli.run import CODES, tell_waiting, turn, watched
 from upcall.contracts import Reply
 from upcall.hosts.terminal import make_console
@@ -47,9 +47,9 @@ Who asked whom:
 """
 _AFTER = """
 See more in {folder}
-  upcall show {session}{where}
-  upcall explain {callback}{where}
-  upcall events {session}{where}
+  {program} show {session}{where}
+  {program} explain {callback}{where}
+  {program} events {session}{where}
 The program is shop.py there, {lines} lines: change it and run it again."""
 
 
@@ -136,7 +136,7 @@ def _at(args: argparse.Namespace, place: _Place) -> argparse.Namespace:
 
 async def _type(place: _Place, *words: str) -> int:
     """Run a command in a process of its own, as somebody in that folder would."""
-    say(f"$ upcall {shlex.join(words)}{place.where}")
+    say(f"$ {program()} {shlex.join(words)}{place.where}")
     sys.stdout.flush()
     store = ["--store", place.store] if place.store else []
     variables = {k: v for k, v in os.environ.items() if k != "UPCALL_STORE"}
@@ -160,6 +160,7 @@ async def _ended(reply: Reply, place: _Place) -> None:
     last = reply.callbacks[-1].id if reply.callbacks else "CALLBACK"
     after = _AFTER.format(
         folder=place.folder,
+        program=program(),
         session=reply.session_id,
         callback=last,
         where=place.where,

@@ -19,7 +19,7 @@ from upcall.answers import callback_of, fits
 from upcall.callbacks import Approve, Callback, Reject
 from upcall.cli.options import Commands, as_json, count
 from upcall.cli.output import dump, say, tell, whole, width
-from upcall.cli.places import editor, given_store, has_log, os_user, reading
+from upcall.cli.places import editor, given_store, has_log, os_user, program, reading
 from upcall.contracts import Held
 from upcall.errors import AnswerRefused, SetupError, UnknownCallback
 from upcall.hosts import form
@@ -119,7 +119,7 @@ def _print(callback: Callback, held: Held | None, args: argparse.Namespace) -> N
     room = min(width(), WIDEST) - 2
     store = given_store(args)
     lines = rows(callback, known_of(held, store), now=time.time(), width=room, whole=False)
-    lines.append([Piece("answer    ", "dim"), Piece(command(callback, store), "cyan")])
+    lines.append([Piece("answer    ", "dim"), Piece(command(callback, store, program()), "cyan")])
     console.print()
     for line in lines:
         if sys.stdout.isatty():
@@ -241,4 +241,4 @@ async def _tell(runtime: Runtime, settled: Callback, value: Any, root: str, args
         say(f"session {plain(root)} is running and goes on by itself")
         return
     where = f" --store {shlex.quote(given_store(args))}" if given_store(args) else ""
-    say(f"go on with: upcall resume {plain(root)}{where}")
+    say(f"go on with: {program()} resume {plain(root)}{where}")

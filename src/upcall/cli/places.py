@@ -8,6 +8,8 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import shlex
+import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -71,7 +73,18 @@ def person_here(args: argparse.Namespace) -> TerminalHost | None:
         return None
     from upcall.hosts.terminal_host import TerminalHost
 
-    return TerminalHost(os_user(), editor=editor(), store=given_store(args))
+    return TerminalHost(os_user(), editor=editor(), store=given_store(args), program=program())
+
+
+def program() -> str:
+    """What to type for this command, to be pasted: its name where a shell finds it, else its path."""
+    own = Path(sys.argv[0]).absolute()
+    if own.stem != "upcall":  # python -m upcall.cli
+        own = Path(sys.executable).with_name("upcall")
+    found = shutil.which("upcall")
+    if found is not None and Path(found).resolve() == own.resolve():
+        return "upcall"
+    return shlex.quote(str(own)) if own.exists() else f"{shlex.quote(sys.executable)} -m upcall.cli"
 
 
 def os_user() -> str:

@@ -21,7 +21,7 @@ from upcall.answers import callback_of
 from upcall.callbacks import Callback
 from upcall.cli.options import Commands, agent_argument, as_json, events_file
 from upcall.cli.output import described, dump, tell
-from upcall.cli.places import given_store, load, open_session, person_here, reading, runtime_for
+from upcall.cli.places import given_store, load, open_session, person_here, program, reading, runtime_for
 from upcall.contracts import Reply
 from upcall.errors import SessionWaiting, SetupError
 from upcall.hosts.question import command, is_approval
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 
 CODES = {"done": 0, "failed": 1, "limit": 1, "waiting": 3, "cancelled": 130}
 _UNFINISHED = {
-    "limit": "the limit {limit} ended the turn; go on with: upcall run AGENT 'go on' --id {id}",
-    "cancelled": "the turn was cancelled; go on with: upcall run AGENT 'go on' --id {id}",
+    "limit": "the limit {limit} ended the turn; go on with: {program} run AGENT 'go on' --id {id}",
+    "cancelled": "the turn was cancelled; go on with: {program} run AGENT 'go on' --id {id}",
 }
 
 
@@ -144,7 +144,8 @@ async def shown(
     if reply.status == "waiting" and not args.json:
         await tell_waiting(runtime, session_id, args)
     elif reply.status in _UNFINISHED and not args.json:
-        tell(f"upcall: {_UNFINISHED[reply.status].format(limit=reply.limit, id=plain(session_id))}")
+        how = _UNFINISHED[reply.status].format(limit=reply.limit, id=plain(session_id), program=program())
+        tell(f"upcall: {how}")
     return CODES[reply.status]
 
 
@@ -177,9 +178,9 @@ async def tell_waiting(runtime: Runtime, session_id: str, args: argparse.Namespa
     for callback, *equal in groups.values():
         others = f" (and {len(equal)} equal question{'s' if len(equal) > 1 else ''})" if equal else ""
         tell(f"  {one_line(_asks(callback), 76 - len(others))}{others}")
-        tell(f"    {command(callback, store)}")
+        tell(f"    {command(callback, store, program())}")
     where = f" --store {shlex.quote(store)}" if store else ""
-    tell(f"then: upcall resume {plain(root)}{where}")
+    tell(f"then: {program()} resume {plain(root)}{where}")
 
 
 def _asks(callback: Callback) -> str:

@@ -170,10 +170,10 @@ def _at_most(lines: list[str], most: int) -> list[str]:
 # --- how to answer ----------------------------------------------------------------------
 
 
-def command(callback: Callback, store: str = "") -> str:
+def command(callback: Callback, store: str = "", program: str = "upcall") -> str:
     """What to type to answer it from any terminal; an answer in capitals is to be put in."""
     where = f" --store {shlex.quote(store)}" if store else ""
-    return f"upcall answer {callback.id} {_example(callback)}{where}"
+    return f"{program} answer {callback.id} {_example(callback)}{where}"
 
 
 def _example(callback: Callback) -> str:

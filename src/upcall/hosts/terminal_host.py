@@ -115,12 +115,14 @@ class TerminalHost:
 
     right = "os-user"
 
-    def __init__(self, by: str, *, out: TextIO | None = None, editor: str = "", store: str = "") -> None:
+    def __init__(
+        self, by: str, *, out: TextIO | None = None, editor: str = "", store: str = "", program: str = "upcall"
+    ) -> None:
         self.by = by
         self.view: View | None = None
         self.look: Callable[[str], Awaitable[Held | None]] | None = None
         self._desk = Desk(out or sys.stdout, editor)
-        self._store = store
+        self._store, self._program = store, program
         self._queue: list[_Waiting] = []
         self._asking: tuple[_Waiting, asyncio.Task[Any]] | None = None
         self._serving: asyncio.Task[None] | None = None
@@ -218,7 +220,9 @@ class TerminalHost:
         try:
             return await answer(callback, self._desk, known)
         except Later:
-            self._desk.say([Piece("left for later: ", "yellow"), Piece(command(callback, self._store))])
+            self._desk.say(
+                [Piece("left for later: ", "yellow"), Piece(command(callback, self._store, self._program))]
+            )
             return None
 
     async def _known(self, callback: Callback) -> Known:
