@@ -9,13 +9,14 @@ from upcall import errors
 from upcall.agent import Agent, Kit, Limits
 from upcall.app import Runtime, load_agents, run
 from upcall.callbacks import Answer, Approve, Callback, Reject
-from upcall.contracts import Context, Delta, Reply, SessionAccess, SyncContext
+from upcall.contracts import Context, Delta, Reply, SessionAccess, Spent, SyncContext
 from upcall.errors import (
     AlreadySettled,
     AnswerRefused,
     BadAgent,
     BadAgentFile,
     BadHook,
+    BadKit,
     BadTool,
     CallbackError,
     CallbackExpired,
@@ -53,7 +54,7 @@ from upcall.errors import (
     UpcallError,
     WorkspaceError,
 )
-from upcall.hooks import Hooks, inherited
+from upcall.hooks import Hooks, approval_rule, inherited
 from upcall.messages import Call, Message, Request, Response, Result, Usage
 from upcall.runtime import Session
 from upcall.tools import Tool, tool
@@ -70,6 +71,7 @@ __all__ = [
     "BadAgent",
     "BadAgentFile",
     "BadHook",
+    "BadKit",
     "BadTool",
     "Call",
     "Callback",
@@ -110,6 +112,7 @@ __all__ = [
     "SessionTakenOver",
     "SessionWaiting",
     "SetupError",
+    "Spent",
     "StepFailed",
     "StoreDamaged",
     "StoreError",
@@ -126,6 +129,7 @@ __all__ = [
     "UpcallError",
     "Usage",
     "WorkspaceError",
+    "approval_rule",
     "chain",
     "errors",
     "inherited",

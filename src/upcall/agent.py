@@ -10,11 +10,11 @@ from typing import Any, ClassVar, cast
 
 import msgspec
 
-from upcall.contracts import Model, Workspace
+from upcall.contracts import Context, Model, Workspace
 from upcall.errors import BadAgent, UnknownAgent
 from upcall.events import SessionStarted, content_hash, digest
-from upcall.hooks import NO_HOOKS, Hooks
-from upcall.messages import JsonSchema, ToolSpec, Value
+from upcall.hooks import NO_HOOKS, Hooks, Maybe
+from upcall.messages import Call, JsonSchema, Result, ToolSpec, Value
 from upcall.policy import Policy, name_problem
 from upcall.schema import shapes
 from upcall.tools import Tool, as_tool
@@ -44,11 +44,19 @@ class Limits(Value, frozen=True, kw_only=True):
                 raise BadAgent("Limits", f"{name}={value!r} is no positive number; None is no limit")
 
 
+ResultKeeper = Callable[[Context, Call, Any], Maybe[Result | str]]
+
+
 class Kit(Value, frozen=True):
-    """A piece that ships or that you write: hooks and tools that belong together."""
+    """A piece that ships or that you write: hooks and tools that belong together.
+
+    `results` are asked, as part of a tool's run, about what it returned, before that is stored; what the first one
+    returns other than None is the result in its place.
+    """
 
     hooks: Hooks = NO_HOOKS
     tools: Sequence[Any] = ()
+    results: Sequence[ResultKeeper] = ()
 
 
 class Output:
@@ -83,8 +91,8 @@ class Agent:
 
     __slots__ = (
         "_given", "agents", "ask", "cast_from", "description", "hooks", "instructions", "instructions_hash", "kit",
-        "limits", "model", "name", "output", "policy", "setup", "source", "specs", "toolbox", "tools_body",
-        "tools_hash", "workspace",
+        "limits", "model", "name", "output", "policy", "results", "setup", "source", "specs", "toolbox",
+        "tools_body", "tools_hash", "workspace",
     )  # fmt: skip
 
     def __init__(
@@ -121,6 +129,7 @@ class Agent:
         for piece in kit:
             self.hooks = self.hooks + piece.hooks
         self.hooks = self.hooks + hooks
+        self.results = tuple(keeper for piece in kit for keeper in piece.results)
         self.toolbox = _toolbox(name, [*(t for k in kit for t in k.tools), *tools])
         self.source = ""
         self.cast_from: Agent | None = None

@@ -13,7 +13,7 @@ import msgspec
 
 from upcall.callbacks import Callback, Priority
 from upcall.events import AnyEvent, CallbackRaised
-from upcall.messages import Message, Request, Response, Status, Usage, Value
+from upcall.messages import NO_USAGE, Message, Purpose, Request, Response, Status, Usage, Value
 
 R = TypeVar("R")
 
@@ -40,6 +40,25 @@ class Reply(Value, frozen=True):
     callbacks: tuple[Callback, ...] = ()
     output: Any = None
     limit: str = ""
+
+
+class Spent(Value, frozen=True):
+    """What sessions have used: model calls, tokens by model, seconds of running time."""
+
+    calls: int = 0
+    usage: Mapping[str, Usage] = {}
+    seconds: float = 0.0
+
+    def __add__(self, other: Spent) -> Spent:
+        usage = dict(self.usage)
+        for model, used in other.usage.items():
+            usage[model] = usage.get(model, NO_USAGE) + used
+        return Spent(self.calls + other.calls, usage, self.seconds + other.seconds)
+
+    @property
+    def tokens(self) -> int:
+        """Input and output of all models."""
+        return sum(used.total for used in self.usage.values())
 
 
 # --- what is plugged in below -----------------------------------------------------------
@@ -329,6 +348,11 @@ class SessionAccess(Protocol):
         """The files of this agent, or of the nearest one above it that has a workspace."""
         ...
 
+    @property
+    def purpose(self) -> Purpose:
+        """What runs: `turn`, or `side_turn`, whose writes stay in it."""
+        ...
+
     def get_messages(self) -> list[Message]:
         """The conversation since the last compaction."""
         ...
@@ -346,11 +370,19 @@ class SessionAccess(Protocol):
         ...
 
     def set_context(self, key: str, value: Any) -> None:
-        """Keep a JSON value under a key."""
+        """Keep a JSON value under a key. Text under `pinned.…` is shown to the model again after a compaction."""
         ...
 
     def compact_messages(self, keep_last: int = 10) -> None:
         """Forget all but the first user message and the last few, without a model."""
+        ...
+
+    async def get_history(self) -> list[Message]:
+        """The whole conversation from the log, what was compacted away too."""
+        ...
+
+    async def spent(self) -> Spent:
+        """What the whole run tree has used so far: the root session, all below it, and their side turns."""
         ...
 
     async def prompt(self, text: str) -> str:

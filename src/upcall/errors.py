@@ -3,6 +3,7 @@
 UpcallError
 ├── SetupError                  what a programmer wrote can't work; found before anything runs
 │   ├── BadAgent                an Agent, Limits or kit value
+│   ├── BadKit                  what a piece of the kit was given, or a file it reads
 │   ├── BadTool                 a function that can't be a tool
 │   ├── BadHook                 a hook with a wrong signature, or at a point that is none
 │   ├── BadAgentFile            an agent file or its sidecar, with file, line and key
@@ -65,6 +66,14 @@ class BadAgent(SetupError):
     def __init__(self, agent: str, problem: str) -> None:
         self.agent, self.problem = agent, problem
         super().__init__(f"agent {agent!r}: {problem}")
+
+
+class BadKit(SetupError):
+    """What a piece of the kit was given can't work, or a file that it reads."""
+
+    def __init__(self, piece: str, problem: str) -> None:
+        self.piece, self.problem = piece, problem
+        super().__init__(f"{piece}: {problem}")
 
 
 class BadTool(SetupError):
@@ -388,6 +397,7 @@ __all__ = [
     "BadAgent",
     "BadAgentFile",
     "BadHook",
+    "BadKit",
     "BadTool",
     "CallbackError",
     "CallbackExpired",

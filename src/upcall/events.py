@@ -9,6 +9,7 @@ May import: messages.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import msgspec
@@ -191,6 +192,9 @@ class Carried(Value, frozen=True):
     instructions: str = ""
     tools: str = ""
     grants: tuple[tuple[CallbackRaised, CallbackAnswered], ...] = ()
+    model_calls: int = 0
+    usage: Mapping[str, Usage] = {}
+    seconds: float = 0.0
 
 
 class Compacted(Event, frozen=True, tag="compacted"):

@@ -47,7 +47,7 @@ from upcall.events import (
     TurnResumed,
     TurnStarted,
 )
-from upcall.messages import NO_USAGE, Call, Instruction, Message, Text, cancelled, user
+from upcall.messages import NO_USAGE, Call, Instruction, Message, Text, Usage, cancelled, user
 from upcall.progress import Asked, CallState, origin
 
 Phase = Literal["idle", "running", "done", "cancelled", "limit", "failed"]
@@ -61,11 +61,11 @@ class State:
     """One session, folded. `apply` takes events in the order they were written."""
 
     __slots__ = (
-        "asked", "asks", "before_turn", "begun", "calls", "cancel", "compaction", "context", "deferred",
+        "asked", "asks", "before", "before_turn", "begun", "calls", "cancel", "compaction", "context", "deferred",
         "end_passed", "error", "failed", "grants", "header", "history", "hollow", "id", "instructions", "last_time",
         "limit", "model_calls", "onces", "ordinal", "output", "parked", "phase", "post_passed", "pre_passed",
         "prompt", "prompt_at", "ran", "refused", "response", "response_at", "said", "seq", "since", "stale",
-        "steers", "steps", "summary", "taken", "text", "tools", "turn", "usage", "writes",
+        "steers", "steps", "summary", "taken", "text", "tools", "turn", "usage", "used", "writes",
     )  # fmt: skip
 
     def __init__(self, session_id: str) -> None:
@@ -93,6 +93,8 @@ class State:
         self.output: Any = None  # the reply's value where an end_turn hook replaced it
         self.limit = self.error = ""
         self.usage = NO_USAGE
+        self.used: dict[str, Usage] = {}  # in all turns, by model
+        self.before = (0, 0.0)  # model calls and seconds of the turns before this one
         self.model_calls = self.refused = 0  # refused: replies that did not match the output type
         self.ran = self.since = 0.0  # seconds it ran before its newest segment; when that began
         self.parked = False  # its memory was given up while it waits
@@ -171,6 +173,7 @@ class State:
             self.settle_calls("the turn failed before this call was completed")
         self.phase = "idle"
         self.before_turn = self.carried()
+        self.before = (self.before[0] + self.model_calls, self.before[1] + self.ran)
         self.phase = "running"
         self.turn = event.turn
         self.prompt = event
@@ -298,7 +301,6 @@ class State:
         self.model_calls += 1
         self.asked, self.failed = event, None
         if event.purpose == "summary":
-            self.compaction = None
             return
         self.ordinal = event.ordinal
         self.instructions = event.instructions or self.instructions
@@ -313,8 +315,9 @@ class State:
     def _responded(self, event: Responded) -> None:
         if event.usage is not NO_USAGE:
             self.usage = self.usage + event.usage
+            self.used = {**self.used, event.model: self.used.get(event.model, NO_USAGE) + event.usage}
         if self.asked is not None and self.asked.purpose == "summary":
-            self.asked = None
+            self.asked = self.compaction = None
             return
         self.asked = self.failed = None
         self.post_passed = not event.pending
@@ -331,7 +334,9 @@ class State:
         self.text = self.said = text
 
     def _model_failed(self, event: ModelFailed) -> None:
-        if self.asked is not None and self.asked.purpose != "summary":
+        if self.asked is not None and self.asked.purpose == "summary":
+            self.compaction = None  # a failed summary changes nothing
+        elif self.asked is not None:
             self.failed = (self.asked, event)
         self.asked = None
 
@@ -431,7 +436,7 @@ class State:
             return self.before_turn
         return Carried(
             self.turn, self.ordinal, self.context, self.summary, self.said, self.instructions, self.tools,
-            self.grants,
+            self.grants, self.before[0] + self.model_calls, self.used, self.before[1] + self.ran,
         )  # fmt: skip
 
     def restore(self, carried: Carried) -> None:
@@ -441,6 +446,7 @@ class State:
         self.summary, self.said = carried.summary, carried.text
         self.text = self.said
         self.instructions, self.tools, self.grants = carried.instructions, carried.tools, carried.grants
+        self.before, self.used = (carried.model_calls, carried.seconds), dict(carried.usage)
 
     folds: ClassVar[dict[type[Any], Any]] = {
         SessionStarted: _session_started,

@@ -80,7 +80,7 @@ def _decided(member: Member, tool: Tool, call: Call, args: dict[str, Any]) -> tu
     digest = approval_digest(tool.name, call.args)
     if any(a.raised.digest == digest for a in logged):
         return False, None  # whether it needs an approval was decided when that was raised
-    if not tool.asks_approval(args):
+    if not member.actor.asks_approval(tool, args):
         return True, None
     held = tool.patterns(args)
     for raised, answered in reversed(member.state.grants):

@@ -1,12 +1,12 @@
 """The nine points of an agent's life at which a function may change what passes through.
 
-May import: callbacks, contracts, errors, messages.
+May import: callbacks, contracts, errors, messages, tools.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -15,6 +15,7 @@ from upcall.callbacks import Answer, Callback
 from upcall.contracts import Reply, SessionAccess
 from upcall.errors import BadHook, HookFailed, LimitReached, RuntimeClosed, SessionTakenOver, StoreError
 from upcall.messages import Call, Message, Request, Response, Result
+from upcall.tools import Tool
 
 T = TypeVar("T")
 Maybe = Awaitable[T | None] | T | None
@@ -28,6 +29,8 @@ BeforeTool = Callable[[SessionAccess, Call], Maybe[Call | Result]]
 AfterTool = Callable[[SessionAccess, Call, Result], Maybe[Result | str]]
 OnCallback = Callable[[SessionAccess, Callback], Maybe[Answer]]
 EndTurn = Callable[[SessionAccess, Reply], Maybe[Reply | str]]
+Rule = Callable[[Tool, Mapping[str, Any]], bool]
+"""Whether a call of this tool with these arguments needs an approval."""
 
 POINTS: dict[str, tuple[str, ...]] = {
     "begin_session": ("session",),
@@ -83,6 +86,11 @@ class Hooks(msgspec.Struct, frozen=True, kw_only=True):
         kept = {p: [h for h in getattr(self, p) if isinstance(h, Inherited)] for p in POINTS}
         return Hooks(**kept) if any(kept.values()) else NO_HOOKS
 
+    def rules(self) -> tuple[Rule, ...]:
+        """What `approval_rule` hooks say, their own and inherited ones."""
+        given = [h.hook if isinstance(h, Inherited) else h for h in self.before_tool]
+        return tuple(h.rule for h in given if isinstance(h, ApprovalRule))
+
     def under(self, parents: Hooks) -> Hooks:
         """These hooks for a child: what it inherits first, nothing twice."""
         if parents is NO_HOOKS:
@@ -108,6 +116,26 @@ class Inherited:
 
     def __hash__(self) -> int:
         return hash(self.hook)
+
+
+class ApprovalRule:
+    """A before_tool hook that changes nothing: the gate asks its rule after all hooks, about the final call."""
+
+    __slots__ = ("rule",)
+
+    def __init__(self, rule: Rule) -> None:
+        self.rule = rule
+
+    def __call__(self, session: SessionAccess, call: Call) -> None:
+        """Say nothing yet."""
+
+
+def approval_rule(rule: Rule) -> Callable[[SessionAccess, Call], None]:
+    """A before_tool hook that has calls approved: a plain function of the tool and its checked arguments.
+
+    Wherever it stands in the list, it is asked once no hook can change the call any more.
+    """
+    return ApprovalRule(rule)
 
 
 def inherited(hook: Callable[..., T]) -> Callable[..., T]:
@@ -145,6 +173,8 @@ def _checked(hook: object, point: str, names: tuple[str, ...]) -> Callable[..., 
     if not callable(hook):
         raise BadHook(repr(hook), point, f"a hook is a function: def hook({', '.join(names)})")
     target = hook.hook if isinstance(hook, Inherited) else hook
+    if isinstance(target, ApprovalRule) and point != "before_tool":
+        raise BadHook("approval_rule", point, "an approval rule is a before_tool hook")
     try:
         signature = inspect.signature(target)
     except (TypeError, ValueError):  # some built-in callables have none to check

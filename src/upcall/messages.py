@@ -254,12 +254,24 @@ def kept_window(messages: list[Message], keep_last: int) -> list[Message]:
     return messages[start:]
 
 
-def compacted_messages(messages: list[Message], keep_last: int, summary: str) -> list[Message]:
-    """The first user message, the summary if there is one, and the kept window, nothing twice."""
+def compacted_messages(
+    messages: list[Message], keep_last: int, summary: str, pinned: Iterable[str] = ()
+) -> list[Message]:
+    """The first user message, all instructions, the summary and what is pinned, the kept window; nothing twice."""
     tail = kept_window(messages, keep_last)
-    dropped = len(messages) - len(tail)
-    first = next((m for m in messages[:dropped] if m.role == "user"), None)
-    head = [first] if first is not None else []
-    if summary:
-        head.append(Message("user", (Text(f"Summary of the conversation so far:\n{summary}"),)))
+    dropped = messages[: len(messages) - len(tail)]
+    first = next((m for m in dropped if m.role == "user" and not _instructs(m)), None)
+    head: list[Message] = []
+    for message in dropped:
+        if message is first or (_instructs(message) and message not in head and message not in tail):
+            head.append(message)
+    shown = [m.text for m in (*head, *tail)]
+    notes = [f"Summary of the conversation so far:\n{summary}"] if summary else []
+    notes += [note for note in pinned if dropped and not any(note in text for text in shown)]
+    if notes:
+        head.append(Message("user", (Text("\n\n".join(notes)),)))
     return [*head, *tail]
+
+
+def _instructs(message: Message) -> bool:
+    return bool(message.parts) and all(type(p) is Instruction for p in message.parts)

@@ -1,6 +1,6 @@
 """A session from its log: read, folded, and refused where the log can't be.
 
-May import: contracts, errors, events, fold.
+May import: contracts, errors, events, fold, messages.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from upcall.contracts import Claim, Store
 from upcall.errors import StoreDamaged
 from upcall.events import AnyEvent, Compacted, SessionStarted
 from upcall.fold import State
+from upcall.messages import Message
 
 _PAGE = 1000
 
@@ -38,6 +39,17 @@ async def load_state(
             if asked is not None:
                 state.read_from(asked)
     return state
+
+
+async def conversation(store: Store, session_id: str, upto: int | None = None) -> list[Message]:
+    """A session's whole conversation, as if nothing of it had ever been compacted."""
+    state = State(session_id)
+    for event in await _pages(store, session_id, 0, upto):
+        if isinstance(event, SessionStarted) and event.kind == "side_turn" and event.reads:
+            state.history = await conversation(store, event.parent, event.reads)
+        if not isinstance(event, Compacted):
+            fold(store, state, event)
+    return state.messages()
 
 
 async def _pages(store: Store, session_id: str, after: int, upto: int | None) -> list[AnyEvent]:

@@ -1,7 +1,7 @@
 """The SDK over the log: a live session's log, and what hooks may do with it.
 
 May import: agent, callbacks, contracts, deadlines, errors, events, fold, hooks, messages, progress, questions,
-threads, tools.
+replay, threads, tools.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import msgspec
 
 from upcall.agent import Agent
 from upcall.callbacks import Callback
-from upcall.contracts import Claim, Delta, Files, Model, Reply, Store
+from upcall.contracts import Claim, Delta, Files, Model, Reply, Spent, Store
 from upcall.deadlines import Deadlines, Guard
 from upcall.errors import OutcomeUnknown, UpcallError
 from upcall.events import (
@@ -38,10 +38,14 @@ from upcall.hooks import Hooks
 from upcall.messages import Instruction, Message, Purpose, Text, ToolSpec, clean, compacted_messages
 from upcall.progress import Asked
 from upcall.questions import Question, ask
+from upcall.replay import conversation
 from upcall.threads import Threads
 from upcall.tools import Tool
 
 R = TypeVar("R")
+PINNED = "pinned."
+"""Context whose key begins so is shown to the model again when the conversation is compacted."""
+
 Sink = Callable[[AnyEvent | Delta], None]
 
 
@@ -50,14 +54,14 @@ class Actor:
 
     __slots__ = (
         "agent", "hooks", "instructions_body", "instructions_hash", "limits", "model", "name", "output",
-        "passed_on", "setup", "specs", "toolbox", "tools_body", "tools_hash",
+        "passed_on", "rules", "setup", "specs", "toolbox", "tools_body", "tools_hash",
     )  # fmt: skip
 
     def __init__(self, agent: Agent, model: Model, hooks: Hooks, extra: Sequence[Tool] = ()) -> None:
         self.agent, self.model, self.hooks, self.name = agent, model, hooks, agent.name
         self.limits, self.output = agent.limits, agent.output
         self.instructions_body = agent.instructions.encode()
-        self.passed_on = hooks.passed_on()
+        self.passed_on, self.rules = hooks.passed_on(), hooks.rules()
         self.toolbox = {**agent.toolbox, **{t.name: t for t in extra}}
         self.specs: tuple[ToolSpec, ...] = agent.specs
         self.tools_body, self.tools_hash = agent.tools_body, agent.tools_hash
@@ -67,6 +71,10 @@ class Actor:
             self.tools_body = msgspec.json.encode(self.specs)
             self.tools_hash = content_hash(self.tools_body)
             self.setup = digest(self.instructions_hash, self.tools_hash, agent.policy)
+
+    def asks_approval(self, tool: Tool, args: dict[str, Any]) -> bool:
+        """Whether a call with these checked arguments needs an approval: by the tool's own rule, or by a hook's."""
+        return tool.asks_approval(args) or any(rule(tool, args) for rule in self.rules)
 
 
 class Log:
@@ -227,6 +235,10 @@ class Tree(Protocol):
         """The claim on the tree; a session that is just being created is stored and claimed first."""
         ...
 
+    async def spent(self, member: Member) -> Spent:
+        """What all sessions of the tree have used."""
+        ...
+
     async def start_child(
         self, parent: Member, agent: Agent | str, prompt: str, name: str, place: Place = NOWHERE
     ) -> Reply:
@@ -312,11 +324,16 @@ class Member:
         """Replace the history by its first message, the summary and the newest messages."""
         state = self.state
         before = state.messages()
-        messages = compacted_messages(before, keep_last, summary)
+        newest = _place(before, state.history, state.response_at) if state.response is not None else -1
+        if newest >= 0:  # what the turn goes on from always stays
+            keep_last = max(keep_last, len(before) - newest)
+        pinned = [v for k, v in state.context.items() if k.startswith(PINNED) and v and isinstance(v, str)]
+        messages = compacted_messages(before, keep_last, summary, pinned)
         running = state.phase == "running" and state.prompt is not None
         base = state.prompt.seq if running and state.prompt is not None else 0
         marks = tuple(_place(messages, state.history, at) for at in (state.prompt_at, state.response_at))
-        dropped = len(before) + bool(summary) - len(messages)
+        kept = {id(m) for m in messages}
+        dropped = sum(id(m) not in kept for m in before)
         self.log.add(
             Compacted(tuple(messages), summary, dropped, origin, base, (marks[0], marks[1]), state.carried())
         )
@@ -417,6 +434,11 @@ class Access:
         """The files of this agent, or of the nearest one above it that has a workspace."""
         return self.member.tree.workspace(self.member)
 
+    @property
+    def purpose(self) -> Purpose:
+        """What runs: `turn`, or `side_turn`, whose writes stay in it."""
+        return self.member.purpose
+
     def get_messages(self) -> list[Message]:
         """The conversation since the last compaction."""
         return self.member.state.messages()
@@ -455,6 +477,16 @@ class Access:
             self._write(CompactionAsked(keep_last, True, self._origin))
         else:
             await member.summarise(keep_last, self._origin)
+
+    async def get_history(self) -> list[Message]:
+        """The whole conversation from the log, what was compacted away too."""
+        await self.member.tree.secure(self.member)
+        await self.member.log.commit()
+        return await conversation(self.member.log.store, self.id)
+
+    async def spent(self) -> Spent:
+        """What the whole run tree has used so far."""
+        return await self.member.tree.spent(self.member)
 
     async def prompt(self, text: str) -> str:
         """A side turn of this agent over its own conversation; returns what it says and leaves no trace in it."""

@@ -112,7 +112,7 @@ def _ceiling(actor: Actor, name: str, args: dict[str, Any]) -> str:
     if own is None:
         return f"it has no tool {name} itself"
     try:
-        if own.asks_approval(own.check(args)):
+        if actor.asks_approval(own, own.check(args)):
             return "it could not run that call itself without asking"
     except BadArguments as error:
         return str(error)

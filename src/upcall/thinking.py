@@ -11,7 +11,7 @@ from upcall.contracts import Delta
 from upcall.errors import ContextTooLong, LimitReached, ModelError, ModelRefused, ModelUnavailable, ScriptExhausted
 from upcall.events import HooksPassed, MessageAdded, ModelFailed, ModelStarted, Responded
 from upcall.hooks import call_hook, wrong_return
-from upcall.messages import Message, Request, Response, settle, user
+from upcall.messages import Message, Request, Response, compacted_messages, settle, user
 from upcall.progress import origin
 from upcall.requests import apply_change, change_of, response_of
 from upcall.session import Access, Member
@@ -251,18 +251,25 @@ class Thinker(Member):
         state, actor = self.state, self.actor
         ordinal = state.ordinal
         await self.log.commit()
-        messages = [*state.messages(), user(SUMMARY_PROMPT)]
-        request = Request(actor.name, "summary", actor.agent.instructions, messages, actor.specs)
-        self.log.add(ModelStarted(ordinal, "summary"))
-        self.log.send()
-        try:
-            response = await actor.model.respond(request, None)
-        except ModelError as error:
-            self.log.add(ModelFailed(ordinal, str(error), type(error).__name__))
+        messages = state.messages()
+        for tries_left in (3, 2, 1, 0):
+            told = [*messages, user(SUMMARY_PROMPT)]
+            request = Request(actor.name, "summary", actor.agent.instructions, told, actor.specs)
+            self.log.add(ModelStarted(ordinal, "summary"))
+            self.log.send()
+            try:
+                response = await actor.model.respond(request, None)
+            except ModelError as error:
+                self.log.add(ModelFailed(ordinal, str(error), type(error).__name__))
+                if not isinstance(error, ContextTooLong) or not tries_left:
+                    return
+                messages = compacted_messages(messages, len(messages) // 2, state.summary)
+                continue
+            used = Responded(ordinal, Message("assistant", ()), response.usage, response.stop, response.model)
+            self.log.add(used)
+            if response.text.strip():  # a failed or empty summary changes nothing
+                self.compact(keep_last, origin, response.text)
             return
-        self.log.add(Responded(ordinal, Message("assistant", ()), response.usage, response.stop, response.model))
-        if response.text.strip():  # a failed or empty summary changes nothing
-            self.compact(keep_last, origin, response.text)
 
 
 def failure_of(failed: ModelFailed, model: str) -> ModelError:

@@ -205,7 +205,7 @@ class ToolCall(msgspec.Struct, eq=False):
             self.end(Result(call.id, str(error), is_error=True), "refused")
             return
         approval = ""
-        if tool.needs_approval:
+        if tool.needs_approval or self.member.actor.rules:
             try:
                 passed = await gate(self, tool, call, args)
                 if passed is None:
@@ -267,6 +267,8 @@ class ToolCall(msgspec.Struct, eq=False):
                 value = tool.function(**args)
             else:
                 value = await self.member.tree.threads.run(partial(tool.function, **args))
+            if self.member.actor.agent.results:
+                value = await self._kept(call_id, value)
             result = _fit(to_result(call_id, value), limits.result_chars)
         except (SessionTakenOver, StoreError, LimitReached, RuntimeClosed):
             raise
@@ -282,6 +284,16 @@ class ToolCall(msgspec.Struct, eq=False):
                 context.asker.close()
         guard.caught()
         return self._honest(tool, context, result) if context is not None or self.call.attempts else result
+
+    async def _kept(self, call_id: str, value: Any) -> Any:
+        """What the tool returned, or what a kit's keeper of results has put in its place."""
+        context = CallContext(self.member, call_id)
+        for keeper in self.member.actor.agent.results:
+            out: Any = keeper(context, self.call.call, value)
+            out = await out if hasattr(out, "__await__") else out
+            if out is not None:
+                return out
+        return value
 
     def _honest(self, tool: Tool, context: CallContext | None, result: Result) -> Result:
         """The result, unless the tool caught its parking or left an answer it was given unasked for."""

@@ -1,7 +1,7 @@
 """A run tree: a session and all that it starts, owned by one process at a time.
 
 May import: agent, callbacks, contracts, deadlines, errors, events, fold, hooks, loop, messages, questions,
-replay, resolve, routing, session, shelf, sidetools, threads.
+replay, resolve, routing, session, shelf, sidetools, spending, threads.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from upcall.agent import Agent
 from upcall.callbacks import Callback
-from upcall.contracts import Claim, Files, Host, Reply, Store
+from upcall.contracts import Claim, Files, Host, Reply, Spent, Store
 from upcall.deadlines import Deadlines
 from upcall.errors import ChildFailed, LimitReached, TurnError
 from upcall.events import CallbackRaised, Parked, SessionStarted, TurnResumed, TurnStarted
@@ -28,6 +28,7 @@ from upcall.routing import Ancestor, Raised, Station, route
 from upcall.session import NOWHERE, Actor, Asker, Log, Member, Parking, Place, Sink
 from upcall.shelf import RootShelf
 from upcall.sidetools import Passed, Said, outcome_in
+from upcall.spending import Spending
 from upcall.threads import Threads
 
 log = logging.getLogger("upcall")
@@ -82,7 +83,8 @@ class RunTree:
     """
 
     __slots__ = (
-        "_parked", "_parking", "_resolver", "active", "claim", "deadlines", "home", "sinks", "store", "threads"
+        "_parked", "_parking", "_resolver", "active", "claim", "deadlines", "home", "sinks", "spending", "store",
+        "threads",
     )  # fmt: skip
 
     def __init__(self, home: Home, claim: Claim | None) -> None:
@@ -93,6 +95,7 @@ class RunTree:
         self._resolver: Resolver | None = None
         self._parking: asyncio.TimerHandle | None = None
         self._parked: dict[str, Parked] | None = None
+        self.spending: Spending | None = None  # once somebody wants to know
         if claim is not None:
             claim.on_failure = self._lost
 
@@ -132,6 +135,12 @@ class RunTree:
             self.claim = member.log.claim = await self.home.store.claim(member.id)
             self.claim.on_failure = self._lost
         return self.claim
+
+    async def spent(self, member: Member) -> Spent:
+        """What all sessions of this tree have used."""
+        if self.spending is None:
+            self.spending = await Spending.of(self.store, member.state.header.root or member.id)
+        return self.spending.total(t.state for t in self.home.turns.values() if t.tree is self)
 
     def _lost(self, error: Exception) -> None:
         for turn in tuple(self.home.turns.values()):
@@ -179,6 +188,8 @@ class RunTree:
     def _dismiss(self, turn: Turn) -> None:
         if self.home.turns.get(turn.state.id) is turn:
             del self.home.turns[turn.state.id]
+            if self.spending is not None:
+                self.spending.note(turn.state)
 
     def _note_parked(self, member: Member) -> None:
         waits = tuple(i for i, a in member.state.asks.items() if a.status == "open")
@@ -399,7 +410,7 @@ class RunTree:
         fresh = state or State(side_id)
         actor = asked.actor
         if raised is not None and "answer_callback" not in actor.toolbox:
-            actor = self.home.actor(actor.agent, NO_HOOKS, asks=asked.state.header.asks, answers=True)
+            actor = self.home.actor(actor.agent, actor.hooks, asks=asked.state.header.asks, answers=True)
         side = Turn(Log(self.store, self.claim, fresh, self.sinks), actor, self, "side_turn")
         side.question = raised
         if state is not None and state.phase in ("running", "failed"):
@@ -484,7 +495,7 @@ class RunTree:
         agent = self.home.agent(station.agent)
         name, header = f"{station.agent}.{callback_id}", member.state.header
         state = await load_state(self.store, f"{member.id}~{name}") or State(f"{member.id}~{name}")
-        fresh = self.member(state, agent, NO_HOOKS)
+        fresh = self.member(state, agent, member.actor.passed_on)
         if not state.seq:
             root = header.root or member.id
             started = SessionStarted(

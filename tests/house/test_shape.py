@@ -13,7 +13,7 @@ CORE = {
     *("contracts", "deadlines", "threads"),
     *("hooks", "tools", "schema", "agent"),
     *("answers", "questions", "progress", "fold", "replay", "requests", "session", "sidetools", "gate", "shelf"),
-    *("toolcall", "thinking", "loop", "resolve"),
+    *("toolcall", "thinking", "loop", "resolve", "spending"),
     *("tree", "people", "runtime"),
 }
 RULE = """\
