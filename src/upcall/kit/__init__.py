@@ -1,0 +1,25 @@
+"""The pieces that ship: each makes a `Kit` of hooks and tools for `Agent(kit=[...])`, and none knows another.
+
+May import: kit.approve, kit.budget, kit.compact, kit.instructions, kit.log_calls, kit.rate_limit, kit.skills,
+kit.stuck.
+"""
+
+from upcall.kit.approve import approve
+from upcall.kit.budget import budget
+from upcall.kit.compact import compact
+from upcall.kit.instructions import add_instructions
+from upcall.kit.log_calls import log_calls
+from upcall.kit.rate_limit import rate_limit
+from upcall.kit.skills import skills
+from upcall.kit.stuck import stuck
+
+__all__ = [
+    "add_instructions",
+    "approve",
+    "budget",
+    "compact",
+    "log_calls",
+    "rate_limit",
+    "skills",
+    "stuck",
+]

@@ -1,0 +1,98 @@
+"""Which calls somebody has to approve: by tool and arguments, or by a preset's name. Children inherit it.
+
+May import: agent, errors, hooks, tools.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from fnmatch import fnmatchcase
+from typing import Any, cast
+
+import msgspec
+
+from upcall.agent import Kit
+from upcall.errors import BadKit
+from upcall.hooks import Hooks, Rule, approval_rule, inherited
+from upcall.tools import Tool
+
+EDITS = ("edit_file", "run_python", "shell", "write_file")
+"""What `edits_ask` has approved: the tools that ship and can change something."""
+
+OWN = frozenset({"answer_callback", "ask", "pass_up_callback", "reword_callback", "task", "write_todos"})
+"""Tools of the runtime that change nothing by themselves; what a child does is asked for there."""
+
+Globs = str | Sequence[str]
+Rules = Mapping[str, bool | Mapping[str, Globs]]
+
+
+def approve(rules: Rules | str) -> Kit:
+    """Have calls approved before they run, in this agent's sessions and all that they start.
+
+    `rules` maps a tool's name (or a glob) to True, or to globs for its arguments, all of which must match; a list
+    of globs matches if one of them does. A tool's own name is looked up before globs; False leaves a tool out.
+    Or the name of a preset: `read_only` (all but tools marked so), `edits_ask`, `all_ask`.
+    """
+    rule = _preset(rules) if isinstance(rules, str) else _by_name(_checked(rules))
+    return Kit(Hooks(before_tool=[inherited(approval_rule(rule))]))
+
+
+def _preset(name: str) -> Rule:
+    presets: dict[str, Rule] = {
+        "read_only": lambda tool, args: not tool.read_only and not _is_own(tool),
+        "edits_ask": lambda tool, args: tool.name in EDITS,
+        "all_ask": lambda tool, args: not _is_own(tool),
+    }
+    if name not in presets:
+        raise BadKit("approve", f"{name!r} is no preset; there are: {', '.join(presets)}, or give a dict of rules")
+    return presets[name]
+
+
+def _is_own(tool: Tool) -> bool:
+    """Whether it is the runtime's own, and not somebody else's of that name."""
+    return tool.name in OWN and tool.function.__module__.partition(".")[0] == "upcall"
+
+
+def _by_name(rules: Rules) -> Rule:
+    def rule(tool: Tool, args: Mapping[str, Any]) -> bool:
+        found = [rules[tool.name]] if tool.name in rules else [r for n, r in rules.items() if _fits(tool.name, n)]
+        return any(_asks(wanted, {**tool.defaults, **args}) for wanted in found)
+
+    return rule
+
+
+def _asks(wanted: bool | Mapping[str, Globs], args: Mapping[str, Any]) -> bool:
+    if isinstance(wanted, bool):
+        return wanted
+    # an argument that is not there can't be seen to be harmless
+    return all(name not in args or _fits(_text(args[name]), globs) for name, globs in wanted.items())
+
+
+def _fits(text: str, globs: Globs) -> bool:
+    return any(fnmatchcase(text, glob) for glob in ([globs] if isinstance(globs, str) else globs))
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else msgspec.json.encode(value, enc_hook=str).decode()
+
+
+def _checked(rules: Any) -> Rules:
+    if not isinstance(rules, Mapping):
+        raise BadKit("approve", f"give a dict of rules, such as {{'write_file': True}}, not {rules!r}")
+    for tool, wanted in cast("Mapping[Any, Any]", rules).items():
+        if not isinstance(tool, str) or not tool:
+            raise BadKit("approve", f"{tool!r} is no tool's name")
+        if isinstance(wanted, bool):
+            continue
+        if not isinstance(wanted, Mapping) or not wanted:
+            raise BadKit("approve", f"{tool!r}: give True, or globs by argument: {{'command': 'rm *'}}")
+        for name, globs in cast("Mapping[Any, Any]", wanted).items():
+            each: Any = [globs] if isinstance(globs, str) else globs
+            if not isinstance(name, str) or not isinstance(each, list | tuple) or not _all_text(each):
+                raise BadKit("approve", f"{tool!r}: {name!r}: {globs!r} is neither a glob nor a list of globs")
+    return dict(cast("Rules", rules))
+
+
+def _all_text(globs: Any) -> bool:
+    check: Callable[[Any], bool] = lambda glob: isinstance(glob, str)  # noqa: E731
+    return bool(globs) and all(map(check, globs))

@@ -1,0 +1,94 @@
+"""Keeps a conversation within a number of tokens: the model summarises what is old.
+
+May import: agent, contracts, errors, hooks, kit.numbers, kit.tokens, messages, tools.
+"""
+
+from __future__ import annotations
+
+from upcall.agent import Kit
+from upcall.contracts import Context, SessionAccess
+from upcall.errors import ContextTooLong
+from upcall.hooks import Hooks
+from upcall.kit.numbers import check_number
+from upcall.kit.tokens import tokens_of
+from upcall.messages import Message, Request, Response
+from upcall.tools import tool
+
+KEY = "compact"
+"""How many tokens the conversation had right after it was compacted; MEASURE until that is known."""
+
+MEASURE = -1
+GROWTH = 1.5
+"""How much it has to grow before it is compacted again, should that not have brought it below the threshold."""
+
+FEW = 4
+FOUND, EACH = 20, 1_000
+
+
+def compact(tokens: int = 100_000, keep_last: int = 10) -> Kit:
+    """Have the model summarise all but the last messages once a response shows that there are too many tokens.
+
+    Tokens are the provider's count where it gives one. The first user message, instructions (such as skills) and
+    pinned context stay. Also when a model refuses a request as too long: it is then asked again with what is left.
+    What was summarised stays in the log, where the tool `search_history` finds it.
+    """
+    check_number("compact", "tokens", tokens, whole=True)
+    check_number("compact", "keep_last", keep_last, whole=True)
+
+    async def shrink(session: SessionAccess) -> bool:
+        """Compact, if there is anything to gain."""
+        messages = len(session.get_messages())
+        keep = min(keep_last, messages // 2)
+        if messages - keep < FEW:
+            return False
+        await session.trigger_compaction(keep)
+        session.set_context(KEY, MEASURE)
+        return True
+
+    async def check(session: SessionAccess, response: Response) -> None:
+        if session.purpose == "side_turn":
+            return
+        used = response.usage.total or tokens_of(session.get_messages())
+        level = session.get_context(KEY, 0)
+        if level == MEASURE:
+            level = used
+            session.set_context(KEY, level)
+        if used > max(tokens, level * GROWTH):
+            await shrink(session)
+
+    async def too_long(session: SessionAccess, request: Request, error: Exception) -> Request | None:
+        if session.purpose == "side_turn" or not isinstance(error, ContextTooLong):
+            return None
+        before = len(session.get_messages())
+        if await shrink(session) and len(session.get_messages()) < before:
+            return request  # it is asked with what is left
+        return None
+
+    hooks = Hooks(post_response=[check], model_failed=[too_long])
+    return Kit(hooks, tools=[search_history])
+
+
+@tool(read_only=True, repeatable=True)
+async def search_history(words: str, ctx: Context) -> str:
+    """Search the whole conversation, what was summarised long ago too. Finds messages that have all the words.
+
+    words: what to look for, in any case and order
+    """
+    wanted = words.casefold().split()
+    found: list[str] = []
+    history = await ctx.get_history()
+    searches = {call.id for message in history for call in message.calls if call.name == search_history.name}
+    for number, message in enumerate(history, 1):
+        text = _text(message, searches)
+        if text and all(word in text.casefold() for word in wanted):
+            found.append(f"{number}. {message.role}: {text[:EACH]}{'…' if len(text) > EACH else ''}")
+    if not found:
+        return "Nothing that was said has all these words."
+    left = f"({len(found) - FOUND} older ones are left out)\n" if len(found) > FOUND else ""
+    return left + "\n".join(found[-FOUND:])
+
+
+def _text(message: Message, searches: set[str]) -> str:
+    calls = [f"{c.name}({c.args})" for c in message.calls if c.id not in searches]
+    results = [r.text for r in message.results if r.call_id not in searches]
+    return "\n".join(filter(None, [message.text, *calls, *results]))

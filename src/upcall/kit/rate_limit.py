@@ -1,0 +1,45 @@
+"""How soon a tool may be called again.
+
+May import: agent, contracts, hooks, kit.numbers, messages.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from typing import Any
+
+from upcall.agent import Kit
+from upcall.contracts import SessionAccess
+from upcall.hooks import Hooks
+from upcall.kit.numbers import check_number
+from upcall.messages import Call, Result
+
+OWN = frozenset({"answer_callback", "ask", "pass_up_callback", "reword_callback", "task"})
+KEY = "rate_limit"
+
+
+def rate_limit(seconds: float, *tools: str, clock: Callable[[], float] = time.time) -> Kit:
+    """Refuse a call of a tool that was called less than so many seconds ago in this session.
+
+    For the tools that are named, or for all but those by which agents ask, answer and delegate.
+    """
+    check_number("rate_limit", "seconds", seconds)
+
+    def refuse(session: SessionAccess, call: Call) -> Result | None:
+        if (call.name not in tools) if tools else call.name in OWN:
+            return None
+        last: dict[str, Any] = session.get_context(KEY, {})
+        at, call_id = last.get(call.name, (0.0, ""))
+        now = clock()
+        wait = at + seconds - now
+        if call_id == call.id:  # this very call, whose hooks run again
+            return None
+        if 0 < wait <= seconds:
+            text = f"Rate limited: wait {math.ceil(wait * 10) / 10:g} s before you call {call.name} again."
+            return Result(call.id, text, is_error=True)
+        session.set_context(KEY, {**last, call.name: (now, call.id)})
+        return None
+
+    return Kit(Hooks(before_tool=[refuse]))

@@ -1,0 +1,115 @@
+"""SKILL.md: front matter and Markdown, as the open Agent Skills format has it, with `triggers` besides.
+
+May import: errors, messages.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+from upcall.errors import BadKit
+from upcall.messages import Value
+
+FILE = "SKILL.md"
+_NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
+_MOST_NAME, _MOST_DESCRIPTION = 64, 1024
+
+
+class Skill(Value, frozen=True):
+    """One skill: when it is shown, and what it says. `allowed-tools` is not in it: approvals are not a skill's."""
+
+    name: str
+    description: str
+    triggers: tuple[str, ...]
+    content: str
+    path: Path
+
+
+def find_skills(folders: Sequence[Path]) -> list[Skill]:
+    """All skills below these folders, by name; BadKit names the first file that is wrong."""
+    found: dict[str, Skill] = {}
+    for folder in folders:
+        if not folder.is_dir():
+            raise BadKit("skills", f"{folder}: there is no such folder")
+        here: dict[str, Skill] = {}
+        for path in _files(folder):
+            skill = load_skill(path)
+            if skill.name in here:
+                raise BadKit("skills", f"{path}: {here[skill.name].path} has the same name")
+            here[skill.name] = skill
+        found |= here
+    return [found[name] for name in sorted(found)]
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    """Every SKILL.md below; links to folders are followed, in circles only once."""
+    seen: set[str] = set()
+    for where, below, files in os.walk(folder, followlinks=True):
+        real = os.path.realpath(where)
+        if real in seen:
+            below.clear()
+            continue
+        seen.add(real)
+        below.sort()
+        if FILE in files:
+            yield Path(where) / FILE
+
+
+def load_skill(path: Path) -> Skill:
+    """Read one SKILL.md and check it."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise BadKit("skills", f"{path}: it is no text") from None
+    except OSError as error:
+        raise BadKit("skills", f"{path}: it can't be read: {error}") from None
+    head, content = _parts(path, text)
+    name = _word(path, head, "name", _MOST_NAME)
+    if not _NAME.fullmatch(name):
+        rule = "lower-case letters a-z, digits, and single hyphens between them"
+        raise BadKit("skills", f"{path}: name: {name!r} may have only {rule}")
+    if name != path.parent.name:
+        raise BadKit("skills", f"{path}: name: {name!r} must be its folder's name, {path.parent.name!r}")
+    triggers = _triggers(path, head.get("triggers", []))
+    description = _word(path, head, "description", _MOST_DESCRIPTION) if "description" in head else ""
+    if not description and not triggers:
+        raise BadKit("skills", f"{path}: description: it is missing, and so are triggers; nobody could find it")
+    return Skill(name, description, triggers, content.strip(), path)
+
+
+def _parts(path: Path, text: str) -> tuple[dict[str, Any], str]:
+    import yaml
+
+    found = re.match(r"\ufeff?---[ \t]*\r?\n(.*?)^---[ \t]*\r?$", text, re.DOTALL | re.MULTILINE)
+    if found is None:
+        raise BadKit("skills", f"{path}: it does not begin with front matter between two lines of ---")
+    try:
+        head = yaml.safe_load(found[1])
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f"{path}:{mark.line + 2}" if mark is not None else str(path)
+        raise BadKit("skills", f"{line}: its front matter is no YAML: {getattr(error, 'problem', error)}") from None
+    if not isinstance(head, dict):
+        raise BadKit("skills", f"{path}: its front matter has no keys; it needs at least name and description")
+    return cast("dict[str, Any]", head), text[found.end() :]
+
+
+def _word(path: Path, head: dict[str, Any], key: str, most: int) -> str:
+    value = head.get(key)
+    if not isinstance(value, str) or not value.strip():
+        raise BadKit("skills", f"{path}: {key}: " + ("it is missing" if value is None else f"{value!r} is no text"))
+    if len(value) > most:
+        raise BadKit("skills", f"{path}: {key}: it has {len(value)} characters; {most} are allowed")
+    return value.strip()
+
+
+def _triggers(path: Path, given: Any) -> tuple[str, ...]:
+    each = cast("list[Any]", given) if isinstance(given, list) else [None]
+    texts = [t.strip() for t in each if isinstance(t, str) and t.strip()]
+    if len(texts) != len(each):
+        raise BadKit("skills", f"{path}: triggers: {given!r} is no list of texts, such as [pdf, fill a form]")
+    return tuple(texts)

@@ -1,0 +1,99 @@
+"""Skills: folders with a SKILL.md. Shown when a message triggers them, or read by the model when it wants to.
+
+May import: agent, contracts, hooks, kit.instructions, kit.skillfile, messages, tools.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from upcall.agent import Kit
+from upcall.contracts import SessionAccess, SyncContext
+from upcall.hooks import Hooks
+from upcall.kit.instructions import add_instructions
+from upcall.kit.skillfile import FILE, Skill, find_skills, load_skill
+from upcall.messages import Message, Request, Result
+from upcall.tools import tool
+
+KEY, ACTIVE = "skills", "skills.active"
+
+
+def skills(*dirs: str | os.PathLike[str]) -> Kit:
+    """The skills of these folders; a skill of a later folder takes the place of one with its name before.
+
+    A skill with `triggers` is added to the conversation, once, when a prompt has one of them, in any case. Those
+    with a `description` are listed in the system prompt, and `read_skill` reads them and their files. What there
+    is, is looked up when a session begins; BadKit names the file that is wrong, here and there.
+    """
+    folders = [Path(d).expanduser().absolute() for d in dirs]
+    find_skills(folders)
+
+    def begin(session: SessionAccess) -> None:
+        found = find_skills(folders)
+        known = {s.name: {"path": str(s.path), "triggers": s.triggers} for s in found}
+        session.set_context(KEY, {"known": known, "listed": _listed(found)})
+
+    def trigger(session: SessionAccess, message: Message) -> None:
+        known, active = session.get_context(KEY, {}).get("known", {}), list(session.get_context(ACTIVE, ()))
+        said = message.text.casefold()
+        for name, about in known.items():
+            hit = next((t for t in about["triggers"] if t.casefold() in said), None)
+            if hit is not None and name not in active:
+                active.append(name)
+                session.add_message("system", _shown(load_skill(Path(about["path"])), f", triggered by {hit!r}"))
+                session.set_context(ACTIVE, active)
+
+    def list_them(session: SessionAccess, request: Request) -> Request | None:
+        listed = session.get_context(KEY, {}).get("listed")
+        return add_instructions(request, listed) if listed else None
+
+    hooks = Hooks(begin_session=[begin], pre_request=[trigger], before_model=[list_them])
+    return Kit(hooks, tools=[read_skill])
+
+
+@tool(read_only=True, repeatable=True)
+def read_skill(name: str, ctx: SyncContext, file: str = FILE) -> Result:
+    """Read a skill, or one of the files that belong to it, before you do what it is about.
+
+    name: the skill's name
+    file: the file's path in the skill's folder
+    """
+    known: dict[str, Any] = ctx.get_context(KEY, {}).get("known", {})
+    if name not in known:
+        return _refused(f"there is no skill called {name!r}; there are: {', '.join(known) or 'none'}")
+    folder = Path(known[name]["path"]).parent
+    try:
+        path = (folder / file).resolve(strict=True)
+        if not path.is_relative_to(folder.resolve()):
+            return _refused(f"{file} lies outside the skill's folder")
+        if path != (folder / FILE).resolve():
+            return Result("", path.read_text(encoding="utf-8"))
+        text = _shown(load_skill(folder / FILE), _files(folder))
+    except UnicodeDecodeError:
+        return _refused(f"{file} is no text")
+    except (OSError, ValueError) as error:
+        return _refused(f"{file} can't be read: {error}")
+    if name not in ctx.get_context(ACTIVE, ()):
+        ctx.set_context(f"pinned.skill.{name}", text)  # what it works by stays when the conversation is compacted
+    return Result("", text)
+
+
+def _listed(found: list[Skill]) -> str:
+    lines = [f"- {s.name}: {s.description}" for s in found if s.description]
+    head = "Skills you can use. When one fits what you are to do, read it with read_skill before you begin:"
+    return "\n".join([head, *lines]) if lines else ""
+
+
+def _shown(skill: Skill, how: str) -> str:
+    return f"Skill {skill.name} (from {skill.path}{how}):\n\n{skill.content}"
+
+
+def _files(folder: Path) -> str:
+    files = sorted(str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file() and p.name != FILE)
+    return f", with the files {', '.join(files)}" if files else ""
+
+
+def _refused(why: str) -> Result:
+    return Result("", f"read_skill: {why}", is_error=True)

@@ -1,0 +1,79 @@
+"""Sees that an agent goes round in circles, and asks its caller instead of letting it.
+
+May import: agent, contracts, errors, hooks, kit.numbers, messages.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from upcall.agent import Kit
+from upcall.contracts import SessionAccess
+from upcall.errors import CallbackExpired, CallbackUnresolved
+from upcall.hooks import Hooks
+from upcall.kit.numbers import check_number
+from upcall.messages import Call, Message, Result, Text
+
+MARK = "Not run, because you seem to be stuck:"
+
+
+def stuck(times: int = 3) -> Kit:
+    """Raise a callback when a turn makes the same call for the `times`-th time, or after so many failures in a row.
+
+    The call does not run; the model is told what the caller says to it. After that, counting begins anew.
+    """
+    check_number("stuck", "times", times, whole=True)
+
+    async def ask(session: SessionAccess, call: Call) -> Result | None:
+        problem = _problem(session.get_messages(), call, times)
+        if not problem:
+            return None
+        advice = "Do something else, or say what is missing."
+        if session.purpose != "side_turn":  # there nobody can be asked
+            context = {"tool": call.name, "arguments": call.args}
+            try:
+                answer = await session.raise_callback(f"I seem to be stuck: {problem}", "blocker", context=context)
+                advice = f"Whoever gave you this work says: {_text(answer)}"
+            except (CallbackUnresolved, CallbackExpired):
+                pass
+        return Result(call.id, f"{MARK} {problem} {advice}", is_error=True)
+
+    return Kit(Hooks(before_tool=[ask]))
+
+
+def _problem(messages: list[Message], call: Call, times: int) -> str:
+    own, before = _since_prompt(messages, call)
+    same = failures = 0
+    for part in before:
+        if isinstance(part, Call):
+            same += (part.name, part.args) == (own.name, own.args)
+        elif part.text.startswith(MARK):
+            same = failures = 0
+        else:
+            failures = failures + 1 if part.is_error else 0
+    shown = msgspec.json.encode(own.args, enc_hook=str).decode()
+    if same + 1 >= times:
+        return f"this is call number {same + 1} of {own.name} with the same arguments, {_short(shown)}."
+    return f"the last {failures} calls have failed; the next would be {own.name}." if failures >= times else ""
+
+
+def _since_prompt(messages: list[Message], call: Call) -> tuple[Call, list[Call | Result]]:
+    """The call as the model made it, and the calls and results of this turn before it."""
+    parts: list[Call | Result] = []
+    for message in messages:
+        if message.role == "user" and any(isinstance(p, Text) for p in message.parts):
+            parts = []
+        for part in message.parts:
+            if isinstance(part, Call) and part.id == call.id:
+                return part, parts
+            if isinstance(part, Call | Result):
+                parts.append(part)
+    return call, parts
+
+
+def _text(answer: object) -> str:
+    return answer if isinstance(answer, str) else msgspec.json.encode(answer, enc_hook=str).decode()
+
+
+def _short(text: str, most: int = 300) -> str:
+    return text if len(text) <= most else text[: most - 1] + "…"

@@ -1,0 +1,229 @@
+"""Which calls have to be approved, in a session and in all that it starts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from upcall import Agent, Approve, BadKit, Call, Hooks, Reject, Request, Runtime, SessionAccess, tool
+from upcall.kit import approve
+from upcall.models import Script, call
+
+RAN: list[str] = []
+
+
+@pytest.fixture(autouse=True)
+def nothing_ran() -> None:
+    RAN.clear()
+
+
+@tool(read_only=True)
+async def read_file(path: str) -> str:
+    """Read."""
+    RAN.append(f"read {path}")
+    return path
+
+
+@tool
+async def write_file(path: str, text: str = "") -> str:
+    """Write."""
+    RAN.append(f"write {path}")
+    return "written"
+
+
+@tool
+async def shell(command: str) -> str:
+    """Run."""
+    RAN.append(command)
+    return "ran"
+
+
+@tool
+async def send(to: list[str]) -> str:
+    """Send."""
+    RAN.append(f"sent to {to}")
+    return "sent"
+
+
+TOOLS = [read_file, write_file, shell, send]
+
+
+def agent(rules: Any, *calls: Call, name: str = "a", **more: Any) -> Agent:
+    """Makes its calls one by one, then says what came of the last."""
+
+    def decide(request: Request) -> Any:
+        results = [r for m in request.messages for r in m.results]
+        return calls[len(results)] if len(results) < len(calls) else results[-1].text
+
+    return Agent(name, model=Script(decide), tools=TOOLS, kit=[approve(rules)] if rules is not None else (), **more)
+
+
+async def asked_for(tmp_path: Path, rules: Any, *calls: Call) -> list[tuple[str, Any]]:
+    """What had to be approved; everything is."""
+    found: list[tuple[str, Any]] = []
+    made = agent(rules, *calls)
+    async with Runtime(tmp_path / "log.db", agents=[made]) as runtime:
+        session = await runtime.start(made, "s")
+        reply = await session.prompt("go")
+        while reply.status == "waiting":
+            (callback,) = await runtime.inbox()
+            found.append((callback.tool, callback.args))
+            await runtime.answer(callback.id, Approve(), by="me")
+            reply = await runtime.resume("s")
+    assert len(RAN) == len(calls)
+    return found
+
+
+ALL = [
+    call("read_file", path="x"),
+    call("write_file", path="x"),
+    call("shell", command="ls"),
+    call("send", to=["a"]),
+]
+
+
+@pytest.mark.parametrize(
+    ("rules", "names"),
+    [
+        ("read_only", ["write_file", "shell", "send"]),
+        ("edits_ask", ["write_file", "shell"]),
+        ("all_ask", ["read_file", "write_file", "shell", "send"]),
+        ({"write_file": True}, ["write_file"]),
+        ({"*": True}, ["read_file", "write_file", "shell", "send"]),
+        ({"*_file": True, "read_file": False}, ["write_file"]),
+        ({}, []),
+    ],
+)
+async def test_rules_and_presets_say_which_calls_are_approved(tmp_path: Path, rules: Any, names: list[str]) -> None:
+    assert [tool for tool, _ in await asked_for(tmp_path, rules, *ALL)] == names
+
+
+@pytest.mark.parametrize(
+    ("rules", "made", "asks"),
+    [
+        ({"shell": {"command": "rm *"}}, call("shell", command="rm -rf /"), True),
+        ({"shell": {"command": "rm *"}}, call("shell", command="rm\n*"), False),
+        ({"shell": {"command": "rm *"}}, call("shell", command="rm -r a\nls"), True),
+        ({"shell": {"command": "rm *"}}, call("shell", command="RM -r a"), False),
+        ({"shell": {"command": "rm *"}}, call("shell", command="ls"), False),
+        ({"shell": {"command": ["rm *", "mv *"]}}, call("shell", command="mv a b"), True),
+        ({"write_file": {"path": "/etc/*", "text": "*root*"}}, call("write_file", path="/etc/x"), False),
+        (
+            {"write_file": {"path": "/etc/*", "text": "*root*"}},
+            call("write_file", path="/etc/x", text="root"),
+            True,
+        ),
+        ({"write_file": {"text": ""}}, call("write_file", path="x"), True),
+        ({"write_file": {"mode": "w"}}, call("write_file", path="x"), True),
+        ({"send": {"to": '*"boss"*'}}, call("send", to=["me", "boss"]), True),
+        ({"send": {"to": '*"boss"*'}}, call("send", to=["me"]), False),
+    ],
+)
+async def test_globs_look_at_the_arguments(tmp_path: Path, rules: Any, made: Call, asks: bool) -> None:
+    assert bool(await asked_for(tmp_path, rules, made)) == asks
+
+
+async def test_a_rejected_call_does_not_run_and_the_model_is_told(tmp_path: Path) -> None:
+    made = agent("all_ask", call("shell", command="ls"))
+    async with Runtime(tmp_path / "log.db", agents=[made]) as runtime:
+        await (await runtime.start(made, "s")).prompt("go")
+        await runtime.answer((await runtime.inbox())[0].id, Reject("not today"), by="me")
+        reply = await runtime.resume("s")
+
+    assert reply.text == "shell was not run: rejected by me: not today"
+    assert RAN == []
+
+
+async def test_nobody_to_approve_means_that_it_does_not_run() -> None:
+    made = agent("edits_ask", call("shell", command="ls"))
+    async with Runtime(agents=[made]) as runtime:
+        reply = await (await runtime.start(made)).prompt("go")
+
+    assert "nobody could approve it" in reply.text
+    assert RAN == []
+
+
+async def test_children_inherit_it_and_their_children_too(tmp_path: Path) -> None:
+    low = agent(None, call("shell", command="rm x"), name="low")
+    middle = Agent("middle", model=Script(_delegates("low")), agents=[low])
+    top = Agent("top", model=Script(_delegates("middle")), agents=[middle], kit=[approve({"shell": True})])
+    async with Runtime(tmp_path / "log.db", agents=[top]) as runtime:
+        reply = await (await runtime.start(top, "s")).prompt("go")
+        assert reply.status == "waiting"
+        (callback,) = await runtime.inbox()
+        assert (callback.agent, callback.tool) == ("low", "shell")
+        assert RAN == []
+
+        await runtime.answer(callback.id, Approve(), by="me")
+        await runtime.resume("s")
+    assert RAN == ["rm x"]
+
+
+async def test_delegating_and_asking_need_no_approval_of_their_own(tmp_path: Path) -> None:
+    low = Agent("low", model=Script(lambda r: "yes"))
+    top = Agent("top", model=Script(_delegates("low")), agents=[low], kit=[approve("all_ask")])
+    async with Runtime(tmp_path / "log.db", agents=[top]) as runtime:
+        assert (await (await runtime.start(top)).prompt("go")).text == "yes"
+
+
+async def test_somebody_elses_tool_called_task_is_approved_as_all_are(tmp_path: Path) -> None:
+    @tool
+    async def task(what: str) -> str:
+        """Not the runtime's."""
+        RAN.append(what)
+        return what
+
+    made = Agent("a", model=Script([call("task", what="x"), "ok"]), tools=[task], kit=[approve("all_ask")])
+    async with Runtime(tmp_path / "log.db", agents=[made]) as runtime:
+        assert (await (await runtime.start(made)).prompt("go")).status == "waiting"
+    assert RAN == []
+
+
+async def test_no_hook_can_slip_a_call_past_the_rules(tmp_path: Path) -> None:
+    def sneaks(session: SessionAccess, call: Call) -> Call:
+        return call.replace(name="shell", args={"command": "rm -rf /"})
+
+    made = agent({"shell": {"command": "rm *"}}, call("read_file", path="x"), hooks=Hooks(before_tool=[sneaks]))
+    async with Runtime(tmp_path / "log.db", agents=[made]) as runtime:
+        assert (await (await runtime.start(made, "s")).prompt("go")).status == "waiting"
+    assert RAN == []
+
+
+async def test_edited_arguments_replace_the_old_ones_so_that_one_can_be_removed(tmp_path: Path) -> None:
+    made = agent("all_ask", call("write_file", path="x", text="secret"))
+    async with Runtime(tmp_path / "log.db", agents=[made]) as runtime:
+        await (await runtime.start(made, "s")).prompt("go")
+        await runtime.answer((await runtime.inbox())[0].id, Approve(args={"path": "y"}), by="me")
+        reply = await runtime.resume("s")
+
+        assert reply.status == "done"
+        assert '{"path":"y"}' in reply.text
+    assert RAN == ["write y"]
+
+
+@pytest.mark.parametrize(
+    ("rules", "says"),
+    [
+        ("everything", "'everything' is no preset; there are: read_only, edits_ask, all_ask"),
+        ({"shell": "rm *"}, "'shell': give True, or globs by argument"),
+        ({"shell": {}}, "'shell': give True, or globs by argument"),
+        ({"shell": {"command": 3}}, "'command': 3 is neither a glob nor a list of globs"),
+        ({"shell": {"command": []}}, "is neither a glob nor a list of globs"),
+        ({3: True}, "3 is no tool's name"),
+        (["shell"], "give a dict of rules"),
+    ],
+)
+def test_wrong_rules_are_refused_when_they_are_given(rules: Any, says: str) -> None:
+    with pytest.raises(BadKit, match="approve: ") as caught:
+        approve(rules)
+    assert says in str(caught.value)
+
+
+def _delegates(to: str) -> Any:
+    def decide(request: Request) -> Any:
+        results = request.messages[-1].results
+        return results[0].text if results else call("task", agent=to, prompt="go")
+
+    return decide
