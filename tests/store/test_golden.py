@@ -1,4 +1,4 @@
-"""One golden log per version: what an earlier version wrote always loads and folds to the same."""
+"""Golden logs of each version: what an earlier version wrote always loads and folds to the same."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import pytest
 from store.golden import make_v1
 from store.houses import opened, put
 from upcall.contracts import Claim, Store
-from upcall.events import AnyEvent, decode, encode
+from upcall.events import AnyEvent, CallbackAnswered, SessionStarted, decode, encode
 from upcall.replay import load_state
 
 FOLDER = Path(__file__).parent / "golden"
-VERSIONS = ["v1"]
+VERSIONS = ["v1", "v1.callbacks"]
 STAMPS = ("session", "seq", "pos", "time")
 
 
@@ -72,10 +72,32 @@ async def test_a_golden_log_loads_from_its_last_compaction_on(version: str, tmp_
             assert loaded == come_to
 
 
-def test_the_golden_log_of_version_1_is_a_rich_one() -> None:
-    types = {e.type for e in golden("v1")}
+async def test_the_callbacks_of_a_golden_log_come_to_what_they_came_to_then(tmp_path: Path) -> None:
+    async with opened(tmp_path / "log.db") as store:
+        await stored(store, golden("v1.callbacks"))
+        held = await store.callbacks(root="golden")
+    answers = [h.settled for h in held]
+    assert [(h.message, h.status, h.target, h.delivered) for h in held] == [
+        ("Which colour?", "answered", "manager", True),
+        ("Which size?", "answered", "manager", True),
+        ("Whose is the car?", "answered", "user", True),
+        ("May developer run deploy?", "answered", "user", True),
+        ("Which shape?", "expired", "user", True),
+        ("Whose is the car?", "withdrawn", "user", False),
+    ]
+    assert [(a.by, a.right) for a in answers if isinstance(a, CallbackAnswered)] == [
+        ("manager", "agent"), ("manager", "hook"), ("ops", "asserted"), ("ops", "asserted"),
+    ]  # fmt: skip
+
+
+def test_the_golden_logs_of_version_1_are_rich_ones() -> None:
+    types = {e.type for version in VERSIONS for e in golden(version)}
     assert types >= {
         "session_started", "turn_started", "turn_resumed", "hooks_passed", "turn_ended", "steered",
         "cancel_requested", "message_added", "context_set", "compacted", "model_started", "responded",
-        "model_failed", "tool_started", "tool_ended",
+        "model_failed", "tool_started", "tool_ended", "tool_tried_again", "once_started", "once_ended",
+        "output_refused", "hook_raised", "parked", "callback_raised", "callback_asked", "callback_passed",
+        "callback_answered", "callback_expired", "callback_withdrawn", "callback_delivered",
     }  # fmt: skip
+    kinds = {e.kind for e in golden("v1.callbacks") if isinstance(e, SessionStarted)}
+    assert kinds == {"agent", "side_turn"}
