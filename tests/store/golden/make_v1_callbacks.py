@@ -1,6 +1,6 @@
-"""How `v1.callbacks.jsonl` and `v1.callbacks.expected.json` were made: real turns of a developer who asks its manager.
-Answers by a side turn, a hook and a person, and an expiry; a reworded question, an edited approval, a cancel. They were
-made once; what a version has written never changes.
+"""How `v1.callbacks.jsonl` and `v1.callbacks.expected.json` were made: real turns of a developer who asks.
+Answers by a side turn, a hook and a person, and an expiry; a reworded question, an edited approval, a cancel.
+They were made once; what a version has written never changes.
 
     PYTHONPATH=tests python -m store.golden.make_v1_callbacks
 """
