@@ -11,7 +11,7 @@ from upcall.contracts import Delta
 from upcall.errors import ContextTooLong, LimitReached, ModelError, ModelRefused, ModelUnavailable, ScriptExhausted
 from upcall.events import HooksPassed, MessageAdded, ModelFailed, ModelStarted, Responded
 from upcall.hooks import call_hook, wrong_return
-from upcall.messages import Message, Request, Response, compacted_messages, settle, user
+from upcall.messages import NO_USAGE, Message, Request, Response, compacted_messages, settle, user
 from upcall.progress import origin
 from upcall.requests import apply_change, change_of, response_of
 from upcall.session import Access, Member
@@ -224,7 +224,7 @@ class Thinker(Member):
             calls, name = self.actor.agent.policy.callback_policy.side_turn_model_calls, "side_turn_model_calls"
         if calls is not None and state.model_calls >= calls:
             raise LimitReached(name, f"{state.model_calls} in this turn")
-        if limits.tokens is not None and state.usage.total >= limits.tokens:
+        if limits.tokens is not None and state.usage is not NO_USAGE and state.usage.total >= limits.tokens:
             raise LimitReached("tokens", f"{state.usage.total} in this turn")
 
     async def _compact_now(self) -> None:
