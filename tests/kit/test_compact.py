@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from chaos.processes import driver
 from core.doubles import Asked, Place, crash, said
 from core.rules import check, check_wires
 from upcall import (
@@ -220,6 +221,19 @@ async def test_a_process_that_dies_while_it_compacts_goes_on(place: Place) -> No
     else:
         raise AssertionError("its turn never ended")
     assert died > 5
+
+
+def test_a_process_killed_during_compaction_resumes_and_compacts(tmp_path: Path) -> None:
+    log = tmp_path / "log.db"
+    with driver(log, "--hang", module="kit.compacting") as process:
+        process.read_until("summary begins")
+        process.kill()
+    with driver(log, module="kit.compacting") as process:
+        said = process.end()
+
+    assert said[0] == "summary begins"
+    assert said[-1] == "done after 12"
+    assert 2 <= len(said) - 1 <= 6
 
 
 says = st.one_of(st.just("text"), st.lists(st.integers(0, 400), min_size=1, max_size=3))

@@ -1,14 +1,17 @@
 """The pieces that ship: each makes a `Kit` of hooks and tools for `Agent(kit=[...])`, and none knows another.
 
-May import: kit.approve, kit.budget, kit.compact, kit.instructions, kit.log_calls, kit.rate_limit, kit.skills,
-kit.stuck.
+May import: kit.approve, kit.budget, kit.compact, kit.evict, kit.instructions, kit.log_calls, kit.memory,
+kit.prompt, kit.rate_limit, kit.skills, kit.stuck.
 """
 
 from upcall.kit.approve import approve
 from upcall.kit.budget import budget
 from upcall.kit.compact import compact
+from upcall.kit.evict import evict
 from upcall.kit.instructions import add_instructions
 from upcall.kit.log_calls import log_calls
+from upcall.kit.memory import memory
+from upcall.kit.prompt import prompt
 from upcall.kit.rate_limit import rate_limit
 from upcall.kit.skills import skills
 from upcall.kit.stuck import stuck
@@ -18,7 +21,10 @@ __all__ = [
     "approve",
     "budget",
     "compact",
+    "evict",
     "log_calls",
+    "memory",
+    "prompt",
     "rate_limit",
     "skills",
     "stuck",
