@@ -209,6 +209,8 @@ class Resolver:
             if wait.done():
                 member.waits.pop(callback_id, None)
                 self.stop(callback_id)  # it is settled: who is still asked need not answer any more
+                if ask.status != "open":
+                    self.since.pop(callback_id, None)
 
     def stop(self, callback_id: str) -> None:
         """Ask nobody any further about it."""
@@ -269,10 +271,10 @@ class Resolver:
             member.log.add(CallbackAsked(callback_id, "user", len(way.asks), expires))
             if not member.log.send(lazy=self._road.unattended):  # if so, it is synced with the parking
                 await member.log.stored()
-            self._road.person_asked(callback_of(_held(ask)))
             self._watch_expiry(member, ask)
-        self.since[callback_id] = self._road.store.now()
+            self._road.person_asked(callback_of(_held(ask)))
         if ask.status == "open":
+            self.since[callback_id] = self._road.store.now()
             self._road.ask_host(callback_of(_held(ask)))
         self._road.look()
 
