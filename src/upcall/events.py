@@ -145,13 +145,14 @@ class StepStarted(Event, frozen=True, tag="step_started"):
 
 
 class StepEnded(Event, frozen=True, tag="step_ended"):
-    """A step has ended and never runs again; `text` is what it passes on."""
+    """A step has ended and never runs again. `summary` is what it said before, if its session was compacted."""
 
     step: str
     status: Literal["done", "cancelled", "limit", "failed"]
     text: str = ""
     error: str = ""
     usage: Usage = NO_USAGE
+    summary: str = ""
 
 
 # --- what the session holds -------------------------------------------------------------

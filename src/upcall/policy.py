@@ -90,6 +90,12 @@ class Policy(Value, frozen=True):
         """What an agent file without its sidecar has: no rights."""
         return cls(False, False, source=file, absent=True)
 
+    def alone(self, worker: str, asks: bool) -> Policy:
+        """What is left below a worker that may ask nobody: approvals, and, if it `asks`, who is in between."""
+        rest = self.callback_policy.replace(fallback_target="")
+        missing = f"plan entry with a caller for {worker}"
+        return Policy(asks and self.can_query_caller, False, rest, source=missing, absent=True)
+
     def has(self, key: str) -> bool:
         """Whether the key (dotted, as in `callback_policy.timeout`) was written at all."""
         return key in self.given

@@ -1,7 +1,7 @@
 """A callback walks its route: hooks and side turns of the agents above, then the person, until it is settled.
 
-May import: answers, callbacks, contracts, deadlines, errors, events, hooks, messages, progress, questions,
-routing, session, sidetools, toolcall.
+May import: answers, callbacks, contracts, deadlines, errors, events, hooks, messages, policy, progress,
+questions, routing, session, sidetools, toolcall.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ from upcall.events import (
 )
 from upcall.hooks import call_hook, name_of, wrong_return
 from upcall.messages import user
+from upcall.policy import Policy
 from upcall.progress import Asked
 from upcall.questions import NO_DEFAULT, Question, outcome_of
 from upcall.routing import Ancestor, Raised, Route, Station, refusal, route
@@ -79,8 +80,8 @@ class Road(Protocol):
         """The claim on the tree."""
         ...
 
-    async def chain(self, member: Member) -> list[Ancestor]:
-        """The agents above a session, nearest first."""
+    async def reach(self, member: Member) -> tuple[Policy, list[Ancestor]]:
+        """What a session may ask by, and the agents above it, nearest first."""
         ...
 
     async def asked(self, member: Member, station: Station, callback_id: str) -> Member:
@@ -182,12 +183,12 @@ class Resolver:
         if member.purpose == "side_turn":
             member.log.add(ContextSet(ASKED_BACK, True))
             raise UpcallError("nobody can be asked while a callback is being answered; pass it up instead")
-        policy = member.actor.agent.policy
+        policy, chain = await road.reach(member)
         raised = Raised(
             member.actor.name, policy, question.intent, question.kind, question.hints, question.gate,
             road.can_reach_person(), road.agent_names(),
         )  # fmt: skip
-        way = route(raised, await road.chain(member))
+        way = route(raised, chain)
         callback_id = "q" + digest(member.id, asker.origin, question.digest, question.gate, count)[:12]
         member.log.add(_raised_event(member, asker.origin, question, callback_id, msgspec.to_builtins(way)))
         if way.asks:  # else that the person is asked, or nobody, is stored with it
@@ -344,11 +345,12 @@ class Resolver:
     async def _way_now(self, member: Member, raised: CallbackRaised, station: Station) -> Route:
         """Where the same callback would go by the policies as they are now; of its hints only a fallback counts."""
         road, hints = self._road, Hints(fallback_target=station.agent) if station.fallback else Hints()
+        policy, chain = await road.reach(member)
         asks = Raised(
-            raised.agent, member.actor.agent.policy, raised.intent, cast("Kind", raised.kind), hints,
+            raised.agent, policy, raised.intent, cast("Kind", raised.kind), hints,
             gate=raised.gate, person=road.can_reach_person(), known=road.agent_names(),
         )  # fmt: skip
-        return route(asks, await road.chain(member))
+        return route(asks, chain)
 
     async def _consult(self, member: Member, station: Station, ask: Asked) -> Said | Passed:
         """Its on_callback hooks, then its model; whatever goes wrong counts as passing up."""

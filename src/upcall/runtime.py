@@ -248,7 +248,7 @@ class Sessions(People):
         begins = bool(declared.hooks.begin_session)
         asks = self.asks_of.get((declared, self.host is None))
         if asks is None:
-            asks = RunTree(self, None).somebody_to_ask(declared, [])
+            asks = RunTree(self, None).somebody_to_ask(declared, declared.policy, [])
         started = SessionStarted(
             declared.name, kind="coordinator" if declared.runs else "agent", begins=begins, asks=asks,
             source=declared.source,

@@ -191,10 +191,6 @@ class Place(NamedTuple):
     turn: int = 1
     again: bool = False
 
-    def above_or(self, parent: str) -> str:
-        """The session it may ask."""
-        return parent if self.above is None else self.above
-
 
 NOWHERE = Place()
 

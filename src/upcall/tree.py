@@ -1,16 +1,18 @@
 """A run tree: a session and all that it starts, owned by one process at a time.
 
-May import: agent, callbacks, contracts, deadlines, errors, events, fold, hooks, loop, messages, questions,
-replay, resolve, routing, session, shelf, sidetools, spending, threads.
+May import: above, agent, callbacks, contracts, deadlines, errors, events, fold, hooks, loop, messages, policy,
+questions, replay, resolve, routing, session, shelf, sidetools, spending, threads.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from upcall.above import reach
 from upcall.agent import Agent
 from upcall.callbacks import Callback
 from upcall.contracts import Claim, Files, Host, Reply, Spent, Store
@@ -21,6 +23,7 @@ from upcall.fold import State
 from upcall.hooks import NO_HOOKS, Hooks
 from upcall.loop import Turn, reply_of
 from upcall.messages import Message, user
+from upcall.policy import Policy
 from upcall.questions import Question
 from upcall.replay import load_state, refresh
 from upcall.resolve import Resolver
@@ -325,6 +328,10 @@ class RunTree:
         declared = self.home.agent(agent) if isinstance(agent, str) else agent
         child_id = f"{parent.id}~{name}"
         state = await load_state(self.store, child_id)
+        if state is not None and state.phase == "running" and state.turn < place.turn:  # that one is finished first
+            with contextlib.suppress(ChildFailed):
+                await self.start_child(parent, agent, prompt, name, place._replace(turn=state.turn, again=False))
+            state = await load_state(self.store, child_id)
         again = place.again and state is not None and state.phase == "failed" and state.turn == place.turn
         if state is not None and state.turn >= place.turn and state.phase != "running" and not again:
             return _ended(state, declared)
@@ -338,9 +345,10 @@ class RunTree:
                 place.agent or declared.name, parent.id, header.root or parent.id, name, header.depth + 1,
                 "coordinator" if declared.runs else "agent",
                 begins=bool(declared.hooks.begin_session or parent.actor.passed_on.begin_session),
-                asks=self.somebody_to_ask(declared, await self._above(place.above_or(parent.id))),
                 source=header.source, role=place.role, team=place.team, above=place.above,
             )  # fmt: skip
+            way = await reach(self.home, declared, state.header)
+            state.header = state.header.replace(asks=self.somebody_to_ask(declared, *way))
         member = self.member(state, declared, parent.actor.passed_on)
         try:
             if state.phase == "running" or again:
@@ -348,7 +356,9 @@ class RunTree:
             else:
                 await self._create(member, prompt)
             reply = await self.run(member, release=False)
-        except TurnError as error:
+        except Exception as error:
+            if not isinstance(error, TurnError) and state.phase != "failed":
+                raise
             raise ChildFailed(child_id, declared.name, f"{type(error).__name__}: {error}") from error
         if reply.status == "waiting":
             raise Parking
@@ -447,39 +457,20 @@ class RunTree:
         """Every agent that a fallback may name."""
         return self.home.agent_names()
 
-    def somebody_to_ask(self, agent: Agent, chain: list[Ancestor]) -> bool:
+    def somebody_to_ask(self, agent: Agent, policy: Policy, chain: list[Ancestor]) -> bool:
         """Whether a question of this agent would reach anybody."""
         if not agent.ask:
             return False
-        above, known = [(a.name, id(a.policy)) for a in chain], self.home.asks_of
-        key = (agent, self.home.host is None, *above)
-        if key not in known:  # declarations never change, so neither does the way
-            way = route(Raised(agent.name, agent.policy, person=self.can_reach_person()), chain)
+        known = self.home.asks_of if policy is agent.policy else {}  # declarations never change, so neither do ways
+        key = (agent, self.home.host is None, *[(a.name, id(a.policy)) for a in chain])
+        if key not in known:
+            way = route(Raised(agent.name, policy, person=self.can_reach_person()), chain)
             known[key] = bool(way.asks) or way.end == "person"
         return known[key]
 
-    async def chain(self, member: Member) -> list[Ancestor]:
-        """The agents above a session, nearest first."""
-        header = member.state.header
-        return await self._above(header.parent if header.above is None else header.above)
-
-    async def _above(self, session_id: str) -> list[Ancestor]:
-        """A session's agent and those above it. Teams and chains only pass on: nobody asks them."""
-        found: list[Ancestor] = []
-        while session_id:
-            turn = self.home.turns.get(session_id)
-            if turn is not None:
-                header, policy = turn.state.header, turn.actor.agent.policy
-            else:
-                first = await self.store.read(session_id, 0, 1)
-                if not first or not isinstance(first[0], SessionStarted):
-                    break
-                header = first[0]
-                policy = self.home.agent_of(header).policy
-            if header.kind != "coordinator":
-                found.append(Ancestor(header.agent, policy, session_id))
-            session_id = header.parent if header.above is None else header.above
-        return found
+    async def reach(self, member: Member) -> tuple[Policy, list[Ancestor]]:
+        """What a session may ask by, and the agents above it, nearest first."""
+        return await reach(self.home, member.actor.agent, member.state.header)
 
     async def asked(self, member: Member, station: Station, callback_id: str) -> Member:
         """The session of an agent that is asked, live or from the log; a fresh one outside the chain."""

@@ -14,7 +14,7 @@ CORE = {
     *("hooks", "tools", "schema", "agent"),
     *("answers", "questions", "progress", "fold", "replay", "requests", "session", "sidetools", "gate", "shelf"),
     *("toolcall", "thinking", "loop", "resolve", "spending"),
-    *("tree", "people", "runtime"),
+    *("above", "tree", "people", "runtime"),
 }
 RULE = """\
 The last paragraph of a module's docstring is `May import: a, b.c.`: every module of this package that it imports,

@@ -29,7 +29,7 @@ def bridge(next_agent: Agent) -> Callable[[SessionAccess, Reply], Awaitable[str]
         above = header.parent if header.above is None else header.above
         summary = session.get_summary()
         told = reply.text if summary == reply.text else f"{summary}\n\n{reply.text}"
-        said = await access.start_child(next_agent, told, Place(above=above))
+        said = await access.start_child(next_agent, told, Place(above=above, again=True))
         if said.status != "done":
             raise ChildFailed(said.session_id, next_agent.name, f"it ended with {said.limit or said.status}")
         return said.text

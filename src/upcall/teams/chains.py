@@ -5,8 +5,9 @@ May import: agent, contracts, errors, events, teams.coordinator.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from upcall.agent import Agent
 from upcall.contracts import Reply
@@ -15,22 +16,32 @@ from upcall.events import StepEnded
 from upcall.teams.coordinator import Coordination, Coordinator, Step
 
 
+class Said(NamedTuple):
+    """What a step came to, and what the next one is told of it: with the summary, if it was compacted meanwhile."""
+
+    reply: Reply
+    told: str
+
+
 class Branch:
     """A step that takes one of several ways; `pick` gets the reply so far and returns a key."""
 
     def __init__(self, pick: Callable[[Reply], Any], ways: Mapping[str, Agent]) -> None:
-        if not callable(pick) or not isinstance(cast("Any", ways), Mapping) or not ways:
-            raise BadAgent("branch", "branch(pick, {'key': agent}) takes a function and at least one way")
+        keys = list(ways) if isinstance(cast("Any", ways), Mapping) else []
+        if not callable(pick) or not keys or not all(isinstance(cast("Any", key), str) for key in keys):
+            raise BadAgent(
+                "branch", "branch(pick, {'key': agent}) takes a function and at least one way, by a string"
+            )
         self.pick, self.ways = pick, dict(ways)
         self.agents = [_agent("branch", a) for a in self.ways.values()]
 
-    async def run(self, work: Coordination, number: int, reply: Reply) -> Reply:
+    async def run(self, work: Coordination, number: int, said: Said) -> Said:
         """Pick, once, and go that way."""
-        key = await work.decide(f"{number}", lambda: _called(f"{number}", "pick", self.pick, reply))
+        key = await work.decide(f"{number}", lambda: _called(f"{number}", "pick", self.pick, said.reply))
         if not isinstance(key, str) or key not in self.ways:
             known = ", ".join(map(repr, self.ways))
             raise StepFailed(f"{number}", f"pick returned {key!r}; the branches are {known}")
-        return await _hop(work, number, self.ways[key], reply)
+        return await _hop(work, number, self.ways[key], said)
 
 
 class FanOut:
@@ -39,22 +50,27 @@ class FanOut:
     def __init__(self, agents: Sequence[Agent], join: Callable[[list[Reply]], Any] | None = None) -> None:
         if isinstance(agents, Agent) or not agents or (join is not None and not callable(join)):
             raise BadAgent("fan_out", "fan_out([a, b], join=function) takes a list of at least one agent")
-        self.agents, self.join = [_agent("fan_out", a) for a in agents], join or _joined
+        self.agents, self.join = [_agent("fan_out", a) for a in agents], join
 
-    async def run(self, work: Coordination, number: int, reply: Reply) -> Reply:
+    async def run(self, work: Coordination, number: int, said: Said) -> Said:
         """Run all, then join."""
         steps = [
-            Step(f"{number}.{i}", agent, reply.text, f"{number}.{i}.{agent.name}")
+            Step(f"{number}.{i}", agent, said.told, f"{number}.{i}.{agent.name}")
             for i, agent in enumerate(self.agents, 1)
         ]
         ends = await work.together(steps)
-        replies = [_reply(work, s, e) for s, e in zip(steps, ends, strict=True)]
-        text = await work.decide(f"{number}", lambda: _called(f"{number}", "join", self.join, replies))
+        all_said = [_said(work, s, e) for s, e in zip(steps, ends, strict=True)]
+        join = self.join
+        if join is None:
+            text = "\n\n".join(f"{a.name}:\n{s.told}" for a, s in zip(self.agents, all_said, strict=True))
+        else:
+            replies = [s.reply for s in all_said]
+            text = await work.decide(f"{number}", lambda: _called(f"{number}", "join", join, replies))
         if not isinstance(text, str):
             raise StepFailed(
                 f"{number}", f"join returned {type(text).__name__}; it must return the text to go on with"
             )
-        return Reply(text, session_id=work.id)
+        return Said(Reply(text, session_id=work.id), text)
 
 
 class Chain(Coordinator):
@@ -69,15 +85,15 @@ class Chain(Coordinator):
 
     async def coordinate(self, work: Coordination, prompt: str) -> str:
         """Each step once a round, with what the one before it said."""
-        reply, number = Reply(prompt, session_id=work.id), 0
+        said, number = Said(Reply(prompt, session_id=work.id), prompt), 0
         for _ in range(self.loop):
             for step in self.steps:
                 number += 1
                 if isinstance(step, Agent):
-                    reply = await _hop(work, number, step, reply)
+                    said = await _hop(work, number, step, said)
                 else:
-                    reply = await step.run(work, number, reply)
-        return reply.text
+                    said = await step.run(work, number, said)
+        return said.reply.text
 
 
 def chain(*steps: Agent | Branch | FanOut, name: str = "", loop: int = 1, description: str = "") -> Chain:
@@ -113,14 +129,18 @@ def fan_out(agents: Sequence[Agent], *, join: Callable[[list[Reply]], Any] | Non
 # --- running ----------------------------------------------------------------------------
 
 
-async def _hop(work: Coordination, number: int, agent: Agent, reply: Reply) -> Reply:
-    step = Step(f"{number}.{agent.name}", agent, reply.text, f"{number}.{agent.name}")
-    return _reply(work, step, await work.step(step))
+async def _hop(work: Coordination, number: int, agent: Agent, said: Said) -> Said:
+    step = Step(f"{number}.{agent.name}", agent, said.told, f"{number}.{agent.name}")
+    return _said(work, step, await work.step(step))
 
 
-def _reply(work: Coordination, step: Step, ended: StepEnded) -> Reply:
-    output = step.agent.output.parse(ended.text) if step.agent.output is not None else None
-    return Reply(ended.text, "done", f"{work.id}~{step.child}", ended.usage, output=output)
+def _said(work: Coordination, step: Step, ended: StepEnded) -> Said:
+    output = None
+    if step.agent.output is not None:
+        with contextlib.suppress(ValueError):  # an end_turn hook may have put other words in its place
+            output = step.agent.output.parse(ended.text)
+    reply = Reply(ended.text, "done", f"{work.id}~{step.child}", ended.usage, output=output)
+    return Said(reply, f"{ended.summary}\n\n{ended.text}" if ended.summary else ended.text)
 
 
 async def _called(step: str, what: str, function: Callable[[Any], Any], argument: Any) -> Any:
@@ -129,11 +149,6 @@ async def _called(step: str, what: str, function: Callable[[Any], Any], argument
         return await value if hasattr(value, "__await__") else value
     except Exception as error:
         raise StepFailed(step, f"{what} raised {type(error).__name__}: {error}") from error
-
-
-def _joined(replies: list[Reply]) -> str:
-    named = [(r.session_id.rpartition("~")[2].split(".", 2)[2], r.text) for r in replies]
-    return "\n\n".join(f"{name}:\n{text}" for name, text in named)
 
 
 # --- building ---------------------------------------------------------------------------

@@ -71,7 +71,8 @@ class Coordination(Turn):
         ended = self.logged(StepEnded, step.name)
         if ended is not None:
             return ended
-        started = self.logged(StepStarted, step.name) or await self._start(step)
+        await self._start([step])
+        started = cast("StepStarted", self.logged(StepStarted, step.name))
         place = step.place._replace(turn=started.turn, again=step.must)
         self.leave()  # it only waits for its child
         try:
@@ -86,21 +87,26 @@ class Coordination(Turn):
 
     async def together(self, steps: Sequence[Step]) -> list[StepEnded]:
         """Have steps done side by side; returns when all have ended, in the order given."""
+        await self._start(steps)
         beside = [_Beside(self, step) for step in steps]
         if await self._side_by_side(beside):
             raise Parking
         return [cast("StepEnded", one.came_to) for one in beside]
 
-    async def _start(self, step: Step) -> StepStarted:
-        child = f"{self.id}~{step.child}"
-        before = await load_state(self.log.store, child)
-        note = "\n\n".join(steer.text for steer in self.state.steers.values())
+    async def _start(self, steps: Sequence[Step]) -> None:
+        """Write down what begins now, in one append: all of it hears what was said to the coordinator meanwhile."""
+        new = [step for step in steps if self.logged(StepStarted, step.name) is None]
+        if not new:
+            return
+        before = [await load_state(self.log.store, f"{self.id}~{step.child}") for step in new]
+        note = "\n\n".join(steer.text for _, steer in sorted(self.state.steers.items()))
         self._take_steers()
-        turn = 1 if before is None else before.turn + 1
-        started = StepStarted(step.name, step.place.agent or step.agent.name, child, turn, step.place.role, note)
-        self.log.add(started)
+        for step, state in zip(new, before, strict=True):
+            name, turn = step.place.agent or step.agent.name, 1 if state is None else state.turn + 1
+            self.log.add(
+                StepStarted(step.name, name, f"{self.id}~{step.child}", turn, step.place.role, note),
+            )
         await self.log.commit()
-        return started
 
     async def _run(self, step: Step, started: StepStarted, place: Place) -> StepEnded:
         prompt = f"{step.prompt}\n\n{started.note}" if started.note else step.prompt
@@ -110,13 +116,12 @@ class Coordination(Turn):
             if step.must:
                 raise
             return StepEnded(step.name, "failed", error=failure.error)
-        text = reply.text
-        row = await self.log.store.row(started.child)
-        if step.must and row is not None and row.base:  # it was compacted: what it did before is in its summary
+        row, summary = await self.log.store.row(started.child), ""
+        if row is not None and row.base:  # it was compacted: what it did before is in its summary
             state = await load_state(self.log.store, started.child)
-            text = f"{state.summary}\n\n{text}" if state is not None and state.summary else text
-        status = cast("Any", reply.status)
-        return StepEnded(step.name, status, text, f"limit {reply.limit}" if reply.limit else "", reply.usage)
+            summary = state.summary if state is not None else ""
+        error = f"limit {reply.limit}" if reply.limit else ""
+        return StepEnded(step.name, cast("Any", reply.status), reply.text, error, reply.usage, summary)
 
 
 class _Beside:

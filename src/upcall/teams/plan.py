@@ -9,11 +9,13 @@ import json
 from collections.abc import Sequence
 from typing import Any, cast
 
-from upcall.messages import Value
+from upcall.messages import Value, clean
 
 KEYS = ("role", "task", "sequence", "caller")
 _MOST_TEXT = 4_000_000
-_MOST_TRIES = 1_000
+_MOST_READ = 8_000_000
+_LEAST_READ = 8_000
+_LAST = 1_000_000_000
 _SHOWN = 20
 
 
@@ -61,8 +63,14 @@ def named(entries: Sequence[dict[str, Any]], counts: dict[str, int]) -> list[Ass
         role = entry["role"]
         counts[role] = counts.get(role, 0) + 1
         worker = f"{role}{counts[role]:02}"
-        made.append(Assignment(worker, role, entry["task"], entry["sequence"], "caller" in entry))
+        made.append(Assignment(worker, role, clean(entry["task"]), entry["sequence"], "caller" in entry))
     return made
+
+
+def next_sequence(plan: Sequence[Assignment]) -> tuple[list[Assignment], list[Assignment]]:
+    """What is to be done first, side by side, and what is left for later."""
+    first = min(a.sequence for a in plan)
+    return [a for a in plan if a.sequence == first], [a for a in plan if a.sequence > first]
 
 
 def _array(text: str) -> tuple[list[Any], str]:
@@ -79,14 +87,15 @@ def _array(text: str) -> tuple[list[Any], str]:
 
 def _arrays(text: str) -> list[list[Any]]:
     """Every JSON array in a text that is not part of another one."""
-    decoder, found, at = json.JSONDecoder(), list[list[Any]](), 0
-    for _ in range(_MOST_TRIES):
+    decoder, found, at, read = json.JSONDecoder(), list[list[Any]](), 0, 0
+    while read < _MOST_READ:  # each bracket that opens nothing may have the rest of the text read in vain
         at = text.find("[", at)
         if at < 0:
             break
         try:
             value, at = decoder.raw_decode(text, at)
-        except (ValueError, RecursionError):
+        except (ValueError, RecursionError) as error:
+            read += max(getattr(error, "pos", at) - at, _LEAST_READ)
             at += 1
         else:
             found.append(value)
@@ -106,8 +115,8 @@ def _mistakes(number: int, entry: Any, rules: Rules) -> list[str]:
         found.append(f"{where}: task must say what to do, not {_shown(task)}")
     elif len(task) > rules.task_chars:
         found.append(f"{where}: task has {len(task)} characters; at most {rules.task_chars} are taken")
-    if type(sequence) is not int or sequence < 0:
-        found.append(f"{where}: sequence must be a whole number from 0 on, not {_shown(sequence)}")
+    if type(sequence) is not int or not 0 <= sequence <= _LAST:
+        found.append(f"{where}: sequence must be a whole number from 0 to {_LAST}, not {_shown(sequence)}")
     if "caller" in given and given["caller"] != rules.planner:
         said = _shown(given["caller"])
         found.append(f"{where}: caller must be {rules.planner!r}, who made the plan, or be left out; not {said}")
@@ -117,5 +126,7 @@ def _mistakes(number: int, entry: Any, rules: Rules) -> list[str]:
 def _shown(value: Any) -> str:
     if value is None:
         return "nothing"
-    text = json.dumps(value, ensure_ascii=False)
+    if isinstance(value, list | dict):  # however deep
+        return "an array" if isinstance(value, list) else "an object"
+    text = clean(json.dumps(value, ensure_ascii=False))
     return text if len(text) <= 60 else text[:59] + "…"

@@ -39,7 +39,7 @@ def worker_prompt(agent: Agent, planner: str) -> str:
         ways.append("the tool ask(message, type)")
     if "run_python" in agent.toolbox:
         ways.append("raise_callback(message, type) in the Python you write")
-    if not ways:
+    if not ways or not agent.policy.can_query_caller:
         return ""
     return f"""\
 {planner} gave you this task and can be asked with {" or ".join(ways)}. The type says what you need:

@@ -50,7 +50,7 @@ def questions(asked: Sequence[Callback]) -> str:
     """Every callback with how it was settled; what stayed open, expired or was withdrawn comes first."""
     if not asked:
         return "Nobody asked anything."
-    first = sorted(asked, key=lambda callback: (callback.status == "answered", callback.created))
+    first = sorted(asked, key=lambda callback: callback.status == "answered")
     lines = "\n".join(f"- {_question(callback)}" for callback in first)
     return f"What was asked, the unsettled first:\n{lines}"
 

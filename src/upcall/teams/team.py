@@ -17,11 +17,11 @@ from upcall.answers import callback_of
 from upcall.callbacks import Callback
 from upcall.errors import BadAgent, PlanRefused, UnknownAgent
 from upcall.events import ContextSet, Planned, SessionStarted, StepEnded
-from upcall.policy import Policy, name_problem
+from upcall.policy import name_problem
 from upcall.session import Place
 from upcall.sidetools import SIDE_TOOLS
 from upcall.teams.coordinator import Coordination, Coordinator, Step
-from upcall.teams.plan import Assignment, Rules, named, read_plan
+from upcall.teams.plan import Assignment, Rules, named, next_sequence, read_plan
 from upcall.teams.prompts import REVIEWER_PROMPT, bad_plan, joined, manager_prompt, replan, worker_prompt
 from upcall.teams.report import assignments, results, review
 
@@ -75,8 +75,7 @@ class Team(Coordinator):
         ends: list[tuple[Assignment, StepEnded]] = []
         replans, stopped = 0, False
         while plan and not stopped:
-            now = [a for a in plan if a.sequence == min(b.sequence for b in plan)]
-            plan = [a for a in plan if a not in now]
+            now, plan = next_sequence(plan)
             ended = await work.together([self._worker(work, a) for a in now])
             ends += zip(now, ended, strict=True)
             if self.on_failure == "go_on" or all(e.status == "done" for e in ended):
@@ -126,7 +125,7 @@ class Team(Coordinator):
                 f"\n\nStopped after a failure. Not started:\n{assignments(left) or '- nothing'}" if stopped else ""
             )
             return results(ends) + tail
-        asked = [] if work.logged(StepEnded, REVIEWER) else await _asked_below(work)
+        asked = await _asked_below(work, [a.worker for a, _ in ends])
         text = review(task, ends, left, asked, stopped)
         place = Place(self.reviewer.name, REVIEWER, self.name)
         step = Step(REVIEWER, self._reviewer(), text, REVIEWER, place)
@@ -158,11 +157,19 @@ class Team(Coordinator):
         agent, told = self.manager, manager_prompt(self.manager.name, self.roles, self.entries)
         tools = (*agent.toolbox.values(), *(t for t in SIDE_TOOLS if t.name not in agent.toolbox))
         return self._derived(
-            agent, MANAGER, True, instructions=joined(agent.instructions, told), tools=tools, kit=()
+            agent,
+            MANAGER,
+            True,
+            instructions=joined(agent.instructions, told),
+            tools=tools,
+            hooks=agent.hooks,
+            kit=(),
         )
 
     def _reviewer(self) -> Agent:
         assert self.reviewer is not None
+        if self.reviewer.runs is not None:
+            return self.reviewer
         told = joined(self.reviewer.instructions, REVIEWER_PROMPT)
         return self._derived(self.reviewer, REVIEWER, True, instructions=told)
 
@@ -170,9 +177,7 @@ class Team(Coordinator):
         agent = self.roles[role]
         if agent.runs is not None:  # a team or chain has members of its own, and no name before a model
             return agent
-        if not asks:
-            return self._derived(agent, worker, asks, name=worker, callback_policy=_alone(agent.policy, worker))
-        told = joined(agent.instructions, worker_prompt(agent, self.manager.name))
+        told = joined(agent.instructions, worker_prompt(agent, self.manager.name) if asks else "")
         return self._derived(agent, worker, asks, name=worker, instructions=told)
 
     def _derived(self, agent: Agent, who: str, asks: bool, **changes: Any) -> Agent:
@@ -184,20 +189,19 @@ class Team(Coordinator):
         return self._cast[key]
 
 
-def _alone(policy: Policy, worker: str) -> Policy:
-    """The rights of a worker whose plan entry names no caller: only approvals reach anybody."""
-    rest = policy.callback_policy.replace(fallback_target="")
-    why = f"{worker}'s plan entry, which names no caller"
-    return policy.replace(can_query_caller=False, can_use_host_interaction=False, callback_policy=rest, source=why)
-
-
-async def _asked_below(work: Coordination) -> list[Callback]:
-    """What was asked in this turn by anybody the team started."""
+async def _asked_below(work: Coordination, workers: Sequence[str]) -> list[Callback]:
+    """What was asked in this turn by anybody the team started, in the plan's order."""
     prompt, root = work.state.prompt, work.state.header.root or work.id
     since = prompt.pos if prompt is not None else 0
     held = await work.log.store.callbacks(root=root, limit=100_000)
-    below = f"{work.id}~"
-    return [callback_of(h) for h in held if h.raised.session.startswith(below) and h.raised.pos > since]
+    below = len(f"{work.id}~")
+    found: list[tuple[int, int, Callback]] = []
+    for one in held:
+        raised = one.raised
+        if raised.session.startswith(f"{work.id}~") and raised.pos > since:
+            who = raised.session[below:].split("~")[0]
+            found.append((workers.index(who) if who in workers else -1, raised.pos, callback_of(one)))
+    return [callback for _, _, callback in sorted(found, key=lambda f: f[:2])]
 
 
 def _check(name: str, manager: Any, roles: Any, reviewer: Any, on_failure: Any, limits: Mapping[str, Any]) -> None:
@@ -206,11 +210,7 @@ def _check(name: str, manager: Any, roles: Any, reviewer: Any, on_failure: Any, 
     if not isinstance(roles, Mapping) or not roles:
         raise BadAgent(name, "roles is a dict of at least one: roles={'developer': developer}")
     declared = cast("Mapping[Any, Any]", roles)
-    for role, agent in declared.items():
-        if not isinstance(role, str) or name_problem(role):
-            raise BadAgent(name, f"role {role!r}: {name_problem(role) if isinstance(role, str) else 'no string'}")
-        if not isinstance(agent, Agent):
-            raise BadAgent(name, f"role {role!r} is an agent, a team or a chain, not {agent!r}")
+    _check_roles(name, declared)
     if reviewer is not None and not isinstance(reviewer, Agent):
         raise BadAgent(name, f"the reviewer is an agent, not {reviewer!r}")
     if on_failure not in get_args(OnFailure):
@@ -222,3 +222,16 @@ def _check(name: str, manager: Any, roles: Any, reviewer: Any, on_failure: Any, 
     for taken in names:
         if any(re.fullmatch(rf"{re.escape(role)}\d\d+", taken) for role in declared):
             raise BadAgent(name, f"the agent {taken!r} has the name of a worker; workers are numbered by role")
+
+
+def _check_roles(name: str, roles: Mapping[Any, Any]) -> None:
+    for role, agent in roles.items():
+        if not isinstance(role, str) or name_problem(role):
+            raise BadAgent(name, f"role {role!r}: {name_problem(role) if isinstance(role, str) else 'no string'}")
+        if not isinstance(agent, Agent):
+            raise BadAgent(name, f"role {role!r} is an agent, a team or a chain, not {agent!r}")
+        longer = next((r for r in roles if re.fullmatch(rf"{re.escape(role)}\d+", str(r))), None)
+        if longer is not None:
+            raise BadAgent(
+                name, f"workers of {role!r} and {longer!r} could have one name; workers are numbered by role"
+            )
