@@ -3,7 +3,7 @@
 Reading finds every mistake at once, each with file, line, key and what is allowed, and warns of policies that
 are right but can't have been meant. What comes out are plain values: making agents of them happens above.
 
-May import: errors, messages, policy, routing.
+May import: errors, messages, policy, routing, sidecars.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from upcall.errors import BadAgentFile
 from upcall.messages import Value
-from upcall.policy import KEYS, RESERVED, Policy, Problem, key_lines, name_problem, read_sidecar
+from upcall.policy import KEYS, RESERVED, Policy, Problem, name_problem
 from upcall.routing import Ancestor, Raised, Route, route
+from upcall.sidecars import key_lines, read_sidecar
 
 if TYPE_CHECKING:
     import yaml

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, NamedTuple, NoReturn, cast
+from typing import Any, Literal, NamedTuple, cast
 
 from upcall.errors import BadAgent
 from upcall.messages import Value
@@ -80,10 +80,10 @@ class Policy(Value, frozen=True):
         }
         if callback_policy is not None:
             keys["callback_policy"] = callback_policy
-        mistakes = _mistakes(keys)
-        if mistakes:
-            raise BadAgent(agent, "; ".join(f"{key}: {text}" for key, text in mistakes))
-        return _policy(keys, source="")
+        found = mistakes(keys)
+        if found:
+            raise BadAgent(agent, "; ".join(f"{key}: {text}" for key, text in found))
+        return policy_from(keys, source="")
 
     @classmethod
     def closed(cls, file: str) -> Policy:
@@ -105,14 +105,14 @@ class Policy(Value, frozen=True):
         value = self
         for name in key.split("."):
             value = getattr(value, name)
-        shown = _shown(value)
+        said = shown(value)
         if self.absent:
-            return f"there is no {self.source}, which means {key}: {shown}"
+            return f"there is no {self.source}, which means {key}: {said}"
         if not self.source:
-            return f"the agent {agent} has {key}: {shown}"
+            return f"the agent {agent} has {key}: {said}"
         if key not in self.given:
-            return f"{self.source} has no {key}, which means {shown}"
-        return f"{self.source} has {key}: {shown}"
+            return f"{self.source} has no {key}, which means {said}"
+        return f"{self.source} has {key}: {said}"
 
     def where(self, agent: str) -> str:
         """Where a key of this sidecar would be written."""
@@ -171,7 +171,7 @@ def _is_names(value: Any) -> bool:
     )
 
 
-_TOP: dict[str, _Rule] = {
+TOP: dict[str, _Rule] = {
     "can_query_caller": _Rule("true or false", _is_bool),
     "can_use_host_interaction": _Rule("true or false", _is_bool),
     "callback_policy": _Rule("an object of keys", _is_object),
@@ -184,13 +184,13 @@ _UNDER: dict[str, _Rule] = {
     "timeout": _Rule("seconds above 0 and up to 1e9, or null for no limit", _is_seconds),
     "side_turn_model_calls": _Rule("a whole number from 1 on", _is_calls),
 }
-KEYS = (*(key for key in _TOP if key != "callback_policy"), *(f"callback_policy.{key}" for key in _UNDER))
+KEYS = (*(key for key in TOP if key != "callback_policy"), *(f"callback_policy.{key}" for key in _UNDER))
 """Every key of a sidecar, dotted."""
 
 
-def _mistakes(keys: Mapping[str, Any]) -> list[tuple[str, str]]:
+def mistakes(keys: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Each wrong key, dotted, with what is wrong and what is allowed."""
-    found = _against(keys, _TOP, prefix="")
+    found = _against(keys, TOP, prefix="")
     under = keys.get("callback_policy")
     if isinstance(under, Mapping):
         found += _against(cast("Mapping[str, Any]", under), _UNDER, prefix="callback_policy.")
@@ -204,18 +204,19 @@ def _against(keys: Mapping[str, Any], rules: Mapping[str, _Rule], prefix: str) -
         if rule is None:
             found.append((f"{prefix}{key}", _unknown(key, rules, prefix)))
         elif not rule.accepts(value):
-            found.append((f"{prefix}{key}", f"must be {rule.allowed}, not {_shown(value)}"))
+            found.append((f"{prefix}{key}", f"must be {rule.allowed}, not {shown(value)}"))
     return found
 
 
 def _unknown(key: str, rules: Mapping[str, _Rule], prefix: str) -> str:
     elsewhere = " It belongs under callback_policy." if not prefix and key in _UNDER else ""
-    if prefix and key in _TOP:
+    if prefix and key in TOP:
         elsewhere = " It belongs beside callback_policy, not under it."
     return f"unknown key; allowed are {', '.join(rules)}.{elsewhere}"
 
 
-def _shown(value: Any) -> str:
+def shown(value: Any) -> str:
+    """A value as a message shows it."""
     if value is None or isinstance(value, bool):  # nearly always, and every route says some
         return "null" if value is None else str(value).lower()
     try:
@@ -225,7 +226,7 @@ def _shown(value: Any) -> str:
     return text if len(text) <= 80 else text[:79] + "…"
 
 
-def _policy(keys: Mapping[str, Any], source: str) -> Policy:
+def policy_from(keys: Mapping[str, Any], source: str) -> Policy:
     """From keys without mistakes. What a file leaves out is no right."""
     under = dict(keys.get("callback_policy", {}))
     given = (*(key for key in keys if key != "callback_policy"), *(f"callback_policy.{key}" for key in under))
@@ -238,75 +239,3 @@ def _policy(keys: Mapping[str, Any], source: str) -> Policy:
         given=given,
         source=source,
     )
-
-
-# --- sidecar files ----------------------------------------------------------------------
-
-
-def read_sidecar(raw: bytes, file: str) -> tuple[Policy | None, list[Problem]]:
-    """The policy in a sidecar's bytes, or None with every mistake in it, each with its line and key.
-
-    `file` is the sidecar's name as errors and routes shall show it.
-    """
-    try:
-        text = raw.decode("utf-8-sig")
-        keys = json.loads(text, object_pairs_hook=_Pairs, parse_constant=_no_constant)
-    except UnicodeDecodeError as error:
-        return None, [Problem(file, raw.count(b"\n", 0, error.start) + 1, "", "this is not UTF-8 text")]
-    except json.JSONDecodeError as error:
-        return None, [Problem(file, error.lineno, "", f"this is not JSON: {error.msg}")]
-    except (ValueError, RecursionError) as error:
-        return None, [Problem(file, 1, "", f"this is not JSON that can be read: {error}")]
-    if not isinstance(keys, _Pairs):
-        text = f"must be an object with the keys {', '.join(_TOP)}, not {_shown(keys)}"
-        return None, [Problem(file, 1, "", text)]
-    lines = key_lines(text)
-    problems = [Problem(file, lines.get(key, 1), key, "is written twice") for key in _twice(keys)]
-    problems += [Problem(file, lines.get(key, 1), key, text) for key, text in _mistakes(keys)]
-    problems.sort(key=lambda problem: problem.line)
-    return (None if problems else _policy(keys, source=file)), problems
-
-
-class _Pairs(dict[str, Any]):
-    """An object as it was written, remembering which keys came twice."""
-
-    def __init__(self, pairs: list[tuple[str, Any]]) -> None:
-        super().__init__(pairs)
-        names = [name for name, _ in pairs]
-        self.twice = [name for name in self if names.count(name) > 1]
-
-
-def _twice(keys: _Pairs) -> list[str]:
-    under = keys.get("callback_policy")
-    below = under.twice if isinstance(under, _Pairs) else []
-    return [*keys.twice, *(f"callback_policy.{name}" for name in below)]
-
-
-def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no JSON value")
-
-
-_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]')
-
-
-def key_lines(text: str) -> dict[str, int]:
-    """The line of every key, dotted, of a text that is known to be JSON; the last one where it came twice."""
-    lines: dict[str, int] = {}
-    path: list[str] = []
-    inside: list[str] = []
-    last = ""
-    line, seen = 1, 0
-    for token in _TOKEN.finditer(text):
-        mark = token.group()
-        line, seen = line + text.count("\n", seen, token.start()), token.start()
-        if mark == ":" and inside[-1] == "{":
-            path[len(inside) - 1 :] = [json.loads(last)]
-            lines[".".join(path)] = line
-        elif mark in "{[":
-            inside.append(mark)
-            path[len(inside) - 1 :] = []
-            path.extend("" for _ in range(len(inside) - 1 - len(path)))
-        elif mark in "}]":
-            inside.pop()
-        last = mark
-    return lines

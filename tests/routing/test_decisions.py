@@ -8,8 +8,9 @@ import pytest
 
 from routing.ways import above, asked, reason, sidecar, way
 from upcall.callbacks import Hints, Kind, approval_digest, normal_kind, question_digest
-from upcall.policy import Policy, read_sidecar
+from upcall.policy import Policy
 from upcall.routing import GATE, Ancestor, Raised, refusal, route, unresolved_means
+from upcall.sidecars import read_sidecar
 
 CLIMB = [above("controller"), above("manager"), above("lead")]
 NO_RIGHTS = sidecar(can_query_caller=False, can_use_host_interaction=False)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from routing.ways import above, asked, reason, sidecar, way
-from upcall.policy import read_sidecar
 from upcall.routing import story
+from upcall.sidecars import read_sidecar
 
 PARENTS = [above("wrapper"), above("architect")]
 EXAMPLE = b"""{

@@ -1,0 +1,81 @@
+"""Sidecar files: a policy read from JSON, with every mistake and its line.
+
+May import: policy.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any, NoReturn
+
+from upcall.policy import TOP, Policy, Problem, mistakes, policy_from, shown
+
+
+def read_sidecar(raw: bytes, file: str) -> tuple[Policy | None, list[Problem]]:
+    """The policy in a sidecar's bytes, or None with every mistake in it, each with its line and key.
+
+    `file` is the sidecar's name as errors and routes shall show it.
+    """
+    try:
+        text = raw.decode("utf-8-sig")
+        keys = json.loads(text, object_pairs_hook=_Pairs, parse_constant=_no_constant)
+    except UnicodeDecodeError as error:
+        return None, [Problem(file, raw.count(b"\n", 0, error.start) + 1, "", "this is not UTF-8 text")]
+    except json.JSONDecodeError as error:
+        return None, [Problem(file, error.lineno, "", f"this is not JSON: {error.msg}")]
+    except (ValueError, RecursionError) as error:
+        return None, [Problem(file, 1, "", f"this is not JSON that can be read: {error}")]
+    if not isinstance(keys, _Pairs):
+        text = f"must be an object with the keys {', '.join(TOP)}, not {shown(keys)}"
+        return None, [Problem(file, 1, "", text)]
+    lines = key_lines(text)
+    problems = [Problem(file, lines.get(key, 1), key, "is written twice") for key in _twice(keys)]
+    problems += [Problem(file, lines.get(key, 1), key, text) for key, text in mistakes(keys)]
+    problems.sort(key=lambda problem: problem.line)
+    return (None if problems else policy_from(keys, source=file)), problems
+
+
+class _Pairs(dict[str, Any]):
+    """An object as it was written, remembering which keys came twice."""
+
+    def __init__(self, pairs: list[tuple[str, Any]]) -> None:
+        super().__init__(pairs)
+        names = [name for name, _ in pairs]
+        self.twice = [name for name in self if names.count(name) > 1]
+
+
+def _twice(keys: _Pairs) -> list[str]:
+    under = keys.get("callback_policy")
+    below = under.twice if isinstance(under, _Pairs) else []
+    return [*keys.twice, *(f"callback_policy.{name}" for name in below)]
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no JSON value")
+
+
+_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]')
+
+
+def key_lines(text: str) -> dict[str, int]:
+    """The line of every key, dotted, of a text that is known to be JSON; the last one where it came twice."""
+    lines: dict[str, int] = {}
+    path: list[str] = []
+    inside: list[str] = []
+    last = ""
+    line, seen = 1, 0
+    for token in _TOKEN.finditer(text):
+        mark = token.group()
+        line, seen = line + text.count("\n", seen, token.start()), token.start()
+        if mark == ":" and inside[-1] == "{":
+            path[len(inside) - 1 :] = [json.loads(last)]
+            lines[".".join(path)] = line
+        elif mark in "{[":
+            inside.append(mark)
+            path[len(inside) - 1 :] = []
+            path.extend("" for _ in range(len(inside) - 1 - len(path)))
+        elif mark in "}]":
+            inside.pop()
+        last = mark
+    return lines
