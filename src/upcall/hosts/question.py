@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import shlex
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
 import msgspec
@@ -98,8 +98,7 @@ def _facts(callback: Callback, known: Known) -> list[tuple[str, str]]:
     facts.append(("session", callback.session_id))
     facts += [("task", str(context["task"]))] if context.get("task") else []
     if context.get("tool") and not is_approval(callback):
-        args = context.get("arguments")
-        facts.append(("in", f"{context['tool']} {' '.join(exact(args, 10_000))}" if args else str(context["tool"])))
+        facts += _call(str(context["tool"]), context.get("arguments") or {})
     given = {k: v for k, v in context.items() if k not in ("task", "tool", "arguments")}
     facts += [(k, v if isinstance(v, str) else " ".join(exact(v, 10_000))) for k, v in given.items()]
     facts += [("way", step) for step in way(callback.path)]
@@ -109,6 +108,13 @@ def _facts(callback: Callback, known: Known) -> list[tuple[str, str]]:
     if others > 0:
         facts.append(("equal", f"{others} more like it ({', '.join(callback.group[1:])}); one answer settles all"))
     return facts
+
+
+def _call(tool: str, args: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """The call that asks; a text of several lines, such as a program, is shown as it was written."""
+    texts = {k: v for k, v in args.items() if isinstance(v, str) and "\n" in v.strip()}
+    rest = {k: v for k, v in args.items() if k not in texts}
+    return [("in", f"{tool} {' '.join(exact(rest, 10_000))}" if rest else tool), *texts.items()]
 
 
 def _fact(name: str, text: str, width: int, most: int) -> list[list[Piece]]:
