@@ -77,10 +77,12 @@ Decided = tuple[CallbackRaised, Approve | Reject | None, str]
 def _decided(member: Member, tool: Tool, call: Call, args: dict[str, Any]) -> tuple[bool, Decided | None]:
     """Whether the call may run freely; else an approval that holds for the session, or None to ask for one."""
     logged = [a for a in member.state.asks_of(call.id) if a.raised.gate]
+    if not logged and not member.actor.asks_approval(tool, args):
+        return True, None
     digest = approval_digest(tool.name, call.args)
     if any(a.raised.digest == digest for a in logged):
         return False, None  # whether it needs an approval was decided when that was raised
-    if not member.actor.asks_approval(tool, args):
+    if logged and not member.actor.asks_approval(tool, args):
         return True, None
     held = tool.patterns(args)
     for raised, answered in reversed(member.state.grants):

@@ -40,8 +40,10 @@ class Spending:
 
     def total(self, running: Iterable[State]) -> Spent:
         """All together."""
-        each = {**self._each, **{state.id: self._spent(state) for state in running}}
-        return sum(each.values(), Spent())
+        spent = [(state.id, self._spent(state)) for state in running]
+        if not self._each and len(spent) == 1:
+            return spent[0][1]
+        return sum((self._each | dict(spent)).values(), Spent())
 
     def _spent(self, state: State) -> Spent:
         calls, seconds = state.before

@@ -44,7 +44,10 @@ def evict(tokens: int = 25_000) -> Kit:
             )
 
     async def keep(ctx: Context, call: Call, value: Any) -> Result | None:
-        if call.name in OWN or ctx.workspace is None or (isinstance(value, str) and len(value) * BYTES <= most):
+        if call.name in OWN or (isinstance(value, str) and len(value) * BYTES <= most):
+            return None
+        files = ctx.workspace
+        if files is None:
             return None
         result, bodies = _too_large(call.id, value, most, shown)
         if not bodies:
@@ -52,7 +55,7 @@ def evict(tokens: int = 25_000) -> Kit:
         told: list[str] = []
         for number, body in enumerate(bodies, 1):
             name = f"{call.name}_{call.id}" + (f"_{number}" if number > 1 else "")
-            told.append(await _store(ctx, ctx.workspace, name, body, writing))
+            told.append(await _store(ctx, files, name, body, writing))
         told.append(_preview(result.text, shown) if len(result.text) * BYTES > most else result.text)
         return Result(call.id, "\n".join(told), result.is_error, images=result.images)
 

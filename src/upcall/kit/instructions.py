@@ -14,9 +14,13 @@ More = str | Text | Instruction | Iterable[str | Text | Instruction]
 
 def add_instructions(request: Request, more: More) -> Request:
     """The request with text, or text parts, after its instructions; nothing to add gives it back as it is."""
-    pieces = [more] if isinstance(more, str | Text | Instruction) else more
-    texts = [piece if isinstance(piece, str) else piece.text for piece in pieces]
-    added = [text for text in texts if text.strip()]
-    if not added:
+    text = more if isinstance(more, str) else joined([more] if isinstance(more, Text | Instruction) else more)
+    if not text or text.isspace():
         return request
-    return request.replace(instructions="\n\n".join(filter(None, [request.instructions, *added])))
+    return request.replace(instructions=f"{request.instructions}\n\n{text}" if request.instructions else text)
+
+
+def joined(pieces: Iterable[str | Text | Instruction]) -> str:
+    """Texts and text parts as one text, a blank line between them; empty ones are left out."""
+    texts = [piece if isinstance(piece, str) else piece.text for piece in pieces]
+    return "\n\n".join(text for text in texts if text and not text.isspace())

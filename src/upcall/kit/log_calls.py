@@ -31,15 +31,20 @@ def log_calls(logger: logging.Logger | str | None = None) -> Kit:
         to.info("%s %s: session begins", session.agent, session.id)
 
     def responded(session: SessionAccess, response: Response) -> None:
+        if not to.isEnabledFor(logging.INFO):
+            return
         used, calls = response.usage, ", ".join(call.name for call in response.calls)
         what = f"calls {calls}" if calls else f"says {_shown(response.text)}"
         to.info("%s %s: model %s (%d + %d tokens)", session.agent, session.id, what,
                 used.input_tokens, used.output_tokens)  # fmt: skip
 
     def calls(session: SessionAccess, call: Call) -> None:
-        to.info("%s %s: %s %s(%s)", session.agent, session.id, call.id, call.name, _shown(call.args))
+        if to.isEnabledFor(logging.INFO):
+            to.info("%s %s: %s %s(%s)", session.agent, session.id, call.id, call.name, _shown(call.args))
 
     def called(session: SessionAccess, call: Call, result: Result) -> None:
+        if not to.isEnabledFor(logging.INFO):
+            return
         how = "failed" if result.is_error else "ended"
         to.info("%s %s: %s %s %s: %s", session.agent, session.id, call.id, call.name, how, _shown(result.text))
 

@@ -5,8 +5,8 @@ May import: agent, contracts, errors, events, hooks, kit.instructions, messages.
 
 from __future__ import annotations
 
-import datetime as dt
 import re
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,7 +15,7 @@ from upcall.contracts import SessionAccess
 from upcall.errors import BadKit
 from upcall.events import digest
 from upcall.hooks import Hooks
-from upcall.kit.instructions import add_instructions
+from upcall.kit.instructions import add_instructions, joined
 from upcall.messages import Instruction, Request, Text, ToolSpec
 
 _MARK = re.compile(r"\{\{([A-Za-z_]\w*)\}\}|\{([A-Za-z_]\w*)\}")
@@ -58,19 +58,27 @@ def prompt(template: str | Sequence[str | Text | Instruction] = "", **values: ob
     """
     text = _joined(template)
     marks = {found[2] for found in _MARK.finditer(text) if found[2]}
-    known = {*values, *ENVIRONMENT, "agent"}
-    if marks - known:
-        wrong = ", ".join(sorted(marks - known))
+    unknown = marks - {*values, *ENVIRONMENT, "agent"}
+    if unknown:
+        wrong = ", ".join(sorted(unknown))
         raise BadKit("prompt", f"no value is given for {wrong}; write {{{{name}}}} for braces that should stay")
     if values.keys() - marks:
         raise BadKit("prompt", f"the template has no mark for {', '.join(sorted(values.keys() - marks))}")
     given = {name: str(value) for name, value in values.items()}
     key = f"prompt.{digest(text, given)[:8]}"
+    last: tuple[Any, str] = (None, "")  # most sessions of an agent begin alike
 
     def add(session: SessionAccess, request: Request) -> Request:
+        nonlocal last
         filled = session.get_context(key)
         if filled is None:
-            filled = _filled(text, marks, {**_environment(session, request), **given}, request.instructions)
+            files, today = session.workspace, time.strftime("%Y-%m-%d")
+            place = "" if files is None else files.folder or "files that only your tools reach"
+            seen = (session.agent, today, place, request.tools, request.instructions)
+            if seen != last[0]:
+                known = _environment(session.agent, today, place, request.tools) | given
+                last = (seen, _filled(text, marks, known, request.instructions))
+            filled = last[1]
             session.set_context(key, filled)
         return add_instructions(request, filled)
 
@@ -81,7 +89,7 @@ def _joined(template: Any) -> str:
     pieces: Any = [template] if isinstance(template, str) else template
     if not all(isinstance(piece, str | Text | Instruction) for piece in pieces):
         raise BadKit("prompt", f"a template is text, or a list of text and its parts, not {template!r}")
-    return add_instructions(Request("", "turn", "", ()), pieces).instructions
+    return joined(pieces)
 
 
 def _filled(text: str, marks: set[str], values: Mapping[str, str], said: str) -> str:
@@ -91,17 +99,16 @@ def _filled(text: str, marks: set[str], values: Mapping[str, str], said: str) ->
     return "\n\n".join(filter(None, [body, "\n\n".join(r for r in rest if r and r not in said)]))
 
 
-def _environment(session: SessionAccess, request: Request) -> dict[str, str]:
-    today = dt.datetime.now(dt.UTC).astimezone().date()
-    files, tools = session.workspace, {tool.name: tool for tool in request.tools}
+def _environment(agent: str, today: str, place: str, specs: Sequence[ToolSpec]) -> dict[str, str]:
+    tools = {tool.name: tool for tool in specs}
     agents = _agents(tools["task"]) if "task" in tools else []
-    place = "" if files is None else f"Workspace: {files.folder or 'files that only your tools reach'}"
+    guides = [_guide(topic, told, tools) for topic, told in GUIDANCE.items()]
     return {
-        "agent": session.agent,
-        "date": f"Date: {today.isoformat()}",
-        "workspace": place,
+        "agent": agent,
+        "date": f"Date: {today}",
+        "workspace": f"Workspace: {place}" if place else "",
         "agents": f"Agents that work for you: {', '.join(agents)}" if agents else "",
-        "tools": "\n".join(filter(None, [_guide(topic, told, tools) for topic, told in GUIDANCE.items()])),
+        "tools": "\n".join(filter(None, guides)),
     }
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -29,23 +30,46 @@ class Skill(Value, frozen=True):
     path: Path
 
 
-def find_skills(folders: Sequence[Path]) -> list[Skill]:
-    """All skills below these folders, by name; BadKit names the first file that is wrong."""
-    found: dict[str, Skill] = {}
-    for folder in folders:
-        if not folder.is_dir():
-            raise BadKit("skills", f"{folder}: there is no such folder")
-        here: dict[str, Skill] = {}
-        for path in _files(folder):
-            skill = load_skill(path)
-            if skill.name in here:
-                raise BadKit("skills", f"{path}: {here[skill.name].path} has the same name")
-            here[skill.name] = skill
-        found |= here
-    return [found[name] for name in sorted(found)]
+class Shelf:
+    """The skills below some folders. They are read again once anything there has changed."""
+
+    def __init__(self, folders: Sequence[Path]) -> None:
+        self._folders = folders
+        self._marks: dict[str, _Mark] = {}
+        self._found: tuple[Skill, ...] = ()
+
+    def skills(self) -> tuple[Skill, ...]:
+        """All skills, by name; of two with one name the later folder's. BadKit names the first wrong file."""
+        if self._marks and all(_mark(path) == mark for path, mark in self._marks.items()):
+            return self._found
+        now, files, marks = time.time_ns(), list[list[Path]](), dict[str, _Mark]()
+        for folder in self._folders:
+            if not folder.is_dir():
+                raise BadKit("skills", f"{folder}: there is no such folder")
+            files.append(list(_walked(folder, marks)))
+        found: dict[str, Skill] = {}
+        for each in files:
+            found |= _loaded(each)
+        self._found = tuple(found[name] for name in sorted(found))
+        settled = all(mark is not None and mark[0] < now - _TICK for mark in marks.values())
+        self._marks = marks if settled else {}  # what was written just now may be once more, at the same time
+        return self._found
 
 
-def _files(folder: Path) -> Iterator[Path]:
+_Mark = tuple[int, int, int] | None
+_TICK = 50_000_000
+"""Nanoseconds within which a file system may give two writes the same time."""
+
+
+def _mark(path: str) -> _Mark:
+    try:
+        found = os.stat(path)  # noqa: PTH116
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino
+
+
+def _walked(folder: Path, marks: dict[str, _Mark]) -> Iterator[Path]:
     """Every SKILL.md below; links to folders are followed, in circles only once."""
     seen: set[str] = set()
     for where, below, files in os.walk(folder, followlinks=True):
@@ -55,8 +79,21 @@ def _files(folder: Path) -> Iterator[Path]:
             continue
         seen.add(real)
         below.sort()
+        marks[where] = _mark(where)
         if FILE in files:
-            yield Path(where) / FILE
+            path = Path(where) / FILE
+            marks[str(path)] = _mark(str(path))
+            yield path
+
+
+def _loaded(files: Sequence[Path]) -> dict[str, Skill]:
+    here: dict[str, Skill] = {}
+    for path in files:
+        skill = load_skill(path)
+        if skill.name in here:
+            raise BadKit("skills", f"{path}: {here[skill.name].path} has the same name")
+        here[skill.name] = skill
+    return here
 
 
 def load_skill(path: Path) -> Skill:

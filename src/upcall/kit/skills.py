@@ -6,6 +6,7 @@ May import: agent, contracts, hooks, kit.instructions, kit.skillfile, messages, 
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from upcall.agent import Kit
 from upcall.contracts import SessionAccess, SyncContext
 from upcall.hooks import Hooks
 from upcall.kit.instructions import add_instructions
-from upcall.kit.skillfile import FILE, Skill, find_skills, load_skill
+from upcall.kit.skillfile import FILE, Shelf, Skill, load_skill
 from upcall.messages import Message, Request, Result
 from upcall.tools import tool
 
@@ -27,17 +28,21 @@ def skills(*dirs: str | os.PathLike[str]) -> Kit:
     with a `description` are listed in the system prompt, and `read_skill` reads them and their files. What there
     is, is looked up when a session begins; BadKit names the file that is wrong, here and there.
     """
-    folders = [Path(d).expanduser().absolute() for d in dirs]
-    find_skills(folders)
+    shelf = Shelf([Path(d).expanduser().absolute() for d in dirs])
+    last: tuple[Any, Any] = (None, None)
+    shelf.skills()
 
     def begin(session: SessionAccess) -> None:
-        found = find_skills(folders)
-        known = {s.name: {"path": str(s.path), "triggers": s.triggers} for s in found}
-        session.set_context(KEY, {"known": known, "listed": _listed(found)})
+        nonlocal last
+        found = shelf.skills()
+        if found is not last[0]:
+            known = {s.name: {"path": str(s.path), "triggers": s.triggers} for s in found}
+            last = (found, {"known": known, "listed": _listed(found)})
+        session.set_context(KEY, last[1])
 
     def trigger(session: SessionAccess, message: Message) -> None:
-        known, active = session.get_context(KEY, {}).get("known", {}), list(session.get_context(ACTIVE, ()))
-        said = message.text.casefold()
+        known: dict[str, Any] = session.get_context(KEY, {}).get("known", {})
+        said, active = message.text.casefold(), list[str](session.get_context(ACTIVE, ()))
         for name, about in known.items():
             hit = next((t for t in about["triggers"] if t.casefold() in said), None)
             if hit is not None and name not in active:
@@ -80,7 +85,7 @@ def read_skill(name: str, ctx: SyncContext, file: str = FILE) -> Result:
     return Result("", text)
 
 
-def _listed(found: list[Skill]) -> str:
+def _listed(found: Sequence[Skill]) -> str:
     lines = [f"- {s.name}: {s.description}" for s in found if s.description]
     head = "Skills you can use. When one fits what you are to do, read it with read_skill before you begin:"
     return "\n".join([head, *lines]) if lines else ""

@@ -51,8 +51,8 @@ def _problem(messages: list[Message], call: Call, times: int) -> str:
             same = failures = 0
         else:
             failures = failures + 1 if part.is_error else 0
-    shown = msgspec.json.encode(own.args, enc_hook=str).decode()
     if same + 1 >= times:
+        shown = msgspec.json.encode(own.args, enc_hook=str).decode()
         return f"this is call number {same + 1} of {own.name} with the same arguments, {_short(shown)}."
     return f"the last {failures} calls have failed; the next would be {own.name}." if failures >= times else ""
 
