@@ -135,6 +135,10 @@ class Session:
         """Say something that the next model call sees."""
         await self._home.steer(self.id, text)
 
+    async def trigger_compaction(self, keep_last: int = 10) -> None:
+        """Have the model summarise, between turns; a turn that waits does it before its next model call."""
+        await self._home.compact(self._state, keep_last)
+
     def __repr__(self) -> str:
         return f"Session({self.id!r}, agent={self.agent!r})"
 
@@ -347,6 +351,16 @@ class Sessions(People):
         finally:
             if tree.claim is not None and not tree.claim.released:
                 await self._let_go(tree.claim)
+
+    async def compact(self, state: State, keep_last: int) -> None:
+        """Have a session's model summarise while no turn runs."""
+        tree = await self._claim(state.header.root or state.id, take_over=False)
+        assert tree.claim is not None
+        try:
+            await self._catch_up(state)
+            await tree.member(state, self.agent_of(state.header), NO_HOOKS).summarise_between_turns(keep_last)
+        finally:
+            await self._let_go(tree.claim)
 
     async def _catch_up(self, state: State) -> None:
         """Be sure of the state: what others wrote, and nothing that was never stored."""

@@ -325,14 +325,13 @@ class Member:
             keep_last = max(keep_last, len(before) - newest)
         pinned = [v for k, v in state.context.items() if k.startswith(PINNED) and v and isinstance(v, str)]
         messages = compacted_messages(before, keep_last, summary, pinned)
-        running = state.phase == "running" and state.prompt is not None
-        base = state.prompt.seq if running and state.prompt is not None else 0
+        base, carried = 0, state.carried()
+        if state.prompt is not None:  # a fold goes through the last turn whole: how it ended has to be known
+            base, carried = state.prompt.seq, state.before_turn
         marks = tuple(_place(messages, state.history, at) for at in (state.prompt_at, state.response_at))
         kept = {id(m) for m in messages}
         dropped = sum(id(m) not in kept for m in before)
-        self.log.add(
-            Compacted(tuple(messages), summary, dropped, origin, base, (marks[0], marks[1]), state.carried())
-        )
+        self.log.add(Compacted(tuple(messages), summary, dropped, origin, base, (marks[0], marks[1]), carried))
 
 
 def _place(messages: list[Message], history: list[Message], at: int) -> int:

@@ -247,6 +247,15 @@ class Thinker(Member):
         finally:
             self._summing = False
 
+    async def summarise_between_turns(self, keep_last: int) -> None:
+        """The same while no turn runs; one that waits, or was interrupted, does it before its next model call."""
+        state = self.state
+        if state.phase == "running" or state.calls:
+            await super().summarise(keep_last, "")
+        elif state.history:
+            await self._summarise(keep_last, "")
+        await self.log.commit()
+
     async def _summarise(self, keep_last: int, origin: str) -> None:
         state, actor = self.state, self.actor
         ordinal = state.ordinal

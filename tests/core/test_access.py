@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -10,7 +11,10 @@ from core.doubles import Asked, Place, crash, log_of, said, turn, types_of
 from upcall import (
     Agent,
     Call,
+    Callback,
     ChildFailed,
+    Context,
+    ContextTooLong,
     HookFailed,
     Hooks,
     Message,
@@ -21,6 +25,7 @@ from upcall import (
     Result,
     Runtime,
     SessionAccess,
+    SessionBusy,
     Usage,
     tool,
 )
@@ -566,3 +571,111 @@ async def test_a_child_that_a_hook_names_wrongly_is_an_error_with_the_names_ther
     agent = Agent("a", model=Script(["ok"]), hooks=Hooks(pre_request=[delegates]))
     with pytest.raises(HookFailed, match="no agent is called 'nobody'"):
         await turn(agent)
+
+
+# --- compaction between turns -----------------------------------------------------------
+
+
+def summing(request: Request) -> Any:
+    """Says what it was told; its summaries count the messages."""
+    if request.purpose == "summary":
+        return f"{len(request.messages) - 1} messages"
+    return f"you said {request.messages[-1].text}"
+
+
+async def test_a_session_is_compacted_between_turns_and_stays_what_it_was(place: Place) -> None:
+    agent = Agent("a", model=Script(summing))
+    async with Runtime(place.store(), agents=[agent]) as runtime:
+        session = await runtime.start(agent, "s")
+        for number in range(6):
+            await session.prompt(f"number {number}")
+        before = await runtime.status("s")
+        await session.trigger_compaction(keep_last=2)
+        assert (await runtime.status("s"), session.status, before) == ("done", "done", "done")
+        assert session.get_summary() == "12 messages"
+        again = await runtime.load("s")
+        for one in (session, again):
+            assert said(one.get_messages())[0].endswith("number 0")
+            assert said(one.get_messages())[-2:] == ["user: number 5", "assistant: you said number 5"]
+            assert len(one.get_messages()) < 6
+        assert (again.status, again.get_summary()) == (session.status, session.get_summary())
+        reply = await again.prompt("go on")
+        assert reply.text == "you said go on"
+        assert (await runtime.resume("s")).text == "you said go on"
+
+
+async def test_compacting_after_a_request_that_was_too_long_lets_the_failed_turn_go_on(place: Place) -> None:
+    def short_of_memory(request: Request) -> Any:
+        if request.purpose != "summary" and len(request.messages) > 6:
+            return ContextTooLong("script", 7, 6)
+        return summing(request)
+
+    agent = Agent("a", model=Script(short_of_memory))
+    async with Runtime(place.store(), agents=[agent]) as runtime:
+        session = await runtime.start(agent, "s")
+        for number in range(3):
+            await session.prompt(f"number {number}")
+        with pytest.raises(ContextTooLong):
+            await session.prompt("one more")
+        await session.trigger_compaction(keep_last=2)
+        assert (await runtime.load("s")).status == "failed"
+        reply = await runtime.resume("s")
+        assert (reply.status, reply.text) == ("done", "you said one more")
+
+
+async def test_compacting_what_waits_is_done_before_its_next_model_call(place: Place) -> None:
+    @tool
+    async def doubt(ctx: Context) -> str:
+        """Ask."""
+        return await ctx.raise_callback("sure?")
+
+    def asks(request: Request) -> Any:
+        asked = request.messages[-1].role == "user" and request.messages[-1].text == "ask"
+        return call("doubt") if asked and request.purpose != "summary" else summing(request)
+
+    agent = Agent("a", model=Script(asks), tools=[doubt])
+    async with Runtime(place.store(), agents=[agent], host=Absent()) as runtime:
+        session = await runtime.start(agent, "s")
+        for number in range(4):
+            await session.prompt(f"number {number}")
+        assert (await session.prompt("ask")).status == "waiting"
+        await session.trigger_compaction(keep_last=2)
+        assert "compacted" not in await types_of(runtime, "s")
+        assert await runtime.status("s") == "waiting"
+        (callback,) = await runtime.inbox()
+        await runtime.answer(callback.id, "yes")
+        assert (await runtime.resume("s")).status == "done"
+        assert (await types_of(runtime, "s")).count("compacted") == 1
+
+
+async def test_compacting_while_a_turn_runs_is_refused_and_an_empty_session_has_nothing_to_compact(
+    place: Place,
+) -> None:
+    entered, leave = asyncio.Event(), asyncio.Event()
+
+    async def slow(request: Request) -> Any:
+        entered.set()
+        await leave.wait()
+        return "ok"
+
+    agent = Agent("a", model=Script(slow))
+    async with Runtime(place.store(), agents=[agent]) as runtime:
+        session = await runtime.start(agent, "s")
+        await session.trigger_compaction()
+        assert await types_of(runtime, "s") == ["session_started"]
+        turn = asyncio.ensure_future(session.prompt("go"))
+        await entered.wait()
+        with pytest.raises(SessionBusy):
+            await session.trigger_compaction()
+        leave.set()
+        assert (await turn).text == "ok"
+
+
+class Absent:
+    """A person who leaves every question for later."""
+
+    async def ask(self, callback: Callback) -> None:
+        """Nothing now."""
+
+    def withdraw(self, callback_id: str, reason: str) -> None:
+        """Nobody was told."""
