@@ -17,7 +17,7 @@ from upcall.hooks import NO_HOOKS, Hooks, Maybe
 from upcall.messages import Call, JsonSchema, Result, ToolSpec, Value
 from upcall.policy import Policy, name_problem
 from upcall.schema import shapes
-from upcall.tools import Tool, as_tool
+from upcall.tools import Tool, as_tool, finished
 
 
 class Limits(Value, frozen=True, kw_only=True):
@@ -206,7 +206,7 @@ def _toolbox(name: str, tools: Sequence[Any]) -> dict[str, Tool]:
         if made.name in box and box[made.name] is not made:
             raise BadAgent(name, f"two of its tools are called {made.name!r}; rename one with @tool(name=...)")
         box[made.name] = made
-    return box
+    return finished(box)
 
 
 def all_agents(roots: Sequence[Any]) -> dict[str, Any]:

@@ -290,6 +290,26 @@ class ToolTriedAgain(Event, frozen=True, tag="tool_tried_again"):
     attempt: int
 
 
+class InnerCalled(Event, frozen=True, tag="inner_called"):
+    """The program that runs as the call `parent` calls a tool; what follows is told under the new call's own id."""
+
+    parent: str
+    call: Call
+
+
+class ProgramSaved(Event, frozen=True, tag="program_saved"):
+    """Where a program stands, by content hash: at a call out or, `ended`, with the variables it leaves behind.
+
+    `calls` and `seconds` are what it has used so far. One that ended without a body has lost its variables.
+    """
+
+    call_id: str
+    blob: str = ""
+    calls: int = 0
+    seconds: float = 0.0
+    ended: bool = False
+
+
 class OnceStarted(Event, frozen=True, tag="once_started"):
     """A side effect that must happen at most once is about to happen."""
 
@@ -405,9 +425,10 @@ class HookRaised(Event, frozen=True, tag="hook_raised"):
 AnyEvent = (
     SessionStarted | TurnStarted | TurnResumed | HooksPassed | OutputRefused | TurnEnded | Steered
     | CancelRequested | MessageAdded | ContextSet | CompactionAsked | Compacted | ModelStarted | Responded
-    | ModelFailed | ToolStarted | ToolEnded | ToolTriedAgain | OnceStarted | OnceEnded | CallbackRaised
-    | CallbackAsked | CallbackPassed | CallbackAnswered | CallbackExpired | CallbackWithdrawn
-    | CallbackDelivered | Parked | HookRaised | Planned | StepStarted | StepEnded
+    | ModelFailed | ToolStarted | ToolEnded | ToolTriedAgain | InnerCalled | ProgramSaved | OnceStarted
+    | OnceEnded | CallbackRaised | CallbackAsked | CallbackPassed | CallbackAnswered | CallbackExpired
+    | CallbackWithdrawn | CallbackDelivered | Parked | HookRaised | Planned
+    | StepStarted | StepEnded
 )  # fmt: skip
 
 _encoder = msgspec.json.Encoder()

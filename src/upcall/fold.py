@@ -27,6 +27,7 @@ from upcall.events import (
     Event,
     HookRaised,
     HooksPassed,
+    InnerCalled,
     MessageAdded,
     ModelFailed,
     ModelStarted,
@@ -35,6 +36,7 @@ from upcall.events import (
     OutputRefused,
     Parked,
     Planned,
+    ProgramSaved,
     Responded,
     SessionStarted,
     Steered,
@@ -62,10 +64,10 @@ class State:
 
     __slots__ = (
         "asked", "asks", "before", "before_turn", "begun", "calls", "cancel", "compaction", "context", "deferred",
-        "end_passed", "error", "failed", "grants", "header", "history", "hollow", "id", "instructions", "last_time",
-        "limit", "model_calls", "onces", "ordinal", "output", "parked", "phase", "post_passed", "pre_passed",
-        "prompt", "prompt_at", "ran", "refused", "response", "response_at", "said", "seq", "since", "stale",
-        "steers", "steps", "summary", "taken", "text", "tools", "turn", "usage", "used", "writes",
+        "end_passed", "error", "failed", "grants", "header", "history", "hollow", "id", "inner", "instructions",
+        "last_time", "limit", "model_calls", "onces", "ordinal", "output", "parked", "phase", "post_passed",
+        "pre_passed", "program", "prompt", "prompt_at", "ran", "refused", "response", "response_at", "said", "seq",
+        "since", "stale", "steers", "steps", "summary", "taken", "text", "tools", "turn", "usage", "used", "writes",
     )  # fmt: skip
 
     def __init__(self, session_id: str) -> None:
@@ -76,6 +78,8 @@ class State:
         self.history: list[Message] = []
         self.hollow = False  # whether a message in the history has no parts: its body was replaced by a later event
         self.calls: dict[str, CallState] = {}
+        self.inner: dict[str, CallState] = {}  # calls of programs: the settled ones in the order they were settled
+        self.program: ProgramSaved | None = None  # with the variables that this turn's programs left
         self.deferred: list[Message] = []
         self.context: dict[str, Any] = {}
         self.summary = self.instructions = self.tools = ""
@@ -150,13 +154,20 @@ class State:
         """Move the calls' results into the history, in call order, then what was added meanwhile."""
         if self.calls:
             self.history.append(self._results(why))
-            self.calls = {}
+            for call in self.calls.values():
+                if call.saved is not None and call.saved.ended:
+                    self.program = call.saved
+            self.calls, self.inner = {}, {}
         if self.deferred:
             self.history.extend(self.deferred)
             self.deferred = []
 
     def _results(self, why: str) -> Message:
         return Message("tool", tuple([c.result or cancelled(i, why) for i, c in self.calls.items()]))
+
+    def call(self, call_id: str) -> CallState | None:
+        """An open call of the response, or of a program that runs as one."""
+        return self.calls.get(call_id) or self.inner.get(call_id)
 
     def running_seconds(self, now: float) -> float:
         """How long this turn has run, waiting not counted."""
@@ -181,7 +192,7 @@ class State:
         self.ran, self.since = 0.0, event.time
         self.parked = self.pre_passed = self.post_passed = False
         self.end_passed = self.refused = 0
-        self.asked = self.response = self.cancel = self.output = self.failed = None
+        self.asked = self.response = self.cancel = self.output = self.failed = self.program = None
         if self.asks:
             self.asks = {}
         if self.onces:
@@ -231,13 +242,11 @@ class State:
                     self.calls = {}
                     self._take_response(self.response.replace(message=event.message))
             case "before_tool":
-                call = self.calls[event.at]
+                call = self._call(event.at)
                 call.passed = True
                 call.call = event.call or call.call
             case "after_tool":
-                call = self.calls[event.at]
-                call.settled = True
-                call.result = event.result or call.result
+                self._settle(event.at).result = event.result or self._call(event.at).result
             case "end_turn":
                 self.end_passed = int(event.at.rpartition(".")[2]) + 1
                 self.text = self.text if event.text is None else event.text
@@ -340,8 +349,24 @@ class State:
             self.failed = (self.asked, event)
         self.asked = None
 
+    def _call(self, call_id: str) -> CallState:
+        return self.calls.get(call_id) or self.inner[call_id]
+
+    def _settle(self, call_id: str) -> CallState:
+        call = self._call(call_id)
+        call.settled = True
+        if call_id in self.inner:
+            self.inner[call_id] = self.inner.pop(call_id)
+        return call
+
+    def _inner_called(self, event: InnerCalled) -> None:
+        self.inner[event.call.id] = CallState(event.call, given=event.call)
+
+    def _program_saved(self, event: ProgramSaved) -> None:
+        self.calls[event.call_id].saved = event
+
     def _tool_started(self, event: ToolStarted) -> None:
-        call = self.calls[event.call_id]
+        call = self._call(event.call_id)
         call.passed = call.started = True
         call.last = "started"
         if event.name or event.args is not None:
@@ -349,11 +374,11 @@ class State:
             call.call = Call(event.call_id, event.name or call.call.name, args)
 
     def _tool_ended(self, event: ToolEnded) -> None:
-        call = self.calls[event.call_id]
-        call.result, call.ended, call.settled = event.result, event, not event.pending
+        call = self._call(event.call_id) if event.pending else self._settle(event.call_id)
+        call.result, call.ended = event.result, event
 
     def _tried_again(self, event: ToolTriedAgain) -> None:
-        self.calls[event.call_id].attempts = event.attempt
+        self._call(event.call_id).attempts = event.attempt
 
     def _once_started(self, event: OnceStarted) -> None:
         self.onces[event.origin, event.name] = None
@@ -364,7 +389,7 @@ class State:
         self._own(event.origin, "once")
 
     def _own(self, at: str, last: Any) -> None:
-        call = self.calls.get(at)
+        call = self.call(at)
         if call is not None:
             call.last = last
 
@@ -378,7 +403,7 @@ class State:
         self.asks[event.callback_id] = Asked(event, event.message, event.expires)
         self._own(event.origin, "raised")
         if event.gate:  # the call as it was when it left its hooks: they never see it again
-            call = self.calls[event.origin]
+            call = self._call(event.origin)
             call.passed, call.call = True, Call(event.origin, event.tool, event.args or {})
 
     def _asked(self, event: CallbackAsked) -> None:
@@ -467,6 +492,8 @@ class State:
         ToolStarted: _tool_started,
         ToolEnded: _tool_ended,
         ToolTriedAgain: _tried_again,
+        InnerCalled: _inner_called,
+        ProgramSaved: _program_saved,
         OnceStarted: _once_started,
         OnceEnded: _once_ended,
         CallbackRaised: _raised,

@@ -307,7 +307,7 @@ class Turn(Thinker):
             if ask.status == "open":
                 self.log.add(CallbackWithdrawn(ask.raised.callback_id, why))
                 self.tree.withdraw(ask.raised.callback_id, why)
-        for call_id, call in tuple(state.calls.items()):
+        for call_id, call in (*state.inner.items(), *state.calls.items()):
             if call.result is None:
                 self.log.add(ToolEnded(call_id, cancelled(call_id, why), "cancelled"))
 

@@ -91,9 +91,11 @@ class People:
             state = await load_state(self.store, raised.session)
         if state is None or raised.callback_id not in state.asks or (state.phase != "running" and state.begun):
             return False
-        if raised.origin in state.calls:
-            return state.calls[raised.origin].result is None
-        return all(call.id != raised.origin for message in state.history for call in message.calls)
+        call = state.call(raised.origin)
+        if call is not None:
+            return call.result is None
+        settled = {call.id for message in state.history for call in message.calls}
+        return raised.origin not in settled and raised.origin.rpartition(".")[0] not in settled
 
     async def ready(self) -> list[str]:
         """Run trees that can go on: nobody owns them, and something in them was settled, expired or interrupted."""

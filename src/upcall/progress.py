@@ -9,8 +9,10 @@ from typing import Literal
 
 import msgspec
 
-from upcall.events import CallbackAnswered, CallbackRaised, ToolEnded
+from upcall.events import CallbackAnswered, CallbackRaised, ProgramSaved, ToolEnded
 from upcall.messages import Call, Result
+
+_NO_CALL = Call("", "", {})
 
 
 def origin(point: str, at: str | int = "") -> str:
@@ -38,7 +40,7 @@ class Asked(msgspec.Struct, eq=False):
 
 
 class CallState(msgspec.Struct, eq=False):
-    """One tool call of the last response, on its way from asked to settled.
+    """One tool call of the last response, or of a program that runs as one, on its way from asked to settled.
 
     `last` is its last own event: after a raise or a park it waits, after its start, a `once` or a delivery it is
     interrupted when its process dies.
@@ -52,3 +54,5 @@ class CallState(msgspec.Struct, eq=False):
     result: Result | None = None
     ended: ToolEnded | None = None
     settled: bool = False  # its after_tool hooks are done
+    given: Call = _NO_CALL  # of a program: as it made it
+    saved: ProgramSaved | None = None

@@ -175,7 +175,7 @@ class Resolver:
             if not asker.unclaimed():
                 return
             await asyncio.sleep(0)
-        call = asker.member.state.calls.get(asker.origin)
+        call = asker.member.state.call(asker.origin)
         raise mismatch(call.call.name if call is not None else asker.origin, asker)
 
     async def _raise(self, asker: Asker, question: Question, count: int) -> Asked:
@@ -190,6 +190,8 @@ class Resolver:
         )  # fmt: skip
         way = route(raised, chain)
         callback_id = "q" + digest(member.id, asker.origin, question.digest, question.gate, count)[:12]
+        for save in member.savers:
+            save()
         member.log.add(_raised_event(member, asker.origin, question, callback_id, msgspec.to_builtins(way)))
         if way.asks:  # else that the person is asked, or nobody, is stored with it
             await member.log.commit()
@@ -424,7 +426,9 @@ def _raised_event(
     member: Member, origin: str, question: Question, callback_id: str, way: dict[str, Any]
 ) -> CallbackRaised:
     state = member.state
-    call = state.calls.get(origin)
+    call = state.call(origin)
+    if call is not None and call.given.name == "raise_callback":  # by a program: that says more than the call does
+        call = state.calls.get(origin.rpartition(".")[0])
     filled: dict[str, Any] = {}
     if state.prompt is not None:
         filled["task"] = state.prompt.message.text[:2000]

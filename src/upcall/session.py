@@ -7,7 +7,8 @@ replay, threads, tools.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Generator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, NamedTuple, Protocol, TypeVar
 
@@ -40,7 +41,7 @@ from upcall.progress import Asked
 from upcall.questions import Question, ask
 from upcall.replay import conversation
 from upcall.threads import Threads
-from upcall.tools import Tool
+from upcall.tools import Tool, finished
 
 R = TypeVar("R")
 PINNED = "pinned."
@@ -62,7 +63,7 @@ class Actor:
         self.limits, self.output = agent.limits, agent.output
         self.instructions_body = agent.instructions.encode()
         self.passed_on, self.rules = hooks.passed_on(), hooks.rules()
-        self.toolbox = {**agent.toolbox, **{t.name: t for t in extra}}
+        self.toolbox = finished({**agent.toolbox, **{t.name: t for t in extra}}) if extra else agent.toolbox
         self.specs: tuple[ToolSpec, ...] = agent.specs
         self.tools_body, self.tools_hash = agent.tools_body, agent.tools_hash
         self.instructions_hash, self.setup = agent.instructions_hash, agent.setup
@@ -255,7 +256,7 @@ class Member:
 
     __slots__ = (
         "_busy", "_partial", "_stopping", "_summing", "_task", "actor", "children", "hooks", "log", "purpose",
-        "question", "state", "tree", "waits",
+        "question", "savers", "state", "tree", "waits",
     )  # fmt: skip
 
     def __init__(self, log: Log, actor: Actor, tree: Tree, purpose: Purpose = "turn") -> None:
@@ -265,6 +266,7 @@ class Member:
         self.children = 0
         self.waits: dict[str, asyncio.Future[None]] = {}  # open callbacks that code here waits for
         self.question: CallbackRaised | None = None  # what a side turn is to answer
+        self.savers: list[Callable[[], None]] = []  # programs to save in the append that raises a callback
         self._busy = 0
         self._partial: list[str] = []  # what its model has said so far
         self._task: asyncio.Task[Any] | None = None  # what runs the turn, once it does
@@ -496,10 +498,16 @@ class Access:
 
     async def child(self, agent: Agent | str, prompt: str, name: str, place: Place = NOWHERE) -> Reply:
         """Run a child called `name`, counting as waiting meanwhile."""
+        with self.waiting():
+            return await self.member.tree.start_child(self.member, agent, prompt, name, place)
+
+    @contextmanager
+    def waiting(self) -> Generator[None]:
+        """While something else runs for it, the run itself counts as waiting."""
         asker = self._asking()
         asker.begin_wait()
         try:
-            return await self.member.tree.start_child(self.member, agent, prompt, name, place)
+            yield
         finally:
             asker.end_wait()
 

@@ -6,7 +6,7 @@ May import: callbacks, contracts, deadlines, errors, events, gate, hooks, messag
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from typing import Any, TypeVar
 
@@ -16,6 +16,7 @@ from upcall.callbacks import Callback
 from upcall.contracts import Delta
 from upcall.deadlines import Guard
 from upcall.errors import (
+    HookFailed,
     LimitReached,
     ReplayMismatch,
     RuntimeClosed,
@@ -24,7 +25,7 @@ from upcall.errors import (
     ToolSwallowedParking,
     UpcallError,
 )
-from upcall.events import CallbackWithdrawn, HooksPassed, ToolEnded, ToolStarted, ToolTriedAgain
+from upcall.events import CallbackWithdrawn, HooksPassed, InnerCalled, ToolEnded, ToolStarted, ToolTriedAgain
 from upcall.gate import edits_of, gate
 from upcall.hooks import call_hook, wrong_return
 from upcall.messages import Call, Result
@@ -57,6 +58,15 @@ class CallContext(Access):
     def show(self, text: str) -> None:
         """Let people who watch see text while the tool runs; it is not stored."""
         self.member.log.publish(Delta(self.member.id, text, "output", self._call_id))
+
+    def inner(self, number: int, name: str, args: dict[str, Any], toolbox: Mapping[str, Tool]) -> ToolCall:
+        """The call out of a program that runs as this call, from wherever the log says it is."""
+        member, call_id = self.member, f"{self._call_id}.{number}"
+        if call_id not in member.state.inner:
+            member.log.add(InnerCalled(self._call_id, Call(call_id, name, args)))
+        task = asyncio.current_task()
+        assert task is not None
+        return ToolCall(member, member.state.inner[call_id], task, alone=False, toolbox=toolbox)
 
 
 class SyncCallContext:
@@ -130,6 +140,12 @@ class ToolCall(msgspec.Struct, eq=False):
     call: CallState
     task: asyncio.Task[Any]
     alone: bool = True
+    toolbox: Mapping[str, Tool] | None = None
+    """What a program may call, where it is that which calls."""
+
+    @property
+    def _tools(self) -> Mapping[str, Tool]:
+        return self.member.actor.toolbox if self.toolbox is None else self.toolbox
 
     async def run_beside(self, ended: Callable[[], None]) -> bool:
         """Run it in a task of its own, beside the others of its response."""
@@ -166,7 +182,7 @@ class ToolCall(msgspec.Struct, eq=False):
 
     async def _enter_again(self, call: Call) -> None:
         """A call that had started: it waits, it may be repeated, or its outcome is unknown."""
-        tool = self.member.actor.toolbox.get(call.name)
+        tool = self._tools.get(call.name)
         waits = self.call.last in ("raised", "parked")
         if waits:
             await self.member.tree.ready(self.member, call.id)
@@ -185,15 +201,13 @@ class ToolCall(msgspec.Struct, eq=False):
             if a.answer is not None
         ]
         told = f" While it waited it was given: {'; '.join(answers)}." if answers else ""
-        return f"{unknown_tool_text(call.name, self.member.actor.toolbox)}. It was there when the call began.{told}"
+        return f"{unknown_tool_text(call.name, self._tools)}. It was there when the call began.{told}"
 
     async def _begin(self, call: Call) -> None:
         """Look, check, have it approved, write its start down, run it."""
-        tool = self.member.actor.toolbox.get(call.name)
+        tool = self._tools.get(call.name)
         if tool is None:
-            self.end(
-                Result(call.id, unknown_tool_text(call.name, self.member.actor.toolbox), is_error=True), "refused"
-            )
+            self.end(Result(call.id, unknown_tool_text(call.name, self._tools), is_error=True), "refused")
             return
         if self.member.purpose == "side_turn" and not tool.read_only:
             why = f"{tool.name} can't be used while answering: only tools that read can"
@@ -270,7 +284,7 @@ class ToolCall(msgspec.Struct, eq=False):
             if self.member.actor.agent.results:
                 value = await self._kept(call_id, value)
             result = _fit(to_result(call_id, value), limits.result_chars)
-        except (SessionTakenOver, StoreError, LimitReached, RuntimeClosed):
+        except (SessionTakenOver, StoreError, LimitReached, RuntimeClosed, HookFailed):
             raise
         except asyncio.CancelledError as error:
             result = Result(call_id, _cut_off(error, tool.name, guard, seconds), is_error=True)
@@ -319,8 +333,10 @@ class ToolCall(msgspec.Struct, eq=False):
             self.member.log.send()
 
     def _withdraw(self) -> None:
-        for ask in self.member.state.asks_of(self.call.call.id):
-            if ask.status == "open":
+        mine = self.call.call.id
+        for ask in self.member.state.asks.values():
+            own = ask.raised.origin == mine or ask.raised.origin.rpartition(".")[0] == mine  # or of its program
+            if own and ask.status == "open":
                 why = "the call that asked has ended"
                 self.member.log.add(CallbackWithdrawn(ask.raised.callback_id, why))
                 self.member.tree.withdraw(ask.raised.callback_id, why)

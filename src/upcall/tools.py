@@ -71,6 +71,8 @@ class Tool(Value, frozen=True, eq=False, kw_only=True, dict=False):
     required: frozenset[str]
     defaults: dict[str, Any]
     quick: dict[str, frozenset[type]]
+    about: Callable[[Mapping[str, Tool]], str] | None = None
+    """What it says of itself among an agent's tools, where its description depends on them."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the function, unchecked."""
@@ -139,6 +141,18 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Unpack[Option
         return _make(function, options)
 
     return decorate
+
+
+def finished(box: Mapping[str, Tool]) -> dict[str, Tool]:
+    """An agent's tools, those among them described that speak of the others."""
+    return {name: _speaking(one, box) for name, one in box.items()}
+
+
+def _speaking(one: Tool, box: Mapping[str, Tool]) -> Tool:
+    if one.about is None:
+        return one
+    said = one.about(box)
+    return one.replace(description=said, spec=one.spec.replace(description=said))
 
 
 def as_tool(given: Any) -> Tool:

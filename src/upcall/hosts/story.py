@@ -21,6 +21,7 @@ from upcall.events import (
     Compacted,
     HookRaised,
     HooksPassed,
+    InnerCalled,
     MessageAdded,
     ModelFailed,
     ModelStarted,
@@ -120,7 +121,8 @@ class Story:
     def _line(self, event: AnyEvent, kind: Any, text: str, **more: Any) -> Line:
         told = self._told(event.session)
         more.setdefault("label", told.agent)
-        return Line(kind, text, event.session, told.depth, **more)
+        more.setdefault("depth", told.depth)
+        return Line(kind, text, event.session, **more)
 
     # --- sessions and turns ---------------------------------------------------------------
 
@@ -188,6 +190,11 @@ class Story:
 
     # --- tools and hooks ------------------------------------------------------------------
 
+    def _inner_called(self, event: InnerCalled) -> list[Line]:
+        below = self._told(event.session).depth + 1
+        self.open[event.session, event.call.id] = Running(event.call, event.session, below)
+        return []
+
     def _tool_started(self, event: ToolStarted) -> list[Line]:
         running = self.open.get((event.session, event.call_id))
         if running is None:
@@ -217,7 +224,7 @@ class Story:
         if ended.how == "ran":
             state = "failed" if result.is_error else "ok"
         name, args = plain(running.call.name), args_line(running.call.args)
-        lines = [self._line(event, "tool", args, label=name, state=state, seconds=seconds)]
+        lines = [self._line(event, "tool", args, label=name, state=state, seconds=seconds, depth=running.depth)]
         if running.changed:
             lines.append(self._line(event, "hook", f"changed the call: {running.changed}", label="before_tool"))
         if replaced is not None:
@@ -225,7 +232,7 @@ class Story:
             lines.append(self._line(event, "hook", f"changed the result: {shown}", label="after_tool"))
         shown = one_line(result.text, _MOST)
         if shown and (self._results or state != "ok"):
-            lines.append(self._line(event, "result", shown, state=state))
+            lines.append(self._line(event, "result", shown, state=state, depth=running.depth))
         return lines
 
     def _hooks_passed(self, event: HooksPassed) -> list[Line]:
@@ -330,6 +337,7 @@ class Story:
         Responded: _responded,
         ModelFailed: _model_failed,
         OutputRefused: _output_refused,
+        InnerCalled: _inner_called,
         ToolStarted: _tool_started,
         ToolEnded: _tool_ended,
         HooksPassed: _hooks_passed,

@@ -1,0 +1,256 @@
+"""The interpreter that runs what a model wrote: pydantic-monty, in a process of its own, driven from a thread.
+
+Its own asyncio interface is not used: with that, one process in eight aborted when it exited (1.4.0). The time it
+has used, without that of calls out, and its other limits are part of a snapshot.
+
+May import: messages, threads, workspace.sites.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import re
+import signal
+import time
+from collections.abc import Callable, Collection
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from upcall.messages import Value
+from upcall.threads import Threads
+from upcall.workspace.sites import Span, awaited
+
+if TYPE_CHECKING:
+    from pydantic_monty import FunctionSnapshot, Monty, MontyError, MontySession, SyncSnapshot
+
+_PATIENCE = 5.0
+"""Seconds that the thread which drives a killed interpreter is waited for."""
+
+
+class Called(Value, frozen=True):
+    """It stands at a call of one of the functions it was given; `plain`: and needs the value to go on."""
+
+    call_id: int
+    name: str
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    plain: bool
+
+
+class Awaits(Value, frozen=True):
+    """It can't go on before one of these calls has a value."""
+
+    call_ids: tuple[int, ...]
+
+
+class Ended(Value, frozen=True):
+    """The program is through; the value of its last expression."""
+
+    value: Any
+
+
+Stop = Called | Awaits | Ended
+
+
+class Failed(Exception):
+    """The program ended with an error, told for its author; `lost`: and its variables can't be relied on."""
+
+    def __init__(self, text: str, lost: bool) -> None:
+        super().__init__(text)
+        self.lost = lost
+
+
+def version() -> str:
+    """Which interpreter this is: a snapshot can only be read by the one that wrote it."""
+    import pydantic_monty
+
+    return pydantic_monty.__version__
+
+
+class Interpreter:
+    """One interpreter: its process is started when it is first needed, and is gone after `close`.
+
+    `sources` are the programs it has been fed, oldest first. `printed` is called in another thread. The clock in it
+    stands still at `now`.
+    """
+
+    def __init__(
+        self,
+        threads: Threads,
+        limits: dict[str, Any],
+        functions: Collection[str],
+        now: float,
+        printed: Callable[[str], None],
+    ) -> None:
+        self._threads, self._limits, self._functions, self._now = threads, limits, functions, now
+        self._printed = printed
+        self._pool: Monty | None = None
+        self._session: MontySession | None = None
+        self._pid: int | None = None
+        self._thread: asyncio.Future[SyncSnapshot] | None = None  # of the work that goes on in one
+        self._snapshot: Any = None
+        self._closed = False
+        self.sources: list[str] = []
+        self._awaited: dict[int, frozenset[Span]] = {}  # by the number of the program
+        self.seconds = 0.0
+        self.standing = False  # at a call out, so that it can be saved
+
+    async def feed(self, code: str, before: bytes | None) -> Stop:
+        """Begin a program, with the variables that earlier ones left."""
+        self.sources.append(code)
+
+        def work() -> SyncSnapshot:
+            session = self._start()
+            if before is not None:
+                session.load_session(before)
+            return session.feed_start(code, print_callback=self._print)
+
+        return await self._run(work)
+
+    async def load(self, dump: bytes) -> Stop:
+        """Take up a program where it was saved."""
+        return await self._run(lambda: self._start().load_snapshot(dump, print_callback=self._print))
+
+    async def answer(self, value: Any, error: str = "", kind: str = "RuntimeError") -> Stop:
+        """Go on with what the call came to that it stands at."""
+        return await self._run(lambda: self._snapshot.resume(_outcome(value, error, kind)))
+
+    async def answer_later(self) -> Stop:
+        """Go on without the value, which is awaited."""
+        return await self._run(lambda: self._snapshot.resume({"future": ...}))
+
+    async def settle(self, call_id: int, value: Any, error: str = "") -> Stop:
+        """Go on with what one of the awaited calls came to."""
+        return await self._run(lambda: self._snapshot.resume({call_id: _outcome(value, error)}))
+
+    def dump(self) -> bytes | None:
+        """Where it stands: about three kilobytes, and what its variables hold; None if it has died."""
+        from pydantic_monty import MontyError
+
+        try:
+            return self._session.dump() if self._session is not None else None
+        except (MontyError, RuntimeError):
+            return None
+
+    async def close(self) -> None:
+        """End its process, whatever it does at the moment."""
+        self._closed, self.standing = True, False
+        if self._pid is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._pid, signal.SIGKILL)
+        if self._thread is not None:
+            await asyncio.wait([self._thread], timeout=_PATIENCE)
+            if self._thread.done():
+                self._thread.exception()  # that it was killed
+        if self._pool is not None:
+            await self._threads.run(self._stop)
+
+    # --- in a thread ----------------------------------------------------------------------
+
+    def _start(self) -> MontySession:
+        from pydantic_monty import Monty
+
+        self._pool = Monty(min_processes=1, max_processes=1)
+        self._pool.__enter__()
+        self._session = self._pool.checkout(
+            limits=self._limits,  # pyright: ignore[reportArgumentType]
+            os_policy={
+                "datetime": datetime.fromtimestamp(self._now, UTC),
+                "sleep": "zero",
+                "random_start": {"seed": self._now},
+            },
+        )
+        self._session.__enter__()
+        self._pid = self._session.worker_pid
+        if self._closed:
+            raise Failed("it was stopped", lost=True)
+        return self._session
+
+    def _stop(self) -> None:
+        for part in (self._session, self._pool):
+            if part is not None:
+                with contextlib.suppress(Exception):  # that its process is dead
+                    part.__exit__(None, None, None)
+        self._session = self._pool = self._pid = self._snapshot = None
+
+    def _print(self, _stream: str, text: str) -> None:
+        self._printed(text)
+
+    async def _run(self, work: Callable[[], SyncSnapshot]) -> Stop:
+        from pydantic_monty import MontyError
+
+        self.standing, began = False, time.monotonic()
+        self._thread = self._threads.run(lambda: self._to_stop(work()))
+        try:
+            self._snapshot = await asyncio.shield(self._thread)
+        except MontyError as error:
+            raise _failed(error, len(self.sources) - 1) from None
+        finally:
+            self.seconds += time.monotonic() - began
+        self._thread = None
+        return self._stop_at(self._snapshot)
+
+    def _to_stop(self, snapshot: SyncSnapshot) -> SyncSnapshot:
+        """Run on until it stands at something that is not settled here."""
+        from pydantic_monty import FunctionSnapshot, NameLookupSnapshot
+
+        while True:
+            if isinstance(snapshot, NameLookupSnapshot):
+                name = snapshot.variable_name
+                known = name in self._functions
+                snapshot = snapshot.resume(value=_named(name)) if known else snapshot.resume()
+            elif not isinstance(snapshot, FunctionSnapshot):
+                return snapshot
+            elif snapshot.is_os_function:
+                snapshot = snapshot.resume_not_handled()
+            elif snapshot.function_name not in self._functions:
+                missing = f"name {snapshot.function_name!r} is not defined"
+                snapshot = snapshot.resume({"exc_type": "NameError", "message": missing})
+            else:
+                return snapshot
+
+    # --- where it stands ------------------------------------------------------------------
+
+    def _stop_at(self, snapshot: Any) -> Stop:
+        from pydantic_monty import FutureSnapshot, MontyComplete
+
+        self.standing = not isinstance(snapshot, MontyComplete)
+        if isinstance(snapshot, MontyComplete):
+            return Ended(snapshot.output)
+        if isinstance(snapshot, FutureSnapshot):
+            return Awaits(tuple(snapshot.pending_call_ids))
+        plain = self._is_plain(snapshot)
+        return Called(snapshot.call_id, snapshot.function_name, snapshot.args, snapshot.kwargs, plain)
+
+    def _is_plain(self, snapshot: FunctionSnapshot) -> bool:
+        where = snapshot.position
+        found = re.fullmatch(r"<python-input-(\d+)>", where.filename)
+        number = int(found[1]) if found else len(self.sources)
+        if number >= len(self.sources):  # in a text that the program evaluates
+            return not snapshot.allow_eager_await
+        if number not in self._awaited:
+            self._awaited[number] = awaited(self.sources[number])
+        return (where.start, where.end) not in self._awaited[number]
+
+
+def _named(name: str) -> Callable[[], None]:
+    def function() -> None: ...
+
+    function.__name__ = name
+    return function
+
+
+def _outcome(value: Any, error: str, kind: str = "RuntimeError") -> Any:
+    return {"exc_type": kind, "message": error} if error else {"return_value": value}
+
+
+def _failed(error: MontyError, newest: int) -> Failed:
+    """What the model is told: lines and places as it wrote them."""
+    from pydantic_monty import MontyCrashedError, MontyRuntimeError, MontySyntaxError
+
+    shown = error.display() if isinstance(error, MontyRuntimeError | MontySyntaxError) else str(error)
+    lost = isinstance(error, MontyCrashedError) or isinstance(error.exception(), TimeoutError | MemoryError)
+    shown = shown.replace(f'File "<python-input-{newest}>"', 'File "program"')
+    return Failed(re.sub(r'File "<python-input-\d+>"', 'File "an earlier program"', shown), lost)

@@ -1,0 +1,148 @@
+"""The tool by which a model writes programs that call its other tools, and ask in the middle.
+
+May import: contracts, errors, messages, questions, sidetools, toolcall, tools, workspace.program.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import keyword
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, cast
+
+from upcall.contracts import Context
+from upcall.errors import BadTool
+from upcall.messages import Result
+from upcall.questions import NO_DEFAULT
+from upcall.sidetools import SIDE_TOOLS
+from upcall.toolcall import CallContext
+from upcall.tools import Tool, to_result
+from upcall.workspace.program import Bounds, Program
+
+_NAME = "run_python"
+_LONGEST = 200_000
+"""Characters of a program."""
+
+_ELSEWHERE = {_NAME, "ask", *(t.name for t in SIDE_TOOLS)}
+"""Tools that are no functions: a program asks by raise_callback, and can't run or answer itself."""
+
+_TYPES = {
+    "string": "str",
+    "integer": "int",
+    "number": "float",
+    "boolean": "bool",
+    "array": "list",
+    "object": "dict",
+}
+
+_ABOUT = """\
+Run a program in Python and get what it prints and the value of its last line. Use it where a loop, a condition or a
+calculation over what your tools give saves many calls.
+
+Functions that are there, each a tool of yours under the same rules. Call them plainly, `x = {example}`, or several
+at once: `await asyncio.gather(...)`. Each gives the tool's JSON value or its text, and raises RuntimeError where
+the tool fails:
+{functions}
+- raise_callback(message: str, callback_type: str = 'query', choices: list, schema: dict, context: dict,
+  timeout: float, default): Ask whoever gave you this work and get the answer; the program waits at that line, for
+  days if need be. callback_type is query, clarification, blocker or error. Ask when you are stuck, or before what
+  can't be undone.
+
+Variables stay for later programs of this turn. It is plain Python with asyncio (gather), json, re, math, datetime
+and the like; no files, network, environment or other modules, no `yield`, no tool as the key of `sort` or in `map`.
+The clock stands still and sleeping takes no time. A program may take {seconds:g} s, {memory:g} MB, {output}
+characters of output and {calls} calls."""
+
+
+def run_python(*, seconds: float = 30.0, memory: int = 64_000_000, output: int = 20_000, calls: int = 200) -> Tool:
+    """The tool `run_python`: what the model writes runs in a sandboxed interpreter, in a process of its own.
+
+    A program may compute for so many seconds (calls out not counted), hold so many bytes, print so many characters
+    and make so many calls, `raise_callback` among them. Needs the extra `code`.
+    """
+    for name, value in (("seconds", seconds), ("memory", memory), ("output", output), ("calls", calls)):
+        if isinstance(value, bool) or not value > 0:
+            raise BadTool(_NAME, f"{name}={value!r} is no positive number")
+    if importlib.util.find_spec("pydantic_monty") is None:
+        raise BadTool(_NAME, "it needs pydantic-monty: pip install 'upcall[code]'")
+    bounds = Bounds(seconds, memory, output, calls)
+
+    async def run_python(code: str, ctx: Context) -> Result:
+        """Run a program in Python.
+
+        code: the program
+        """
+        context = cast("CallContext", ctx)
+        if len(code) > _LONGEST:
+            return Result("", f"a program may have {_LONGEST} characters; this has {len(code)}", is_error=True)
+        text = code.replace("\r\n", "\n").replace("\r", "\n")
+        return await Program(context, text, bounds, functions(context.member.actor.toolbox)).run()
+
+    made = Tool.from_function(run_python, read_only=True, repeatable=True)
+    return made.replace(about=partial(about, bounds))
+
+
+def functions(toolbox: Mapping[str, Tool]) -> dict[str, Tool]:
+    """What a program can call, by the names that Python takes."""
+    found = {raise_callback.name: raise_callback}
+    for one in toolbox.values():
+        if one.name in _ELSEWHERE:
+            continue
+        name = one.name.replace("-", "_")
+        if not name.isidentifier() or keyword.iskeyword(name):
+            name = f"tool_{name}"
+        if name in found:
+            raise BadTool(one.name, f"a program calls it {name}, as it does {found[name].name}; rename one of them")
+        found[name] = one
+    return found
+
+
+def about(bounds: Bounds, toolbox: Mapping[str, Tool]) -> str:
+    """What the model reads of the tool: which functions its programs have, and what they may use."""
+    found = {name: one for name, one in functions(toolbox).items() if one is not raise_callback}
+    lines = [f"- {_signature(name, one)}: {one.description.splitlines()[0]}" for name, one in found.items()]
+    return _ABOUT.format(
+        example=f"{next(iter(found), raise_callback.name)}(...)", functions="\n".join(lines) or "- none yet",
+        seconds=bounds.seconds, memory=bounds.memory / 1e6, output=bounds.output, calls=bounds.calls,
+    )  # fmt: skip
+
+
+def _signature(name: str, one: Tool) -> str:
+    parts: list[str] = []
+    for parameter, schema in cast("dict[str, dict[str, Any]]", one.schema["properties"]).items():
+        kind = _TYPES.get(str(schema.get("type")), "")
+        default = f" = {schema['default']!r}" if "default" in schema else " = …"
+        parts.append(parameter + (f": {kind}" if kind else "") + (default if parameter not in one.required else ""))
+    return f"{name}({', '.join(parts)})"
+
+
+async def _raise_callback(
+    message: str,
+    ctx: Context,
+    callback_type: str = "query",
+    kind: str = "callback_to_caller",
+    choices: list[str] | None = None,
+    schema: dict[str, Any] | None = None,
+    context: dict[str, Any] | None = None,
+    priority: str = "normal",
+    timeout: float | None = None,
+    default: Any = NO_DEFAULT,
+    key: str | None = None,
+    max_bubble_hops: int | None = None,
+    fallback_target: str | None = None,
+    passthrough_agents: list[str] | None = None,
+    resolvable_by: list[str] | None = None,
+    passthrough_child_callbacks: bool = False,
+) -> Result:
+    """Ask whoever gave you this work, and wait for the answer."""
+    value = await cast("CallContext", ctx).raise_callback(
+        message, callback_type, kind=kind, choices=choices or (), schema=schema, context=context,
+        priority=priority, timeout=timeout, default=default, key=key, max_bubble_hops=max_bubble_hops,
+        fallback_target=fallback_target, passthrough_agents=passthrough_agents or (),
+        resolvable_by=resolvable_by or (), passthrough_child_callbacks=passthrough_child_callbacks,
+    )  # fmt: skip
+    return to_result("", {"answer": value})
+
+
+raise_callback = Tool.from_function(_raise_callback, name="raise_callback", read_only=True, repeatable=True)

@@ -1,0 +1,1 @@
+"""Programs that a model writes."""
