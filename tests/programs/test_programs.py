@@ -273,7 +273,7 @@ async def test_limits_of_the_agent_hold_for_calls_out() -> None:
     assert int(result.text) < 500
 
 
-async def test_a_program_delegates(files: Files) -> None:
+async def test_a_program_delegates_to_agents_below(files: Files) -> None:
     def work(request: Request) -> str:
         return f"did {request.messages[0].text}"
 
