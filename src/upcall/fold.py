@@ -154,9 +154,8 @@ class State:
         """Move the calls' results into the history, in call order, then what was added meanwhile."""
         if self.calls:
             self.history.append(self._results(why))
-            for call in self.calls.values():
-                if call.saved is not None and call.saved.ended:
-                    self.program = call.saved
+            left = [c.saved for c in self.calls.values() if c.saved is not None and c.saved.ended]
+            self.program = left[-1] if left else self.program
             self.calls, self.inner = {}, {}
         if self.deferred:
             self.history.extend(self.deferred)
@@ -219,10 +218,8 @@ class State:
     def _turn_resumed(self, event: TurnResumed) -> None:
         if self.phase == "running" and self.since:
             self.ran += max(0.0, self.last_time - self.since)
-        self.phase = "running"
-        self.since = event.time
-        self.parked = False
-        self.refused = 0
+        self.phase, self.since = "running", event.time
+        self.parked, self.refused = False, 0
         self.limit = self.error = ""
 
     def _hooks_passed(self, event: HooksPassed) -> None:
@@ -366,12 +363,7 @@ class State:
         self.calls[event.call_id].saved = event
 
     def _tool_started(self, event: ToolStarted) -> None:
-        call = self._call(event.call_id)
-        call.passed = call.started = True
-        call.last = "started"
-        if event.name or event.args is not None:
-            args = call.call.args if event.args is None else event.args
-            call.call = Call(event.call_id, event.name or call.call.name, args)
+        self._call(event.call_id).start(event)
 
     def _tool_ended(self, event: ToolEnded) -> None:
         call = self._call(event.call_id) if event.pending else self._settle(event.call_id)
@@ -407,30 +399,18 @@ class State:
             call.passed, call.call = True, Call(event.origin, event.tool, event.args or {})
 
     def _asked(self, event: CallbackAsked) -> None:
-        ask = self.asks[event.callback_id]
-        ask.target, ask.station = event.target, event.station
-        ask.path.append((event.target, "asked", ""))
-        ask.expires = event.expires if event.expires is not None else ask.raised.expires
+        self.asks[event.callback_id].ask(event)
 
     def _passed(self, event: CallbackPassed) -> None:
-        ask = self.asks[event.callback_id]
-        ask.target, ask.station = "", event.station + 1
-        ask.path.append((event.agent, "reworded" if event.message else "passed", event.reason))
-        ask.message = event.message or ask.message
+        self.asks[event.callback_id].pass_up(event)
 
     def _settled(self, event: CallbackAnswered | CallbackExpired | CallbackWithdrawn) -> None:
         ask = self.asks.get(event.callback_id)
         if ask is None or ask.status != "open":
             return
-        ask.settled_at = event.time
-        if isinstance(event, CallbackAnswered):
-            ask.status, ask.answer = "answered", event
-            if ask.raised.gate and cast("dict[str, Any]", event.value).get("for_session"):
-                self.grants = (*self.grants, (ask.raised, event))
-        elif isinstance(event, CallbackExpired):
-            ask.status = "expired"
-        else:
-            ask.status, ask.unresolved = "withdrawn", event.reason if event.unresolved else ""
+        ask.settle(event)
+        if ask.answer and ask.raised.gate and cast("dict[str, Any]", ask.answer.value).get("for_session"):
+            self.grants = (*self.grants, (ask.raised, ask.answer))
 
     def _delivered(self, event: CallbackDelivered) -> None:
         ask = self.asks[event.callback_id]
@@ -439,9 +419,7 @@ class State:
             self._own(event.origin, "delivered")
 
     def _parked(self, event: Parked) -> None:
-        self.ran = event.seconds
-        self.since = 0.0
-        self.parked = True
+        self.ran, self.since, self.parked = event.seconds, 0.0, True
         for at in {self.asks[i].raised.origin for i in event.waits if i in self.asks}:
             self._own(at, "parked")
 

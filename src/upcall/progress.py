@@ -9,7 +9,17 @@ from typing import Literal
 
 import msgspec
 
-from upcall.events import CallbackAnswered, CallbackRaised, ProgramSaved, ToolEnded
+from upcall.events import (
+    CallbackAnswered,
+    CallbackAsked,
+    CallbackExpired,
+    CallbackPassed,
+    CallbackRaised,
+    CallbackWithdrawn,
+    ProgramSaved,
+    ToolEnded,
+    ToolStarted,
+)
 from upcall.messages import Call, Result
 
 _NO_CALL = Call("", "", {})
@@ -38,6 +48,28 @@ class Asked(msgspec.Struct, eq=False):
     settled_at: float = 0.0
     delivered: bool = False
 
+    def ask(self, event: CallbackAsked) -> None:
+        """Somebody is asked."""
+        self.target, self.station = event.target, event.station
+        self.path.append((event.target, "asked", ""))
+        self.expires = event.expires if event.expires is not None else self.raised.expires
+
+    def pass_up(self, event: CallbackPassed) -> None:
+        """It was passed up."""
+        self.target, self.station = "", event.station + 1
+        self.path.append((event.agent, "reworded" if event.message else "passed", event.reason))
+        self.message = event.message or self.message
+
+    def settle(self, event: CallbackAnswered | CallbackExpired | CallbackWithdrawn) -> None:
+        """It was open, and is settled."""
+        self.settled_at = event.time
+        if isinstance(event, CallbackAnswered):
+            self.status, self.answer = "answered", event
+        elif isinstance(event, CallbackExpired):
+            self.status = "expired"
+        else:
+            self.status, self.unresolved = "withdrawn", event.reason if event.unresolved else ""
+
 
 class CallState(msgspec.Struct, eq=False):
     """One tool call of the last response, or of a program that runs as one, on its way from asked to settled.
@@ -56,3 +88,11 @@ class CallState(msgspec.Struct, eq=False):
     settled: bool = False  # its after_tool hooks are done
     given: Call = _NO_CALL  # of a program: as it made it
     saved: ProgramSaved | None = None
+
+    def start(self, event: ToolStarted) -> None:
+        """Its tool is about to run."""
+        self.passed = self.started = True
+        self.last = "started"
+        if event.name or event.args is not None:
+            args = self.call.args if event.args is None else event.args
+            self.call = Call(event.call_id, event.name or self.call.name, args)

@@ -7,8 +7,7 @@ replay, threads, tools.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple, Protocol, TypeVar
 
@@ -498,28 +497,22 @@ class Access:
 
     async def child(self, agent: Agent | str, prompt: str, name: str, place: Place = NOWHERE) -> Reply:
         """Run a child called `name`, counting as waiting meanwhile."""
-        with self.waiting():
-            return await self.member.tree.start_child(self.member, agent, prompt, name, place)
-
-    @contextmanager
-    def waiting(self) -> Generator[None]:
-        """While something else runs for it, the run itself counts as waiting."""
-        asker = self._asking()
+        asker = self.asking()
         asker.begin_wait()
         try:
-            yield
+            return await self.member.tree.start_child(self.member, agent, prompt, name, place)
         finally:
             asker.end_wait()
 
     async def raise_callback(self, message: str, callback_type: str = "query", **options: Any) -> Any:
         """Ask whoever is above, by policy; returns the answer's value."""
         question = ask(message, callback_type, **options)
-        return (await self.member.tree.raise_callback(self._asking(), question))[1]
+        return (await self.member.tree.raise_callback(self.asking(), question))[1]
 
     async def raise_callback_full(self, message: str, callback_type: str = "query", **options: Any) -> Callback:
         """Like `raise_callback`, returning the settled callback: who answered, by what right, by which path."""
         question = ask(message, callback_type, **options)
-        return (await self.member.tree.raise_callback(self._asking(), question))[0]
+        return (await self.member.tree.raise_callback(self.asking(), question))[0]
 
     async def once(self, name: str, effect: Callable[..., Awaitable[R] | R], *args: Any, **kwargs: Any) -> R:
         """Run a side effect at most once, its result kept in the log."""
@@ -545,7 +538,8 @@ class Access:
         await member.log.commit()
         return value
 
-    def _asking(self) -> Asker:
+    def asking(self) -> Asker:
+        """Who asks, in this run of it."""
         if self.asker is None:
             self.asker = Asker(self.member, self._origin)
             self.asker.guard = self.guard
@@ -554,7 +548,7 @@ class Access:
     def _name(self, kind: str, what: Any) -> str:
         """A name that follows from this occurrence, what is asked of it, and how often the same was before."""
         mark = digest(kind, what)[:8]
-        count = self._asking().occurrence(f"{kind} {mark}")
+        count = self.asking().occurrence(f"{kind} {mark}")
         return f"{self._origin}.{mark}" + (f".{count + 1}" if count else "")
 
     def _write(self, event: AnyEvent) -> None:

@@ -183,15 +183,23 @@ class Program:
             if self._due:
                 self._due = False
                 self.save()
-            with self._context.waiting():
-                await asyncio.wait(self._tasks.values(), return_when=asyncio.FIRST_COMPLETED)
-                parked = self._finished()
-                if parked and self._tasks:  # all wait, so all are let go of
-                    await asyncio.wait(self._tasks.values())
-                    self._finished()
-            if parked:
+            if await self._parked():
                 self.save()
                 raise Parking
+
+    async def _parked(self) -> bool:
+        """Wait until a call has ended, counting as waiting meanwhile; whether it is parked, and so are all others."""
+        asker = self._context.asking()
+        asker.begin_wait()
+        try:
+            await asyncio.wait(self._tasks.values(), return_when=asyncio.FIRST_COMPLETED)
+            parked = self._finished()
+            if parked and self._tasks:
+                await asyncio.wait(self._tasks.values())
+                self._finished()
+            return parked
+        finally:
+            asker.end_wait()
 
     def _finished(self) -> bool:
         """Let go of the calls that have ended; whether one of them is parked. Raises what failed one."""
