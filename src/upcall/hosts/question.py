@@ -98,7 +98,7 @@ def _facts(callback: Callback, known: Known) -> list[tuple[str, str]]:
     facts.append(("session", callback.session_id))
     facts += [("task", str(context["task"]))] if context.get("task") else []
     if context.get("tool") and not is_approval(callback):
-        facts += _call(str(context["tool"]), context.get("arguments") or {})
+        facts += _inside(str(context["tool"]), context.get("arguments") or {})
     given = {k: v for k, v in context.items() if k not in ("task", "tool", "arguments")}
     facts += [(k, v if isinstance(v, str) else " ".join(exact(v, 10_000))) for k, v in given.items()]
     facts += [("way", step) for step in way(callback.path)]
@@ -110,7 +110,7 @@ def _facts(callback: Callback, known: Known) -> list[tuple[str, str]]:
     return facts
 
 
-def _call(tool: str, args: Mapping[str, Any]) -> list[tuple[str, str]]:
+def _inside(tool: str, args: Mapping[str, Any]) -> list[tuple[str, str]]:
     """The call that asks; a text of several lines, such as a program, is shown as it was written."""
     texts = {k: v for k, v in args.items() if isinstance(v, str) and "\n" in v.strip()}
     rest = {k: v for k, v in args.items() if k not in texts}
