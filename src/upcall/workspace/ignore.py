@@ -1,0 +1,167 @@
+"""Patterns of file names as git has them: for `.gitignore` files, and for what a model looks for.
+
+A pattern is matched name by name, and within a name without going back further than its last star: no pattern, however
+it is written, takes long.
+
+May import: nothing.
+"""
+
+from __future__ import annotations
+
+import re
+import string
+from collections.abc import Sequence
+from typing import NamedTuple
+
+Names = Sequence[str]
+
+_CLASSES = {
+    "alnum": "a-zA-Z0-9", "alpha": "a-zA-Z", "blank": r" \t", "cntrl": r"\x00-\x1f\x7f", "digit": "0-9",
+    "graph": r"\x21-\x7e", "lower": "a-z", "print": r"\x20-\x7e", "punct": re.escape(string.punctuation),
+    "space": r" \t\n\r\f\v", "upper": "A-Z", "xdigit": "0-9A-Fa-f",
+}  # fmt: skip
+
+
+class Glob:
+    """A pattern of paths: `*` and `?` stay within a name, `**` between slashes is any number of names."""
+
+    __slots__ = ("_steps",)
+
+    def __init__(self, pattern: str) -> None:
+        names = _split(pattern)
+        steps = [None if len(name) > 1 and not name.strip("*") else _name_pattern(name) for name in names]
+        if steps[-1] is None:  # the last ** is at least one name
+            steps.append(_ANY)
+        self._steps = steps
+
+    def matches(self, names: Names) -> bool:
+        """Whether a path, given as its names, is one that the pattern means."""
+        steps, at, step, star, held = self._steps, 0, 0, -1, 0
+        while at < len(names):
+            if step < len(steps) and steps[step] is None:
+                star, held, step = step, at, step + 1
+            elif step < len(steps) and (wanted := steps[step]) is not None and wanted.match(names[at]):
+                at, step = at + 1, step + 1
+            elif star >= 0:  # let the last ** have one name more
+                held += 1
+                at, step = held, star + 1
+            else:
+                return False
+        return all(left is None for left in steps[step:])
+
+
+class Rule(NamedTuple):
+    """One line of a `.gitignore`: below which folder it holds, what it means, and whether it takes names back."""
+
+    folder: tuple[str, ...]
+    glob: Glob
+    anchored: bool
+    only_folders: bool
+    negated: bool
+
+
+def rules_in(text: str, folder: tuple[str, ...]) -> list[Rule]:
+    """The rules of a `.gitignore` that lies in a folder."""
+    lines = text.removeprefix("\ufeff").split("\n")
+    return [rule for line in lines if (rule := _rule(line.removesuffix("\r"), folder))]
+
+
+def is_ignored(rules: Sequence[Rule], path: tuple[str, ...], is_folder: bool) -> bool:
+    """Whether a path, whose folder is not ignored, is: the last rule that means it decides."""
+    for rule in reversed(rules):
+        if rule.only_folders and not is_folder:
+            continue
+        below = path[len(rule.folder) :]
+        if rule.glob.matches(below if rule.anchored else below[-1:]):
+            return not rule.negated
+    return False
+
+
+def _rule(line: str, folder: tuple[str, ...]) -> Rule | None:
+    while line.endswith(" ") and not line.endswith("\\ "):
+        line = line[:-1]
+    if not line or line.startswith("#"):
+        return None
+    negated = line.startswith("!")
+    pattern = line[1:] if negated else line
+    only_folders = pattern.endswith("/")
+    if only_folders:
+        pattern = pattern[:-1]
+    if not pattern:
+        return None
+    return Rule(folder, Glob(pattern.removeprefix("/")), "/" in pattern, only_folders, negated)
+
+
+def _split(pattern: str) -> list[str]:
+    """The patterns of its names: a slash parts them, escaped or not, but none does within brackets."""
+    names, at = [""], 0
+    while at < len(pattern):
+        end = at + 1
+        if pattern[at] == "[":
+            end = _bracket(pattern, end)[1]
+        elif pattern[at] == "\\" and end < len(pattern):
+            at, end = (end, end + 1) if pattern[end] == "/" else (at, end + 1)
+        if pattern[at] == "/":
+            names.append("")
+        else:
+            names[-1] += pattern[at:end]
+        at = end
+    return names
+
+
+def _name_pattern(name: str) -> re.Pattern[str]:
+    """What one name must be. Each star but the last takes as little as it can, for good: that is always enough."""
+    chunks, at = [""], 0
+    while at < len(name):
+        found = name[at]
+        at += 1
+        if found == "*":
+            chunks += [] if len(chunks) > 1 and not chunks[-1] else [""]
+        elif found == "?":
+            chunks[-1] += "."
+        elif found == "[":
+            made, at = _bracket(name, at)
+            chunks[-1] += made
+        elif found == "\\":
+            chunks[-1] += re.escape(name[at]) if at < len(name) else _NEVER
+            at += 1
+        else:
+            chunks[-1] += re.escape(found)
+    first, *middle = chunks
+    last = f".*{middle.pop()}" if middle else ""
+    return re.compile("".join([first, *(f"(?>.*?{chunk})" for chunk in middle), last, r"\Z"]), re.DOTALL)
+
+
+def _bracket(name: str, at: int) -> tuple[str, int]:
+    """One of several characters, and where the pattern goes on; what is not closed matches nothing, as in git."""
+    negated = name[at : at + 1] in ("!", "^") and name[at : at + 1] != ""
+    at += negated
+    body, first = "", True
+    while at < len(name) and (first or name[at] != "]"):
+        first = False
+        if name.startswith("[:", at) and (end := name.find("]", at + 2)) > 0 and name[end - 1] == ":":
+            named = _CLASSES.get(name[at + 2 : end - 1])
+            if named is None:
+                return _NEVER, len(name)
+            body, at = body + named, end + 1
+            continue
+        low, at = _character(name, at)
+        if name[at : at + 1] == "-" and name[at + 1 : at + 2] not in ("", "]"):
+            high, at = _character(name, at + 1)
+            body += re.escape(low) + (f"{re.escape(low)}-{re.escape(high)}" if low <= high else "")
+        else:
+            body += re.escape(low)
+    if at >= len(name):
+        return _NEVER, at
+    if not body:
+        return ("." if negated else _NEVER), at + 1
+    return f"[{'^' if negated else ''}{body}]", at + 1
+
+
+def _character(name: str, at: int) -> tuple[str, int]:
+    at += name[at] == "\\" and at + 1 < len(name)
+    return name[at], at + 1
+
+
+_NEVER = r"(?!)"
+_ANY = re.compile("")
