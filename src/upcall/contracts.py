@@ -293,8 +293,11 @@ class Files(Protocol):
         """A file's bytes from `start` on, `size` of them or all; fewer at its end."""
         ...
 
-    async def write(self, path: str, data: bytes) -> None:
-        """Replace a file, or make it and the folders above it: whole or not at all."""
+    async def write(self, path: str, data: bytes, expected: str | None = None) -> None:
+        """Replace a file, or make it and the folders above it: whole or not at all.
+
+        With `expected` only while it still has the content of that hash (`events.content_hash`).
+        """
         ...
 
 

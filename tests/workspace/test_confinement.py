@@ -58,7 +58,7 @@ def build(root: Path, out: Path, files: list[str], made: list[str], links: list[
                 place.symlink_to(target)
             else:
                 place.write_text(f"file {at}")
-        except (FileExistsError, NotADirectoryError):
+        except OSError:
             continue
 
 

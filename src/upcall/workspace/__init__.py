@@ -1,16 +1,37 @@
 """Files, a shell, todos and programs for agents: where they are kept, and the tools that use them.
 
-May import: workspace.folder, workspace.inlog, workspace.mounts, workspace.python.
+May import: agent, tools, workspace.command, workspace.files, workspace.folder, workspace.inlog, workspace.mounts,
+workspace.python, workspace.search, workspace.todos.
 """
 
+from upcall.agent import Kit
+from upcall.tools import tool
+from upcall.workspace.command import shell
+from upcall.workspace.files import Writing, ls, read_file
 from upcall.workspace.folder import Folder
 from upcall.workspace.inlog import InLog
 from upcall.workspace.mounts import Mounts
 from upcall.workspace.python import run_python
+from upcall.workspace.search import glob, grep
+from upcall.workspace.todos import read_todos, write_todos
 
 __all__ = [
     "Folder",
     "InLog",
     "Mounts",
+    "file_tools",
     "run_python",
+    "shell",
+    "todo_tools",
 ]
+
+
+def file_tools() -> Kit:
+    """Tools to list, find, read, write and edit the files of the agent's workspace."""
+    writing = Writing()
+    return Kit(tools=(ls, glob, grep, read_file, tool(writing.write_file), tool(writing.edit_file)))
+
+
+def todo_tools() -> Kit:
+    """Tools to keep a list of things to do; what is still to do survives compaction."""
+    return Kit(tools=(write_todos, read_todos))

@@ -3,7 +3,7 @@
 Each step opens one name relative to the folder opened before and follows no link by itself; a link's target is
 walked the same way. What somebody puts there between two steps is met by the next step, never by the system.
 
-May import: contracts, errors, workspace.paths.
+May import: contracts, errors, events, workspace.paths.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import errno
 import os
 import secrets
 import stat
+import threading
 import unicodedata
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
@@ -20,7 +21,8 @@ from typing import NamedTuple
 
 from upcall.contracts import Entry, Shelf
 from upcall.errors import SetupError, WorkspaceError
-from upcall.workspace.paths import parts_of, path_of
+from upcall.events import content_hash
+from upcall.workspace.paths import changed, parts_of, path_of
 
 UNFINISHED = ".upcall-unfinished-"
 """Begins the name of a file that is being written. A killed process may leave one; no tool shows it."""
@@ -34,12 +36,13 @@ _NOT_A_FOLDER = (errno.ENOTDIR, errno.ELOOP)
 class Folder:
     """Files in a folder of this machine, which has to be there. A relative path is taken from where we are now."""
 
-    __slots__ = ("path",)
+    __slots__ = ("_writing", "path")
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         if os.open not in os.supports_dir_fd:
             raise SetupError("Folder needs a system that opens files relative to folders: Linux or macOS")
         self.path: str = os.path.abspath(os.fspath(path))  # noqa: PTH100 - Path.absolute keeps `..`
+        self._writing = threading.Lock()
 
     def __repr__(self) -> str:
         return f"Folder({self.path!r})"
@@ -65,9 +68,9 @@ class Folder:
         """A file's bytes from `start` on, `size` of them or all."""
         return await asyncio.to_thread(self._read, path, start, size)
 
-    async def write(self, path: str, data: bytes) -> None:
+    async def write(self, path: str, data: bytes, expected: str | None = None) -> None:
         """Replace a file, or make it and the folders above it: whole or not at all."""
-        await asyncio.to_thread(self._write, path, data)
+        await asyncio.to_thread(self._write, path, data, expected)
 
     # --- in a thread ----------------------------------------------------------------------
 
@@ -94,17 +97,18 @@ class Folder:
                 start, left = start + len(block), left - len(block)
             return blocks[0] if len(blocks) == 1 else b"".join(blocks)
 
-    def _write(self, path: str, data: bytes) -> None:
+    def _write(self, path: str, data: bytes, expected: str | None) -> None:
         with self._place(path, make=True) as place:
-            before = _writable(place)
             temporary = UNFINISHED + secrets.token_hex(8)
+            before = _writable(place)
             file = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _FILE, 0o666, dir_fd=place.folder)
             try:
                 try:
                     _fill(file, data, before)
                 finally:
                     os.close(file)
-                os.rename(temporary, place.name, src_dir_fd=place.folder, dst_dir_fd=place.folder)
+                with self._writing:  # sessions that share this folder look and replace one after the other
+                    _replace(place, temporary, expected)
             except BaseException:
                 with suppress(OSError):
                     os.unlink(temporary, dir_fd=place.folder)
@@ -269,6 +273,21 @@ def _writable(place: _Place) -> os.stat_result | None:
     try:
         with _opened_file(place, os.O_WRONLY) as (_, found):
             return found
+    except FileNotFoundError:
+        return None
+
+
+def _replace(place: _Place, temporary: str, expected: str | None) -> None:
+    if expected is not None and _hash(place) != expected:
+        raise changed(path_of(place.parts))
+    os.rename(temporary, place.name, src_dir_fd=place.folder, dst_dir_fd=place.folder)
+
+
+def _hash(place: _Place) -> str | None:
+    """The content hash of what lies there now."""
+    try:
+        with _opened_file(place, os.O_RDONLY) as (file, found):
+            return content_hash(os.pread(file, found.st_size + 1, 0))
     except FileNotFoundError:
         return None
 

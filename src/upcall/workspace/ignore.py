@@ -1,7 +1,7 @@
 """Patterns of file names as git has them: for `.gitignore` files, and for what a model looks for.
 
-A pattern is matched name by name, and within a name without going back further than its last star: no pattern, however
-it is written, takes long.
+A pattern is matched name by name, and within a name no star but the last is tried twice: however it is written, it
+does not take long.
 
 May import: nothing.
 """

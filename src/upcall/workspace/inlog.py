@@ -11,7 +11,7 @@ from typing import Any
 from upcall.contracts import Entry, Shelf
 from upcall.errors import WorkspaceError
 from upcall.events import content_hash
-from upcall.workspace.paths import parts_of, path_of
+from upcall.workspace.paths import changed, parts_of, path_of
 
 _BLOCK = 256 * 1024
 """A file is kept in blocks, each once by its content: reading a part reads no more, equal parts cost nothing."""
@@ -79,7 +79,7 @@ class LogFiles:
         first = start // _BLOCK * _BLOCK
         return body if len(body) == end - start else body[start - first : max(end - first, 0)]
 
-    async def write(self, path: str, data: bytes) -> None:
+    async def write(self, path: str, data: bytes, expected: str | None = None) -> None:
         """Replace a file, or make it: whole or not at all."""
         parts = parts_of(path)
         here = path_of(parts)
@@ -89,10 +89,13 @@ class LogFiles:
         for count in range(1, len(parts)):
             if self._prefix + path_of(parts[:count]) in kept:
                 raise WorkspaceError(here, f"goes through the file {path_of(parts[:count])}")
+        # between this look and the append nothing is waited for, so no other session can come in between
+        if expected is not None and kept.get(self._prefix + here, {}).get("hash") != expected:
+            raise changed(here)
         view = memoryview(data)
         blocks = [bytes(view[at : at + _BLOCK]) for at in range(0, len(data), _BLOCK)]
         names = [content_hash(block) for block in blocks]
-        value = {"size": len(data), "blocks": names}
+        value = {"size": len(data), "hash": content_hash(data), "blocks": names}
         await self._shelf.put(self._prefix + here, value, dict(zip(names, blocks, strict=True)))
 
     def _below(self, kept: Mapping[str, Any], path: str) -> list[str]:

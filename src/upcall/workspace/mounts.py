@@ -91,14 +91,14 @@ class MountedFiles:
         with _said_from(above):
             return await files.read(inner, start, size)
 
-    async def write(self, path: str, data: bytes) -> None:
+    async def write(self, path: str, data: bytes, expected: str | None = None) -> None:
         """Replace a file, or make it and the folders above it: whole or not at all."""
         parts = parts_of(path)
         if any(mount[: len(parts)] == parts for mount in self._others):
             raise WorkspaceError(path_of(parts), "is a folder, not a file")
         above, files, inner = self._files_at(parts)
         with _said_from(above):
-            await files.write(inner, data)
+            await files.write(inner, data, expected)
 
     def _files_at(self, parts: Parts) -> tuple[Parts, Files, str]:
         """Whose files they are: the path above them, the files, the path in them."""

@@ -49,3 +49,8 @@ def path_of(parts: tuple[str, ...] | list[str]) -> str:
 def look_alike(name: str) -> str:
     """What names have in common that some disks, or people's eyes, don't tell apart."""
     return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold())
+
+
+def changed(path: str) -> WorkspaceError:
+    """The error for a file that is no longer what was read."""
+    return WorkspaceError(path, "has changed since it was read; read it again")

@@ -1,0 +1,151 @@
+"""The tool `shell`: one command at a time, with limits, and nothing of it left when the call has ended.
+
+May import: agent, contracts, errors, messages, tools, workspace.files, workspace.supervise.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import codecs
+import os
+import sys
+from asyncio.subprocess import PIPE, STDOUT, Process, create_subprocess_exec
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from upcall.agent import Kit
+from upcall.contracts import Context
+from upcall.errors import SetupError, UpcallError, WorkspaceError
+from upcall.messages import Result
+from upcall.tools import tool
+from upcall.workspace import supervise
+from upcall.workspace.files import files_of
+
+_BLOCK = 64 * 1024
+_FLOOD = 50_000_000
+"""Bytes of output after which a command is stopped: nobody will read them, and taking them in costs time."""
+
+_LONGEST_COMMAND = 100_000
+_SECRETS = ("_KEY", "_TOKEN", "_SECRET", "_PASSWORD", "_CREDENTIALS")
+_SPECIAL = frozenset("\n\r;&|<>()$`\\\"'*?[]{}#~!^")
+
+
+def shell(seconds: float = 120.0, output: int = 30_000, env: Mapping[str, str] | None = None) -> Kit:
+    """The tool `shell`: a command in the workspace's folder, run by `/bin/sh`.
+
+    It is stopped after so many seconds, and of its output so many characters are kept, from the beginning and from
+    the end. `env` is its whole environment; without it, it has ours but for what is called like a secret. A shell
+    is not confined to the workspace: have it approved, or run all of this where it can do no harm.
+    """
+    if not hasattr(os, "fork"):
+        raise SetupError("shell needs a system with /bin/sh: Linux or macOS")
+    if not seconds > 0 or output < 100:
+        raise SetupError(f"shell(seconds={seconds!r}, output={output!r}): give a time, and 100 characters or more")
+
+    @tool(name="shell", timeout=seconds + 60, approve_patterns={"this program": _program})
+    async def run(command: str, ctx: Context) -> Result:
+        """Run a shell command in the workspace's folder; shows what it prints and its exit code if that is not 0.
+
+        It has no input, and processes that it leaves behind are ended with it.
+
+        command: what /bin/sh is to run
+        """
+        folder = _checked(command, ctx)
+        given = _environment() if env is None else dict(env)
+        return await _Run(ctx, output).run(command, folder, given, seconds)
+
+    return Kit(tools=(run,))
+
+
+def _program(command: str) -> str | None:
+    """The program that a command runs, where it is plainly one and its arguments."""
+    program = command.strip().partition(" ")[0]
+    return None if _SPECIAL & set(command) or "=" in program else program
+
+
+def _checked(command: str, ctx: Context) -> str:
+    """The folder to run it in."""
+    if "\0" in command or len(command.encode("utf-8", "replace")) > _LONGEST_COMMAND:
+        problem = f"a command has no NUL character and at most {_LONGEST_COMMAND} bytes"
+        raise UpcallError(f"{problem}; write what is longer to a file, and run that")
+    folder = files_of(ctx).folder
+    if folder is None:
+        raise UpcallError("this workspace has no folder that a command could run in; use the file tools")
+    if not Path(folder).is_dir():
+        raise WorkspaceError("/", f"the workspace's folder {folder} is gone")
+    return folder
+
+
+def _environment() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if not name.upper().endswith(_SECRETS)}
+
+
+class _Run:
+    """One command on its way: its output as it comes, and its end."""
+
+    def __init__(self, ctx: Context, most: int) -> None:
+        self.ctx, self.half = ctx, most // 2
+        self.head, self.tail = "", ""
+        self.bytes = self.chars = 0
+        self.decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+    async def run(self, command: str, folder: str, env: Mapping[str, str], seconds: float) -> Result:
+        process = await create_subprocess_exec(
+            *(sys.executable, "-I", "-S", supervise.__file__, command),
+            stdin=PIPE, stdout=PIPE, stderr=STDOUT, cwd=folder, env=env, start_new_session=True,
+        )  # fmt: skip
+        stopped = ""
+        try:
+            async with asyncio.timeout(seconds):
+                if await self._read(process):
+                    await process.wait()
+                else:
+                    stopped = f"it wrote more than {_FLOOD} bytes"
+        except TimeoutError:
+            stopped = f"it took more than {seconds:g} s"
+        finally:
+            await _end(process)
+        return self._result(process.returncode, stopped)
+
+    async def _read(self, process: Process) -> bool:
+        """Take its output in to the end; False if there is too much of it."""
+        assert process.stdout is not None
+        while block := await process.stdout.read(_BLOCK):
+            self.bytes += len(block)
+            self._add(self.decoder.decode(block))
+            if self.bytes > _FLOOD:
+                return False
+        self._add(self.decoder.decode(b"", final=True))
+        return True
+
+    def _add(self, text: str) -> None:
+        room = max(0, 2 * self.half - self.chars)
+        if room and text:
+            self.ctx.show(text[:room])
+        self.chars += len(text)
+        taken = text[: self.half - len(self.head)]
+        self.head += taken
+        self.tail = (self.tail + text[len(taken) :])[-self.half :]
+
+    def _result(self, code: int | None, stopped: str) -> Result:
+        left_out = self.chars - len(self.head) - len(self.tail)
+        gap = f"\n… {left_out} of {self.chars} characters left out …\n" if left_out else ""
+        lines = [f"{self.head}{gap}{self.tail}".rstrip("\n")]
+        if stopped:
+            lines.append(f"(stopped with all that it had started, because {stopped})")
+        elif code:
+            lines.append(f"(exit code {code})")
+        return Result("", "\n".join(line for line in lines if line) or "(no output)", is_error=bool(stopped))
+
+
+async def _end(process: Process) -> None:
+    """Have the supervisor end what is left, and wait for it; it does so too if we are not here any more."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.close()
+    with suppress(TimeoutError):
+        async with asyncio.timeout(supervise.PATIENCE + supervise.GRACE + 5):
+            while await process.stdout.read(_BLOCK):
+                pass
+            await process.wait()

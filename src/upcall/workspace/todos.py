@@ -1,0 +1,47 @@
+"""A list of things to do that an agent keeps for itself: `write_todos`, `read_todos`.
+
+May import: contracts, messages, tools.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import msgspec
+
+from upcall.contracts import Context
+from upcall.messages import Value
+from upcall.tools import tool
+
+_MARKS = {"pending": "[ ]", "in_progress": "[>]", "completed": "[x]"}
+
+
+class Todo(Value, frozen=True):
+    """One thing to do."""
+
+    content: str
+    status: Literal["pending", "in_progress", "completed"] = "pending"
+
+
+@tool(repeatable=True)
+async def write_todos(todos: list[Todo], ctx: Context) -> str:
+    """Write your list of things to do for a task of several steps, in place of the one before. Keep it up to date.
+
+    todos: all of them, each with its content and its status: pending, in_progress or completed
+    """
+    ctx.set_context("todos", msgspec.to_builtins(todos))
+    left = [todo for todo in todos if todo.status != "completed"]
+    ctx.set_context("pinned.todos", f"What is still to do:\n{_listed(left)}" if left else "")
+    return _listed(todos) or "(nothing to do)"
+
+
+@tool(read_only=True, repeatable=True)
+async def read_todos(ctx: Context) -> str:
+    """Read your list of things to do."""
+    kept: list[dict[str, Any]] = ctx.get_context("todos", [])
+    return _listed(msgspec.convert(kept, list[Todo])) or "(nothing to do)"
+
+
+def _listed(todos: Sequence[Todo]) -> str:
+    return "\n".join(f"{_MARKS[todo.status]} {todo.content}" for todo in todos)
