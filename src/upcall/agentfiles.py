@@ -22,8 +22,11 @@ from upcall.sidecars import key_lines, read_sidecar
 if TYPE_CHECKING:
     import yaml
 
-TEXTS = ("name", "description", "model")
+TEXTS = ("name", "description", "model", "workspace")
 LISTS = ("tools", "skills", "agents")
+IN_LOG = "in log"
+"""The workspace that is no folder."""
+
 _MOST_CHAINS = 100
 """Ways from a root down to one agent that are looked at; a folder with more warns from these."""
 
@@ -34,6 +37,7 @@ class AgentFile(Value, frozen=True):
     name: str
     description: str = ""
     model: str = ""
+    workspace: str = ""
     tools: tuple[str, ...] = ()
     skills: tuple[str, ...] = ()
     agents: tuple[str, ...] = ()
@@ -180,6 +184,8 @@ def _take(draft: _Draft, found: dict[str, Any], key_node: yaml.Node, value: yaml
         draft.wrong(line, key, f"must be text, not {_shown(value)}")
     elif key == "name" and (problem := name_problem(value.value)):
         draft.wrong(line, key, problem)
+    elif key == "workspace" and not (value.value == IN_LOG or (draft.path.parent / value.value).is_dir()):
+        draft.wrong(line, key, f"there is no folder {value.value!r} here; give one that is, or: {IN_LOG}")
     else:
         found[key] = value.value.strip()
 

@@ -2,12 +2,13 @@
 
 A loaded agent's `source` is its spec with an absolute path, so that another process can load it again.
 
-May import: agent, agentfiles, errors, policy, tools.
+May import: agent, agentfiles, contracts, errors, policy, tools, workspace.
 """
 
 from __future__ import annotations
 
 import importlib
+import inspect
 import sys
 import traceback
 from collections.abc import Iterable, Sequence
@@ -16,8 +17,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple, cast
 
-from upcall.agent import Agent, all_agents
-from upcall.agentfiles import AgentFile, load, roots
+from upcall.agent import Agent, Kit, all_agents
+from upcall.agentfiles import IN_LOG, AgentFile, load, roots
+from upcall.contracts import Workspace
 from upcall.errors import BadAgentFile, SetupError, UnknownAgent, UpcallError
 from upcall.policy import Policy, Problem
 from upcall.tools import as_tool
@@ -151,14 +153,16 @@ def _built(files: Sequence[AgentFile], source: str) -> list[Agent]:
 
 
 def _agent(file: AgentFile, below: Sequence[Agent]) -> Agent:
-    tools = [_tool(file, path) for path in file.tools]
+    given = [_tool(file, path) for path in file.tools]
     try:
         return Agent(
             file.name,
             instructions=file.instructions,
             description=file.description,
             model=_model(file) or None,
-            tools=tools,
+            tools=[one for one in given if not isinstance(one, Kit)],
+            kit=[one for one in given if isinstance(one, Kit)],
+            workspace=_workspace(file),
             agents=below,
             callback_policy=file.policy,
         )
@@ -174,7 +178,17 @@ def _model(file: AgentFile) -> str:
     return file.model
 
 
+def _workspace(file: AgentFile) -> Workspace | None:
+    """Its files: in a folder, which is relative to the agent file, or in the log."""
+    if not file.workspace:
+        return None
+    from upcall.workspace import Folder, InLog
+
+    return InLog() if file.workspace == IN_LOG else Folder(Path(file.path).parent / file.workspace)
+
+
 def _tool(file: AgentFile, path: str) -> Any:
+    """A tool, or the Kit that is called so or that a function makes."""
     module, colon, attribute = path.partition(":")
     line = _line_of(file.path, path)
     if not colon or not module or not attribute:
@@ -183,11 +197,23 @@ def _tool(file: AgentFile, path: str) -> Any:
     try:
         imported = _import(module, [Path(file.path).parent.absolute(), Path.cwd()])
         found = _attribute(imported, attribute)
-        return as_tool(found)
+        return found if isinstance(found, Kit) else _made_kit(found) or as_tool(found)
     except BadAgentFile:
         raise
     except SetupError as error:
         raise BadAgentFile(file.path, f"{path}: {error}", line=line, key="tools") from error
+
+
+def _made_kit(found: Any) -> Kit | None:
+    """What a function of a kit makes when it is given nothing; None of any other thing."""
+    if not inspect.isfunction(found) or inspect.signature(found).return_annotation not in (Kit, "Kit"):
+        return None
+    try:
+        inspect.signature(found).bind()
+    except TypeError as error:
+        own = "call it in a module of your own, and name what it made"
+        raise SetupError(f"it makes a Kit, and can't do so without arguments ({error}); {own}") from None
+    return found()
 
 
 def _line_of(file: str, text: str) -> int | None:

@@ -108,8 +108,14 @@ def test_a_readme_without_front_matter_is_left_alone(tmp_path: Path) -> None:
 
 def test_an_unknown_key_is_told_with_its_line_and_the_allowed_ones(tmp_path: Path) -> None:
     write(tmp_path, "developer", "description: x\ntool: [a]")
-    allowed = "unknown key; allowed are name, description, model, tools, skills, agents."
+    allowed = "unknown key; allowed are name, description, model, workspace, tools, skills, agents."
     assert only(tmp_path) == ("developer.md", 3, "tool", allowed)
+
+
+def test_a_workspace_that_is_not_there_is_told_with_its_line(tmp_path: Path) -> None:
+    write(tmp_path, "developer", "workspace: work")
+    missing = "there is no folder 'work' here; give one that is, or: in log"
+    assert only(tmp_path) == ("developer.md", 2, "workspace", missing)
 
 
 def test_a_key_of_the_sidecar_in_the_front_matter_is_told_where_it_belongs(tmp_path: Path) -> None:

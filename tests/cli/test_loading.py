@@ -56,6 +56,35 @@ def test_a_model_that_is_a_file_is_found_from_the_agent_file(tmp_path: Path) -> 
     assert agent.model == f"script:{tmp_path / 'one' / 'writer.py'}"
 
 
+def test_a_tool_may_be_a_kit_or_the_function_that_makes_one(tmp_path: Path) -> None:
+    write_agent(tmp_path / "one", "writer", "tools: [upcall.workspace:file_tools, pieces:short]\n")
+    (tmp_path / "one" / "pieces.py").write_text("from upcall.workspace import shell\nshort = shell(seconds=5)\n")
+
+    (agent,) = load_agents(tmp_path / "one")
+
+    assert list(agent.toolbox) == ["ls", "glob", "grep", "read_file", "write_file", "edit_file", "shell"]
+
+
+def test_a_kit_that_needs_arguments_is_told_what_to_do(tmp_path: Path) -> None:
+    write_agent(tmp_path / "one", "writer", "tools: [upcall.kit:approve]\n")
+
+    with pytest.raises(BadAgentFile, match=r"can't do so without arguments .*; call it in a module of your own"):
+        load_agents(tmp_path / "one")
+
+
+def test_a_workspace_is_a_folder_beside_the_agent_file_or_the_log(tmp_path: Path) -> None:
+    (tmp_path / "team" / "files").mkdir(parents=True)
+    write_agent(tmp_path / "team", "one", "workspace: files\n")
+    write_agent(tmp_path / "team", "two", "workspace: in log\n")
+    write_agent(tmp_path / "team", "three")
+
+    agents = {agent.name: agent.workspace for agent in load_agents(tmp_path / "team")}
+
+    assert repr(agents["one"]) == f"Folder({str(tmp_path / 'team' / 'files')!r})"
+    assert repr(agents["two"]) == "InLog('files')"
+    assert agents["three"] is None
+
+
 def test_the_one_root_of_a_folder_is_the_agent_it_means(tmp_path: Path) -> None:
     loaded = load_spec(str(write_team(tmp_path / "team")))
     assert loaded.agent.name == "manager"

@@ -239,7 +239,7 @@ async def main():
         folder, file_tools(),
         call("grep", pattern="line 3141592$"),
         call("read_file", path="large.txt", offset=3000000, limit=1),
-        call("grep", pattern="x{{5}}y", path="one-line.txt"),
+        call("grep", pattern="xy", path="one-line.txt"),
         call("read_file", path="one-line.txt"),
     )
     print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
