@@ -388,7 +388,9 @@ def test_the_demo_in_a_pipe_parks_answers_itself_and_goes_on_in_a_second_process
         "│   ↳ manager passed it up: a matter of taste",
         "$ upcall inbox\n",
         "┃   1  green\n",
-        "$ upcall resume demo\nThe sign-in page is ready.\n",
+        '┃               print(write_page(page, f"<button class={colour}>"))\n',
+        "$ upcall resume demo\nThe sign-in page is ready: 2 tasks are done, 2 questions were settled.\n",
+        "  ├─ developer01 · done\n",
         "  │       ↳ manager (agent) answered: yes\n",
         "(os-user) answered: green\n",
     ):
@@ -397,7 +399,9 @@ def test_the_demo_in_a_pipe_parks_answers_itself_and_goes_on_in_a_second_process
     assert max(len(row) for row in done.stdout.splitlines() if "/" not in row) <= 80
 
     (folder,) = tmp_path.glob("upcall-demo-*")
-    assert (folder / "button.css").read_text() == "button { background: green }\n"
+    pages = {page.stem: page.read_text() for page in folder.glob("*.html")}
+    colours = {"Home": "grey", "Sign in": "green", "Help": "grey"}
+    assert pages == {page: f"<button class={colour}>\n" for page, colour in colours.items()}
     printed = [row.split() for row in done.stdout.splitlines() if row.startswith("  upcall ")]
     assert [row[1] for row in printed] == ["show", "explain", "events"]
     for row in printed:
@@ -428,7 +432,7 @@ def test_what_is_printed_to_be_typed_can_be_pasted_where_no_shell_finds_the_comm
 def test_the_demos_program_can_be_run_again_by_hand(tmp_path: Path) -> None:
     upcall("demo", cwd=tmp_path, TMPDIR=str(tmp_path))
     (folder,) = tmp_path.glob("upcall-demo-*")
-    assert upcall("run", "shop:manager", "Build the sign-in page", cwd=folder).returncode == 3
+    assert upcall("run", "shop:team", "Build the sign-in page", cwd=folder).returncode == 3
 
 
 def test_the_demo_can_keep_its_log_where_it_is_told_to(tmp_path: Path) -> None:

@@ -147,7 +147,7 @@ def test_tables_and_shown_sessions_fit_on_80_columns(folder: Path) -> None:
 
 def test_the_demo_at_a_terminal_really_asks(tmp_path: Path) -> None:
     with Screen("demo", cwd=tmp_path, TMPDIR=str(tmp_path)) as screen:
-        screen.see("A manager gives work to two developers")
+        screen.see("A manager plans, and two developers work side by side.")
         screen.see("┃ Which colour should the button 'Sign in' have?")
         screen.see("your choice, 1-3 ›")
         screen.press("3" + ENTER)
@@ -167,4 +167,5 @@ def test_a_question_of_the_demo_that_is_left_can_be_answered_later(tmp_path: Pat
     (folder,) = tmp_path.glob("upcall-demo-*")
     (entry,) = out("inbox", cwd=folder)
     upcall("answer", entry["id"], "blue", cwd=folder)
-    assert "a blue button" in upcall("resume", "demo", cwd=folder).stdout
+    assert "2 questions were settled" in upcall("resume", "demo", cwd=folder).stdout
+    assert (folder / "Sign in.html").read_text() == "<button class=blue>\n"

@@ -27,10 +27,11 @@ SESSION = "demo"
 PROMPT = "Build the sign-in page"
 
 _BEFORE = """\
-A manager gives work to two developers, who run side by side. One of them
-gets stuck and asks up: the manager's own model answers, from a side turn.
-The other one asks what only a person can say. Scripts play the models: no
-key is needed, and nothing leaves {folder}
+A manager plans, and two developers work side by side. One of them gets
+stuck and asks up: the manager's own model answers, from a side turn. The
+other one writes Python that stops in the middle, to ask what only a person
+can say. A reviewer reports. Scripts play the models: no key is needed, and
+nothing leaves {folder}
 """
 _PARKED = """
 Nothing runs now, and nothing is held in memory: the question is on disk.
@@ -40,7 +41,7 @@ _ANSWER = """
 Nobody sits here, so the demo answers itself, as you would:
 """
 _RESUME = """
-What has finished is not done again. A new process goes on where it stopped:
+What has finished is not done again. A new process goes on at that line:
 """
 _TREE = """
 Who asked whom:
@@ -82,7 +83,7 @@ async def _demo(args: argparse.Namespace) -> int:
     place = _prepared(args)
     _narrate(_BEFORE.format(folder=place.folder))
     args.store = place.store or str(place.folder / HOME / "log.db")
-    loaded = load_spec(f"{place.folder}/shop:manager")
+    loaded = load_spec(f"{place.folder}/shop:team")
     async with runtime_for(args, loaded.agents, person_here(args)) as runtime:
         session = await runtime.start(loaded.agent, None if place.store else SESSION)
         async with watched(runtime, sys.stdout, prompts=True) as view:
@@ -102,7 +103,7 @@ def _prepared(args: argparse.Namespace) -> _Place:
     given = getattr(args, "store", "")
     store = str(Path(given).absolute()) if given else ""
     folder = Path(store).parent if given else Path(tempfile.mkdtemp(prefix="upcall-demo-")).resolve()
-    for made in ("settings.ini", "button.css"):
+    for made in ("settings.ini", *folder.glob("*.html")):
         (folder / made).unlink(missing_ok=True)
     shutil.copyfile(shop.__file__, folder / "shop.py")
     return _Place(folder, store)

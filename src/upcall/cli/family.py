@@ -29,7 +29,8 @@ async def family(runtime: Runtime, root: str, width: int = 80) -> list[str]:
     for one in held:
         asked.setdefault(one.raised.session, []).append(callback_of(one))
     children: dict[str, list[Row]] = {}
-    for row in sorted(rows, key=lambda row: _by_number(row.id)):
+    steps = {row.id for row in rows if row.kind == "coordinator"}
+    for row in sorted(rows, key=lambda row: (row.created if row.parent in steps else 0.0, _by_number(row.id))):
         children.setdefault(row.parent, []).append(row)
     (top,) = [row for row in rows if row.id == root]
     return [_cut(line, width) for line in _drawn(top, children, asked, "", "")]

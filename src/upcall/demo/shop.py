@@ -1,19 +1,21 @@
-"""A manager and two developers who ask back. A script plays each model, so no key is needed.
+"""A team that asks back. A script plays each model, so no key is needed.
 
 The demo copies this file into a folder of its own and runs it from there: change it, and run it again with
-`upcall run shop:manager "Build the sign-in page"`.
+`upcall run shop:team "Build the sign-in page"`.
 
-May import: upcall, models.
+May import: upcall, models, workspace.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
 from typing import Any
 
-from upcall import Agent, Context, Request, tool
+from upcall import Agent, Context, Request, Team, tool
 from upcall.models import Script, call
+from upcall.workspace import run_python
 
 HERE = Path(__file__).parent
 
@@ -38,60 +40,75 @@ async def read_settings(path: str, ctx: Context) -> str:
 @tool
 async def run_tests() -> str:
     """Run all tests."""
-    await asyncio.sleep(0.8)
+    await asyncio.sleep(0.6)
     return "212 passed"
 
 
 @tool
-async def draw_button(label: str, ctx: Context) -> str:
-    """Draw a button.
+async def write_page(name: str, text: str) -> str:
+    """Write a page.
 
-    label: what it says
+    name: what it is called
+    text: what is on it
     """
-    await asyncio.sleep(0.6)
-    colour = await ctx.raise_callback(
-        f"Which colour should the button {label!r} have?",
-        "clarification",
-        choices=["green", "blue", "orange"],
-        context={"page": "light grey"},
-        priority="high",
-    )
-    (HERE / "button.css").write_text(f"button {{ background: {colour} }}\n")
-    return f"button.css has a {colour} button"
+    await asyncio.sleep(0.3)
+    (HERE / f"{name}.html").write_text(f"{text}\n")
+    return f"{name} has {text}"
 
 
 # --- what the models say: decided from the request alone, so any process can go on ----------
 
+PLAN = [
+    {"role": "developer", "task": "Build the service", "sequence": 1, "caller": "manager"},
+    {"role": "developer", "task": "Build the pages", "sequence": 1, "caller": "manager"},
+]
 
-def backend_says(request: Request) -> Any:
-    """Settings, then tests, then a report."""
+PROGRAM = """\
+for page in ["Home", "Sign in", "Help"]:
+    colour = "grey"
+    if page == "Sign in":
+        colour = raise_callback(
+            f"Which colour should the button {page!r} have?",
+            "clarification",
+            choices=["green", "blue", "orange"],
+            priority="high",
+        )
+    print(write_page(page, f"<button class={colour}>"))
+"""
+
+
+def manager_says(request: Request) -> Any:
+    """Plans, and answers what its developers ask."""
+    if request.purpose != "side_turn":
+        return json.dumps(PLAN)
+    if "missing" in request.messages[-1].text:
+        return call("answer_callback", value="yes")
+    return call("pass_up_callback", reason="a matter of taste, so the customer should say")
+
+
+def developer_says(request: Request) -> Any:
+    """The service: settings, tests, a report. The pages: a program."""
     done = [result.text for message in request.messages for result in message.results]
+    if request.messages[0].text == "Build the pages":
+        return f"Written: {'; '.join(done[0].splitlines())}." if done else call("run_python", code=PROGRAM)
     if not done:
         return call("read_settings", path="settings.ini")
     return call("run_tests") if len(done) == 1 else f"The service runs on {done[0].strip()}; {done[1]}."
 
 
-def frontend_says(request: Request) -> Any:
-    """A button, then a report."""
-    done = [result.text for message in request.messages for result in message.results]
-    return f"Done: {done[0]}." if done else call("draw_button", label="Sign in")
+def reviewer_says(request: Request) -> Any:
+    """A report on what it is shown."""
+    seen = request.messages[-1].text
+    done, settled = seen.count("): done"), seen.count("; answered by")
+    return f"The sign-in page is ready: {done} tasks are done, {settled} questions were settled."
 
 
-def manager_says(request: Request) -> Any:
-    """Plans, answers what its developers ask, and reports."""
-    if request.purpose == "side_turn":
-        if "missing" in request.messages[-1].text:
-            return call("answer_callback", value="yes")
-        return call("pass_up_callback", reason="a matter of taste, so the customer should say")
-    done = [result.text for message in request.messages for result in message.results]
-    if done:
-        return "The sign-in page is ready.\n\n" + "\n".join(f"- {text}" for text in done)
-    return [
-        call("task", agent="backend", prompt="Build the service"),
-        call("task", agent="frontend", prompt="Draw the page"),
-    ]
-
-
-backend = Agent("backend", model=Script(backend_says), tools=[read_settings, run_tests])
-frontend = Agent("frontend", model=Script(frontend_says), tools=[draw_button])
-manager = Agent("manager", model=Script(manager_says), agents=[backend, frontend])
+developer = Agent(
+    "developer",
+    description="builds services and pages",
+    model=Script(developer_says),
+    tools=[read_settings, run_tests, write_page, run_python()],
+)
+manager = Agent("manager", model=Script(manager_says))
+reviewer = Agent("reviewer", model=Script(reviewer_says))
+team = Team(manager, {"developer": developer}, reviewer)
