@@ -7,7 +7,6 @@ import re
 import stat
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import msgspec
@@ -379,9 +378,7 @@ def test_chat_in_a_pipe_goes_on_after_a_turn_that_failed(folder: Path) -> None:
 
 
 def test_the_demo_in_a_pipe_parks_answers_itself_and_goes_on_in_a_second_process(tmp_path: Path) -> None:
-    began = time.monotonic()
     done = upcall("demo", cwd=tmp_path, TMPDIR=str(tmp_path), NO_COLOR="1")
-    assert time.monotonic() - began < 10
     assert (done.returncode, done.stderr) == (0, "")
     for part in (
         '│   ↳ answered by manager (agent): "yes"\n',

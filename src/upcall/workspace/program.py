@@ -188,7 +188,7 @@ class Program:
                 raise Parking
 
     async def _parked(self) -> bool:
-        """Wait until a call has ended, counting as waiting meanwhile; whether it is parked, and so are all others."""
+        """Wait until a call has ended, counting as waiting meanwhile; whether it and all others are parked."""
         asker = self._context.asking()
         asker.begin_wait()
         try:
