@@ -9,7 +9,6 @@ May import: upcall, models, workspace.
 from __future__ import annotations
 
 import asyncio
-import json
 from pathlib import Path
 from typing import Any
 
@@ -58,10 +57,11 @@ async def write_page(name: str, text: str) -> str:
 
 # --- what the models say: decided from the request alone, so any process can go on ----------
 
-PLAN = [
-    {"role": "developer", "task": "Build the service", "sequence": 1, "caller": "manager"},
-    {"role": "developer", "task": "Build the pages", "sequence": 1, "caller": "manager"},
-]
+PLAN = """\
+[{"role": "developer", "task": "Build the service",
+  "sequence": 1, "caller": "manager"},
+ {"role": "developer", "task": "Build the pages",
+  "sequence": 1, "caller": "manager"}]"""
 
 PROGRAM = """\
 for page in ["Home", "Sign in", "Help"]:
@@ -80,7 +80,7 @@ for page in ["Home", "Sign in", "Help"]:
 def manager_says(request: Request) -> Any:
     """Plans, and answers what its developers ask."""
     if request.purpose != "side_turn":
-        return json.dumps(PLAN)
+        return PLAN
     if "missing" in request.messages[-1].text:
         return call("answer_callback", value="yes")
     return call("pass_up_callback", reason="a matter of taste, so the customer should say")
