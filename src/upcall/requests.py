@@ -15,7 +15,7 @@ from upcall.messages import Call, Message, Request, Response, Text, Thinking, To
 
 
 def change_of(
-    asked: Request, request: Request, history: Sequence[Message], keep: Callable[[str, bytes], None]
+    asked: Request, request: Request, history: Callable[[], list[Message]], keep: Callable[[str, bytes], None]
 ) -> Change | None:
     """What hooks made of a request, small: changed texts by hash, changed messages as one splice of the history."""
     instructions = tools = ""
@@ -27,7 +27,8 @@ def change_of(
         body = msgspec.json.encode(request.tools)
         tools = content_hash(body)
         keep(tools, body)
-    start, end_old, end_new = _splice(history, request.messages)
+    same = request.messages is asked.messages  # as it mostly is: then nobody looks at the whole history
+    start, end_old, end_new = (0, 0, 0) if same else _splice(history(), request.messages)
     if start == end_old == end_new:
         return Change(instructions, tools) if instructions or tools else None
     inserted = tuple(request.messages[start:end_new])

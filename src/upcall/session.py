@@ -84,13 +84,14 @@ class Log:
     `sinks` are those who watch the run tree; `absorb` takes what others wrote.
     """
 
-    __slots__ = ("_blobs", "_buffer", "_last", "absorb", "claim", "sinks", "state", "store")
+    __slots__ = ("_blobs", "_buffer", "_kept", "_last", "absorb", "claim", "sinks", "state", "store")
 
     def __init__(self, store: Store, claim: Claim | None, state: State, sinks: list[Sink]) -> None:
         self.store, self.claim, self.state, self.sinks = store, claim, state, sinks
         self.absorb: Callable[[AnyEvent], None] | None = None
         self._buffer: list[AnyEvent] = []
         self._blobs: dict[str, bytes] = {}
+        self._kept: set[str] = set()  # what is on its way already, or there
         self._last: asyncio.Future[None] | None = None
 
     def add(self, event: AnyEvent) -> None:
@@ -100,7 +101,9 @@ class Log:
 
     def keep(self, name: str, body: bytes) -> None:
         """Store a body once, with the next events."""
-        self._blobs[name] = body
+        if name not in self._kept:
+            self._kept.add(name)
+            self._blobs[name] = body
 
     def send(self, release: bool = False, lazy: bool = False) -> bool:
         """Hand over what was added; whether all of it is stored by now. If not, `stored` is to be waited for.

@@ -6,7 +6,6 @@ May import: contracts, fold, replay.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Self
 
 from upcall.contracts import Spent, Store
 from upcall.fold import State
@@ -16,34 +15,36 @@ from upcall.replay import load_state
 class Spending:
     """What each session of a run tree has used in all its turns; those that run are asked each time."""
 
-    __slots__ = ("_each", "_store")
+    __slots__ = ("_each", "_loaded", "_store", "running")
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    def __init__(self, store: Store, running: Iterable[State]) -> None:
+        self._store, self._loaded = store, False
         self._each: dict[str, Spent] = {}
+        self.running = {state.id: state for state in running}
 
-    @classmethod
-    async def of(cls, store: Store, root: str) -> Self:
-        """What the log says of all sessions below one."""
-        made, above = cls(store), [root]
-        while above:
-            for row in await store.rows(parent=above.pop(), limit=1_000_000):
-                state = await load_state(store, row.id)
-                if state is not None:
-                    made.note(state)
-                    above.append(row.id)
-        return made
-
-    def note(self, state: State) -> None:
-        """Remember a session as it is now."""
+    def end(self, state: State) -> None:
+        """Remember a session that no longer runs."""
+        self.running.pop(state.id, None)
         self._each[state.id] = self._spent(state)
 
-    def total(self, running: Iterable[State]) -> Spent:
-        """All together."""
-        spent = [(state.id, self._spent(state)) for state in running]
-        if not self._each and len(spent) == 1:
-            return spent[0][1]
-        return sum((self._each | dict(spent)).values(), Spent())
+    async def total(self, root: str) -> Spent:
+        """What all of them have used; those that have not run here are looked up in the log once."""
+        if not self._loaded:
+            await self._load(root)
+        if not self._each and len(self.running) == 1:
+            return self._spent(*self.running.values())
+        each = self._each | {name: self._spent(state) for name, state in self.running.items()}
+        return sum(each.values(), Spent())
+
+    async def _load(self, root: str) -> None:
+        above = [root]
+        while above:
+            for row in await self._store.rows(parent=above.pop(), limit=1_000_000):
+                state = await load_state(self._store, row.id)
+                if state is not None:
+                    self._each.setdefault(row.id, self._spent(state))  # what ended here meanwhile is known better
+                    above.append(row.id)
+        self._loaded = True
 
     def _spent(self, state: State) -> Spent:
         calls, seconds = state.before

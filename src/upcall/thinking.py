@@ -137,7 +137,7 @@ class Thinker(Member):
         if state.tools != actor.tools_hash:
             tools = actor.tools_hash
             log.keep(tools, actor.tools_body)
-        change = None if request is asked else change_of(asked, request, self.state.messages(), log.keep)
+        change = None if request is asked else change_of(asked, request, state.messages, log.keep)
         log.add(ModelStarted(ordinal, self.purpose, instructions, tools, change))
         if send:
             log.send(lazy=True)  # nothing was acknowledged yet; the response, or the failure, is stored after it

@@ -142,8 +142,8 @@ class RunTree:
     async def spent(self, member: Member) -> Spent:
         """What all sessions of this tree have used."""
         if self.spending is None:
-            self.spending = await Spending.of(self.store, member.state.header.root or member.id)
-        return self.spending.total(t.state for t in self.home.turns.values() if t.tree is self)
+            self.spending = Spending(self.store, [t.state for t in self.home.turns.values() if t.tree is self])
+        return await self.spending.total(member.state.header.root or member.id)
 
     def _lost(self, error: Exception) -> None:
         for turn in tuple(self.home.turns.values()):
@@ -154,7 +154,7 @@ class RunTree:
 
     async def run(self, turn: Turn, release: bool) -> Reply:
         """Run an open turn to its end, or until it waits."""
-        self.home.turns[turn.state.id] = turn
+        self._admit(turn)
         try:
             reply = await turn.run(release)
         finally:
@@ -165,7 +165,7 @@ class RunTree:
 
     async def begin_session(self, turn: Turn) -> None:
         """Run a new session's begin_session hooks; like a turn, they may ask, be answered and park."""
-        self.home.turns[turn.state.id] = turn
+        self._admit(turn)
         try:
             await turn.begin()
         except Parking:
@@ -188,11 +188,16 @@ class RunTree:
                     return False
             await refresh(self.store, turn.state)  # something was settled in between: go on with it
 
+    def _admit(self, turn: Turn) -> None:
+        self.home.turns[turn.state.id] = turn
+        if self.spending is not None:
+            self.spending.running[turn.state.id] = turn.state
+
     def _dismiss(self, turn: Turn) -> None:
         if self.home.turns.get(turn.state.id) is turn:
             del self.home.turns[turn.state.id]
             if self.spending is not None:
-                self.spending.note(turn.state)
+                self.spending.end(turn.state)
 
     def _note_parked(self, member: Member) -> None:
         waits = tuple(i for i, a in member.state.asks.items() if a.status == "open")

@@ -42,12 +42,11 @@ def memory(*paths: str, chars: int = 40_000) -> Kit:
                 "memory", f"{session.agent} has no workspace to read {each[0]} from; give it one: {example}"
             )
         found = [note for path in each if (note := await _read(files, path, chars))]
-        session.set_context(key, joined([_HEAD, *found]) if found else "")
+        if found:
+            session.set_context(key, joined([_HEAD, *found]))
 
-    def show(session: SessionAccess, request: Request) -> Request | None:
-        notes = session.get_context(key)
-        if notes is None:
-            return None
+    def show(session: SessionAccess, request: Request) -> Request:
+        notes = session.get_context(key, "")
         writes = any(tool.name in _WRITERS for tool in request.tools)
         return add_instructions(request, [notes, f"{_WRITE} They are: {', '.join(each)}."] if writes else notes)
 
