@@ -385,7 +385,7 @@ def test_the_demo_in_a_pipe_parks_answers_itself_and_goes_on_in_a_second_process
         "│   ↳ manager passed it up: a matter of taste",
         "$ upcall inbox\n",
         "┃   1  green\n",
-        '┃               print(write_page(page, f"<button class={colour}>"))\n',
+        "┃               print(write_page(page, colour))\n",
         "$ upcall resume demo\nThe sign-in page is ready: 2 tasks are done, 2 questions were settled.\n",
         "  ├─ developer01 · done\n",
         "  │       ↳ manager (agent) answered: yes\n",
@@ -398,7 +398,7 @@ def test_the_demo_in_a_pipe_parks_answers_itself_and_goes_on_in_a_second_process
     (folder,) = tmp_path.glob("upcall-demo-*")
     pages = {page.stem: page.read_text() for page in folder.glob("*.html")}
     colours = {"Home": "grey", "Sign in": "green", "Help": "grey"}
-    assert pages == {page: f"<button class={colour}>\n" for page, colour in colours.items()}
+    assert pages == {page: f"<button class={colour}>{page}</button>\n" for page, colour in colours.items()}
     printed = [row.split() for row in done.stdout.splitlines() if row.startswith("  upcall ")]
     assert [row[1] for row in printed] == ["show", "explain", "events"]
     for row in printed:

@@ -168,4 +168,4 @@ def test_a_question_of_the_demo_that_is_left_can_be_answered_later(tmp_path: Pat
     (entry,) = out("inbox", cwd=folder)
     upcall("answer", entry["id"], "blue", cwd=folder)
     assert "2 questions were settled" in upcall("resume", "demo", cwd=folder).stdout
-    assert (folder / "Sign in.html").read_text() == "<button class=blue>\n"
+    assert (folder / "Sign in.html").read_text() == "<button class=blue>Sign in</button>\n"

@@ -44,15 +44,15 @@ async def run_tests() -> str:
 
 
 @tool
-async def write_page(name: str, text: str) -> str:
-    """Write a page.
+async def write_page(name: str, colour: str) -> str:
+    """Write a page with its button.
 
     name: what it is called
-    text: what is on it
+    colour: the button's
     """
     await asyncio.sleep(0.3)
-    (HERE / f"{name}.html").write_text(f"{text}\n")
-    return f"{name} has {text}"
+    (HERE / f"{name}.html").write_text(f"<button class={colour}>{name}</button>\n")
+    return f"{name} has a {colour} button"
 
 
 # --- what the models say: decided from the request alone, so any process can go on ----------
@@ -73,7 +73,7 @@ for page in ["Home", "Sign in", "Help"]:
             choices=["green", "blue", "orange"],
             priority="high",
         )
-    print(write_page(page, f"<button class={colour}>"))
+    print(write_page(page, colour))
 """
 
 
