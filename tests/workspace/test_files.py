@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import unicodedata
 from pathlib import Path
 
@@ -185,6 +187,33 @@ async def test_a_read_only_disk_is_said_to_be_one(tmp_path: Path) -> None:
                 await folder.write(path, b"after")
 
         assert await folder.read("/a.txt") == b"before"
+
+
+WRITER = """
+import asyncio, sys
+from upcall.workspace import Folder
+
+async def main():
+    folder = Folder(sys.argv[1])
+    while True:
+        for byte in (b"a", b"b"):
+            await folder.write("/x", byte * 3_000_000)
+            print("written", flush=True)
+
+asyncio.run(main())
+"""
+
+
+async def test_a_writer_that_is_killed_leaves_a_whole_file(tmp_path: Path) -> None:
+    for times in range(1, 11):
+        with subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path)], stdout=subprocess.PIPE) as writer:
+            assert writer.stdout is not None
+            for _ in range(times):
+                writer.stdout.readline()
+            writer.kill()
+        body = (tmp_path / "x").read_bytes()
+        assert body in (b"a" * 3_000_000, b"b" * 3_000_000)
+        assert [entry.path for entry in await Folder(tmp_path).entries("/")] == ["/x"]
 
 
 # --- in the log -------------------------------------------------------------------------

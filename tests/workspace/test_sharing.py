@@ -8,7 +8,18 @@ from typing import Any
 import pytest
 
 from core.doubles import Place
-from upcall import Agent, BadAgent, Context, Hooks, Runtime, SessionAccess, StoreError, tool
+from upcall import (
+    Agent,
+    BadAgent,
+    Context,
+    Hooks,
+    Request,
+    Runtime,
+    SessionAccess,
+    StoreError,
+    chain,
+    tool,
+)
 from upcall.events import ContextSet
 from upcall.models import Script, call
 from upcall.workspace import Folder, InLog
@@ -107,6 +118,40 @@ async def test_files_in_the_log_are_shared_by_a_tree_and_kept_for_the_next_turn(
         session = await runtime.load("s")
         await session.prompt("once more")
         assert session.get_messages()[-2].results[0].text == "from the child"
+
+
+@pytest.mark.parametrize("kind", ["folder", "in log"])
+async def test_an_agent_that_is_asked_reads_its_files_in_its_side_turn(
+    place: Place, tmp_path: Path, kind: str
+) -> None:
+    (tmp_path / "work").mkdir()
+
+    def answers(request: Request) -> Any:
+        if request.purpose == "side_turn":
+            last = request.messages[-1]
+            return call("answer_callback", value=last.results[0].text) if last.results else call("get", path="/a")
+        done = sum(len(message.results) for message in request.messages)
+        return [call("put", path="/a", text="blue"), call("task", agent="child", prompt="go"), "done"][done]
+
+    child = Agent("child", model=plays(call("ask", message="Which colour?", type="query")))
+    workspace = InLog() if kind == "in log" else Folder(tmp_path / "work")
+    manager = Agent("manager", model=Script(answers), tools=[put, get], agents=[child], workspace=workspace)
+    async with Runtime(place.store(), agents=[manager]) as runtime:
+        await (await runtime.start(manager, "s")).prompt("go")
+        below = await runtime.load("s~r2c0")
+        assert "blue" in below.get_messages()[2].results[0].text
+
+
+async def test_the_agents_of_a_chain_share_what_is_in_its_log(place: Place) -> None:
+    first = worker("first", call("put", path="/a", text="handed on"), workspace=InLog())
+    second = worker("second", call("get", path="/a"), workspace=InLog())
+    both = chain(first, second)
+    async with Runtime(place.store(), agents=[both]) as runtime:
+        session = await runtime.start(both, "s")
+        await session.prompt("go")
+        rows = {row.agent: row.id for row in await runtime.rows(parent="s")}
+        below = await runtime.load(rows["second"])
+        assert below.get_messages()[2].results[0].text == "handed on"
 
 
 async def test_another_session_has_other_files(place: Place) -> None:

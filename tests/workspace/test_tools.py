@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.doubles import Place
+from store.disks import disk
 from upcall import Agent, Runtime
 from upcall.contracts import Workspace
 from upcall.models import Script, call
@@ -145,6 +146,21 @@ async def test_without_a_workspace_the_model_is_told_what_is_missing() -> None:
 
     assert out.is_error
     assert "agent 'worker' has no workspace; give one: Agent(..., workspace=Folder('work'))" in out.text
+
+
+async def test_a_disk_or_a_folder_that_fails_is_told_to_the_model(tmp_path: Path) -> None:
+    with disk(tmp_path / "small", 64) as small:
+        calls = [call("write_file", path="/a", content="x" * n) for n in (10, 200_000)]
+        made, full, read = await played(Folder(small.folder), file_tools(), *calls, call("read_file", path="/a"))
+    (gone,) = await played(Folder(tmp_path / "gone"), file_tools(), call("write_file", path="/a", content="x"))
+
+    assert (made.text, read.text) == ("wrote /a, 10 bytes", "     1\txxxxxxxxxx")
+    assert full.is_error
+    assert "write_file failed: /a: " in full.text
+    assert (
+        gone.text
+        == f"write_file failed: /: the workspace's folder {tmp_path}/gone can't be used: No such file or directory"
+    )
 
 
 # --- editing ----------------------------------------------------------------------------

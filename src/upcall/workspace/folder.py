@@ -101,10 +101,12 @@ class Folder:
         with self._place(path, make=True) as place:
             temporary = UNFINISHED + secrets.token_hex(8)
             before = _writable(place)
-            file = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _FILE, 0o666, dir_fd=place.folder)
+            file, is_named = _begun(place.folder, temporary)
             try:
                 try:
                     _fill(file, data, before)
+                    if not is_named:
+                        os.link(f"/proc/self/fd/{file}", temporary, dst_dir_fd=place.folder)
                 finally:
                     os.close(file)
                 with self._writing:  # sessions that share this folder look and replace one after the other
@@ -275,6 +277,14 @@ def _writable(place: _Place) -> os.stat_result | None:
             return found
     except FileNotFoundError:
         return None
+
+
+def _begun(folder: int, temporary: str) -> tuple[int, bool]:
+    """A new file, and whether it has its name already: without one, nothing of it is left if we are killed."""
+    if hasattr(os, "O_TMPFILE") and os.access("/proc/self/fd", os.X_OK):
+        with suppress(OSError):  # not every disk can do that
+            return os.open(".", os.O_WRONLY | os.O_TMPFILE | os.O_CLOEXEC, 0o666, dir_fd=folder), False
+    return os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _FILE, 0o666, dir_fd=folder), True
 
 
 def _replace(place: _Place, temporary: str, expected: str | None) -> None:
