@@ -12,7 +12,7 @@ from packaging.utils import canonicalize_name
 
 HEAVY = {
     "aiohttp", "apsw", "fastjsonschema", "httpx", "importlib.metadata", "mcp", "prompt_toolkit", "pydantic",
-    "pydantic_ai", "rich", "sqlite3", "starlette", "xllamacpp", "yaml",
+    "pydantic_ai", "regex", "rich", "sqlite3", "starlette", "xllamacpp", "yaml",
 }  # fmt: skip
 
 
