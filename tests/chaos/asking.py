@@ -27,6 +27,7 @@ from upcall import Agent, Call, Callback, Context, Delta, Request, Result, Runti
 from upcall.errors import AlreadySettled, OutcomeUnknown, SessionExists
 from upcall.events import AnyEvent, Parked, ToolEnded
 from upcall.models import Script, call
+from upcall.workspace import run_python
 
 ASKERS = 10
 """How many children of the cast `crowd` ask."""
@@ -328,9 +329,46 @@ def stray(cast: Cast) -> Agent:
     return Agent("hasty", model=Script(decide), tools=[fails, asks])
 
 
+PROGRAM = """
+said = []
+for path in ["one", "two", "three", "four", "five"]:
+    try:
+        text = read_file(path)
+    except RuntimeError as error:
+        assert "interrupted" in str(error), error
+        text = path + "?"
+    if path in ("three", "five"):
+        print("asking about", path)
+        text += "=" + raise_callback(f"what about {text}?", "blocker")
+    said.append(text)
+" ".join(said)
+"""
+"""Loops over five files, and asks at the third and at the fifth."""
+
+
+def reader(cast: Cast) -> Agent:
+    """One agent that writes a program: each file it reads is noted outside the store."""
+    effects = cast.effects
+
+    @tool
+    async def read_file(path: str, ctx: Context) -> str:
+        """Read a file."""
+        effects.note("read", ctx.id, path)
+        say("reads", ctx.id, path)
+        await asyncio.sleep(0.001)
+        return f"{ctx.id}/{path}"
+
+    def decide(request: Request) -> Any:
+        cast.note_model(request)
+        said = results(request)
+        return said[-1].text.replace("\n", " ") if said else call("run_python", code=PROGRAM)
+
+    return Agent("reader", model=Script(decide), tools=[run_python(), read_file])
+
+
 CASTS: dict[str, Callable[[Cast], Agent]] = {
     "firm": firm, "crowd": crowd, "one": one, "till": till, "echo": echo, "pair": pair, "ladder": ladder,
-    "knots": knots, "stray": stray,
+    "knots": knots, "stray": stray, "reader": reader,
 }  # fmt: skip
 
 

@@ -13,6 +13,7 @@ import contextlib
 import os
 import re
 import signal
+import sysconfig
 import time
 from collections.abc import Callable, Collection
 from datetime import UTC, datetime
@@ -96,6 +97,7 @@ class Interpreter:
         self._awaited: dict[int, frozenset[Span]] = {}  # by the number of the program
         self.seconds = 0.0
         self.standing = False  # at a call out, so that it can be saved
+        sysconfig.get_config_vars()  # by which the binary is found; several threads must not be the first to ask
 
     async def feed(self, code: str, before: bytes | None) -> Stop:
         """Begin a program, with the variables that earlier ones left."""
