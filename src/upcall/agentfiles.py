@@ -1,9 +1,9 @@
-"""Agents as files: Markdown with front matter, and beside it the sidecar that says whom it may ask.
+"""Agents as files: Markdown with front matter, beside it the sidecar that says whom it may ask, and their team.
 
 Reading finds every mistake at once, each with file, line, key and what is allowed, and warns of policies that
 are right but can't have been meant. What comes out are plain values: making agents of them happens above.
 
-May import: errors, messages, policy, routing, sidecars.
+May import: errors, lineage, messages, policy, routing, sidecars, teamfile.
 """
 
 from __future__ import annotations
@@ -11,9 +11,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from upcall import teamfile
 from upcall.errors import BadAgentFile
+from upcall.lineage import Seat, team_seats, ways_up
 from upcall.messages import Value
 from upcall.policy import KEYS, RESERVED, Policy, Problem, name_problem
 from upcall.routing import Ancestor, Raised, Route, route
@@ -32,7 +34,10 @@ _MOST_CHAINS = 100
 
 
 class AgentFile(Value, frozen=True):
-    """What one agent's files say. `name` is the file's own where the front matter has none."""
+    """What one agent's files say. `name` is the file's own where the front matter has none.
+
+    A folder's `team` is one of its agents: it has a path, a name, a description, and its members as `agents`.
+    """
 
     name: str
     description: str = ""
@@ -44,6 +49,19 @@ class AgentFile(Value, frozen=True):
     instructions: str = ""
     policy: Policy = Policy()
     path: str = ""
+    team: teamfile.TeamFile | None = None
+
+    @property
+    def seats(self) -> list[Seat]:
+        """Where it puts the agents below it."""
+        if self.team is None:
+            return [Seat(below, (self.name,)) for below in self.agents]
+        return team_seats(self.team.manager, list(self.team.roles.values()), self.team.reviewer)
+
+
+def is_agent_file(path: Path) -> bool:
+    """Whether it is one agent's Markdown, or a team.toml."""
+    return path.is_file() and (path.suffix == ".md" or path.name == teamfile.NAME)
 
 
 def load(place: str | Path) -> list[AgentFile]:
@@ -60,14 +78,15 @@ def load(place: str | Path) -> list[AgentFile]:
 def read_agents(place: str | Path) -> tuple[list[AgentFile], list[Problem]]:
     """The agents that can be read, and every problem, errors and warnings, by file and line.
 
-    Of a folder, all its `*.md` (a README without front matter is left alone). Of one file, its agent first and
-    then those it names, which are looked for beside it.
+    Of a folder, its team and all its `*.md` (a README without front matter is left alone). Of one file, its agent
+    first and then those it names, which are looked for beside it.
     """
     place = Path(place)
-    if not place.is_dir() and not (place.is_file() and place.suffix == ".md"):
+    if not place.is_dir() and not is_agent_file(place):
         return [], [Problem(str(place), 0, "", "is neither a folder of agent files nor an agent's .md file")]
     folder = place if place.is_dir() else place.parent
-    drafts = [draft for path in sorted(folder.glob("*.md")) if (draft := _read(path))]
+    drafts = [_read_team(path) for path in folder.glob(teamfile.NAME)]
+    drafts += [draft for path in sorted(folder.glob("*.md")) if (draft := _read(path))]
     problems = _strays(folder) if place.is_dir() else []
     if not place.is_dir():
         drafts = _below(drafts, place)
@@ -84,21 +103,34 @@ def read_agents(place: str | Path) -> tuple[list[AgentFile], list[Problem]]:
 
 
 def roots(agents: Sequence[AgentFile]) -> list[str]:
-    """The agents that no other lists under `agents:`; a folder with one can be run without saying which."""
+    """The agents that no other lists under `agents:`; a folder with one can be run without saying which.
+
+    A team that no agent lists is what its folder is for, whoever else is there.
+    """
     listed = {name for agent in agents for name in agent.agents}
-    return [agent.name for agent in agents if agent.name not in listed]
+    found = [agent for agent in agents if agent.name not in listed]
+    return [agent.name for agent in found if agent.team] or [agent.name for agent in found]
 
 
 # --- one file ---------------------------------------------------------------------------
 
 
+class _Name(NamedTuple):
+    """An agent that a file names, and where it does."""
+
+    name: str
+    line: int
+    key: str
+
+
 class _Draft:
-    """One agent as far as it could be read, with the line of each key (and of each name under `agents`)."""
+    """One agent as far as it could be read, with the line of each key and the agents it names."""
 
     def __init__(self, path: Path) -> None:
         self.path, self.sidecar = path, path.with_suffix(".json")
         self.agent = AgentFile(path.stem, path=str(path))
         self.lines: dict[str, int] = {}
+        self.names: list[_Name] = []
         self.sidecar_lines: dict[str, int] = {}
         self.target = ""  # its fallback_target, even of a sidecar with mistakes elsewhere
         self.problems: list[Problem] = []
@@ -211,7 +243,8 @@ def _items(draft: _Draft, key: str, node: yaml.Node) -> Iterator[str]:
             draft.wrong(_line(item), key, f"names {item.value!r} twice")
         else:
             seen.add(item.value)
-            draft.lines[f"{key}.{item.value}"] = _line(item)
+            if key == "agents":
+                draft.names.append(_Name(item.value, _line(item), key))
             yield item.value
 
 
@@ -268,6 +301,19 @@ def _target(raw: bytes) -> str:
     return target if isinstance(target, str) and target and not name_problem(target) else ""
 
 
+def _read_team(path: Path) -> _Draft:
+    draft = _Draft(path)
+    keys, draft.lines, draft.problems = teamfile.read_team(path)
+    team = teamfile.team_of(keys)
+    members = {"manager": team.manager, "reviewer": team.reviewer}
+    members |= {f"roles.{role}": agent for role, agent in team.roles.items()}
+    draft.names = [_Name(name, draft.lines.get(key, 0), key) for key, name in members.items() if name]
+    about = {key: keys[key] for key in ("name", "description") if key in keys}
+    below = tuple(dict.fromkeys(name.name for name in draft.names))
+    draft.agent = draft.agent.replace(**about, agents=below, team=team)
+    return draft
+
+
 # --- many files -------------------------------------------------------------------------
 
 
@@ -305,16 +351,18 @@ def _names(drafts: Sequence[_Draft]) -> Iterator[Problem]:
 
 def _references(drafts: Sequence[_Draft]) -> Iterator[Problem]:
     known = [draft.agent.name for draft in drafts]
-    allowed = ", ".join(sorted(known))
+    can_answer = [draft.agent.name for draft in drafts if draft.agent.team is None]
     for draft in drafts:
-        for name in draft.agent.agents:
+        for name, line, key in draft.names:
             if name not in known:
-                text = f"no agent is called {name!r}; there are {allowed}"
-                yield Problem(str(draft.path), draft.lines[f"agents.{name}"], "agents", text)
+                more = teamfile.elsewhere(key.removeprefix("roles.")) if key.startswith("roles.") else ""
+                text = f"no agent is called {name!r}; there are {', '.join(sorted(can_answer)) or 'none'}{more}"
+                yield Problem(str(draft.path), line, key, text)
         key = "callback_policy.fallback_target"
         target = draft.target
-        if target and target not in (*RESERVED, *known):
-            text = f"no agent is called {target!r}; allowed are {', '.join(RESERVED)}, {allowed}"
+        if target and target not in (*RESERVED, *can_answer):
+            what = "a team can't answer" if target in known else f"no agent is called {target!r}"
+            text = f"{what}; allowed are {', '.join((*RESERVED, *sorted(can_answer)))}"
             yield Problem(str(draft.sidecar), draft.sidecar_lines.get(key, 0), key, text)
 
 
@@ -326,11 +374,10 @@ def _circles(drafts: Sequence[_Draft]) -> Iterator[Problem]:
     def visit(name: str, above: tuple[str, ...]) -> Iterator[Problem]:
         if name in done:
             return
-        for below in named[name].agent.agents:
+        for below, line, key in named[name].names:
             if below in (*above, name):
                 circle = " → ".join((*(*above, name)[(*above, name).index(below) :], below))
-                line = named[name].lines[f"agents.{below}"]
-                yield Problem(str(named[name].path), line, "agents", f"goes in a circle: {circle}")
+                yield Problem(str(named[name].path), line, key, f"goes in a circle: {circle}")
             elif below in named:
                 yield from visit(below, (*above, name))
         done.add(name)
@@ -343,32 +390,24 @@ def _circles(drafts: Sequence[_Draft]) -> Iterator[Problem]:
 
 
 def _doubts(agents: Sequence[AgentFile], drafts: Mapping[str, _Draft]) -> Iterator[Problem]:
-    named = {agent.name: agent for agent in agents}
-    above = {name: [agent for agent in agents if name in agent.agents] for name in named}
+    seats = {agent.name: agent.seats for agent in agents}
+    seated = {seat.agent for held in seats.values() for seat in held}
+    able = {agent.name: agent for agent in agents if agent.team is None}
     targets = {agent.policy.callback_policy.fallback_target for agent in agents}
-    for agent in agents:
+    for agent in able.values():
         draft = drafts[agent.name]
-        if any(above.values()) and not (above[agent.name] or agent.agents or agent.name in targets):
-            text = "no path reaches it: no agent lists it under agents:, and it lists none"
+        if seated and not (agent.name in (*seated, *targets) or agent.agents):
+            team = "" if len(able) == len(agents) else f" and {teamfile.NAME} does not name it"
+            text = f"no path reaches it: no agent lists it under agents:{team}, and it lists none"
             yield Problem(str(draft.path), draft.lines.get("name", 0), "", text, "warning")
         if agent.policy.callback_policy.may_approve and not agent.tools:
             key = "callback_policy.may_approve"
             yield draft.doubt(key, "it has no tools, and no agent approves what it may not do itself")
         if not agent.policy.absent:
-            asks = Raised(agent.name, agent.policy, known=tuple(sorted(named)))
-            yield from _policy_doubts(draft, [route(asks, chain) for chain in _chains(agent, above)])
-
-
-def _chains(agent: AgentFile, above: Mapping[str, Sequence[AgentFile]]) -> list[list[Ancestor]]:
-    """The ways from a root down to an agent, as routing sees them: nearest ancestor first."""
-    finished: list[list[Ancestor]] = []
-    open_ways: list[tuple[AgentFile, list[Ancestor]]] = [(agent, [])]
-    while open_ways and len(finished) < _MOST_CHAINS:
-        at, way = open_ways.pop()
-        if not above[at.name]:
-            finished.append(way)
-        open_ways += [(up, [*way, Ancestor(up.name, up.policy)]) for up in above[at.name]]
-    return finished
+            asks = Raised(agent.name, agent.policy, known=tuple(sorted(able)))
+            ways = ways_up(agent.name, seats, _MOST_CHAINS)
+            chains = [[Ancestor(name, able[name].policy) for name in way] for way in ways]
+            yield from _policy_doubts(draft, [route(asks, chain) for chain in chains])
 
 
 def _policy_doubts(draft: _Draft, ways: Sequence[Route]) -> Iterator[Problem]:

@@ -2,7 +2,7 @@
 
 A loaded agent's `source` is its spec with an absolute path, so that another process can load it again.
 
-May import: agent, agentfiles, contracts, errors, policy, tools, workspace.
+May import: agent, agentfiles, contracts, errors, lineage, policy, teams, tools, workspace.
 """
 
 from __future__ import annotations
@@ -11,17 +11,19 @@ import importlib
 import inspect
 import sys
 import traceback
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.machinery import PathFinder
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple, cast
 
 from upcall.agent import Agent, Kit, all_agents
-from upcall.agentfiles import IN_LOG, AgentFile, load, roots
+from upcall.agentfiles import IN_LOG, AgentFile, is_agent_file, load, roots
 from upcall.contracts import Workspace
 from upcall.errors import BadAgentFile, SetupError, UnknownAgent, UpcallError
+from upcall.lineage import Seat, team_seats
 from upcall.policy import Policy, Problem
+from upcall.teams import Team
 from upcall.tools import as_tool
 
 _IN_FILES = ("script", "local")
@@ -35,19 +37,22 @@ class Loaded(NamedTuple):
     agents: tuple[Agent, ...]
 
 
-class Asker(NamedTuple):
-    """An agent as `upcall explain` needs it: whom it may ask, and which agents lie below it."""
+class Askers(NamedTuple):
+    """Who a spec means, as `upcall explain` needs it: every agent's policy, and where each puts those below it.
+
+    Teams and chains have seats and no policy: they have no model that could ask.
+    """
 
     name: str
-    policy: Policy
-    below: tuple[str, ...]
+    policies: dict[str, Policy]
+    seats: dict[str, list[Seat]]
 
 
 def load_agents(folder: str | Path) -> list[Agent]:
     """The agents of a folder (or of one `.md` file and those below it); BadAgentFile tells every mistake at once.
 
-    Tools are `module:function`, looked for beside the agent file and in the current folder. Both folders stay
-    on `sys.path`, so that a tool may import what lies beside it when it runs.
+    A folder's team comes first. Tools are `module:function`, looked for beside the agent file and in the current
+    folder. Both folders stay on `sys.path`, so that a tool may import what lies beside it when it runs.
     """
     return _built(load(folder), str(Path(folder).absolute()))
 
@@ -67,22 +72,34 @@ def load_spec(spec: str, agent_name: str | None = None) -> Loaded:
     return _chosen(agents, agent_name or agents[0].name)
 
 
-def load_askers(spec: str, agent_name: str | None = None) -> tuple[str, dict[str, Asker]]:
-    """Who a spec means, and by name all agents whose policies are known with it; no tool is imported.
+def load_askers(spec: str, agent_name: str | None = None) -> Askers:
+    """Who a spec means, and all agents whose policies are known with it; of files no tool is imported.
 
     With one file, the agents above it are looked for beside it.
     """
-    if not (place := _place(spec)):
+    if place := _place(spec):
+        files = load(place if place.is_dir() else place.parent)
+        name = agent_name or _one_root(spec, place, files)
+        policies = {file.name: file.policy for file in files if file.team is None}
+        seats = {file.name: file.seats for file in files}
+    else:
         loaded = load_spec(spec, agent_name)
-        found = cast("dict[str, Agent]", all_agents(loaded.agents))
-        below = {name: tuple(one.name for one in agent.agents) for name, agent in found.items()}
-        return loaded.agent.name, {n: Asker(n, a.policy, below[n]) for n, a in found.items()}
-    files = load(place if place.is_dir() else place.parent)
-    known = {file.name: Asker(file.name, file.policy, file.agents) for file in files}
-    if agent_name is not None and agent_name not in known:
-        raise UnknownAgent(agent_name, known)
-    name = agent_name or _one_root(spec, place, files)
-    return name, known
+        name, known = loaded.agent.name, cast("dict[str, Agent]", all_agents(loaded.agents))
+        policies = {one: agent.policy for one, agent in known.items() if agent.runs is None}
+        seats = {one: _seats(agent) for one, agent in known.items()}
+    if name not in seats:
+        raise UnknownAgent(name, policies)
+    if name not in policies:
+        members = ", ".join(dict.fromkeys(seat.agent for seat in seats[name]))
+        raise SetupError(f"{name!r} has no model and asks nothing itself; choose one with --agent: {members}")
+    return Askers(name, policies, seats)
+
+
+def _seats(agent: Agent) -> list[Seat]:
+    if isinstance(agent, Team):
+        workers = [worker.name for worker in agent.roles.values()]
+        return team_seats(agent.manager.name, workers, agent.reviewer.name if agent.reviewer else "")
+    return [Seat(below.name, () if agent.runs else (agent.name,)) for below in agent.agents]
 
 
 def tool_problems(files: Iterable[AgentFile]) -> list[Problem]:
@@ -97,13 +114,22 @@ def tool_problems(files: Iterable[AgentFile]) -> list[Problem]:
     return problems
 
 
+def build_problems(files: Sequence[AgentFile]) -> list[Problem]:
+    """What keeps files without mistakes, whose tools can be imported, from becoming agents."""
+    try:
+        _built(files, "")
+    except BadAgentFile as error:
+        return [Problem(error.file, error.line or 0, error.key, error.problem)]
+    return []
+
+
 # --- a spec -----------------------------------------------------------------------------
 
 
 def _place(spec: str) -> Path | None:
     """The folder or file that a spec is, or None for `module:attribute`."""
     path = Path(spec)
-    if path.is_dir() or (path.suffix == ".md" and path.is_file()):
+    if path.is_dir() or is_agent_file(path):
         return path
     if ":" in path.name:
         return None
@@ -145,14 +171,26 @@ def _built(files: Sequence[AgentFile], source: str) -> list[Agent]:
 
     def build(name: str) -> Agent:
         if name not in made:
-            made[name] = _agent(named[name], [build(below) for below in named[name].agents])
+            below = {name: build(name) for name in named[name].agents}
+            made[name] = _team(named[name], below) if named[name].team else _agent(named[name], below)
             made[name].source = source
         return made[name]
 
     return [build(file.name) for file in files]
 
 
-def _agent(file: AgentFile, below: Sequence[Agent]) -> Agent:
+def _team(file: AgentFile, members: Mapping[str, Agent]) -> Team:
+    assert file.team is not None
+    roles = {role: members[agent] for role, agent in file.team.roles.items()}
+    reviewer = members.get(file.team.reviewer)
+    about: dict[str, Any] = {"name": file.name, "description": file.description, **file.team.options}
+    try:
+        return Team(members[file.team.manager], roles, reviewer, **about)
+    except SetupError as error:
+        raise BadAgentFile(file.path, str(error)) from error
+
+
+def _agent(file: AgentFile, below: Mapping[str, Agent]) -> Agent:
     given = [_tool(file, path) for path in file.tools]
     try:
         return Agent(
@@ -163,7 +201,7 @@ def _agent(file: AgentFile, below: Sequence[Agent]) -> Agent:
             tools=[one for one in given if not isinstance(one, Kit)],
             kit=[one for one in given if isinstance(one, Kit)],
             workspace=_workspace(file),
-            agents=below,
+            agents=list(below.values()),
             callback_policy=file.policy,
         )
     except SetupError as error:

@@ -217,9 +217,10 @@ def test_two_folders_with_one_module_name_are_never_mixed_up(tmp_path: Path) -> 
 def test_policies_are_known_without_importing_a_tool(tmp_path: Path) -> None:
     write_team(tmp_path / "team")
     (tmp_path / "team" / "helping.py").write_text("raise RuntimeError\n")
-    name, known = load_askers("team/developer.md")
-    assert name == "developer"
-    assert known["lead"].below == ("developer",)
+    askers = load_askers("team/developer.md")
+    assert askers.name == "developer"
+    assert [seat.agent for seat in askers.seats["lead"]] == ["developer"]
+    assert set(askers.policies) == {"manager", "lead", "developer"}
 
 
 def test_an_agent_below_a_loaded_one_knows_its_source_too(tmp_path: Path) -> None:

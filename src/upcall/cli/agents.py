@@ -1,13 +1,13 @@
 """Commands over declarations: check agent files, explain where a question would go.
 
 May import: agentfiles, answers, callbacks, cli.options, cli.output, cli.places, errors, hosts.question,
-hosts.terminal, hosts.terminal_host, loading, observe.plain, observe.route, policy, routing.
+hosts.terminal, hosts.terminal_host, lineage, loading, observe.plain, observe.route, policy, routing.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from upcall.callbacks import KINDS, Callback
@@ -21,7 +21,8 @@ from upcall.hosts.terminal_host import told
 from upcall.observe.plain import one_line, plain
 
 if TYPE_CHECKING:
-    from upcall.loading import Asker
+    from upcall.agentfiles import AgentFile
+    from upcall.loading import Askers
     from upcall.policy import Problem
 
 _MOST_WAYS = 20
@@ -33,8 +34,8 @@ def add(commands: Commands) -> None:
         "check",
         "find every mistake in a folder of agent files",
         _check,
-        about="Reads each NAME.md and the NAME.json beside it, imports their tools, and tells what is\n"
-        "wrong and what can't have been meant. Exit code 1 if there are errors.",
+        about="Reads each NAME.md and the NAME.json beside it, and team.toml; imports the tools;\n"
+        "tells what is wrong and what can't have been meant. Exit code 1 if there are errors.",
         examples=["upcall check agents/"],
     )
     parser.add_argument("folder", metavar="FOLDER", help="a folder of agent files, or one NAME.md")
@@ -65,10 +66,13 @@ def add(commands: Commands) -> None:
 
 def _check(args: argparse.Namespace) -> int:
     from upcall.agentfiles import read_agents
-    from upcall.loading import tool_problems
+    from upcall.loading import build_problems, tool_problems
 
     agents, problems = read_agents(args.folder)
-    problems = sorted([*problems, *tool_problems(agents)], key=lambda p: (p.file, p.line))
+    problems += tool_problems(agents)
+    if all(problem.severity == "warning" for problem in problems):
+        problems += build_problems(agents)
+    problems.sort(key=lambda problem: (problem.file, problem.line))
     errors = [problem for problem in problems if problem.severity == "error"]
     if args.json:
         fields = ("severity", "file", "line", "key", "text")
@@ -76,14 +80,16 @@ def _check(args: argparse.Namespace) -> int:
     else:
         for problem in problems:
             say(f"{problem.severity:<8} {plain(str(problem))}")
-        say(f"{'' if not problems else chr(10)}{_summary(len(agents), problems)}")
+        say(f"{'' if not problems else chr(10)}{_summary(agents, problems)}")
     return 1 if errors else 0
 
 
-def _summary(agents: int, problems: Sequence[Problem]) -> str:
+def _summary(agents: Sequence[AgentFile], problems: Sequence[Problem]) -> str:
     errors = sum(problem.severity == "error" for problem in problems)
-    counts = [(agents, "agent"), (errors, "error"), (len(problems) - errors, "warning")]
-    return ", ".join(f"{count} {what}{'s' if count != 1 else ''}" for count, what in counts)
+    teams = sum(agent.team is not None for agent in agents)
+    counts = [(len(agents) - teams, "agent"), (errors, "error"), (len(problems) - errors, "warning")]
+    counted = ", ".join(f"{count} {what}{'s' if count != 1 else ''}" for count, what in counts)
+    return f"1 team, {counted}" if teams else counted
 
 
 # --- explain ----------------------------------------------------------------------------
@@ -125,54 +131,41 @@ def _settling(callback: Callback) -> str:
 
 
 def _explain_agent(args: argparse.Namespace) -> int:
+    from upcall.lineage import ways_up
     from upcall.loading import load_askers
 
-    name, known = load_askers(args.agent, args.agent_name)
-    ways = [_under(args.under, name, known)] if args.under is not None else _ways(name, known)
+    askers = load_askers(args.agent, args.agent_name)
+    ways = ways_up(askers.name, askers.seats, _MOST_WAYS)
+    if args.under is not None:
+        ways = [_under(args.under, askers, ways)]
     for index, way in enumerate(ways):
         if len(ways) > 1:
-            say(("" if not index else "\n") + "under " + plain(", ".join(reversed(way))))
-        say(_drawn(name, way, known, args))
+            say(("" if not index else "\n") + "under " + (plain(", ".join(reversed(way))) or "nobody"))
+        say(_drawn(askers, way, args))
     return 0
 
 
-def _drawn(name: str, way: Sequence[str], known: Mapping[str, Asker], args: argparse.Namespace) -> str:
+def _drawn(askers: Askers, way: Sequence[str], args: argparse.Namespace) -> str:
     from upcall.observe.route import draw
     from upcall.routing import Ancestor, Raised, route
 
     raised = Raised(
-        name,
-        known[name].policy,
+        askers.name,
+        askers.policies[askers.name],
         args.intent,
         args.kind,
         gate=args.intent == "approval",
-        known=tuple(sorted(known)),
+        known=tuple(sorted(askers.policies)),
     )
-    return draw(route(raised, [Ancestor(above, known[above].policy) for above in way]))
+    return draw(route(raised, [Ancestor(above, askers.policies[above]) for above in way]))
 
 
-def _under(given: str, name: str, known: Mapping[str, Asker]) -> list[str]:
+def _under(given: str, askers: Askers, ways: Sequence[Sequence[str]]) -> list[str]:
     """The chain, nearest first. It is written from the top down; where the declarations say so, bottom up."""
     names = [one.strip() for one in given.split(",") if one.strip()]
     if not names:
         raise SetupError("--under names the agents above, such as --under manager,lead")
     for one in names:
-        if one not in known:
-            raise UnknownAgent(one, known)
-    upwards = all(low in known[high].below for low, high in zip([name, *names], names, strict=False))
-    return names if upwards else names[::-1]
-
-
-def _ways(name: str, known: Mapping[str, Asker]) -> list[list[str]]:
-    """Each way from a root down to the agent, nearest ancestor first."""
-    finished: list[list[str]] = []
-    todo: list[list[str]] = [[]]
-    while todo and len(finished) < _MOST_WAYS:
-        way = todo.pop(0)
-        lowest = way[-1] if way else name
-        above = [one.name for one in known.values() if lowest in one.below and one.name not in way]
-        if above:
-            todo += [[*way, one] for one in above]
-        else:
-            finished.append(way)
-    return finished
+        if one not in askers.policies:
+            raise UnknownAgent(one, askers.policies)
+    return names if any(list(way[: len(names)]) == names for way in ways) else names[::-1]
