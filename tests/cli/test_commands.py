@@ -17,6 +17,7 @@ from cli.command import COMMAND, environment, make_agents, out, upcall
 
 COMMANDS = [
     "demo",
+    "new",
     "run",
     "chat",
     "resume",
@@ -468,6 +469,8 @@ def test_the_help_lists_every_command(tmp_path: Path) -> None:
         ["sessions", "--limit", "0"], ["events", "--after", "x"],
         ["sessions", "prune", "--older-than", "soon", "--yes"], ["sessions", "prune"],
         ["explain", "agents", "no_such_kind", "query"], ["completion", "tcsh"], ["run", "agents", "x", "--js"],
+        ["new"], ["new", "chain", "x"], ["new", "team", "../x"], ["new", "team", "manager"],
+        ["new", "agent", "user"], ["new", "agent", "agents"], ["new", "agent", "upcall.json/x"],
     ],
     ids=" ".join,
 )  # fmt: skip
@@ -524,6 +527,7 @@ def complete(folder: Path, *words: str) -> set[str]:
 def test_bash_completes_commands_options_and_session_ids(folder: Path) -> None:
     upcall("run", "agents", "hello", "--id", "my-session", cwd=folder)
     assert complete(folder, "se") == {"sessions"}
+    assert complete(folder, "new", "") == {"agent", "team"}
     assert complete(folder, "show", "my") == {"my-session"}
     assert complete(folder, "run", "agents", "--id", "") == {"my-session"}
     assert {"--follow", "--after", "--json"} <= complete(folder, "events", "--")

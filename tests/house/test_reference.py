@@ -8,7 +8,7 @@ from typing import get_args
 
 import upcall
 from house.measure import ROOT
-from upcall import errors, events, hooks, policy
+from upcall import errors, events, hooks, policy, teamfile
 
 REFERENCE = ROOT / "docs" / "reference.md"
 LIST = """\
@@ -42,6 +42,10 @@ def test_every_error_is_in_the_reference_and_drawn_in_its_tree() -> None:
 
 def test_every_sidecar_key_is_in_the_reference() -> None:
     assert not undocumented({part for key in policy.KEYS for part in key.split(".")})
+
+
+def test_every_key_of_a_team_file_is_in_the_reference() -> None:
+    assert not undocumented(set(teamfile.KEYS))
 
 
 def test_every_exported_name_exists_and_is_in_the_reference() -> None:

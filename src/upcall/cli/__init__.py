@@ -1,7 +1,7 @@
 """The command `upcall`: one module for each group of commands, and what happens when one fails.
 
-May import: cli.agents, cli.chat, cli.completion, cli.demo, cli.events, cli.options, cli.output, cli.people,
-cli.resume, cli.run, cli.sessions, errors, observe.plain.
+May import: cli.agents, cli.chat, cli.completion, cli.demo, cli.events, cli.new, cli.options, cli.output,
+cli.people, cli.resume, cli.run, cli.sessions, errors, observe.plain.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from collections.abc import Coroutine, Sequence
 from io import TextIOWrapper
 from typing import Any
 
-from upcall.cli import agents, chat, completion, demo, events, people, resume, run, sessions
+from upcall.cli import agents, chat, completion, demo, events, new, people, resume, run, sessions
 from upcall.cli.options import Commands
 from upcall.cli.output import clock
 from upcall.errors import AlreadySettled, SessionWaiting, SetupError, UnknownAgent, UpcallError
@@ -50,8 +50,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 def build() -> Commands:
     """Every command, in the order of the help."""
     commands = Commands()
-    commands.group("See it work")
+    commands.group("Begin")
     demo.add(commands)
+    new.add(commands)
     commands.group("Run agents")
     run.add(commands)
     chat.add(commands)

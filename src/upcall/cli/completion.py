@@ -71,6 +71,7 @@ _upcall() {{
         {_taking(commands, "callback", "|")}) COMPREPLY=($(compgen -W "$({WAITING})" -- "$cur")) ;;
         explain) COMPREPLY=($(compgen -f -W "$({WAITING})" -- "$cur")) ;;
         sessions) COMPREPLY=($(compgen -W "delete prune" -- "$cur")) ;;
+        new) COMPREPLY=($(compgen -W "agent team" -- "$cur")) ;;
         completion) COMPREPLY=($(compgen -W "{" ".join(_SHELLS)}" -- "$cur")) ;;
         *) COMPREPLY=($(compgen -f -- "$cur")) ;;
     esac
@@ -107,6 +108,7 @@ _upcall() {{
         {_taking(commands, "callback", "|")}) compadd -- ${{(f)"$({WAITING})"}} ;;
         explain) compadd -- ${{(f)"$({WAITING})"}}; _files ;;
         sessions) compadd -- delete prune ;;
+        new) compadd -- agent team ;;
         completion) compadd -- {" ".join(_SHELLS)} ;;
         *) _files ;;
     esac
@@ -127,6 +129,7 @@ def _fish(commands: Sequence[Command]) -> str:
         f"complete -c upcall -n '__fish_seen_subcommand_from {callbacks}' -f -a '({WAITING})'",
         f"complete -c upcall -n '__fish_seen_subcommand_from explain' -a '({WAITING})'",
         "complete -c upcall -n '__fish_seen_subcommand_from sessions' -f -a 'delete prune'",
+        "complete -c upcall -n '__fish_seen_subcommand_from new' -f -a 'agent team'",
         f"complete -c upcall -n '__fish_seen_subcommand_from completion' -f -a '{' '.join(_SHELLS)}'",
     ]
     return "\n".join(lines)
