@@ -9,6 +9,7 @@ May import: callbacks, messages, policy.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Literal, NamedTuple
 
 from upcall.callbacks import PERSON_ONLY, Hints, Kind, Step, normal_kind
@@ -105,6 +106,11 @@ def route(callback: Raised, chain: Sequence[Ancestor]) -> Route:
 
     Skipped ancestors stay in the route with their reason: people debug policies by reading it.
     """
+    return _route(callback, tuple(chain))
+
+
+@lru_cache(1000)
+def _route(callback: Raised, chain: tuple[Ancestor, ...]) -> Route:
     callback = callback.replace(kind=normal_kind(callback.kind, callback.intent))
     stations = _climb(callback, chain)
     asked = [ancestor for ancestor, at in zip(chain, stations, strict=True) if at.step == "ask"]
