@@ -1,19 +1,20 @@
 """What may settle a callback, and a callback as people and programs read it.
 
-May import: callbacks, contracts, errors, events, routing.
+May import: callbacks, contracts, errors, events, progress, routing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 
-from upcall.callbacks import Answer, Approve, Callback, Kind, Priority, Reject, Step
+from upcall.callbacks import Answer, Approve, Callback, Reject, Step
 from upcall.contracts import Held
 from upcall.errors import AlreadySettled, AnswerRefused
-from upcall.events import AnyEvent, CallbackAnswered, CallbackRaised
+from upcall.events import CallbackAnswered, CallbackRaised
+from upcall.progress import Asked
 from upcall.routing import Route
 
 LARGEST = 1_000_000
@@ -25,39 +26,24 @@ def route_of(raised: CallbackRaised) -> Route:
     return msgspec.convert(raised.route, Route)
 
 
-def callback_of(held: Held, group: tuple[str, ...] = ()) -> Callback:
+def callback_of(held: Held | Asked, group: tuple[str, ...] = ()) -> Callback:
     """The callback as it is now."""
-    raised = held.raised
-    planned = [Step(s.agent, "skipped", s.reason) for s in route_of(raised).stations if s.step == "skip"]
-    walked = [Step(agent, cast("Any", step), reason) for agent, step, reason in held.path]
+    raised: Any = held.raised
+    now: Any = held
+    settled = held.answer if isinstance(held, Asked) else held.settled
+    path = [Step(s["agent"], "skipped", s["reason"]) for s in raised.route["stations"] if s["step"] == "skip"]
+    path += [Step(*step) for step in now.path]
     return Callback(
-        raised.callback_id,
-        raised.session,
-        raised.agent,
-        raised.message,
-        raised.intent,
-        cast("Kind", raised.kind),
-        cast("Priority", raised.priority),
-        raised.choices,
-        raised.schema,
-        raised.context,
-        raised.tool,
-        raised.args,
-        raised.digest,
-        raised.time,
-        held.expires,
-        (*planned, *walked),
-        cast("Any", held.status),
-        answer_of(held.settled, raised.gate),
-        group,
-        reworded=held.message if held.message != raised.message else "",
-    )
+        raised.callback_id, raised.session, raised.agent, raised.message, raised.intent, raised.kind,
+        raised.priority, raised.choices, raised.schema, raised.context, raised.tool, raised.args, raised.digest,
+        raised.time, held.expires, tuple(path), now.status,
+        answer_of(settled, raised.gate) if isinstance(settled, CallbackAnswered) else None, group,
+        held.message if held.message != raised.message else "",
+    )  # fmt: skip
 
 
-def answer_of(settled: AnyEvent | None, gate: bool) -> Answer | None:
+def answer_of(settled: CallbackAnswered, gate: bool) -> Answer:
     """Who answered what, by what right, and when."""
-    if not isinstance(settled, CallbackAnswered):
-        return None
     value = verdict(settled.value) if gate else settled.value
     return Answer(value, settled.by, settled.right, settled.time)
 

@@ -14,7 +14,7 @@ from upcall.callbacks import Approve, Reject, approval_digest
 from upcall.errors import CallbackExpired, CallbackUnresolved
 from upcall.events import CallbackDelivered, CallbackRaised
 from upcall.messages import Call, Result
-from upcall.questions import Question
+from upcall.questions import Question, outcome_of
 from upcall.session import Asker, Member
 from upcall.tools import Tool
 
@@ -104,17 +104,12 @@ async def _asked(gated: Gated, tool: Tool, call: Call, args: dict[str, Any]) -> 
         approval_digest(tool.name, call.args), schema=tool.schema, tool=tool.name, args=call.args, gate=True,
         patterns=tool.patterns(args),
     )  # fmt: skip
-    asker = Asker(member, call.id)
+    asked = await member.tree.raise_callback(Asker(member, call.id), question)
     try:
-        callback, said = await member.tree.raise_callback(asker, question)
-        raised = member.state.asks[callback.id].raised
-        return raised, said, callback.answer.by if callback.answer is not None else ""
+        return asked.raised, outcome_of(asked), asked.answer.by if asked.answer is not None else ""
     except (CallbackUnresolved, CallbackExpired) as error:
-        raised = next(
-            a.raised for a in reversed(member.state.asks_of(call.id)) if a.raised.digest == question.digest
-        )
         kind = "its approval expired" if isinstance(error, CallbackExpired) else "nobody could approve it"
-        return raised, None, f"{tool.name} was not run: {kind}. {error}"
+        return asked.raised, None, f"{tool.name} was not run: {kind}. {error}"
 
 
 async def _edited(gated: Gated, call: Call, said: Approve) -> Call | None:

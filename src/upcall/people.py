@@ -153,29 +153,35 @@ class People:
     def ask_host(self, callback: Callback) -> None:
         """Put a question before the person who is here."""
         if callback.id not in self._asks:
-            task = self._asks[callback.id] = asyncio.ensure_future(self._ask_host(callback))
-            task.add_done_callback(lambda _: self._asks.get(callback.id) is task and self._asks.pop(callback.id))
+            self._asks[callback.id] = asyncio.get_running_loop().create_task(self._ask_host(callback))
 
     async def _ask_host(self, callback: Callback) -> None:
         host = self.host
         assert host is not None
-        by, right = getattr(host, "by", "user"), getattr(host, "right", "asserted")
-        while True:
-            try:
-                value = await host.ask(callback)
-            except Exception:  # somebody else's program: the question itself is safe in the inbox
-                log.exception("the host failed to ask callback %s; it waits in the inbox", callback.id)
-                value = None
-            if value is None:
-                self._left_waiting(callback)
-                return
-            try:
-                await self.answer(callback.id, value, by=by, right=right)
-                return
-            except AnswerRefused as error:
-                callback = callback.replace(problem=error.problem)
-            except AlreadySettled:
-                return
+        try:
+            while (value := await self._said(host, callback)) is not None:
+                by, right = getattr(host, "by", "user"), getattr(host, "right", "asserted")
+                try:
+                    await self.answer(callback.id, value, by=by, right=right)
+                    return
+                except AnswerRefused as error:
+                    callback = callback.replace(problem=error.problem)
+                except AlreadySettled:
+                    return
+            # the person who is here leaves it for later: nothing is gained by holding the run in memory
+            turn = self.turns.get(callback.session_id)
+            if turn is not None:
+                turn.tree.left_waiting(callback.id)
+        finally:
+            if self._asks.get(callback.id) is asyncio.current_task():
+                del self._asks[callback.id]
+
+    async def _said(self, host: Host, callback: Callback) -> Any:
+        try:
+            return await host.ask(callback)
+        except Exception:  # somebody else's program: the question itself is safe in the inbox
+            log.exception("the host failed to ask callback %s; it waits in the inbox", callback.id)
+            return None
 
     def withdraw(self, callback_id: str, reason: str) -> None:
         """Tell the person who is here that an open ask has ended, if it is on the screen."""
@@ -186,9 +192,3 @@ class People:
         withdrawn: Any = self.host.withdraw(callback_id, reason)
         if hasattr(withdrawn, "__await__"):  # a host may do it in its own time
             self.spawn(withdrawn)
-
-    def _left_waiting(self, callback: Callback) -> None:
-        """The person who is here leaves it for later: nothing is gained by holding the run in memory."""
-        for turn in self.turns.values():
-            if callback.id in turn.state.asks:
-                turn.tree.left_waiting(callback.id)

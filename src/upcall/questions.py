@@ -1,6 +1,6 @@
 """A question as code raises it, checked; and what its outcome means to the one who asked.
 
-May import: answers, callbacks, errors, events, messages, routing.
+May import: answers, callbacks, errors, messages, progress, routing.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from typing import Any, cast
 
 import msgspec
 
-from upcall.answers import LARGEST, fits, route_of, schema_problem
-from upcall.callbacks import KINDS, PRIORITIES, Callback, Hints, Kind, Priority, normal_kind, question_digest
+from upcall.answers import LARGEST, answer_of, callback_of, fits, route_of, schema_problem
+from upcall.callbacks import KINDS, PRIORITIES, Hints, Kind, Priority, normal_kind, question_digest
 from upcall.errors import AnswerRefused, CallbackExpired, CallbackUnresolved, UpcallError
-from upcall.events import CallbackRaised
 from upcall.messages import Value
+from upcall.progress import Asked
 from upcall.routing import story
 
 log = logging.getLogger("upcall")
@@ -26,6 +26,7 @@ class Missing:
 
 
 NO_DEFAULT = Missing()
+_NO_HINTS = Hints()
 
 
 class Question(Value, frozen=True):
@@ -41,7 +42,7 @@ class Question(Value, frozen=True):
     priority: Priority = "normal"
     timeout: float | None = None
     default: Any = NO_DEFAULT
-    hints: Hints = Hints()
+    hints: Hints = _NO_HINTS
     tool: str = ""
     args: dict[str, Any] | None = None
     gate: bool = False
@@ -71,7 +72,8 @@ def ask(
         raise UpcallError("an approval has no default: what nobody approved must not run")
     if timeout is not None and not timeout > 0:
         raise UpcallError(f"timeout={timeout!r}: seconds above 0, or None")
-    _check_shape(choices, schema)
+    if choices != () or schema is not None:
+        _check_shape(choices, schema)
     asked = normal_kind(kind, callback_type)
     question = Question(
         message,
@@ -80,15 +82,17 @@ def ask(
         question_digest(message, callback_type, asked, tuple(choices), dict(schema) if schema else None, key),
         tuple(choices),
         _plain(dict(schema)) if schema is not None else None,
-        _plain(context or {}),
+        _plain(context) if context else {},
         cast("Priority", priority),
         timeout,
         _plain(default) if default is not NO_DEFAULT else default,
-        _hints(hints),
+        _hints(hints) if hints else _NO_HINTS,
     )
-    _check_default(question)
     whole = [message, choices, question.schema, question.context]
-    _plain(whole if default is NO_DEFAULT else [*whole, default])
+    if default is not NO_DEFAULT:
+        _check_default(question)
+        whole.append(default)
+    _plain(whole)
     return question
 
 
@@ -129,8 +133,6 @@ def _plain(value: Any) -> Any:
 
 
 def _check_default(question: Question) -> None:
-    if question.default is NO_DEFAULT:
-        return
     if question.choices and question.default not in question.choices:
         raise UpcallError(f"default={question.default!r} is none of its choices")
     if question.schema is not None:
@@ -140,10 +142,12 @@ def _check_default(question: Question) -> None:
             raise UpcallError(f"the default does not fit the schema: {error.problem}") from None
 
 
-def outcome_of(callback: Callback, raised: CallbackRaised) -> Any:
+def outcome_of(ask: Asked) -> Any:
     """What `raise_callback` gives to who asked: the answer, the default, None with a warning, or an error."""
-    if callback.answer is not None:
-        return callback.answer.value
+    raised = ask.raised
+    if ask.answer is not None:
+        return answer_of(ask.answer, raised.gate).value
+    callback = callback_of(ask)
     if callback.status == "expired":
         if raised.has_default:
             return raised.default

@@ -14,7 +14,7 @@ import msgspec
 
 from upcall.answers import callback_of, checked, route_of
 from upcall.callbacks import Answer, Callback, Hints, Kind
-from upcall.contracts import Claim, Held, Store
+from upcall.contracts import Claim, Store
 from upcall.deadlines import Deadlines
 from upcall.errors import (
     AnswerRefused,
@@ -42,7 +42,7 @@ from upcall.hooks import call_hook, name_of, wrong_return
 from upcall.messages import user
 from upcall.policy import Policy
 from upcall.progress import Asked
-from upcall.questions import NO_DEFAULT, Question, outcome_of
+from upcall.questions import NO_DEFAULT, Question
 from upcall.routing import Ancestor, Raised, Route, Station, refusal, route
 from upcall.session import Access, Asker, Member, Parking
 from upcall.sidetools import ASKED_BACK, Passed, Said, exchange_text, may_answer, question_text
@@ -113,11 +113,11 @@ class Resolver:
         self._road = road
         self._drivers: dict[asyncio.Task[None], str] = {}
         self._turn_order: dict[str, asyncio.Lock] = {}
-        self.since: dict[str, float | None] = {}  # when the person was asked each; None if it was left for later
+        self.since: dict[str, tuple[Asked, float]] = {}  # when the person was asked; 0.0: it is left for later
 
     # --- raising --------------------------------------------------------------------------
 
-    async def raise_callback(self, asker: Asker, question: Question) -> tuple[Callback, Any]:
+    async def raise_callback(self, asker: Asker, question: Question) -> Asked:
         """Ask, or take up what an earlier run of the same code asked; returns when it is settled."""
         member = asker.member
         # other questions of this call may wait already: it must not park before this is asked
@@ -130,8 +130,7 @@ class Resolver:
             await self._wait(asker, ask)
         if not question.gate:  # an approval is written down with the start of its tool
             await self._deliver(member, ask)
-        callback = callback_of(_held(ask))
-        return callback, outcome_of(callback, ask.raised)
+        return ask
 
     async def _find_or_raise(self, asker: Asker, question: Question) -> Asked:
         member, count = asker.member, asker.occurrence(question.digest)
@@ -207,9 +206,11 @@ class Resolver:
             wait = member.waits[callback_id] = asyncio.get_running_loop().create_future()
             await self._set_out(member, ask)
         try:
-            await asyncio.shield(wait)
+            await wait
         finally:
-            if wait.done():
+            if wait.cancelled() and member.waits.get(callback_id) is wait:  # only who waited has gone
+                member.waits[callback_id] = asyncio.get_running_loop().create_future()
+            else:
                 member.waits.pop(callback_id, None)
                 self.stop(callback_id)  # it is settled: who is still asked need not answer any more
                 if ask.status != "open":
@@ -217,9 +218,9 @@ class Resolver:
 
     def stop(self, callback_id: str) -> None:
         """Ask nobody any further about it."""
-        tasks = [task for task, about in self._drivers.items() if about == callback_id]
-        for task in tasks:
-            task.cancel()
+        for task, about in self._drivers.items():
+            if about == callback_id:
+                task.cancel()
 
     async def _set_out(self, member: Member, ask: Asked) -> None:
         way = route_of(ask.raised)
@@ -275,10 +276,10 @@ class Resolver:
             if not member.log.send(lazy=self._road.unattended):  # if so, it is synced with the parking
                 await member.log.stored()
             self._watch_expiry(member, ask)
-            self._road.person_asked(callback_of(_held(ask)))
+            self._road.person_asked(callback_of(ask))
         if ask.status == "open":
-            self.since[callback_id] = self._road.store.now()
-            self._road.ask_host(callback_of(_held(ask)))
+            self.since[callback_id] = (ask, self._road.store.now())
+            self._road.ask_host(callback_of(ask))
         self._road.look()
 
     async def _expire(self, member: Member, ask: Asked) -> None:
@@ -389,7 +390,7 @@ class Resolver:
         access = Access(asked, f"on_callback.{ask.raised.callback_id}") if hooks else None
         for hook in hooks:
             try:
-                out = await call_hook("on_callback", hook, access, callback_of(_held(ask)))
+                out = await call_hook("on_callback", hook, access, callback_of(ask))
                 if out is None:
                     continue
                 if not isinstance(out, Answer):
@@ -408,12 +409,6 @@ class Resolver:
         if asked.state.header.kind != "side_turn" and message not in asked.state.messages():
             asked.log.add(MessageAdded(message, f"callback.{ask.raised.callback_id}"))
             await asked.log.commit()
-
-
-def _held(ask: Asked) -> Held:
-    return Held(
-        ask.raised, "", ask.status, ask.target, ask.message, tuple(ask.path), ask.expires, ask.answer, ask.delivered
-    )
 
 
 def _group(question: Question, way: dict[str, Any]) -> str:

@@ -1,7 +1,7 @@
 """The SDK over the log: a live session's log, and what hooks may do with it.
 
-May import: agent, callbacks, contracts, deadlines, errors, events, fold, hooks, messages, progress, questions,
-replay, threads, tools.
+May import: agent, answers, callbacks, contracts, deadlines, errors, events, fold, hooks, messages, progress,
+questions, replay, threads, tools.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 import msgspec
 
 from upcall.agent import Agent
+from upcall.answers import callback_of
 from upcall.callbacks import Callback
 from upcall.contracts import Claim, Delta, Files, Model, Reply, Spent, Store
 from upcall.deadlines import Deadlines, Guard
@@ -37,7 +38,7 @@ from upcall.fold import FOLDS, State
 from upcall.hooks import Hooks
 from upcall.messages import Instruction, Message, Purpose, Text, ToolSpec, clean, compacted_messages
 from upcall.progress import Asked
-from upcall.questions import Question, ask
+from upcall.questions import Question, ask, outcome_of
 from upcall.replay import conversation
 from upcall.threads import Threads
 from upcall.tools import Tool, finished
@@ -248,8 +249,8 @@ class Tree(Protocol):
         """Let the member's agent answer over its own conversation without leaving a trace in it."""
         ...
 
-    async def raise_callback(self, asker: Asker, question: Question) -> tuple[Callback, Any]:
-        """Ask whoever is above; returns the settled callback and what it comes to, written down as delivered."""
+    async def raise_callback(self, asker: Asker, question: Question) -> Asked:
+        """Ask whoever is above; returns the callback once it is settled, written down as delivered."""
         ...
 
 
@@ -510,12 +511,13 @@ class Access:
     async def raise_callback(self, message: str, callback_type: str = "query", **options: Any) -> Any:
         """Ask whoever is above, by policy; returns the answer's value."""
         question = ask(message, callback_type, **options)
-        return (await self.member.tree.raise_callback(self.asking(), question))[1]
+        return outcome_of(await self.member.tree.raise_callback(self.asking(), question))
 
     async def raise_callback_full(self, message: str, callback_type: str = "query", **options: Any) -> Callback:
         """Like `raise_callback`, returning the settled callback: who answered, by what right, by which path."""
-        question = ask(message, callback_type, **options)
-        return (await self.member.tree.raise_callback(self.asking(), question))[0]
+        asked = await self.member.tree.raise_callback(self.asking(), ask(message, callback_type, **options))
+        outcome_of(asked)
+        return callback_of(asked)
 
     async def once(self, name: str, effect: Callable[..., Awaitable[R] | R], *args: Any, **kwargs: Any) -> R:
         """Run a side effect at most once, its result kept in the log."""

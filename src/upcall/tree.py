@@ -1,7 +1,7 @@
 """A run tree: a session and all that it starts, owned by one process at a time.
 
 May import: above, agent, callbacks, contracts, deadlines, errors, events, fold, hooks, loop, messages, policy,
-questions, replay, resolve, routing, session, shelf, sidetools, spending, threads.
+progress, questions, replay, resolve, routing, session, shelf, sidetools, spending, threads.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from upcall.hooks import NO_HOOKS, Hooks
 from upcall.loop import Turn, reply_of
 from upcall.messages import Message, user
 from upcall.policy import Policy
+from upcall.progress import Asked
 from upcall.questions import Question
 from upcall.replay import load_state, refresh
 from upcall.resolve import Resolver
@@ -241,8 +242,7 @@ class RunTree:
         """Tell the person who is here that an open ask has ended."""
         self.deadlines.drop(("expires", callback_id))
         self.resolver.stop(callback_id)
-        if callback_id in self.resolver.since:
-            self.home.withdraw(callback_id, reason)
+        self.home.withdraw(callback_id, reason)
 
     async def end_asides(self) -> None:
         """End every side turn that is still to answer something."""
@@ -274,7 +274,7 @@ class RunTree:
     def leave(self) -> None:
         """Something ended, or waits. When nothing runs any more, memory is given up after the hold."""
         self.active -= 1
-        if self.active == 0 and self._resolver is not None:
+        if self.active == 0 and self._resolver is not None and self._resolver.since:
             self.look()
 
     def look(self) -> None:
@@ -282,14 +282,15 @@ class RunTree:
         asyncio.get_running_loop().call_soon(self._quiet)
 
     def _quiet(self) -> None:
-        if self.active or not self.resolver.since:
+        since = self.resolver.since
+        if self.active or not since:
             return
         if self._parking is not None:  # what it was set for may have been settled, or left for later, since
             self._parking.cancel()
             self._parking = None
         hold = self.home.hold if self.home.host is not None else 0.0
-        open_since = [at for i, at in self.resolver.since.items() if at is not None and self._is_open(i)]
-        left = max(open_since) + hold - self.store.now() if open_since else 0.0
+        held = [at for ask, at in since.values() if ask.status == "open"]
+        left = max(held) + hold - self.store.now() if held else 0.0
         if left <= 0:
             self._unwind()
         else:
@@ -302,20 +303,18 @@ class RunTree:
 
     def left_waiting(self, callback_id: str) -> None:
         """The person who is here leaves a question for later: don't hold memory for it."""
-        self.resolver.since[callback_id] = None
+        since = self.resolver.since
+        if callback_id in since:
+            since[callback_id] = (since[callback_id][0], 0.0)
         if self._parking is not None:
             self._parking.cancel()
             self._parking = None
         if not self.active:
             self._quiet()
 
-    def _is_open(self, callback_id: str) -> bool:
-        members = [t for t in self.home.turns.values() if t.tree is self]
-        asks = [m.state.asks[callback_id] for m in members if callback_id in m.state.asks]
-        return any(a.status == "open" for a in asks)
-
     def _unwind(self) -> None:
         """Let everything that waits go: what it waits for is in the log."""
+        self.resolver.since.clear()
         for turn in tuple(self.home.turns.values()):
             if turn.tree is self:
                 for wait in tuple(turn.waits.values()):
@@ -446,7 +445,7 @@ class RunTree:
 
     # --- callbacks ------------------------------------------------------------------------
 
-    async def raise_callback(self, asker: Asker, question: Question) -> tuple[Callback, Any]:
+    async def raise_callback(self, asker: Asker, question: Question) -> Asked:
         """Ask whoever is above."""
         return await self.resolver.raise_callback(asker, question)
 
