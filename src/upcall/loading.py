@@ -2,7 +2,7 @@
 
 A loaded agent's `source` is its spec with an absolute path, so that another process can load it again.
 
-May import: agent, agentfiles, contracts, errors, lineage, policy, teams, tools, workspace.
+May import: agent, agentfiles, contracts, errors, kit.skills, lineage, policy, teams, tools, workspace.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, cast
 from upcall.agent import Agent, Kit, all_agents
 from upcall.agentfiles import IN_LOG, AgentFile, is_agent_file, load, roots
 from upcall.contracts import Workspace
-from upcall.errors import BadAgentFile, SetupError, UnknownAgent, UpcallError
+from upcall.errors import BadAgentFile, BadKit, SetupError, UnknownAgent, UpcallError
 from upcall.lineage import Seat, team_seats
 from upcall.policy import Policy, Problem
 from upcall.teams import Team
@@ -103,7 +103,7 @@ def _seats(agent: Agent) -> list[Seat]:
 
 
 def tool_problems(files: Iterable[AgentFile]) -> list[Problem]:
-    """Each tool of these files that can't be imported, or that is none."""
+    """Each tool of these files that can't be imported, or that is none, and each skill that is wrong."""
     problems: list[Problem] = []
     for file in files:
         for path in file.tools:
@@ -111,6 +111,11 @@ def tool_problems(files: Iterable[AgentFile]) -> list[Problem]:
                 _tool(file, path)
             except UpcallError as error:
                 problems.append(Problem(file.path, _line_of(file.path, path) or 0, "tools", _problem(error)))
+        for name in file.skills:
+            try:
+                _skills(file, [name])
+            except BadAgentFile as error:
+                problems.append(Problem(file.path, error.line or 0, "skills", error.problem))
     return problems
 
 
@@ -199,13 +204,29 @@ def _agent(file: AgentFile, below: Mapping[str, Agent]) -> Agent:
             description=file.description,
             model=_model(file) or None,
             tools=[one for one in given if not isinstance(one, Kit)],
-            kit=[one for one in given if isinstance(one, Kit)],
+            kit=[*_skills(file, file.skills), *(one for one in given if isinstance(one, Kit))],
             workspace=_workspace(file),
             agents=list(below.values()),
             callback_policy=file.policy,
         )
+    except BadAgentFile:
+        raise
     except SetupError as error:
         raise BadAgentFile(file.path, str(error)) from error
+
+
+def _skills(file: AgentFile, names: Sequence[str]) -> list[Kit]:
+    """The skills of these names, from the folder `skills` beside the agent file."""
+    if not names:
+        return []
+    from upcall.kit.skills import skills
+
+    folder = Path(file.path).parent.absolute() / "skills"
+    try:
+        return [skills(*(folder / name for name in names))]
+    except BadKit as error:
+        line = next((line for name in names if (line := _line_of(file.path, name))), None)
+        raise BadAgentFile(file.path, error.problem, line=line, key="skills") from error
 
 
 def _model(file: AgentFile) -> str:

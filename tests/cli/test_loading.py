@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from upcall import Agent, BadAgentFile, SetupError, UnknownAgent
+from upcall import Agent, BadAgentFile, Runtime, SetupError, UnknownAgent
 from upcall.agentfiles import read_agents
 from upcall.loading import load_agents, load_askers, load_spec, tool_problems
 
@@ -200,6 +200,37 @@ def test_a_tool_that_is_none_is_told_with_file_line_and_key(tools: str, says: st
 
     assert caught.value.line == 3
     assert f"{path}:3: tools: " in str(caught.value)
+    assert says in str(caught.value)
+    files, _ = read_agents(path)
+    assert [says in problem.text for problem in tool_problems(files)] == [True]
+
+
+async def test_skills_are_looked_for_beside_the_agent_file(tmp_path: Path) -> None:
+    path = write_agent(tmp_path / "one", "writer", "skills: [tea]\n")
+    (tmp_path / "one" / "writer.py").write_text("script = lambda request: request.messages[-1].text")
+    skill = tmp_path / "one" / "skills" / "tea" / "SKILL.md"
+    skill.parent.mkdir(parents=True)
+    skill.write_text("---\nname: tea\ntriggers: [tea]\n---\nThree minutes.")
+    (agent,) = load_agents(path)
+    async with Runtime(agents=[agent]) as runtime:
+        reply = await (await runtime.start(agent)).prompt("Some tea, please.")
+
+    assert reply.text == f"Skill tea (from {skill}, triggered by 'tea'):\n\nThree minutes."
+
+
+@pytest.mark.parametrize(
+    ("text", "says"), [(None, "skills/tea: there is no such folder"), ("x", "tea/SKILL.md: it does not begin with")]
+)
+def test_a_skill_that_is_wrong_is_told_with_file_line_and_key(text: str | None, says: str, tmp_path: Path) -> None:
+    path = write_agent(tmp_path / "one", "writer", "skills: [tea]\n")
+    if text is not None:
+        (path.parent / "skills" / "tea").mkdir(parents=True)
+        (path.parent / "skills" / "tea" / "SKILL.md").write_text(text)
+
+    with pytest.raises(BadAgentFile) as caught:
+        load_agents(path)
+
+    assert f"{path}:3: skills: " in str(caught.value)
     assert says in str(caught.value)
     files, _ = read_agents(path)
     assert [says in problem.text for problem in tool_problems(files)] == [True]
