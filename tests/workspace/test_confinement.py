@@ -48,7 +48,7 @@ def build(root: Path, out: Path, files: list[str], made: list[str], links: list[
     todo += [(at, target.format(root=root, out=out)) for at, target in links]
     for at, target in todo:
         place = root / at
-        if Path(os.path.realpath(place.parent)) != place.parent or place.exists() or place.is_symlink():
+        if Path(os.path.realpath(place.parent)) != place.parent or os.path.lexists(place):
             continue
         try:
             place.parent.mkdir(parents=True, exist_ok=True)
