@@ -13,6 +13,7 @@ import gc
 import importlib.metadata as md
 import json
 import os
+import random
 import shutil
 import sqlite3
 import statistics
@@ -108,6 +109,15 @@ class Peer:
     async def stream(self):
         """Return an async callable: stream one CHUNKS-chunk reply, return (chunks seen, text)."""
         raise NA("not written")
+
+    async def deep(self):
+        """Return an async callable: a fresh session of the peer's ready-made deep agent writes WORD to a file,
+        reads it, gives a task to a subagent, and returns the final text."""
+        raise NA("no deep agent ships")
+
+    async def kits(self, folder: Path):
+        """Return {piece: async callable as `turn` gives it}: with that piece idle; `none`, and `all` together."""
+        raise NA("its middleware is in W2 and in deepagents")
 
 
 class AppStore:
@@ -362,6 +372,41 @@ async def w8(p: Peer, o):
     return r
 
 
+async def w9(p: Peer, o):
+    fn = await p.deep()
+    C.clear()
+    s, n = await timed(fn, lambda text: expect("text", text, f"final: {SUB_REPLY}"), o.seconds, o.warm, o.cap)
+    expect("model calls", C["model"], 4 * n)
+    expect("subagent model calls", C["sub_model"], n)
+    expect("files read", C["read"], n)
+    return stats(s)
+
+
+async def w10(p: Peer, o):
+    """All kinds of turn in one process, a few of each at a time in a shuffled order: differences are small."""
+    with scratch() as folder:
+        return await w10_in(await p.kits(folder), o)
+
+
+async def w10_in(fns: dict, o) -> dict:
+    samples: dict[str, list[tuple[int, int]]] = {name: [] for name in fns}
+    rng, order, turns = random.Random(1), list(fns), 0
+    C.clear()
+    end = time.perf_counter() + o.seconds * 3
+    while turns < 60 * len(fns) or time.perf_counter() < end:
+        rng.shuffle(order)
+        for name in order:
+            got, n = await timed(fns[name], is_final, 0, 1, 5, floor=5)
+            samples[name] += got
+            turns += n
+    expect("model calls", C["model"], 2 * turns)
+    expect("tool runs", C["tool"], turns)
+    each = {name: stats(got) for name, got in samples.items()}
+    bare = each["none"]["cpu_us"]
+    added = {name: round(found["cpu_us"] - bare, 2) for name, found in each.items() if name not in ("none", "all")}
+    return {**each["all"], "cpu_us_none": bare, "cpu_us_added": added}
+
+
 WORKLOADS = {
     "W1": lambda p, o: w1(p, o),
     "W1m": lambda p, o: w1(p, o, session=True),
@@ -375,6 +420,8 @@ WORKLOADS = {
     "W7": lambda p, o: w7(p, o, 1),
     "W7p": lambda p, o: w7(p, o, SUB_FAN),
     "W8": lambda p, o: w8(p, o),
+    "W9": lambda p, o: w9(p, o),
+    "W10": lambda p, o: w10(p, o),
 }
 
 

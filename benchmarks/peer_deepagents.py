@@ -5,7 +5,8 @@ from __future__ import annotations
 from deepagents import create_deep_agent
 
 import peer_langgraph as lg
-from common import PROMPT, main
+from common import C, PROMPT, WORD, expect, main
+from langchain_core.messages import AIMessage, ToolMessage
 
 
 class FakeParent(lg.FakeParent):
@@ -13,6 +14,35 @@ class FakeParent(lg.FakeParent):
 
     def sub_args(self) -> dict:
         return {"description": PROMPT, "subagent_type": "helper"}
+
+
+class FakeDeep(lg.Fake):
+    """Writes a file, reads it, gives a task away, and repeats what came back."""
+
+    def reply(self, messages):
+        last = messages[-1]
+        match last.name if isinstance(last, ToolMessage) else "":
+            case "write_file":
+                return self.calls("read_file", file_path="/notes.txt")
+            case "read_file":
+                expect("file", WORD in last.content, True)
+                C["read"] += 1
+                return self.calls("task", description=PROMPT, subagent_type="helper")
+            case "task":
+                return AIMessage(content=f"final: {last.content}")
+        return self.calls("write_file", file_path="/notes.txt", content=WORD)
+
+    def calls(self, name, **args):
+        return AIMessage(content="", tool_calls=[lg.call(name, args)])
+
+
+HELPER = {
+    "name": "helper",
+    "description": "Helps.",
+    "system_prompt": "You help.",
+    "model": lg.FakeSub(),
+    "tools": [],
+}
 
 
 class DeepAgents(lg.LangGraph):
@@ -25,20 +55,12 @@ class DeepAgents(lg.LangGraph):
         return create_deep_agent(model, tools=tools, system_prompt="You are a bot.", **kw)
 
     async def sub(self, fan):
-        agent = self.agent(
-            FakeParent(fan=fan),
-            [],
-            subagents=[
-                {
-                    "name": "helper",
-                    "description": "Helps.",
-                    "system_prompt": "You help.",
-                    "model": lg.FakeSub(),
-                    "tools": [],
-                }
-            ],
-        )
+        return self.asked(self.agent(FakeParent(fan=fan), [], subagents=[HELPER]))
 
+    async def deep(self):
+        return self.asked(self.agent(FakeDeep(), [], subagents=[HELPER]))
+
+    def asked(self, agent):
         async def run():
             r = await agent.ainvoke(lg.user())
             return r["messages"][-1].content

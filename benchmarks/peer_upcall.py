@@ -20,7 +20,9 @@ from common import (
     main,
     sub_model_call,
 )
+from upcall import kit as pieces
 from upcall import Agent, Call, Context, Delta, Hooks, Message, Request, Response, Runtime, tool
+from upcall.workspace import Folder, file_tools, shell, todo_tools
 
 
 class Fake:
@@ -105,6 +107,15 @@ HOOKS = Hooks(
 )
 
 
+SKILL = """---
+name: pdf
+description: Reading PDF files.
+triggers: [pdf]
+---
+Read them page by page.
+"""
+
+
 class Desk:
     """A host that takes every question and answers none, so that one can wait in memory too."""
 
@@ -159,6 +170,7 @@ class Upcall(Peer):
         "W3": "a question from inside the tool, found in the inbox, answered by id",
         "W7": "the built-in task tool",
         "W7p": "the built-in task tool",
+        "W10": "a skill, an AGENTS.md, tools and rules that are there and that the turn does not need",
     }
     sids = itertools.count()
 
@@ -191,6 +203,38 @@ class Upcall(Peer):
             return len(ids)
 
         run.read_back = read_back
+        return run
+
+    async def kits(self, folder):
+        (folder / "AGENTS.md").write_text("Be brief.")
+        (folder / "skills/pdf").mkdir(parents=True)
+        (folder / "skills/pdf/SKILL.md").write_text(SKILL)
+        made = {
+            "skills": pieces.skills(folder / "skills"),
+            "prompt": pieces.prompt(),
+            "memory": pieces.memory("AGENTS.md"),
+            "compact": pieces.compact(),
+            "evict": pieces.evict(),
+            "approve": pieces.approve({"write_file": True, "shell": {"command": "rm *"}}),
+            "budget": pieces.budget(calls=10**9),
+            "rate_limit": pieces.rate_limit(1e-6),
+            "stuck": pieces.stuck(),
+            "log_calls": pieces.log_calls(),
+            "file_tools": file_tools(),
+            "shell": shell(),
+            "todo_tools": todo_tools(),
+        }
+        kinds = {"none": [], **{name: [piece] for name, piece in made.items()}, "all": list(made.values())}
+        return {name: await self.fresh(kit, Folder(folder)) for name, kit in kinds.items()}
+
+    async def fresh(self, kit, workspace):
+        agent = self.agent(Fake("echo", {"x": WORD}), [echo], kit=kit, workspace=workspace)
+        runtime = await Runtime(":memory:", agents=[agent]).__aenter__()
+
+        async def run():
+            s = await runtime.start(agent)
+            return (await s.prompt(PROMPT)).text
+
         return run
 
     async def park(self, runtime, sid):

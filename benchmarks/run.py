@@ -31,6 +31,7 @@ HERE = Path(__file__).resolve().parent
 # script peer_<key>.py in venv <key>
 PEERS = [
     "upcall",
+    "upcall_deep",
     "langgraph",
     "deepagents",
     "adk",
@@ -42,8 +43,10 @@ PEERS = [
     "bare",
 ]
 SYSTEM = {"bare"}  # no venv needed
+SHARED = {"upcall_deep": "upcall"}  # whose venv it runs in
+OURS = ("upcall", "upcall-deep")
 FLOOR = "bare-loop"  # in the tables, never in "the fastest peer"
-FAST = ["W1", "W1m", "W1s", "W2", "W3", "W3d", "W3r", "W7", "W7p", "W8"]
+FAST = ["W1", "W1m", "W1s", "W2", "W3", "W3d", "W3r", "W7", "W7p", "W8", "W9", "W10"]
 SLOW = ["W4", "W6", "W6d"]
 TITLES = {
     "W1": "turn",
@@ -56,6 +59,8 @@ TITLES = {
     "W7": "subagent",
     "W7p": "8 subagents",
     "W8": "stream, per chunk",
+    "W9": "deep agent's task",
+    "W10": "turn + the whole kit, idle",
 }
 
 
@@ -69,13 +74,16 @@ class Runner:
         self.venvs = Path(o.venvs)
         self.pythons = {}
         for p in o.peers:
-            exe = self.venvs / p / "bin" / "python"
+            exe = self.home(p) / "bin" / "python"
             if exe.exists():
                 self.pythons[p] = str(exe)
             elif p in SYSTEM:
                 self.pythons[p] = sys.executable
             else:
                 log("no venv for", p, "- skipped")
+
+    def home(self, p: str) -> Path:
+        return self.venvs / SHARED.get(p, p)
 
     def env(self, ram: bool = False) -> dict:
         env = {k: v for k, v in os.environ.items() if not k.endswith("_API_KEY")}
@@ -136,9 +144,9 @@ class Runner:
 
     def size(self, p: str) -> dict:
         """Bytes and distributions in the venv, less pip and setuptools."""
-        if not (self.venvs / p).exists():
+        if not self.home(p).exists():
             return {}
-        (site,) = (self.venvs / p / "lib").glob("python*/site-packages")
+        (site,) = (self.home(p) / "lib").glob("python*/site-packages")
         skip = re.compile(r"^(pip|setuptools|wheel|pkg_resources|_distutils_hack|distutils-precedence)([-.]|$)")
         total = pyc = 0
         for top in site.iterdir():
@@ -371,7 +379,8 @@ def at_a_glance(res: dict) -> list[str]:
         for d in res["runs"]:
             if d["workload"] == w and "cpu_us" in d and d["peer"] != FLOOR:
                 by.setdefault(d["peer"], {})[d["round"]] = d["cpu_us"]
-        ours = by.pop("upcall", None)
+        own = [by.pop(p) for p in OURS if p in by]
+        ours = own[0] if own else None
         if not ours or not by:
             continue
         best = min(by, key=lambda p: statistics.median(by[p].values()))
@@ -383,6 +392,26 @@ def at_a_glance(res: dict) -> list[str]:
         return []
     head = ["CPU time, us", "upcall", "fastest other", "its time", "its time over ours"]
     return ["## At a glance", "", *table(head, rows), ""]
+
+
+def kit(res: dict) -> list[str]:
+    """What each piece of the kit adds to a turn that does not need it, and all of them beside other peers' W1."""
+    runs = [d for d in res["runs"] if d["workload"] == "W10" and "cpu_us_added" in d]
+    if not runs:
+        return []
+    rows = []
+    for piece in runs[0]["cpu_us_added"]:
+        xs = [d["cpu_us_added"][piece] for d in runs if piece in d["cpu_us_added"]]
+        rows.append([f"`{piece}`", f"{statistics.median(xs):+.1f}"])
+    whole = statistics.median(d["cpu_us"] for d in runs)
+    rows.append(["all of them, the whole turn", num(whole)])
+    rows.append(["none, the whole turn", num(statistics.median(d["cpu_us_none"] for d in runs))])
+    others = {p: c[0] for p, c in cells(res, "W1", "cpu_us", "median").items() if p not in (*OURS, FLOOR)}
+    if others:
+        best = min(others, key=others.get)
+        rows.append([f"{best}'s bare turn (W1)", f"{num(others[best])} ({others[best] / whole:.1f} x)"])
+    title = "## W10 the kit: CPU microseconds added to a fresh session's turn that does not need the piece"
+    return [title, "", *table(["piece", "us"], rows), ""]
 
 
 PLOTS = [
@@ -431,6 +460,7 @@ def markdown(res: dict) -> str:
                 row.append(num(c[0]) + ratio(c[1]) if c else why(res, p, w))
             rows.append(row)
         out += table(["peer"] + [f"{w} {TITLES[w]}" for w in cols], rows) + [""]
+    out += kit(res)
     if any(d["workload"] == "W4" for d in res["runs"]):
         out += ["## W4 growth: one session, 1,000 turns", ""]
         rows = []

@@ -60,6 +60,7 @@ def main() -> None:
     o = ap.parse_args()
     packages = wanted()
     chosen = [p for p in o.peers.split(",") if p] or list(packages)
+    chosen = list(dict.fromkeys("upcall" if p == "upcall_deep" else p for p in chosen))
     unknown = [p for p in chosen if p not in {*packages, "bare"}]
     if unknown:
         ap.error(f"no such peer: {', '.join(unknown)}; there are {', '.join([*packages, 'bare'])}")
