@@ -389,7 +389,7 @@ class State:
 
     def asks_of(self, at: str) -> list[Asked]:
         """The callbacks that a tool call or a hook's occurrence raised, in order."""
-        return [a for a in self.asks.values() if a.raised.origin == at]
+        return [a for a in self.asks.values() if a.raised.origin == at] if self.asks else []
 
     def _raised(self, event: CallbackRaised) -> None:
         self.asks[event.callback_id] = Asked(event, event.message, event.expires)

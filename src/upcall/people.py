@@ -113,7 +113,7 @@ class People:
         for one in held:
             key = (one.root, one.raised.group or one.raised.callback_id)
             groups.setdefault(key, []).append(one)
-        return [callback_of(g[0], tuple(h.raised.callback_id for h in g)) for g in groups.values()]
+        return [callback_of(g[0], tuple([h.raised.callback_id for h in g])) for g in groups.values()]
 
     async def _open_callbacks(self, session_id: str) -> list[Callback]:
         row = await self._row(session_id)

@@ -5,6 +5,8 @@ May import: contracts, errors, events, fold, messages.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from upcall.contracts import Claim, Store
 from upcall.errors import StoreDamaged
 from upcall.events import AnyEvent, Compacted, SessionStarted
@@ -28,16 +30,16 @@ async def load_state(
     base = row.base if upto is None else 0
     events = await _pages(store, session_id, max(base - 1, 0), upto)
     if base > 1:
-        fold(store, state, (await store.read(session_id, 0, 1))[0])
+        fold(store, state, await store.read(session_id, 0, 1))
         carried = next((e.carried for e in events if isinstance(e, Compacted)), None)
         if carried is not None:
             state.restore(carried)
-    for event in events:
-        fold(store, state, event)
-        if isinstance(event, SessionStarted) and event.kind == "side_turn" and event.reads:
-            asked = await load_state(store, event.parent, event.reads)
-            if asked is not None:
-                state.read_from(asked)
+    first = events[0] if events else None
+    if isinstance(first, SessionStarted) and first.kind == "side_turn" and first.reads:
+        asked = await load_state(store, first.parent, first.reads)
+        if asked is not None:
+            state.read_from(asked)
+    fold(store, state, events)
     return state
 
 
@@ -48,31 +50,29 @@ async def conversation(store: Store, session_id: str, upto: int | None = None) -
         if isinstance(event, SessionStarted) and event.kind == "side_turn" and event.reads:
             state.history = await conversation(store, event.parent, event.reads)
         if not isinstance(event, Compacted):
-            fold(store, state, event)
+            fold(store, state, [event])
     return state.messages()
 
 
 async def _pages(store: Store, session_id: str, after: int, upto: int | None) -> list[AnyEvent]:
-    events: list[AnyEvent] = []
-    while page := await store.read(session_id, after, _PAGE):
-        events += page
-        after = page[-1].seq
-        if len(page) < _PAGE:
-            break
-    return [e for e in events if upto is None or e.seq <= upto]
+    events = page = await store.read(session_id, after, _PAGE)
+    while len(page) == _PAGE:
+        page = await store.read(session_id, page[-1].seq, _PAGE)
+        events = [*events, *page]
+    return events if upto is None else [e for e in events if e.seq <= upto]
 
 
-def fold(store: Store, state: State, event: AnyEvent) -> None:
-    """Take an event of the log into account; an impossible one is a damaged log."""
-    try:
-        state.apply(event)
-    except (KeyError, ValueError) as error:
-        problem = f"event {event.seq} ({event.type}) of session {state.id!r} can't follow what is before it"
-        raise StoreDamaged(store.where, problem) from error
+def fold(store: Store, state: State, events: Sequence[AnyEvent]) -> None:
+    """Take events of the log into account; an impossible one is a damaged log."""
+    for event in events:
+        try:
+            state.apply(event)
+        except (KeyError, ValueError) as error:
+            problem = f"event {event.seq} ({event.type}) of session {state.id!r} can't follow what is before it"
+            raise StoreDamaged(store.where, problem) from error
 
 
 async def refresh(store: Store, state: State) -> None:
     """Fold what was appended since."""
     while page := await store.read(state.id, state.seq, _PAGE):
-        for event in page:
-            fold(store, state, event)
+        fold(store, state, page)

@@ -7,7 +7,6 @@ questions, routing, session, sidetools, toolcall.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from typing import Any, Protocol, cast
 
 import msgspec
@@ -134,16 +133,14 @@ class Resolver:
 
     async def _find_or_raise(self, asker: Asker, question: Question) -> Asked:
         member, count = asker.member, asker.occurrence(question.digest)
-        await self._road.secure(member)
-        logged = [
-            a
-            for a in member.state.asks_of(asker.origin)
-            if a.raised.digest == question.digest and a.raised.gate == question.gate
-        ]
+        if self._road.claim is None:
+            await self._road.secure(member)
+        asked = member.state.asks_of(asker.origin)
+        logged = [a for a in asked if a.raised.digest == question.digest and a.raised.gate == question.gate]
         if count < len(logged):
             ask = logged[count]
         else:
-            if not question.gate:
+            if asked and not question.gate:
                 await self._refuse_unclaimed(asker)
             ask = await self._raise(asker, question, count)
         asker.claimed.add(ask.raised.callback_id)
@@ -229,9 +226,9 @@ class Resolver:
             return
         self._watch_expiry(member, ask)
         if ask.station < len(way.asks):
-            self._spawn(member, ask, self._climb(member, ask, way.asks))
+            self._spawn(member, ask, self._climb(member, ask, way))
         else:
-            await self._ask_person(member, ask)
+            await self._ask_person(member, ask, way)
 
     def _watch_expiry(self, member: Member, ask: Asked) -> None:
         if ask.expires is not None:
@@ -254,24 +251,26 @@ class Resolver:
 
         task.add_done_callback(ended)
 
-    async def _climb(self, member: Member, ask: Asked, stations: Sequence[Station]) -> None:
+    async def _climb(self, member: Member, ask: Asked, way: Route) -> None:
+        stations = way.asks
         while ask.status == "open" and ask.station < len(stations):
             await self._ask_agent(member, ask, stations[ask.station], ask.station)
         if ask.status == "open":
-            await self._ask_person(member, ask)
+            await self._ask_person(member, ask, way)
 
-    async def _ask_person(self, member: Member, ask: Asked) -> None:
+    async def _ask_person(self, member: Member, ask: Asked, way: Route) -> None:
         """The route's end: the person, or nobody."""
-        way, callback_id = route_of(ask.raised), ask.raised.callback_id
+        callback_id = ask.raised.callback_id
         if way.end != "person":
             member.log.add(CallbackWithdrawn(callback_id, way.why, unresolved=True))
             await member.log.commit()
             member.wake(callback_id)
             return
         if ask.target != "user":
-            seconds, now = member.actor.agent.policy.callback_policy.timeout, self._road.store.now()
-            ends = [e for e in (ask.raised.expires, now + seconds if seconds else None) if e is not None]
-            expires = min(ends) if ends else None
+            seconds, expires = member.actor.agent.policy.callback_policy.timeout, ask.raised.expires
+            if seconds:
+                last = self._road.store.now() + seconds
+                expires = last if expires is None else min(expires, last)
             member.log.add(CallbackAsked(callback_id, "user", len(way.asks), expires))
             if not member.log.send(lazy=self._road.unattended):  # if so, it is synced with the parking
                 await member.log.stored()

@@ -86,7 +86,7 @@ class Route(Value, frozen=True):
     @property
     def asks(self) -> tuple[Station, ...]:
         """The stations that are asked, in order."""
-        return tuple(station for station in self.stations if station.step == "ask")
+        return tuple([s for s in self.stations if s.step == "ask"]) if self.stations else ()
 
 
 def unresolved_means(

@@ -375,7 +375,7 @@ class Sessions(People):
         """The reply with every callback of this turn's tree."""
         since = state.prompt.pos if state.prompt is not None else 0
         held = await self.store.callbacks(root=state.header.root or state.id, limit=100_000)
-        return reply.replace(callbacks=tuple(callback_of(h) for h in held if h.raised.pos > since))
+        return reply.replace(callbacks=tuple([callback_of(h) for h in held if h.raised.pos > since]))
 
     async def _claim(self, root: str, take_over: bool) -> RunTree:
         """Own the tree, waiting a while for another process's claim to end or to die."""

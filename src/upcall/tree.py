@@ -201,7 +201,7 @@ class RunTree:
                 self.spending.end(turn.state)
 
     def _note_parked(self, member: Member) -> None:
-        waits = tuple(i for i, a in member.state.asks.items() if a.status == "open")
+        waits = tuple([i for i, a in member.state.asks.items() if a.status == "open"])
         self._parked = {**(self._parked or {}), member.state.id: Parked(waits, member.state.ran)}
 
     async def run_root(self, turn: Turn) -> Reply:
@@ -231,9 +231,9 @@ class RunTree:
         events = {session: [parked] for session, parked in self._parked.items()}
         done = await self.store.park(self.claim, events, waits)
         if done:
-            for event in (e for parked in events.values() for e in parked):
-                for sink in self.sinks:
-                    sink(event)
+            for sink in self.sinks:
+                for parked in self._parked.values():
+                    sink(parked)
             for callback_id in waits:
                 self.withdraw(callback_id, "the run gave its memory up; the question waits in the inbox")
         return done

@@ -81,10 +81,11 @@ class Ledger:
         if held is None:
             return
         now = self._held[callback_id] = after(held, event)
-        if _waits(now) != _waits(held):
+        waits = _waits(now)
+        if waits != _waits(held):
             place = (rank(now), callback_id)
             at = bisect_left(self._waiting, place)
-            if _waits(now):
+            if waits:
                 self._waiting.insert(at, place)
             else:
                 del self._waiting[at]
