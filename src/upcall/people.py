@@ -74,15 +74,18 @@ class People:
             self.withdraw(event.callback_id, "it was settled elsewhere")
 
     async def _is_ready(self, root: str, state: State | None = None) -> bool:
-        """Whether a parked tree has something to go on with: a settled or expired callback, or an agent to ask."""
-        now = self.store.now()
-        for held in await self.store.callbacks(root=root, limit=100_000):
+        """Whether a parked tree has something to go on with: a settled or expired callback, or an agent to ask.
+
+        One in which nothing is open any more, too: what waited in it was cancelled.
+        """
+        now, all_held = self.store.now(), await self.store.callbacks(root=root, limit=100_000)
+        for held in all_held:
             if held.status != "open":
                 if not held.delivered and await self._is_awaited(held, state):
                     return True
             elif held.target != "user" or (held.expires is not None and held.expires <= now):
                 return True
-        return False
+        return all(held.status != "open" for held in all_held)
 
     async def _is_awaited(self, held: Held, state: State | None) -> bool:
         """Whether the code that asked is still to be told: a call that ended otherwise never is."""
