@@ -105,7 +105,7 @@ def test_new_fills_an_empty_folder(tmp_path: Path) -> None:
         ("a/b", "'a/b' is no agent's name"),
         ("..", "'..' is no agent's name"),
         ("fail", "no agent may be called 'fail'"),
-        ("tester", "'tester' is the name of an agent in it; taken are developer, manager, reviewer, tester"),
+        ("tester", "'tester' is one of its agents, as are developer, manager, reviewer; take another"),
     ],
 )
 def test_a_name_that_can_not_be_one_is_told_and_nothing_is_made(name: str, says: str, tmp_path: Path) -> None:

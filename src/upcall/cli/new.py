@@ -73,7 +73,7 @@ def add(commands: Commands) -> None:
         "tests. A script plays the model, so that it runs without a key.",
         examples=["upcall new agent cards", "upcall new team site"],
     )
-    parser.add_argument("what", choices=tuple(_TEMPLATES), help="which of the two")
+    parser.add_argument("what", choices=tuple(_TEMPLATES), metavar="agent|team", help="which of the two")
     parser.add_argument("name", metavar="NAME", help="its name, and the folder's")
 
 
@@ -96,7 +96,9 @@ def _files(what: str, name: str) -> dict[str, str]:
     if problem := name_problem(name):
         raise SetupError(problem)
     if name in taken:
-        raise SetupError(f"{name!r} is the name of an agent in it; taken are {', '.join(taken)}")
+        raise SetupError(
+            f"{name!r} is one of its agents, as are {', '.join(t for t in taken if t != name)}; take another"
+        )
     # Python's own files carry .txt in the package, where they would be modules of it
     return {_filled(s.name.removesuffix(".txt"), name): _filled(s.read_text("utf-8"), name) for s in sources}
 
@@ -119,4 +121,5 @@ def _say_next(name: str, template: _Template) -> None:
 
 def _python() -> str:
     """What to type for this Python: its name where a shell finds it, else its path."""
-    return "python" if shutil.which("python") == sys.executable else shlex.quote(sys.executable)
+    found, own = shutil.which("python"), Path(sys.executable)
+    return "python" if found is not None and Path(found).parent == own.parent else shlex.quote(str(own))
