@@ -67,6 +67,18 @@ WORD = "hello"
 FINAL = f"final: {WORD}"
 SUB_REPLY = "sub says hi"
 SUB_FAN = 8
+# W11: what the model writes, as each peer spells a call and a question.
+PROGRAM = """
+said = []
+for path in ["one", "two", "three", "four", "five"]:
+    text = {read}(path=path)
+    if path in ("three", "five"):
+        text += "=" + {ask}(message=path)
+    said.append(text)
+{end}
+"""
+JOINED = '" ".join(said)'
+SAID = f"one two three={ANSWER} four five={ANSWER}"
 CHUNKS = 1000
 
 
@@ -118,6 +130,16 @@ class Peer:
     async def kits(self, folder: Path):
         """Return {piece: async callable as `turn` gives it}: with that piece idle; `none`, and `all` together."""
         raise NA("its middleware is in W2 and in deepagents")
+
+    async def code(self, db: Path | None):
+        """Return an async callable: the model writes PROGRAM, which reads five files and asks at the third and
+        the fifth; both are answered; returns the final text.
+
+        With db: durable, and the store is closed and opened again before each answer. It then has attributes
+        `resumes`, the (wall, CPU) nanoseconds from each answer to the next stop, and `snapshots`, the bytes kept of
+        each stopped program.
+        """
+        raise NA("not written")
 
 
 class AppStore:
@@ -407,6 +429,30 @@ async def w10_in(fns: dict, o) -> dict:
     return {**each["all"], "cpu_us_none": bare, "cpu_us_added": added}
 
 
+async def w11(p: Peer, o, durable: bool):
+    with scratch() as d:
+        fn = await p.code(d / "code.db" if durable else None)
+        C.clear()
+
+        def check(text):
+            expect("final text", text, f"final: {SAID}")
+
+        try:
+            s, n = await timed(fn, check, o.seconds, min(o.warm, 3), min(o.cap, 200))
+        finally:
+            close = getattr(fn, "close", None)
+            if close:
+                await close()
+        expect("files read", C["tool"], 5 * n)
+        expect("questions seen", C["asked"], 2 * n)
+        r = stats(s)
+        if durable:
+            r["resume"] = stats(fn.resumes[6:])
+            r["snapshot_bytes"] = round(statistics.median(fn.snapshots))
+            r["db_bytes_per_session"] = round(tree_bytes(d) / n)
+        return r
+
+
 WORKLOADS = {
     "W1": lambda p, o: w1(p, o),
     "W1m": lambda p, o: w1(p, o, session=True),
@@ -422,6 +468,8 @@ WORKLOADS = {
     "W8": lambda p, o: w8(p, o),
     "W9": lambda p, o: w9(p, o),
     "W10": lambda p, o: w10(p, o),
+    "W11": lambda p, o: w11(p, o, False),
+    "W11d": lambda p, o: w11(p, o, True),
 }
 
 

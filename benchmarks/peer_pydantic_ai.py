@@ -8,15 +8,15 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone
 
 from pydantic_ai import Agent, DeferredToolRequests, ModelResponse, PartDeltaEvent, PartStartEvent
-from pydantic_ai import TextPart, ToolCallPart, ToolReturnPart
+from pydantic_ai import CallDeferred, TextPart, ToolCallPart, ToolReturnPart
 from pydantic_ai.capabilities import Hooks
 from pydantic_ai.conversation import Conversation, ConversationTypeAdapter
-from pydantic_ai.conversation_store import InMemoryConversationStore
 from pydantic_ai.models import Model, StreamedResponse
 from pydantic_ai.models.function import FunctionModel
 from pydantic_ai.usage import RequestUsage, UsageLimits
 
-from common import ANSWER, C, CHUNKS, PROMPT, SUB_REPLY, WORD, AppStore, Peer, main, sub_model_call
+from common import ANSWER, C, CHUNKS, JOINED, NA, PROGRAM, PROMPT, SUB_REPLY, WORD, AppStore, Peer, main
+from common import sub_model_call
 
 ids = itertools.count()
 
@@ -132,6 +132,9 @@ def make_hooks() -> Hooks:
     return hooks
 
 
+NO_STOP = "a call inside run_code has to be settled while it runs: the program can't stop and go on later"
+
+
 class PydanticAI(Peer):
     name = "pydantic-ai"
     dists = ("pydantic-ai-slim", "pydantic")
@@ -142,6 +145,7 @@ class PydanticAI(Peer):
         "W4": "no SQLite store ships; Conversation held in memory",
         "W6": "app holds the Conversation objects",
         "W6d": "the Conversation's JSON in the app's own table",
+        "W11": "CodeMode of pydantic-ai-harness; CPU time without the interpreter's own process",
     }
     sids = itertools.count()
 
@@ -158,6 +162,8 @@ class PydanticAI(Peer):
                 return (await agent.run(PROMPT)).output
 
             return run
+        from pydantic_ai.conversation_store import InMemoryConversationStore  # newer than what code mode takes
+
         store = InMemoryConversationStore()
 
         async def run():
@@ -291,6 +297,37 @@ class PydanticAI(Peer):
                         seen += 1
                         parts.append(e.part.content)
             return seen, "".join(parts)
+
+        return run
+
+    async def code(self, db):
+        if db:
+            raise NA(NO_STOP)
+        from pydantic_ai.capabilities import HandleDeferredToolCalls
+        from pydantic_ai_harness import CodeMode
+
+        async def settle(ctx, requests):
+            C["asked"] += len(requests.calls)
+            return requests.build_results(calls={c.tool_call_id: ANSWER for c in requests.calls})
+
+        program = PROGRAM.format(read="await read_file", ask="await ask_human", end=JOINED)
+        agent = Agent(
+            fake("run_code", {"code": program}), capabilities=[CodeMode(), HandleDeferredToolCalls(handler=settle)]
+        )
+
+        @agent.tool_plain
+        async def read_file(path: str) -> str:
+            """Read a file."""
+            C["tool"] += 1
+            return path
+
+        @agent.tool_plain
+        async def ask_human(message: str) -> str:
+            """Ask the person."""
+            raise CallDeferred
+
+        async def run():
+            return (await agent.run(PROMPT)).output
 
         return run
 

@@ -7,7 +7,7 @@ import os
 import time
 
 from rich.console import Console
-from smolagents import ActionStep, LogLevel, Model, ToolCallingAgent, tool
+from smolagents import ActionStep, CodeAgent, LogLevel, Model, ToolCallingAgent, tool
 from smolagents.models import (
     ChatMessage,
     ChatMessageStreamDelta,
@@ -18,7 +18,7 @@ from smolagents.models import (
 )
 from smolagents.monitoring import AgentLogger
 
-from common import C, CHUNKS, NA, PROMPT, SUB_DELAY, SUB_GAUGE, SUB_REPLY, WORD, Peer, main
+from common import ANSWER, C, CHUNKS, JOINED, NA, PROGRAM, PROMPT, SUB_DELAY, SUB_GAUGE, SUB_REPLY, WORD, Peer, main
 
 ids = itertools.count()
 
@@ -71,6 +71,17 @@ class FakeSub(Model):
         return message(call("final_answer", {"answer": SUB_REPLY}))
 
 
+class FakeCode(Model):
+    def __init__(self, program: str) -> None:
+        super().__init__()
+        self.program = program
+
+    def generate(self, messages, **kw):
+        C["model"] += 1
+        text = f"Thought: read and ask.\n<code>\n{self.program}\n</code>"
+        return ChatMessage(role=MessageRole.ASSISTANT, content=text)
+
+
 class FakeStream(Model):
     def generate_stream(self, messages, **kw):
         C["model"] += 1
@@ -99,6 +110,28 @@ def echo(x: str) -> str:
     return x
 
 
+@tool
+def read_file(path: str) -> str:
+    """Read a file.
+
+    Args:
+        path: which one.
+    """
+    C["tool"] += 1
+    return path
+
+
+@tool
+def ask_human(message: str) -> str:
+    """Ask the person.
+
+    Args:
+        message: what to ask.
+    """
+    C["asked"] += 1
+    return ANSWER
+
+
 def on_step(step, agent=None) -> None:
     C["after_model"] += 1
 
@@ -115,6 +148,7 @@ class Smolagents(Peer):
         "W2": "only step callbacks exist: one per step (2 a turn), not four hooks",
         "W4": "in memory: no persistence",
         "W7p": "eight managed agents on threads",
+        "W11": "CodeAgent: its interpreter runs in this process; one model call, the program itself ends the run",
         "W8": "re-renders the whole text as Markdown for every chunk (to a null console here)",
     }
 
@@ -158,6 +192,21 @@ class Smolagents(Peer):
         model = FakeParent()
         model.fan = fan
         agent = self.agent(model, [], managed_agents=children, max_tool_threads=fan)
+
+        async def run():
+            return agent.run(PROMPT)
+
+        return run
+
+    async def code(self, db):
+        if db:
+            raise NA(NO_ASK)
+        end = f'final_answer("final: " + {JOINED})'
+        agent = CodeAgent(
+            tools=[read_file, ask_human],
+            model=FakeCode(PROGRAM.format(read="read_file", ask="ask_human", end=end)),
+            verbosity_level=LogLevel.OFF,
+        )
 
         async def run():
             return agent.run(PROMPT)

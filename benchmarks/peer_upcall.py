@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import time
 from contextlib import AsyncExitStack
 
 from common import (
@@ -10,7 +11,9 @@ from common import (
     C,
     CHUNKS,
     FINAL,
+    JOINED,
     NA,
+    PROGRAM,
     PROMPT,
     QUESTION,
     SUB_REPLY,
@@ -86,6 +89,13 @@ async def ask_human(question: str, ctx: Context) -> str:
     return answer
 
 
+@tool(read_only=True)
+async def read_file(path: str) -> str:
+    """Read a file."""
+    C["tool"] += 1
+    return path
+
+
 async def before_model(session, request):
     C["before_model"] += 1
 
@@ -124,6 +134,14 @@ class Desk:
 
     def withdraw(self, callback_id, reason):
         pass
+
+
+class Answering(Desk):
+    """A host that answers at once."""
+
+    async def ask(self, callback):
+        C["asked"] += 1
+        return ANSWER
 
 
 def fold(events: list) -> list[Message]:
@@ -171,6 +189,8 @@ class Upcall(Peer):
         "W7": "the built-in task tool",
         "W7p": "the built-in task tool",
         "W10": "a skill, an AGENTS.md, tools and rules that are there and that the turn does not need",
+        "W11": "run_python; the CPU time is without the interpreter's own process",
+        "W11d": "run_python: resumed at the line of the question, no file is read again",
     }
     sids = itertools.count()
 
@@ -316,6 +336,45 @@ class Upcall(Peer):
                     parts.append(event.text)
             return seen, "".join(parts)
 
+        return run
+
+    def programmer(self) -> Agent:
+        from upcall.workspace import run_python
+
+        code = PROGRAM.format(read="read_file", ask="raise_callback", end=f"print({JOINED}, end='')")
+        return self.agent(Fake("run_python", {"code": code}), [run_python(), read_file])
+
+    async def code(self, db):
+        agent = self.programmer()
+        stack = AsyncExitStack()
+        if not db:
+            runtime = await stack.enter_async_context(Runtime(":memory:", agents=[agent], host=Answering()))
+
+            async def inline():
+                s = await runtime.start(agent)
+                return (await s.prompt(PROMPT)).text
+
+            inline.close = stack.aclose
+            return inline
+        box = [await stack.enter_async_context(self.runtime(db, agent))]
+
+        async def run():
+            sid = f"s{next(self.sids)}"
+            reply = await (await box[0].start("bot", id=sid)).prompt(PROMPT)
+            while reply.status == "waiting":
+                C["asked"] += 1
+                await stack.aclose()
+                box[0] = await stack.enter_async_context(self.runtime(db, agent))
+                saved = [e async for e in box[0].events(sid) if e.type == "program_saved"][-1]
+                run.snapshots.append(len(await box[0].store.blob(saved.blob)))
+                (waiting,) = await box[0].inbox()
+                c, t = time.process_time_ns(), time.perf_counter_ns()
+                await box[0].answer(waiting.id, ANSWER, by="bench")
+                reply = await box[0].resume(sid)
+                run.resumes.append((time.perf_counter_ns() - t, time.process_time_ns() - c))
+            return reply.text
+
+        run.close, run.resumes, run.snapshots = stack.aclose, [], []
         return run
 
 

@@ -46,7 +46,7 @@ SYSTEM = {"bare"}  # no venv needed
 SHARED = {"upcall_deep": "upcall"}  # whose venv it runs in
 OURS = ("upcall", "upcall-deep")
 FLOOR = "bare-loop"  # in the tables, never in "the fastest peer"
-FAST = ["W1", "W1m", "W1s", "W2", "W3", "W3d", "W3r", "W7", "W7p", "W8", "W9", "W10"]
+FAST = ["W1", "W1m", "W1s", "W2", "W3", "W3d", "W3r", "W7", "W7p", "W8", "W9", "W10", "W11", "W11d"]
 SLOW = ["W4", "W6", "W6d"]
 TITLES = {
     "W1": "turn",
@@ -61,6 +61,8 @@ TITLES = {
     "W8": "stream, per chunk",
     "W9": "deep agent's task",
     "W10": "turn + the whole kit, idle",
+    "W11": "program that asks twice",
+    "W11d": "program, durable, disk",
 }
 
 
@@ -97,7 +99,11 @@ class Runner:
 
     def peer(self, p: str, workload: str, *extra: str, timeout: float = 900) -> dict:
         ram = workload == "W3r"
-        cmd = [self.pythons[p], str(HERE / f"peer_{p}.py"), "W3d" if ram else workload, *extra]
+        python = self.pythons[p]
+        if workload in ("W11", "W11d"):  # an environment of its own, where programs need more than the rest does
+            apart = self.venvs / f"{p}_code" / "bin" / "python"
+            python = str(apart) if apart.exists() else python
+        cmd = [python, str(HERE / f"peer_{p}.py"), "W3d" if ram else workload, *extra]
         try:
             r = subprocess.run(cmd, cwd=HERE, env=self.env(ram), capture_output=True, text=True, timeout=timeout)
         except subprocess.TimeoutExpired:
@@ -535,6 +541,19 @@ def markdown(res: dict) -> str:
         head = ["peer", "memory: sessions", "RSS B each", "seconds", "us each"]
         head += ["durable: sessions", "RSS B each", "seconds", "us each", "stored B each"]
         out += table(head, rows) + [""]
+    stopped = {n: [d for d in res["runs"] if d["peer"] == n and d["workload"] == "W11d"] for n in names}
+    if any(stopped.values()):
+        out += ["## W11d a question in the middle of a program", ""]
+        rows = []
+        for n, ds in stopped.items():
+            ds = [d for d in ds if "resume" in d]
+            if ds:
+                at = [statistics.median(d["resume"][k] for d in ds) for k in ("us", "cpu_us")]
+                sizes = [statistics.median(d[k] for d in ds) for k in ("snapshot_bytes", "db_bytes_per_session")]
+                rows.append([n, *(num(x) for x in at), *(f"{x:,.0f}" for x in sizes)])
+            elif stopped[n]:
+                rows.append([n, why(res, n, "W11d"), "", "", ""])
+        out += table(["peer", "resume us", "CPU us", "snapshot B", "stored B a program"], rows) + [""]
     if res["fsyncs"]:
         out += ["## fsync calls per durable ask (W3d)", ""]
         out += table(["peer", "fsyncs"], [[p, str(res["fsyncs"].get(p, "-"))] for p in names]) + [""]

@@ -27,12 +27,12 @@ def wanted() -> dict[str, list[str]]:
     """What pip installs for each peer."""
     lines = [line.split() for line in (HERE / "peers.txt").read_text().splitlines()]
     found = {words[0]: words[1:] for words in lines if words and words[0] != "#"}
-    return {"upcall": [str(ROOT)], **found}
+    return {"upcall": [str(ROOT)], "upcall_code": [f"{ROOT}[code]"], **found}
 
 
 def made_from(packages: list[str]) -> str:
     """What an environment depends on: the names, and for Upcall its own files."""
-    if packages != [str(ROOT)]:
+    if not packages[0].startswith(str(ROOT)):
         return " ".join(packages)
     files = [ROOT / "pyproject.toml", *sorted((ROOT / "src").rglob("*.py"))]
     return hashlib.sha256(b"\0".join(f.read_bytes() for f in files)).hexdigest()
@@ -61,6 +61,7 @@ def main() -> None:
     packages = wanted()
     chosen = [p for p in o.peers.split(",") if p] or list(packages)
     chosen = list(dict.fromkeys("upcall" if p == "upcall_deep" else p for p in chosen))
+    chosen += [f"{p}_code" for p in chosen if f"{p}_code" in packages and f"{p}_code" not in chosen]
     unknown = [p for p in chosen if p not in {*packages, "bare"}]
     if unknown:
         ap.error(f"no such peer: {', '.join(unknown)}; there are {', '.join([*packages, 'bare'])}")

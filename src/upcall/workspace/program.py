@@ -76,7 +76,7 @@ class Program:
         self._room, self._left_out = bounds.output, 0
         self._shown = sum(i.startswith(f"{context.call_id}.") for i in self._state.inner)
         """How many calls an earlier process made: what is printed before the last of them has been shown."""
-        self._saved = self._due = False
+        self._saved = self._due = self._waiting = False
         limits = {
             "max_feed_duration_secs": bounds.seconds,
             "max_memory": bounds.memory,
@@ -175,7 +175,7 @@ class Program:
         call = self._calls[number] = self._context.inner(number, name, args, self._toolbox)
         if not call.call.settled:
             self._member.enter()
-            call.task = self._tasks[number] = asyncio.ensure_future(call.run_beside(_nothing))
+            call.task = self._tasks[number] = asyncio.ensure_future(call.run_beside(self._go_on))
 
     async def _until(self, numbers: Collection[int]) -> None:
         """Return when one of the calls is settled; Parking when one of them is left waiting instead."""
@@ -188,18 +188,29 @@ class Program:
                 raise Parking
 
     async def _parked(self) -> bool:
-        """Wait until a call has ended, counting as waiting meanwhile; whether it and all others are parked."""
-        asker = self._context.asking()
-        asker.begin_wait()
+        """Wait until a call has ended; whether it is parked. Then everything here waits, and is let go of."""
+        await self._one_ended()
+        if not self._finished():
+            return False
+        while self._tasks:
+            await self._one_ended()
+            self._finished()
+        return True
+
+    async def _one_ended(self) -> None:
+        """Wait until a call has ended, counting as waiting meanwhile."""
+        self._context.asking().begin_wait()
+        self._waiting = True
         try:
             await asyncio.wait(self._tasks.values(), return_when=asyncio.FIRST_COMPLETED)
-            parked = self._finished()
-            if parked and self._tasks:
-                await asyncio.wait(self._tasks.values())
-                self._finished()
-            return parked
         finally:
-            asker.end_wait()
+            self._go_on()
+
+    def _go_on(self) -> None:
+        """Count as running from the moment a call ends: else everything would seem to wait, and be let go of."""
+        if self._waiting:
+            self._waiting = False
+            self._context.asking().end_wait()
 
     def _finished(self) -> bool:
         """Let go of the calls that have ended; whether one of them is parked. Raises what failed one."""
@@ -318,10 +329,6 @@ class Program:
     async def _close(self) -> None:
         await self._cancel()
         await self._interpreter.close()
-
-
-def _nothing() -> None:
-    """Nobody has to be told that a call has ended: its task is waited for."""
 
 
 def _by_name(stop: Called, tool: Tool) -> dict[str, Any]:
