@@ -24,7 +24,7 @@ from upcall.errors import BadAgentFile, BadKit, SetupError, UnknownAgent, Upcall
 from upcall.lineage import Seat, team_seats
 from upcall.policy import Policy, Problem
 from upcall.teams import Team
-from upcall.tools import as_tool
+from upcall.tools import Tool, as_tool
 
 _IN_FILES = ("script", "local")
 """Providers whose model names are files, relative to the agent file."""
@@ -256,22 +256,25 @@ def _tool(file: AgentFile, path: str) -> Any:
     try:
         imported = _import(module, [Path(file.path).parent.absolute(), Path.cwd()])
         found = _attribute(imported, attribute)
-        return found if isinstance(found, Kit) else _made_kit(found) or as_tool(found)
+        return found if isinstance(found, Kit) else _made(found) or as_tool(found)
     except BadAgentFile:
         raise
     except SetupError as error:
         raise BadAgentFile(file.path, f"{path}: {error}", line=line, key="tools") from error
 
 
-def _made_kit(found: Any) -> Kit | None:
-    """What a function of a kit makes when it is given nothing; None of any other thing."""
-    if not inspect.isfunction(found) or inspect.signature(found).return_annotation not in (Kit, "Kit"):
+def _made(found: Any) -> Kit | Tool | None:
+    """What a function that makes a Kit or a tool makes when it is given nothing; None of any other thing."""
+    makes = inspect.signature(found).return_annotation if inspect.isfunction(found) else None
+    if makes not in (Kit, "Kit", Tool, "Tool"):
         return None
     try:
         inspect.signature(found).bind()
     except TypeError as error:
         own = "call it in a module of your own, and name what it made"
-        raise SetupError(f"it makes a Kit, and can't do so without arguments ({error}); {own}") from None
+        raise SetupError(
+            f"it makes a {getattr(makes, '__name__', makes)}, and can't do so without arguments ({error}); {own}"
+        ) from None
     return found()
 
 

@@ -225,10 +225,15 @@ def _described(shape: Shape, about: str, optional: bool, default: Any) -> Shape:
 def _checked_name(function: Any, name: str | None) -> str:
     if isinstance(function, Tool):
         raise BadTool(function.name, "is a tool already; give its function to make another of it: tool(x.function)")
+    if type(function).__name__ == "Kit":
+        raise BadTool("Kit", "a Kit goes into kit=[...], not into tools=[...]")
     if not (inspect.isfunction(function) or inspect.ismethod(function)):
         raise BadTool(repr(function), "a tool is made of a typed function: `def name(path: str) -> str`")
     if inspect.isasyncgenfunction(function) or inspect.isgeneratorfunction(function):
         raise BadTool(function.__name__, "a tool returns its result, it can't yield; use ctx.show for progress")
+    made = inspect.signature(function).return_annotation
+    if (made if isinstance(made, str) else getattr(made, "__name__", "")) in ("Tool", "Kit"):
+        raise BadTool(function.__name__, f"makes a {made}; call it: {function.__name__}()")
     name = function.__name__ if name is None else name
     if not _NAME.match(name):
         rule = "a tool's name is 1 to 64 letters a-z A-Z, digits, _ and -, because providers take no other"

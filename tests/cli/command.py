@@ -39,7 +39,7 @@ def play(request):
         case "forever":
             return call("add", a=len(request.messages), b=1)
         case "markdown":
-            return "# Title\\n\\nSome **bold** words.\\n\\n- one\\n- two\\n"
+            return "# Title\\n\\nSome **bold** words of List<String>.\\n\\n<div>whole</div>\\n\\n- one\\n- two\\n"
         case _:
             return f"You said: {last.text}"
 

@@ -37,6 +37,8 @@ def test_markdown_is_rendered_at_a_terminal(folder: Path) -> None:
         assert screen.end() == 0
     assert " • one" in screen.text
     assert "**bold**" not in screen.text
+    assert "List<String>" in screen.text  # HTML is text: nothing that a model writes is swallowed
+    assert "<div>whole</div>" in screen.text
     assert "\x1b[1mbold" in screen.raw
 
 

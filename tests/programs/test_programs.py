@@ -32,7 +32,7 @@ def files(tmp_path: Path) -> Files:
         ("1 + 1", "2"),
         ("print('a', 1)\nprint('b')", "a 1\nb\n"),
         ("print('a', end='')\n'b'", "a\n'b'"),
-        ("x = 1", "done; it printed nothing and its last line is no expression"),
+        ("x = 1", "done; it printed nothing, and its last line has no value"),
         ("import json, re, math\njson.dumps([re.findall('a', 'aba'), math.floor(2.5)])", '\'[["a", "a"], 2]\''),
         ("{'a': (1, 2.5, None, True)}", "{'a': (1, 2.5, None, True)}"),
         ("x = 'é'\r\nprint(x)\r\nx", "é\n'é'"),
@@ -331,7 +331,7 @@ async def test_an_answer_reaches_the_program_as_it_was_given(value: Any) -> None
     assert (await told(desk, agent))[0].text == (repr(value) if value is not None else _NOTHING)
 
 
-_NOTHING = "done; it printed nothing and its last line is no expression"
+_NOTHING = "done; it printed nothing, and its last line has no value"
 
 
 async def test_nobody_to_ask_gives_none_for_a_query_and_raises_for_a_blocker() -> None:

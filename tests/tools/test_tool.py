@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from upcall.agent import Agent, Kit
 from upcall.contracts import Context, SessionAccess, SyncContext
 from upcall.errors import BadTool
 from upcall.messages import ToolSpec
@@ -325,3 +326,13 @@ def test_an_unknown_tool_is_answered_with_the_closest_names() -> None:
         == "there is no tool called 'read_confg'; did you mean 'read_config'? The tools are: read_config, write"
     )
     assert unknown_tool_text("zzz", []) == "there is no tool called 'zzz'. The tools are: none"
+
+
+def test_a_function_that_makes_a_tool_or_a_kit_is_refused_until_it_is_called() -> None:
+    def reader() -> Tool:
+        raise AssertionError
+
+    with pytest.raises(BadTool, match=r"makes a .*Tool.*; call it: reader\(\)"):
+        Agent("a", tools=[reader])
+    with pytest.raises(BadTool, match=r"a Kit goes into kit="):
+        Agent("a", tools=[Kit()])  # pyright: ignore[reportArgumentType]

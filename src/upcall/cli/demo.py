@@ -47,7 +47,7 @@ _TREE = """
 Who asked whom:
 """
 _AFTER = """
-See more in {folder}
+See more there: cd {folder}
   {program} show {session}{where}
   {program} explain {callback}{where}
   {program} events {session}{where}

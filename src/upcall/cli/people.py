@@ -7,7 +7,6 @@ hosts.form, hosts.question, hosts.terminal, hosts.terminal_host, observe.plain.
 from __future__ import annotations
 
 import argparse
-import shlex
 import sys
 import time
 from pathlib import Path
@@ -19,7 +18,7 @@ from upcall.answers import callback_of, fits
 from upcall.callbacks import Approve, Callback, Reject
 from upcall.cli.options import Commands, as_json, count
 from upcall.cli.output import dump, say, tell, whole, width
-from upcall.cli.places import editor, given_store, has_log, os_user, program, reading
+from upcall.cli.places import editor, given_store, has_log, os_user, program, reading, resume_command
 from upcall.contracts import Held
 from upcall.errors import AnswerRefused, SetupError, UnknownCallback
 from upcall.hosts import form
@@ -240,5 +239,4 @@ async def _tell(runtime: Runtime, settled: Callback, value: Any, root: str, args
     if row is not None and row.owner:
         say(f"session {plain(root)} is running and goes on by itself")
         return
-    where = f" --store {shlex.quote(given_store(args))}" if given_store(args) else ""
-    say(f"go on with: {program()} resume {plain(root)}{where}")
+    say(f"go on with: {await resume_command(runtime, root, args)}")

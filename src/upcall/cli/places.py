@@ -1,6 +1,6 @@
 """Where things are: the log, the agents, a session. Besides model names, the one place that reads the environment.
 
-May import: agent, app, errors, events, hosts.terminal_host, loading, runtime.
+May import: agent, app, errors, events, hosts.terminal_host, loading, observe.plain, runtime.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from upcall.errors import SetupError, StoreUnavailable, UnknownSession
 from upcall.events import SessionStarted
+from upcall.observe.plain import plain
 
 if TYPE_CHECKING:
     from upcall.agent import Agent
@@ -147,6 +148,14 @@ async def source_of(runtime: Runtime, session_id: str) -> tuple[str, str]:
     return first.source, first.agent
 
 
+async def resume_command(runtime: Runtime, session_id: str, args: argparse.Namespace) -> str:
+    """What to type to go on with a session."""
+    source, _ = await source_of(runtime, session_id)
+    store = f" --store {shlex.quote(given_store(args))}" if given_store(args) else ""
+    agents = "" if source else " --agents MODULE:ATTRIBUTE"
+    return f"{program()} resume {plain(session_id)}{store}{agents}"
+
+
 def agents_for_resume(source: str, agent: str, given: str | None, session_id: str) -> Loaded:
     """The agents to go on with: those that were given, else where the session noted they come from."""
     from upcall.loading import load_spec
@@ -154,6 +163,6 @@ def agents_for_resume(source: str, agent: str, given: str | None, session_id: st
     if not given and not source:
         raise SetupError(
             f"session {session_id!r} does not say where its agent {agent!r} comes from; "
-            f"name it: upcall resume {session_id} --agents AGENT"
+            f"name it: upcall resume {session_id} --agents AGENT (a folder, a .md file, or module:attribute)"
         )
     return load_spec(given or source, agent)

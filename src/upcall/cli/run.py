@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-import shlex
 import signal
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
@@ -21,7 +20,16 @@ from upcall.answers import callback_of
 from upcall.callbacks import Callback
 from upcall.cli.options import Commands, agent_argument, as_json, events_file
 from upcall.cli.output import described, dump, tell
-from upcall.cli.places import given_store, load, open_session, person_here, program, reading, runtime_for
+from upcall.cli.places import (
+    given_store,
+    load,
+    open_session,
+    person_here,
+    program,
+    reading,
+    resume_command,
+    runtime_for,
+)
 from upcall.contracts import Reply
 from upcall.errors import SessionWaiting, SetupError
 from upcall.hosts.question import command, is_approval
@@ -179,8 +187,7 @@ async def tell_waiting(runtime: Runtime, session_id: str, args: argparse.Namespa
         others = f" (and {len(equal)} equal question{'s' if len(equal) > 1 else ''})" if equal else ""
         tell(f"  {one_line(_asks(callback), 76 - len(others))}{others}")
         tell(f"    {command(callback, store, program())}")
-    where = f" --store {shlex.quote(store)}" if store else ""
-    tell(f"then: {program()} resume {plain(root)}{where}")
+    tell(f"then: {await resume_command(runtime, root, args)}")
 
 
 def _asks(callback: Callback) -> str:

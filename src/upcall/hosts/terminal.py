@@ -450,7 +450,8 @@ def markdown(text: str) -> RenderableType:
 
 @cache
 def _markdown_class() -> Any:
-    """Rich's Markdown with headings where the text begins."""
+    """Rich's Markdown with headings where the text begins, and with HTML as the text that it is."""
+    from markdown_it import MarkdownIt
     from rich import markdown as rich_markdown
 
     class Heading(rich_markdown.Heading):
@@ -460,6 +461,11 @@ def _markdown_class() -> Any:
 
     class Markdown(rich_markdown.Markdown):
         elements = {**rich_markdown.Markdown.elements, "heading_open": Heading}  # noqa: RUF012
+
+        def __init__(self, markup: str, **options: Any) -> None:
+            super().__init__(markup, **options)
+            parser = MarkdownIt("commonmark", {"html": False}).enable("strikethrough").enable("table")
+            self.parsed = parser.parse(markup)
 
     return Markdown
 

@@ -305,7 +305,7 @@ class Program:
         room = max(self._bounds.output, 1000)
         if len(last) > room:
             last = f"{last[:room]}… {len(last) - room} characters left out …"
-        return said + last or "done; it printed nothing and its last line is no expression"
+        return said + last or "done; it printed nothing, and its last line has no value"
 
     async def _end_calls(self) -> None:
         """End what the program started and did not wait for."""
