@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from common import C, PROMPT, WORD, expect, main
+from common import C, NA, PROMPT, WORD, expect, main
 from peer_upcall import Fake, FakeSub, Upcall
 from upcall import Call, Hooks, Request, Response, Runtime
 from upcall.teams import deep_agent
@@ -49,6 +49,9 @@ class Deep(Upcall):
 
     async def deep(self):
         return await self.asked(self.agent(FakeDeep(), agents=[HELPER]))
+
+    async def kits(self, folder):
+        raise NA("measured with upcall")
 
     async def asked(self, agent):
         runtime = await Runtime(":memory:", agents=[agent]).__aenter__()

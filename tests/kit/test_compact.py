@@ -27,7 +27,8 @@ from upcall import (
 )
 from upcall.events import AnyEvent, Compacted
 from upcall.kit import compact, skills
-from upcall.kit.tokens import tokens_of
+from upcall.kit.tokens import TokenCount, tokens_of
+from upcall.messages import Text, compacted_messages, user
 from upcall.models import Script, call
 
 
@@ -282,3 +283,51 @@ async def test_any_history_stays_valid_and_bounded_when_it_is_compacted(
 def test_numbers_that_make_no_sense_are_refused(given: Any) -> None:
     with pytest.raises(BadKit, match="compact: "):
         compact(**given)
+
+
+WORDS = st.text("ab ", max_size=40)
+
+
+@given(st.lists(st.tuples(st.sampled_from(["say", "answer", "compact", "replace", "load", "other"]), WORDS)))
+def test_counting_on_gives_what_counting_anew_would(done: list[tuple[str, str]]) -> None:
+    count, said = TokenCount(), list[Message]()
+    for what, text in done:
+        match what:
+            case "say":
+                said.append(user(text))
+            case "answer":
+                said.append(Message("assistant", (Text(text),)))
+            case "compact":
+                shorter = compacted_messages(said, 2, f"so far: {text}")
+                said = shorter if len(shorter) < len(said) else said
+            case "replace" if said and said[-1].role == "assistant":
+                said[-1] = Message("assistant", (Text(text),))
+            case "load":
+                said = [m.replace() for m in said]
+            case _:
+                count.of("other", [user(text)])
+
+        running = user("it is still running")  # as an open call has it
+        assert count.of("s", [*said, running]) == tokens_of([*said, running])
+        assert count.of("s", said) == tokens_of(said)
+
+
+class Watched(list[Message]):
+    """A conversation that notes how many of its messages were taken out to be counted."""
+
+    taken = 0
+
+    def __getitem__(self, at: Any) -> Any:
+        found = super().__getitem__(at)
+        self.taken += len(found) if isinstance(at, slice) else 0
+        return found
+
+
+def test_a_message_is_counted_once_and_not_with_every_response() -> None:
+    count, said = TokenCount(), Watched()
+    for turn in range(200):
+        said.append(user(f"turn {turn}"))
+        said.append(Message("assistant", (Text("yes"),)))
+        count.of("s", said)
+
+    assert said.taken <= 3 * len(said)

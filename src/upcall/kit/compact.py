@@ -10,7 +10,7 @@ from upcall.contracts import Context, SessionAccess
 from upcall.errors import ContextTooLong
 from upcall.hooks import Hooks
 from upcall.kit.numbers import check_number
-from upcall.kit.tokens import tokens_of
+from upcall.kit.tokens import TokenCount
 from upcall.messages import Message, Request, Response
 from upcall.tools import tool
 
@@ -34,6 +34,7 @@ def compact(tokens: int = 100_000, keep_last: int = 10) -> Kit:
     """
     check_number("compact", "tokens", tokens, whole=True)
     check_number("compact", "keep_last", keep_last, whole=True)
+    count = TokenCount()
 
     async def shrink(session: SessionAccess) -> bool:
         """Compact, if there is anything to gain."""
@@ -48,7 +49,7 @@ def compact(tokens: int = 100_000, keep_last: int = 10) -> Kit:
     async def check(session: SessionAccess, response: Response) -> None:
         if session.purpose == "side_turn":
             return
-        used = response.usage.total or tokens_of(session.get_messages())
+        used = response.usage.total or count.of(session.id, session.get_messages())
         level = session.get_context(KEY, 0)
         if level == MEASURE:
             level = used

@@ -5,13 +5,14 @@ May import: messages.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
 from upcall.messages import Call, Image, Message, Part, Result
 
 BYTES = 4
+_MOST_SESSIONS = 1_000
 _IMAGE = 1_500
 """About what providers count for a picture, whatever its bytes."""
 
@@ -24,6 +25,33 @@ def tokens_in(text: str) -> int:
 def tokens_of(messages: Iterable[Message]) -> int:
     """About how many tokens a conversation has."""
     return sum(_tokens(part) for message in messages for part in message.parts)
+
+
+class TokenCount:
+    """Counts conversations that grow: what was counted before is not looked at again.
+
+    A compaction shows by the message that was the last to be counted: it has moved. One that put its summary in the
+    place of a single message goes unseen; that is within what "about" means.
+    """
+
+    def __init__(self) -> None:
+        self._counted: dict[str, tuple[Message, int, int]] = {}  # of a session: up to which message, and the sum
+
+    def of(self, session: str, messages: Sequence[Message]) -> int:
+        """About how many tokens a session's conversation has."""
+        last, count, tokens = self._counted.get(session, (None, 0, 0))
+        if count and (count > len(messages) or messages[count - 1] is not last):  # it was compacted, or loaded
+            count = tokens = 0
+        end = len(messages)
+        while end > count and messages[end - 1].role != "assistant":
+            end -= 1
+        end = max(end - 1, count)  # the newest response, and what comes after it, may still change
+        tokens += tokens_of(messages[count:end])
+        if len(self._counted) >= _MOST_SESSIONS:
+            self._counted.clear()
+        if end:
+            self._counted[session] = (messages[end - 1], end, tokens)
+        return tokens + tokens_of(messages[end:])
 
 
 def _tokens(part: Part) -> int:
