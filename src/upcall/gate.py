@@ -37,8 +37,9 @@ async def gate(gated: Gated, tool: Tool, call: Call, args: dict[str, Any]) -> tu
     """The approval's id and the call that may run; None if the call has got its result instead.
 
     What is approved is exactly this tool with exactly these arguments: edited ones pass the hooks again and are
-    approved with them, unless a hook changes them once more; then that is another call to approve. Where a hook
-    sends it to another tool, that call comes back without an approval, to begin anew.
+    approved with them, unless a hook changes them once more; then that is another call to approve, or the end if
+    it is one that the approver has changed. Where a hook sends it to another tool, that call comes back without
+    an approval, to begin anew.
     """
     while True:
         try:
@@ -68,6 +69,10 @@ async def gate(gated: Gated, tool: Tool, call: Call, args: dict[str, Any]) -> tu
             return "", edited
         if said.args is None or edited.args == said.args:
             return raised.callback_id, edited
+        if _asked_before(gated.member, edited):  # asking again would get the same answer, without end
+            why = f"{tool.name} was not run: a hook changed the arguments back that its approver had edited"
+            gated.end(Result(call.id, why, is_error=True), "refused")
+            return None
         call, args = edited, tool.check(edited.args)
 
 
@@ -76,14 +81,11 @@ Decided = tuple[CallbackRaised, Approve | Reject | None, str]
 
 def _decided(member: Member, tool: Tool, call: Call, args: dict[str, Any]) -> tuple[bool, Decided | None]:
     """Whether the call may run freely; else an approval that holds for the session, or None to ask for one."""
-    logged = [a for a in member.state.asks_of(call.id) if a.raised.gate]
-    if not logged and not member.actor.asks_approval(tool, args):
+    if _asked_before(member, call):
+        return False, None  # whether it needs an approval was decided when that was raised
+    if not member.actor.asks_approval(tool, args):
         return True, None
     digest = approval_digest(tool.name, call.args)
-    if any(a.raised.digest == digest for a in logged):
-        return False, None  # whether it needs an approval was decided when that was raised
-    if logged and not member.actor.asks_approval(tool, args):
-        return True, None
     held = tool.patterns(args)
     for raised, answered in reversed(member.state.grants):
         said = verdict(answered.value)
@@ -95,6 +97,12 @@ def _decided(member: Member, tool: Tool, call: Call, args: dict[str, Any]) -> tu
         if same or (pattern is not None and held.get(pattern) == raised.patterns.get(pattern)):
             return False, (raised, said if isinstance(said, Reject) else Approve(), answered.by)
     return False, None
+
+
+def _asked_before(member: Member, call: Call) -> bool:
+    """Whether this very call was up for approval already."""
+    digest = approval_digest(call.name, call.args)
+    return any(a.raised.gate and a.raised.digest == digest for a in member.state.asks_of(call.id))
 
 
 async def _asked(gated: Gated, tool: Tool, call: Call, args: dict[str, Any]) -> Decided:

@@ -231,6 +231,22 @@ async def test_edited_arguments_that_a_hook_changes_once_more_need_another_appro
     assert 'changed its arguments to {"env":"staging"}' in done.text
 
 
+async def test_edited_arguments_that_a_hook_changes_back_end_the_call_and_nobody_is_asked_without_end(
+    place: Desk, ran: Ran
+) -> None:
+    def only_staging(session: Any, made: Call) -> Call:
+        return made.replace(args={"env": "staging"})
+
+    agent = developer(ran, hooks=Hooks(before_tool=[only_staging]))
+    await place.prompt(agent)
+    await place.settle(agent, Approve(args={"env": "prod"}))
+    assert (await place.resume(agent)).status == "done"
+    (told,) = results(await place.messages(agent))
+    assert told.is_error
+    assert "a hook changed the arguments back" in told.text
+    assert ran == []
+
+
 async def test_the_model_is_told_of_edited_arguments_where_the_tool_itself_asks_later(desk: Desk) -> None:
     @tool(needs_approval=True)
     async def deploy(env: str, ctx: Context) -> str:
