@@ -333,10 +333,11 @@ class ToolCall(msgspec.Struct, eq=False):
             self.member.log.send()
 
     def _withdraw(self) -> None:
+        """End what the call, the calls of its program, or hooks around them still ask."""
         mine = self.call.call.id
         for ask in self.member.state.asks.values():
-            own = ask.raised.origin == mine or ask.raised.origin.rpartition(".")[0] == mine  # or of its program
-            if own and ask.status == "open":
+            at = ask.raised.origin.removeprefix("before_tool.").removeprefix("after_tool.")
+            if (at == mine or at.rpartition(".")[0] == mine) and ask.status == "open":
                 why = "the call that asked has ended"
                 self.member.log.add(CallbackWithdrawn(ask.raised.callback_id, why))
                 self.member.tree.withdraw(ask.raised.callback_id, why)

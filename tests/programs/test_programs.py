@@ -368,6 +368,49 @@ async def test_gathered_questions_are_answered_in_any_order(place: Desk) -> None
     assert (await told(place, agent))[0].text == "[0, 1, 2]"
 
 
+async def test_what_is_gathered_beside_a_question_goes_on_while_that_waits(desk: Desk, files: Files) -> None:
+    @tool(name="read_file")
+    def read_in_a_thread(path: str) -> None:
+        """Read a file."""
+        files.note(f"read {path}")
+
+    reads = "async def reads():\n    for name in ['a', 'b', 'c']:\n        await read_file(name)"
+    program = f"import asyncio\n{reads}\nawait asyncio.gather(reads(), raise_callback('really?', 'blocker'))"
+    agent = programmer(program, tools=[read_in_a_thread])
+    assert (await desk.prompt(agent)).status == "waiting"
+    assert files.noted == ["read a", "read b", "read c"]
+    await desk.settle(agent, "yes")
+    assert (await desk.resume(agent)).status == "done"
+    assert files.noted == ["read a", "read b", "read c"]
+
+
+async def test_what_a_hook_asked_about_a_call_out_is_withdrawn_when_the_program_ends_without_it(
+    desk: Desk, files: Files
+) -> None:
+    asked = asyncio.Event()
+
+    async def guard(session: Any, made: Call) -> None:
+        if made.name == "read_file":
+            await session.raise_callback("may it read?", "blocker")
+
+    @tool
+    async def fails() -> None:
+        """Fail."""
+        await asked.wait()
+        raise ValueError("no")
+
+    async def looks(_: Any) -> None:
+        asked.set()
+        await asyncio.Event().wait()
+
+    program = "import asyncio\nawait asyncio.gather(read_file('a'), fails())"
+    agent = programmer(program, tools=[files.read_file, fails], hooks=Hooks(before_tool=[guard]))
+    reply = await desk.prompt(agent, host=Person(looks))
+    assert reply.status == "done"
+    assert [c.status for c in reply.callbacks] == ["withdrawn"]
+    assert (await desk.inbox(agent), files.noted) == ([], [])
+
+
 async def test_a_tool_that_asks_is_waited_for_where_the_program_called_it(place: Desk, files: Files) -> None:
     agent = programmer(
         "read_file('a')\nprint(asking('colour'))\nread_file('b')", tools=[files.asking, files.read_file]
