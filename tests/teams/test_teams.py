@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callbacks.doubles import Desk, answers, passes
+from callbacks.doubles import Desk, answers, passes, results
 from teams.doubles import entry, manages, plan, reviews, says, team_of, turns, works
-from upcall import Agent, Context, Request, Runtime, Team, chain, tool
+from upcall import Agent, Context, Kit, Request, Runtime, Team, chain, tool
 from upcall.errors import BadAgent
 from upcall.events import SessionStarted, StepEnded, StepStarted, TurnStarted
 from upcall.models import Script, call
@@ -227,6 +227,22 @@ async def test_manager_worker_and_reviewer_are_taught_after_their_own_instructio
         assert f"- {kind}: " in told["developer01"]
     assert told["reviewer"].startswith("Be fair.\n\n")
     assert "unsettled first" in told["reviewer"]
+
+
+async def test_a_managers_kit_keeps_its_results_in_a_team_too(desk: Desk) -> None:
+    @tool
+    async def look() -> str:
+        """Look."""
+        return "much"
+
+    def decide(request: Request) -> Any:
+        said = results(request.messages)
+        return plan(entry("developer", said[0].text)) if said else call("look")
+
+    kit = [Kit(results=[lambda ctx, made, value: "little"])]
+    manager = Agent("manager", model=Script(decide), tools=[look], kit=kit)
+    reply = await desk.prompt(Team(manager, {"developer": works()}))
+    assert "developer01 did little" in reply.text
 
 
 async def test_a_worker_that_has_no_way_to_ask_is_not_taught_to(desk: Desk) -> None:

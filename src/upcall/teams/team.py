@@ -12,7 +12,7 @@ from typing import Any, Literal, cast, get_args
 
 import msgspec
 
-from upcall.agent import Agent
+from upcall.agent import Agent, Kit
 from upcall.answers import callback_of
 from upcall.callbacks import Callback
 from upcall.errors import BadAgent, PlanRefused, UnknownAgent
@@ -163,7 +163,7 @@ class Team(Coordinator):
             instructions=joined(agent.instructions, told),
             tools=tools,
             hooks=agent.hooks,
-            kit=(),
+            kit=(Kit(results=agent.results),),
         )
 
     def _reviewer(self) -> Agent:
