@@ -318,8 +318,8 @@ class Watched(list[Message]):
     taken = 0
 
     def __getitem__(self, at: Any) -> Any:
-        found = super().__getitem__(at)
-        self.taken += len(found) if isinstance(at, slice) else 0
+        found: Any = super().__getitem__(at)
+        self.taken += 0 if isinstance(found, Message) else len(found)
         return found
 
 
