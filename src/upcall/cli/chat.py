@@ -1,29 +1,30 @@
 """The command `chat`: a conversation at a terminal, or line by line through a pipe.
 
-May import: app, cli.options, cli.output, cli.places, cli.resume, cli.run, errors, hosts.terminal, observe.plain,
-runtime.
+May import: app, cli.chat_commands, cli.conversation, cli.options, cli.output, cli.places, cli.run, errors,
+hosts.mentions, hosts.terminal, hosts.typing, observe.plain, runtime.
 """
 
 from __future__ import annotations
 
 import argparse
-import asyncio
 import signal
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
+from upcall.cli.chat_commands import COMMANDS, Talk, command_in, run_command
+from upcall.cli.conversation import Conversation, said
 from upcall.cli.options import Commands, agent_argument, events_file
-from upcall.cli.output import tell
+from upcall.cli.output import say, tell
 from upcall.cli.places import HOME, load, make_home, open_session, person_here, program, runtime_for
-from upcall.cli.resume import go_on
-from upcall.cli.run import CODES, tell_waiting, turn, watched
-from upcall.errors import SessionWaiting, UpcallError
-from upcall.hosts.terminal import make_console
-from upcall.observe.plain import plain
+from upcall.cli.run import CODES, tell_waiting, turn
+from upcall.errors import SessionWaiting, SetupError
+from upcall.hosts.terminal import make_console, markdown, moves
+from upcall.hosts.typing import Keyboard, PlainTyping, Typing
+from upcall.observe.plain import one_line, plain
 
 if TYPE_CHECKING:
-    from prompt_toolkit import PromptSession
+    from prompt_toolkit.history import History
 
     from upcall.app import Runtime
     from upcall.runtime import Session
@@ -35,16 +36,23 @@ def add(commands: Commands) -> None:
         "chat",
         "talk with an agent",
         _chat,
-        about="Ctrl-C cancels the turn, twice leaves; so does Ctrl-D. The conversation is kept:\n"
-        "the same --id goes on with it. In a pipe each line is a prompt, each reply is printed.",
+        about="What you type while it works steers it. Ctrl-C cancels the turn, twice leaves; so does\n"
+        "Ctrl-D. /help lists commands and keys. The conversation is kept: -c goes on with the\n"
+        "newest one of this agent, --id with any. In a pipe each line is a prompt, each reply is\n"
+        "printed.",
         examples=[
             "upcall chat agents/",
+            "upcall chat agents/ -c",
             "upcall chat agents/ --id notes",
             "upcall chat team:manager < questions.txt",
         ],
     )
     agent_argument(parser)
-    parser.add_argument("--id", metavar="ID", help="the session's id: a new one, or one to go on with")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--id", metavar="ID", help="the session's id: a new one, or one to go on with")
+    which.add_argument(
+        "-c", "--continue", dest="newest", action="store_true", help="go on with the agent's newest session"
+    )
     events_file(parser)
 
 
@@ -52,34 +60,46 @@ async def _chat(args: argparse.Namespace) -> int:
     loaded = load(args)
     person = person_here(args)
     async with runtime_for(args, loaded.agents, person) as runtime:
-        session, new = await open_session(runtime, loaded.agent, args.id)
+        session_id = await _newest(runtime, loaded.agent.name) if args.newest else args.id
+        session, new = await open_session(runtime, loaded.agent, session_id)
+        talk = Talk(runtime, session, args)
         if person is None:
-            return await _lines(runtime, session, args)
-        how = "a new session" if new else "going on with session"
-        header = f"{plain(session.agent)} · {how} {plain(session.id)} · Ctrl-C cancels a turn, Ctrl-D leaves"
-        make_console(sys.stdout).print(header, style="dim")
-        await _converse(_Talk(runtime, session, args))
+            return await _lines(talk)
+        _greet(session, new=new)
+        await Conversation(talk, _keyboard(talk)).run()
         again = f" --agent {args.agent_name}" if args.agent_name else ""
         tell(f"kept; go on with: {program()} chat {plain(args.agent)}{again} --id {plain(session.id)}")
         return 0
 
 
+async def _newest(runtime: Runtime, agent: str) -> str:
+    for row in await runtime.rows(limit=1_000_000):
+        if row.agent == agent and not row.parent:
+            return row.id
+    raise SetupError(f"{agent} has no session to go on with here; leave out -c to begin one")
+
+
 # --- through a pipe ---------------------------------------------------------------------
 
 
-async def _lines(runtime: Runtime, session: Session, args: argparse.Namespace) -> int:
+async def _lines(talk: Talk) -> int:
     """Each line a prompt; a turn that fails is told and the next line is read."""
+    runtime, session, args = talk
     worst = 0
     while (line := _next_line()) is not None:
         if not line.strip():
             continue
         try:
+            given = command_in(line.rstrip("\n"))
+            if given is not None:
+                await run_command(talk, given)
+                continue
             reply = await turn(runtime, session, line.strip(), None)
         except SessionWaiting:
             await tell_waiting(runtime, session.id, args)
             return CODES["waiting"]
         except Exception as error:
-            tell(f"upcall: {_said(error)}")
+            tell(f"upcall: {said(error)}")
             worst = worst or 1
             continue
         if reply.status == "waiting":
@@ -107,82 +127,40 @@ def _next_line() -> str | None:
 # --- at a terminal ----------------------------------------------------------------------
 
 
-class _Talk(NamedTuple):
-    """A conversation."""
-
-    runtime: Runtime
-    session: Session
-    args: argparse.Namespace
-
-
-async def _converse(talk: _Talk) -> None:
-    """Ask, run, show, until the person leaves: Ctrl-D, or Ctrl-C twice with nothing in between."""
-    reader = _reader()
-    pressed = False
-    if await talk.runtime.status(talk.session.id) == "waiting":
-        await _turn(talk, None)
-    while True:
-        try:
-            text = await reader.prompt_async("› ")
-        except KeyboardInterrupt:
-            if pressed:
-                return
-            pressed = True
-            tell("Ctrl-C again leaves")
-            continue
-        except EOFError:
-            return
-        pressed = False
-        if not text.strip():
-            continue
-        try:
-            pressed = await _turn(talk, text)
-        except asyncio.CancelledError:
-            return
+def _greet(session: Session, *, new: bool) -> None:
+    """Say who is here, and where the conversation had come to."""
+    console = make_console(sys.stdout)
+    how = "a new session" if new else "going on with session"
+    console.print(f"{plain(session.agent)} · {how} {plain(session.id)} · /help, Ctrl-D leaves", style="dim")
+    said_before = [(m.role, m.text) for m in session.get_messages() if m.text.strip()]
+    prompts = [text for role, text in said_before if role == "user"]
+    replies = [text for role, text in said_before if role == "assistant"]
+    if prompts:
+        console.print(f"\n› {one_line(prompts[-1], console.width - 2)}", style="dim")
+    if replies:
+        console.print()
+        console.print(markdown(plain(replies[-1])))
+    say()
 
 
-async def _turn(talk: _Talk, text: str | None) -> bool:
-    """One turn on the screen, or the rest of one that waits; says whether it was cancelled."""
-    cancelled = False
-    runtime, session, args = talk
-    try:
-        async with watched(runtime, sys.stdout, fresh=False) as view:
-            if text is None or await runtime.status(session.id) == "waiting":
-                reply = await go_on(runtime, session.id, view)
-                if text is not None and reply.status != "waiting":
-                    reply = await turn(runtime, session, _clean(text), view)
-            else:
-                reply = await turn(runtime, session, _clean(text), view)
-        cancelled = reply.status == "cancelled"
-        if reply.status == "waiting":
-            await tell_waiting(runtime, session.id, args)
-    except Exception as error:
-        tell(f"upcall: {_said(error)}")
-    if cancelled:
-        tell("Ctrl-C again leaves")
-    sys.stdout.write("\n")
-    return cancelled
+def _keyboard(talk: Talk) -> Keyboard:
+    if not moves(sys.stdout):
+        return PlainTyping(sys.stdout)
+    from upcall.hosts.mentions import Words, files_of
+
+    runtime, session, _ = talk
+    files = files_of(runtime.agent(session.agent).workspace, runtime.store, session.id)
+    return Typing(_history(), Words(COMMANDS, files))
 
 
-def _clean(text: str) -> str:
-    return text.encode("utf-8", "replace").decode()
-
-
-def _said(error: Exception) -> str:
-    known = isinstance(error, UpcallError | OSError)
-    return plain(str(error) if known else f"{type(error).__name__}: {error}")
-
-
-def _reader() -> PromptSession[str]:
-    from prompt_toolkit import PromptSession
-    from prompt_toolkit.history import FileHistory, History, InMemoryHistory
+def _history() -> History:
+    from prompt_toolkit.history import FileHistory, InMemoryHistory
 
     file = HOME / "history"
-    kept: History = InMemoryHistory()
     try:
         make_home(HOME)
         Path(file).touch(mode=0o600)
-        kept = FileHistory(str(file))
+        return FileHistory(str(file))
     except OSError:
         tell("the history of what you type is not kept: .upcall can't be written here")
-    return PromptSession(history=kept)
+        return InMemoryHistory()

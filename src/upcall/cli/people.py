@@ -91,22 +91,28 @@ async def _inbox(args: argparse.Namespace) -> int:
             dump([]) if args.json else say("Nothing waits for an answer.")
         return 0
     async with reading(args) as runtime:
-        found = await runtime.inbox(limit=max(args.limit * _MORE, 1000))
-        listed = found[: args.limit]
+        if not args.ids and not args.json:
+            await print_inbox(runtime, args, args.limit)
+            return 0
+        listed = (await runtime.inbox(limit=max(args.limit * _MORE, 1000)))[: args.limit]
         if args.ids:
             sys.stdout.writelines(f"{callback.id}\n" for callback in listed)
-            return 0
-        if args.json:
+        else:
             dump([whole(callback) for callback in listed])
-            return 0
-        if not listed:
-            say("Nothing waits for an answer.")
-            return 0
-        for callback in listed:
-            _print(callback, await runtime.store.callback(callback.id), args)
+    return 0
+
+
+async def print_inbox(runtime: Runtime, args: argparse.Namespace, limit: int) -> None:
+    """What waits for a person, each with what to type to answer it."""
+    found = await runtime.inbox(limit=max(limit * _MORE, 1000))
+    listed = found[:limit]
+    if not listed:
+        say("Nothing waits for an answer.")
+        return
+    for callback in listed:
+        _print(callback, await runtime.store.callback(callback.id), args)
     left = len(found) - len(listed)
     say(f"\n{_counted(len(found))}{f'; {left} more with --limit {len(found)}' if left else ''}")
-    return 0
 
 
 def _counted(count: int) -> str:

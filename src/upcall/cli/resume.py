@@ -78,13 +78,17 @@ async def _one(args: argparse.Namespace) -> int:
 
 
 async def go_on(runtime: Runtime, session_id: str, view: Any) -> Reply:
-    """Resume a session under a view that knows what came before; Ctrl-C cancels it."""
-    if view is not None:
-        await _recall(runtime, session_id, view)
-    feed = view.feed if view is not None else None
-    task = asyncio.ensure_future(runtime.resume(session_id, sink=feed))
+    """Resume a session, shown; Ctrl-C cancels it."""
+    task = asyncio.ensure_future(resumed(runtime, session_id, view))
     with interruptible(runtime, session_id, task):
         return await task
+
+
+async def resumed(runtime: Runtime, session_id: str, view: Any) -> Reply:
+    """Resume a session under a view that knows what came before."""
+    if view is not None:
+        await _recall(runtime, session_id, view)
+    return await runtime.resume(session_id, sink=view.feed if view is not None else None)
 
 
 async def _recall(runtime: Runtime, session_id: str, view: Any) -> None:

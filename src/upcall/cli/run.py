@@ -34,7 +34,7 @@ from upcall.contracts import Reply
 from upcall.errors import SessionWaiting, SetupError
 from upcall.hosts.question import command, is_approval
 from upcall.hosts.story import args_line
-from upcall.hosts.terminal import View, make_console, view_on
+from upcall.hosts.terminal import Drawing, View, make_console, view_on
 from upcall.hosts.terminal_host import TerminalHost
 from upcall.observe.plain import one_line, plain
 
@@ -158,9 +158,11 @@ async def shown(
 
 
 @contextlib.asynccontextmanager
-async def watched(runtime: Runtime, out: TextIO | None, **options: Any) -> AsyncGenerator[View | None]:
+async def watched(
+    runtime: Runtime, out: TextIO | None, drawing: Drawing | None = None, **options: Any
+) -> AsyncGenerator[View | None]:
     """The view that fits, which makes room where the person at this terminal is asked something."""
-    async with view_on(out, **options) as view:
+    async with view_on(out, drawing, **options) as view:
         host = runtime.host
         if isinstance(host, TerminalHost):
             host.view = view
@@ -205,23 +207,33 @@ def progress_stream(*, quiet: bool = False) -> TextIO | None:
 
 async def turn(runtime: Runtime, session: Session, text: str, view: Any) -> Reply:
     """One turn, shown; Ctrl-C cancels it, twice leaves it where it is."""
-
-    async def stream() -> Reply:
-        async for item in session.stream(text):
-            if view is not None:
-                view.feed(item)
-        assert session.reply is not None
-        return session.reply
-
-    task = asyncio.ensure_future(stream())
+    task = asyncio.ensure_future(streamed(session, text, view))
     with interruptible(runtime, session.id, task):
         return await task
+
+
+async def streamed(session: Session, text: str, view: Any) -> Reply:
+    """One turn, shown."""
+    async for item in session.stream(text):
+        if view is not None:
+            view.feed(item)
+    assert session.reply is not None
+    return session.reply
 
 
 @contextlib.contextmanager
 def interruptible(runtime: Runtime, session_id: str, task: asyncio.Task[Any]) -> Generator[None]:
     """Ctrl-C ends the turn if it runs here; before that, and the second time, it ends the waiting for it."""
     loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGINT, interrupter(runtime, session_id, task))
+    try:
+        yield
+    finally:
+        loop.remove_signal_handler(signal.SIGINT)
+
+
+def interrupter(runtime: Runtime, session_id: str, task: asyncio.Task[Any]) -> Callable[[], None]:
+    """What Ctrl-C does: ends the turn if it runs here; before that, and the second time, the waiting for it."""
     asked: list[asyncio.Task[None]] = []
 
     def interrupt() -> None:
@@ -230,8 +242,4 @@ def interruptible(runtime: Runtime, session_id: str, task: asyncio.Task[Any]) ->
         else:
             asked.append(asyncio.ensure_future(runtime.cancel(session_id, "Ctrl-C")))
 
-    loop.add_signal_handler(signal.SIGINT, interrupt)
-    try:
-        yield
-    finally:
-        loop.remove_signal_handler(signal.SIGINT)
+    return interrupt

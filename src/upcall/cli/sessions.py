@@ -1,6 +1,6 @@
 """Commands over kept sessions: list, show, delete, prune.
 
-May import: cli.options, cli.output, cli.places, contracts, hosts.terminal, observe.plain, runtime.
+May import: app, cli.options, cli.output, cli.places, contracts, hosts.terminal, observe.plain, runtime.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import argparse
 import sys
 import time
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from upcall.cli.options import Commands, as_json, count, subcommand
 from upcall.cli.output import (
@@ -30,6 +30,9 @@ from upcall.contracts import Row
 from upcall.hosts.terminal import PlainView, RichView, make_console
 from upcall.observe.plain import plain
 from upcall.runtime import status_of
+
+if TYPE_CHECKING:
+    from upcall.app import Runtime
 
 _ALL = 1_000_000
 
@@ -99,6 +102,11 @@ def _days(text: str) -> float:
 # --- listing ----------------------------------------------------------------------------
 
 
+async def print_sessions(runtime: Runtime, limit: int) -> None:
+    """The newest sessions, with the beginning of what each said last."""
+    _print_list([(row, await described_row(runtime, row)) for row in await runtime.rows(limit=limit)])
+
+
 async def _list(args: argparse.Namespace) -> int:
     if not has_log(args):
         if args.json:
@@ -107,14 +115,15 @@ async def _list(args: argparse.Namespace) -> int:
             say(f"No sessions yet in {plain(store_of(args))}. Begin one: upcall run AGENT PROMPT")
         return 0
     async with reading(args) as runtime:
+        if not args.ids and not args.json:
+            await print_sessions(runtime, args.limit)
+            return 0
         rows = await runtime.rows(limit=args.limit)
         if args.ids:
             for row in rows:
                 say(plain(row.id))
-        elif args.json:
-            dump([await described_row(runtime, row) for row in rows])
         else:
-            _print_list([(row, await described_row(runtime, row)) for row in rows])
+            dump([await described_row(runtime, row) for row in rows])
     return 0
 
 

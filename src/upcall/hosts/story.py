@@ -5,7 +5,8 @@ May import: events, messages, observe.plain.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from collections import deque
+from typing import Any, Literal, cast
 
 import msgspec
 
@@ -19,6 +20,7 @@ from upcall.events import (
     CallbackWithdrawn,
     CancelRequested,
     Compacted,
+    ContextSet,
     HookRaised,
     HooksPassed,
     InnerCalled,
@@ -41,6 +43,9 @@ from upcall.messages import Call, Message, Result, Usage, Value
 from upcall.observe.plain import one_line, plain
 
 _MOST = 200
+_KEPT = 100
+TODOS = "todos"
+"""Under this key an agent's context has its todos: each with `content` and `status`."""
 
 
 class Line(Value, frozen=True):
@@ -49,7 +54,7 @@ class Line(Value, frozen=True):
     `text` has been cleaned for a screen. `depth` is 0 for the session that was run, 1 for its children.
     """
 
-    kind: Literal["session", "prompt", "text", "tool", "result", "hook", "callback", "note", "end"]
+    kind: Literal["session", "prompt", "text", "tool", "result", "hook", "callback", "todo", "note", "end"]
     text: str
     session: str = ""
     depth: int = 0
@@ -59,12 +64,13 @@ class Line(Value, frozen=True):
 
 
 class Running:
-    """A tool call that has not ended, or whose hooks have not."""
+    """A tool call; `result` is there once it and its hooks have ended."""
 
     def __init__(self, call: Call, session: str, depth: int) -> None:
         self.call, self.session, self.depth = call, session, depth
         self.started: float | None = None
         self.ended: ToolEnded | None = None
+        self.result: Result | None = None
         self.changed = ""
 
 
@@ -76,6 +82,7 @@ class _Told:
         self.usage, self.model_calls, self.tools = Usage(), 0, 0
         self.held: Responded | None = None
         self.aside = False  # a side turn: whoever asked tells what came of it
+        self.todos: list[Line] = []  # told once the call that wrote them has been
 
 
 class Story:
@@ -83,6 +90,7 @@ class Story:
 
     def __init__(self, *, results: bool = False) -> None:
         self.open: dict[tuple[str, str], Running] = {}
+        self.ended: deque[Running] = deque(maxlen=_KEPT)
         self._results = results
         self._sessions: dict[str, _Told] = {}
         self._questions: dict[str, CallbackRaised] = {}  # what is open, to tell which of several is meant
@@ -219,11 +227,14 @@ class Story:
         if ended is None:
             return []
         seconds = ended.time - running.started if running.started is not None else None
-        result = replaced or ended.result
+        running.result = result = replaced or ended.result
+        if not self.is_aside(running.session):
+            self.ended.append(running)
         state = "by a hook" if ended.how == "hook" else ended.how
         if ended.how == "ran":
             state = "failed" if result.is_error else "ok"
-        name, args = plain(running.call.name), args_line(running.call.args)
+        told = self._told(running.session)
+        name, args = plain(running.call.name), "" if told.todos else args_line(running.call.args)
         lines = [self._line(event, "tool", args, label=name, state=state, seconds=seconds, depth=running.depth)]
         if running.changed:
             lines.append(self._line(event, "hook", f"changed the call: {running.changed}", label="before_tool"))
@@ -233,6 +244,7 @@ class Story:
         shown = one_line(result.text, _MOST)
         if shown and (self._results or state != "ok"):
             lines.append(self._line(event, "result", shown, state=state, depth=running.depth))
+        lines, told.todos = [*lines, *told.todos], []
         return lines
 
     def _hooks_passed(self, event: HooksPassed) -> list[Line]:
@@ -317,6 +329,19 @@ class Story:
             return []
         return [self._line(event, "note", f"a message was added: {one_line(event.message.text, _MOST)}")]
 
+    def _context_set(self, event: ContextSet) -> list[Line]:
+        if event.key != TODOS:
+            return []
+        value: Any = event.value
+        kept = cast("list[Any]", value) if isinstance(value, list) else []
+        todos = [cast("dict[str, Any]", one) for one in kept if isinstance(one, dict)]
+        shown = [(one_line(str(todo.get("content", "")), _MOST), str(todo.get("status", ""))) for todo in todos]
+        lines = [self._line(event, "todo", text, state=state) for text, state in shown]
+        if not self.calls_open(event.session):
+            return lines
+        self._told(event.session).todos = lines
+        return []
+
     def _compacted(self, event: Compacted) -> list[Line]:
         return [self._line(event, "note", f"compacted: {event.dropped} messages left the conversation")]
 
@@ -342,6 +367,7 @@ class Story:
         ToolEnded: _tool_ended,
         HooksPassed: _hooks_passed,
         MessageAdded: _message_added,
+        ContextSet: _context_set,
         Compacted: _compacted,
         Steered: _steered,
         CancelRequested: _cancel_requested,

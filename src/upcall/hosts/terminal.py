@@ -29,6 +29,7 @@ WIDEST = 100
 TICK = 0.08
 _SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _MARKS = {"ok": ("✓", "green"), "failed": ("✗", "red"), "refused": ("✗", "red"), "by a hook": ("✓", "magenta")}
+_TODOS = {"completed": ("☑", "dim green"), "in_progress": ("▸", "bold"), "pending": ("☐", "")}
 _ENDS = {"done": "green", "failed": "red", "limit": "yellow", "cancelled": "yellow", "waiting": "cyan"}
 
 
@@ -50,12 +51,32 @@ class View(Protocol):
         """Show one more thing that happened."""
         ...
 
-    def pause(self) -> None:
+    async def pause(self) -> None:
         """Leave the screen to somebody else; what happens meanwhile is shown afterwards."""
         ...
 
     def go_on(self) -> None:
         """Take the screen again."""
+        ...
+
+
+class Drawing(Protocol):
+    """Where the moving part of a run is drawn, below the lines that are printed for good."""
+
+    def begin(self) -> None:
+        """Take the screen."""
+        ...
+
+    def draw(self, picture: RenderableType) -> None:
+        """Show this in place of what was drawn before."""
+        ...
+
+    async def rest(self) -> None:
+        """Leave the screen to somebody else until `begin`."""
+        ...
+
+    def end(self) -> None:
+        """Nothing more is drawn."""
         ...
 
 
@@ -76,6 +97,9 @@ def pieces(line: Line, width: int) -> list[Piece]:
         case "result":
             style = "red" if line.state in ("failed", "refused") else "dim"
             return [*bar, Piece(f"  → {one_line(line.text, room - 4)}", style)]
+        case "todo":
+            mark, style = _TODOS.get(line.state, _TODOS["pending"])
+            return [*bar, Piece(f"  {mark} ", style), Piece(one_line(line.text, room - 4), style)]
         case "session":
             bar = [Piece("│ " * (line.depth - 1), "dim"), Piece("┌ ", "dim")] if line.depth else []
             return [*bar, Piece(line.label, "bold"), Piece(f"  {line.text}", "dim")]
@@ -112,11 +136,16 @@ class _Spacing:
         self._last = "" if fresh else "other"
         self._session: str = ""
 
+    @property
+    def in_work(self) -> bool:
+        """Whether the last line was about work, so that the next such one follows it."""
+        return self._last == "work"
+
     def before(self, line: Line, story: Story) -> list[Line | None]:
         """What to print first: None is a blank line."""
         kind = (
             "work"
-            if line.depth or line.kind in ("tool", "hook", "result", "note", "session", "callback")
+            if line.depth or line.kind in ("tool", "hook", "result", "note", "session", "callback", "todo")
             else line.kind
         )
         first: list[Line | None] = [None] if self._last and kind != self._last else []
@@ -135,9 +164,16 @@ class PlainView:
     """Writes each line when it is complete: for pipes, and for terminals that can't move their cursor."""
 
     def __init__(
-        self, out: TextIO, *, width: int = 80, prompts: bool = False, results: bool = False, fresh: bool = True
+        self,
+        out: TextIO,
+        drawing: Drawing | None = None,
+        *,
+        width: int = 80,
+        prompts: bool = False,
+        results: bool = False,
+        fresh: bool = True,
     ) -> None:
-        self._out, self._width, self._prompts = out, width, prompts
+        self._out, self._drawing, self._width, self._prompts = out, drawing, width, prompts
         self._story = Story(results=results)
         self._spacing = _Spacing(fresh=fresh)
         self._kept: list[AnyEvent | Delta] | None = None
@@ -151,12 +187,16 @@ class PlainView:
             if _wanted(line, self._prompts):
                 self._print(line)
 
-    def pause(self) -> None:
+    async def pause(self) -> None:
         """Leave the screen to somebody else; what happens meanwhile is shown afterwards."""
         self._kept = []
+        if self._drawing is not None:
+            await self._drawing.rest()
 
     def go_on(self) -> None:
         """Take the screen again."""
+        if self._drawing is not None:
+            self._drawing.begin()
         kept, self._kept = self._kept or [], None
         for item in kept:
             self.feed(item)
@@ -235,9 +275,7 @@ class TerminalView(RichView):
     Use it with `async with`. Text is printed for good block by block, so that a long reply scrolls as usual.
     """
 
-    def __init__(self, console: Console, **options: Any) -> None:
-        from rich.live import Live
-
+    def __init__(self, console: Console, drawing: Drawing | None = None, **options: Any) -> None:
         super().__init__(console, **options)
         self._root = ""
         self._written: list[str] = []
@@ -245,10 +283,9 @@ class TerminalView(RichView):
         self._thinking = False
         self._said: dict[tuple[str, str], str] = {}
         self._begun: dict[tuple[str, str], float] = {}
-        self._live = Live(console=console, transient=True, auto_refresh=False, vertical_overflow="crop")
+        self._drawing = drawing or _Alone(console)
         self._kept: list[AnyEvent | Delta] | None = None
         self._ticking: asyncio.Task[None] | None = None
-        self._silence = contextlib.ExitStack()
 
     async def __aenter__(self) -> Self:
         """Begin to draw."""
@@ -257,25 +294,25 @@ class TerminalView(RichView):
 
     async def __aexit__(self, *_: object) -> None:
         """Draw no more; what was printed stays."""
-        self.pause()
+        self._still()
+        self._drawing.end()
         for item in self._kept or ():
             self._show(item)
 
-    def pause(self) -> None:
+    async def pause(self) -> None:
         """Leave the screen to somebody else; what happens meanwhile is shown afterwards."""
-        if self._kept is not None:
-            return
-        self._kept = []
+        self._still()
+        await self._drawing.rest()
+
+    def _still(self) -> None:
+        if self._kept is None:
+            self._kept = []
         if self._ticking is not None:
             self._ticking.cancel()
-        self._live.update("", refresh=True)
-        self._live.stop()
-        self._silence.close()
 
     def go_on(self) -> None:
         """Take the screen again."""
-        self._silence.enter_context(_without_echo())
-        self._live.start()
+        self._drawing.begin()
         self._ticking = asyncio.ensure_future(self._tick())
         kept, self._kept = self._kept or [], None
         for item in kept:
@@ -326,7 +363,7 @@ class TerminalView(RichView):
     async def _tick(self) -> None:
         while True:
             self._settle()
-            self._live.update(self._picture(), refresh=True)
+            self._drawing.draw(self._picture())
             await asyncio.sleep(TICK)
 
     def _settle(self) -> None:
@@ -348,9 +385,13 @@ class TerminalView(RichView):
         text = plain("".join(self._written)).lstrip()
         if tail := text.removeprefix(self._shown).strip("\n"):
             rows += ["", _Rows(markdown(tail), self._width, most=max(self._console.height - 8, 5))]
-        elif self._thinking:
-            rows += ["", styled([Piece(f"{self._spin()} thinking", "dim")])]
-        running = [row for one in tuple(self._story.open.values()) if (row := self._running(one))]
+        calls = sorted(self._story.open.values(), key=lambda one: f"{one.session}~{one.call.id}".split("~"))
+        running: list[RenderableType] = [row for one in calls if (row := self._running(one))]
+        if not running and not rows and not self._story.calls_open(self._root):
+            what = "thinking" if self._thinking else "waiting for the model"
+            rows += ["", styled([Piece(f"{self._spin()} {what}", "dim")])]
+        elif running and not self._spacing.in_work:
+            running = ["", *running]
         return Group(*rows, *running)
 
     def _running(self, one: Running) -> Text | None:
@@ -367,6 +408,31 @@ class TerminalView(RichView):
 
     def _spin(self) -> str:
         return _SPINNER[int(time.monotonic() / TICK) % len(_SPINNER)]
+
+
+class _Alone:
+    """A drawing that has the bottom of the screen for itself."""
+
+    def __init__(self, console: Console) -> None:
+        from rich.live import Live
+
+        self._live = Live(console=console, transient=True, auto_refresh=False, vertical_overflow="crop")
+        self._silence = contextlib.ExitStack()
+
+    def begin(self) -> None:
+        self._silence.enter_context(_without_echo())
+        self._live.start()
+
+    def draw(self, picture: RenderableType) -> None:
+        self._live.update(picture, refresh=True)
+
+    async def rest(self) -> None:
+        self.end()
+
+    def end(self) -> None:
+        self._live.update("", refresh=True)
+        self._live.stop()
+        self._silence.close()
 
 
 class _Rows:
@@ -478,15 +544,17 @@ def make_console(out: TextIO) -> Console:
 
 
 @contextlib.asynccontextmanager
-async def view_on(out: TextIO | None, **options: Any) -> AsyncGenerator[View | None]:
+async def view_on(
+    out: TextIO | None, drawing: Drawing | None = None, **options: Any
+) -> AsyncGenerator[View | None]:
     """The view that fits: moving at a terminal, None where nobody would see it."""
     if out is None:
         yield None
     elif moves(out):
-        async with TerminalView(make_console(out), **options) as view:
+        async with TerminalView(make_console(out), drawing, **options) as view:
             yield view
     else:
-        yield PlainView(out, **options)
+        yield PlainView(out, drawing, **options)
 
 
 def moves(out: TextIO) -> bool:

@@ -170,7 +170,7 @@ class TerminalHost:
         await self._gather()
         view = self.view
         if view is not None:
-            view.pause()
+            await view.pause()
         try:
             with keys_kept():
                 while self._queue:

@@ -1,0 +1,202 @@
+"""A conversation at a terminal: turns one after the other, and what is typed while one runs.
+
+May import: cli.chat_commands, cli.output, cli.resume, cli.run, contracts, errors, events, hosts.question,
+hosts.terminal, hosts.typing, observe.plain.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from upcall.cli.chat_commands import Talk, command_in, needs_rest, run_command, unfold
+from upcall.cli.output import tell, width
+from upcall.cli.resume import resumed
+from upcall.cli.run import interrupter, streamed, tell_waiting, watched
+from upcall.contracts import Reply
+from upcall.errors import UpcallError
+from upcall.events import MessageAdded
+from upcall.hosts.question import wrapped
+from upcall.hosts.terminal import WIDEST, Piece, make_console, styled
+from upcall.hosts.typing import Heard, Keyboard
+from upcall.observe.plain import one_line, plain
+
+AGAIN = "Ctrl-C again leaves"
+
+
+class Conversation:
+    """Asks, runs and shows until the person leaves: Ctrl-D, or Ctrl-C twice with nothing in between."""
+
+    def __init__(self, talk: Talk, keyboard: Keyboard) -> None:
+        self._talk, self._keyboard = talk, keyboard
+        self._work: asyncio.Task[bool] | None = None
+        self._interrupt: Callable[[], object] = lambda: None
+        self._is_turn = False
+        self._pressed = False
+        self._unfolded = 0
+        self._unread: list[str] = []  # what was said to the running turn and has not reached its model
+        self._next: list[Heard] = []  # what came when the turn had ended and only its last lines were being shown
+
+    async def run(self) -> None:
+        """Until the person leaves."""
+        async with self._keyboard as keyboard:
+            if await self._talk.runtime.status(self._talk.session.id) == "waiting":
+                self._begin(self._turn(None), is_turn=True)
+            keyboard.ask("steer" if self._work is not None else "")
+            while not await self._take(await keyboard.heard.get()):
+                pass
+
+    async def _take(self, heard: Heard) -> bool:
+        """Do what was asked for; says whether the person leaves."""
+        pressed, self._pressed = self._pressed, False
+        if heard.kind in ("line", "stop"):
+            self._unfolded = 0
+        match heard.kind:
+            case "stop" if self._work is not None:
+                self._interrupt()
+            case "stop":
+                if pressed:
+                    return True
+                self._pressed = True
+                tell(AGAIN)
+                self._keyboard.ask()
+            case "leave" | "gone":
+                return self._work is None or self._leave(heard)
+            case "ended":
+                return self._ended() or await self._go_on()
+            case "unfold":
+                self._unfolded += 1
+                await self._guarded(unfold(self._talk, self._unfolded))
+            case "line":
+                await self._line(heard.text.encode("utf-8", "replace").decode())
+        return False
+
+    def _leave(self, heard: Heard) -> bool:
+        """Leave once what is at work has ended; it is not given up for a key that may have slipped."""
+        if heard.kind == "gone":
+            self._interrupt()
+        if heard.kind == "gone" or self._is_over:
+            self._next.append(Heard("leave"))
+        else:
+            tell("it is still at work: Ctrl-C cancels it")
+        return False
+
+    async def _line(self, text: str) -> None:
+        given = command_in(text)
+        if given is not None and (self._work is None or not needs_rest(given)):
+            _echo(text)
+            if needs_rest(given):
+                self._begin(self._guarded(run_command(self._talk, given)), is_turn=False)
+                self._keyboard.ask("summarising")
+                return
+            await self._guarded(run_command(self._talk, given))
+            sys.stdout.write("\n")
+        elif self._work is None:
+            _echo(text)
+            self._begin(self._turn(text), is_turn=True)
+        elif given is not None or not self._is_turn:
+            tell("upcall: it is still at work; wait for it to end, or Ctrl-C cancels it")
+        elif self._is_over:
+            self._next.append(Heard("line", text))
+        else:
+            self._unread.append(text)
+            await self._guarded(self._talk.session.steer(text))
+        self._keyboard.ask("steer" if self._work is not None else "")
+
+    @property
+    def _is_over(self) -> bool:
+        return self._is_turn and self._talk.session.id not in self._talk.runtime.turns
+
+    async def _go_on(self) -> bool:
+        """Take what had to wait; says whether the person leaves."""
+        waiting, self._next = self._next, []
+        for at, heard in enumerate(waiting):
+            if self._work is not None:  # the first line began a turn: what followed it is for that
+                self._next = waiting[at:]
+                break
+            if await self._take(heard):
+                return True
+        return False
+
+    # --- work that takes a while ----------------------------------------------------------
+
+    def _begin(self, work: Coroutine[Any, Any, bool], *, is_turn: bool) -> None:
+        task = self._work = asyncio.ensure_future(work)
+        self._is_turn = is_turn
+        self._interrupt = interrupter(self._talk.runtime, self._talk.session.id, task) if is_turn else task.cancel
+        task.add_done_callback(lambda _: self._keyboard.heard.put_nowait(Heard("ended")))
+
+    def _ended(self) -> bool:
+        """Say what is left to say of it; whether the person pressed Ctrl-C a second time and leaves with that."""
+        assert self._work is not None
+        work, self._work = self._work, None
+        if work.cancelled() and self._is_turn:
+            return True
+        for text in self._unread:
+            tell(f"too late for this turn, your next message brings it along: {one_line(text, width() - 65)}")
+        self._unread.clear()
+        if work.cancelled() or work.result():
+            self._pressed = True
+            tell(AGAIN)
+        sys.stdout.write("\n")
+        self._keyboard.ask()
+        return False
+
+    async def _turn(self, text: str | None) -> bool:
+        """One turn on the screen, or the rest of one that waits; says whether it was cancelled."""
+        runtime, session, args = self._talk
+        try:
+            async with watched(runtime, sys.stdout, self._keyboard, fresh=False) as view:
+                shown = _Heeding(view, session.id, self._unread)
+                reply = await self._reply(text, shown)
+            if reply.status == "waiting":
+                await tell_waiting(runtime, session.id, args)
+            return reply.status == "cancelled"
+        except Exception as error:
+            tell(f"upcall: {said(error)}")
+            return False
+
+    async def _reply(self, text: str | None, view: Any) -> Reply:
+        runtime, session, _ = self._talk
+        if text is not None and await runtime.status(session.id) != "waiting":
+            return await streamed(session, text, view)
+        reply = await resumed(runtime, session.id, view)
+        if text is None or reply.status == "waiting":
+            return reply
+        return await streamed(session, text, view)
+
+    async def _guarded(self, work: Coroutine[Any, Any, None]) -> bool:
+        try:
+            await work
+        except Exception as error:
+            tell(f"upcall: {said(error)}")
+        return False
+
+
+class _Heeding:
+    """A view that also notes which of the things that were said to a turn its model has read."""
+
+    def __init__(self, view: Any, session: str, unread: list[str]) -> None:
+        self._session, self._unread = session, unread
+        self._feed, self.recall = view.feed, view.recall
+
+    def feed(self, item: Any) -> None:
+        read = isinstance(item, MessageAdded) and item.steer and item.session == self._session
+        if read and item.message.text in self._unread:
+            self._unread.remove(item.message.text)
+        self._feed(item)
+
+
+def said(error: Exception) -> str:
+    """A failure in a line."""
+    known = isinstance(error, UpcallError | OSError)
+    return plain(str(error) if known else f"{type(error).__name__}: {error}")
+
+
+def _echo(text: str) -> None:
+    """What was sent, above the line that it was typed in."""
+    console = make_console(sys.stdout)
+    for at, row in enumerate(wrapped(text, min(width(), WIDEST) - 2)):
+        console.print(styled([Piece("  " if at else "› ", "cyan"), Piece(row, "bold")]))

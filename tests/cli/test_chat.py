@@ -1,0 +1,458 @@
+"""A chat at a real terminal: typing while it works, commands, unfolding, todos, several lines, going on."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from cli.chatting import make_helper
+from cli.command import eventually, upcall
+from cli.screen import CTRL_C, CTRL_D, ENTER, Screen
+from cli.tmux import Terminal
+
+CTRL_O, ALT_ENTER, UP = "\x0f", "\x1b\r", "\x1b[A"
+PASTE = "\x1b[200~{}\x1b[201~"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return make_helper(tmp_path)
+
+
+def prompts(folder: Path, session: str = "s1") -> list[str]:
+    """What was prompted in a session."""
+    found = [
+        msgspec.json.decode(line) for line in upcall("events", session, "--json", cwd=folder).stdout.splitlines()
+    ]
+    return [event["message"]["parts"][0]["text"] for event in found if event["type"] == "turn_started"]
+
+
+# --- typing while it works --------------------------------------------------------------
+
+
+def test_what_is_typed_while_a_turn_runs_steers_it(folder: Path) -> None:
+    with Screen("chat", "crew:helper", "--id", "s1", cwd=folder) as screen:
+        screen.see("›")
+        screen.press("hold gate" + ENTER)
+        screen.see("steer ›")
+        screen.see("running")
+        screen.press("and mind the tests" + ENTER)
+        screen.see("steered: and mind the tests")
+        (folder / "gate").touch()
+        screen.see("You said: and mind the tests")
+        screen.see("done · 2 model calls")
+        screen.press(CTRL_D)
+        assert screen.end() == 0
+    assert prompts(folder) == ["hold gate"]
+
+
+def test_what_came_too_late_for_a_turn_is_told_and_read_with_the_next_one(folder: Path) -> None:
+    with Screen("chat", "crew:helper", "--id", "s1", cwd=folder) as screen:
+        screen.see("›")
+        screen.press("hold gate" + ENTER)
+        screen.see("running")
+        screen.press("hurry" + ENTER)
+        screen.see("steered: hurry")
+        screen.press(CTRL_C)
+        screen.see("too late for this turn, your next message brings it along: hurry")
+        screen.see("Ctrl-C again leaves")
+        screen.press("so" + ENTER)
+        screen.see("You said: hurry")
+        screen.see("done ·")
+        screen.press(CTRL_D)
+        assert screen.end() == 0
+
+
+def test_a_question_waits_for_who_types_and_gives_the_half_line_back(folder: Path) -> None:
+    with Screen("chat", "crew:helper", "--id", "s1", cwd=folder) as screen:
+        screen.see("›")
+        screen.press("name" + ENTER)
+        screen.see("running")
+        screen.press("half a li")
+        screen.see("half a li")
+        (folder / "ask").touch()
+        screen.see("┃ What is it called?")
+        screen.see("your answer ›")
+        screen.press("Otto" + ENTER)
+        screen.see("✓ answered: Otto")
+        screen.see("half a li")
+        screen.see("The tools said: called Otto")
+        screen.see("done ·")
+        screen.press("ne" + ENTER)
+        screen.see("You said: half a line")
+        screen.see("done ·")
+        screen.press(CTRL_D)
+        assert screen.end() == 0
+    assert prompts(folder) == ["name", "half a line"]
+
+
+def test_an_approval_is_asked_inline_and_its_turn_goes_on(folder: Path) -> None:
+    with Screen("chat", "crew:helper", "--id", "s1", cwd=folder) as screen:
+        screen.see("›")
+        screen.press("deploy" + ENTER)
+        screen.see("┃ helper wants to run deploy")
+        screen.see("[l]ater ›")
+        screen.press("a" + ENTER)
+        screen.see("✓ approved once")
+        screen.see("The tools said: deployed prod")
+        screen.see("done ·")
+        screen.press(CTRL_D)
+        assert screen.end() == 0
+
+
+def test_ctrl_d_while_it_works_does_not_leave(folder: Path) -> None:
+    with Screen("chat", "crew:helper", "--id", "s1", cwd=folder) as screen:
+        screen.see("›")
+        screen.press("hold gate" + ENTER)
+        screen.see("running")
+        screen.press(CTRL_D)
+        screen.see("it is still at work: Ctrl-C cancels it")
+        (folder / "gate").touch()
+        screen.see("The tools said: held")
+        screen.see("done ·")
+        screen.press(CTRL_D)
+        assert screen.end() == 0
+
+
+def test_what_a_tool_prints_stands_above_the_line(folder: Path) -> None:
+    with Terminal("chat", "crew:helper", cwd=folder) as terminal:
+        terminal.see("›")
+        terminal.press("shout", "Enter")
+        terminal.see("The tools said: shouted")
+        rows = [row.strip() for row in terminal.see("done ·").splitlines() if row.strip()]
+        assert "printed: hey" in rows
+        assert rows[-1] == "›"
+
+
+# --- what is shown ----------------------------------------------------------------------
+
+
+def test_a_call_is_one_line_and_unfolds_whole(folder: Path) -> None:
+    with Screen("chat", "crew:helper", "--id", "s1", cwd=folder) as screen:
+        screen.see("›")
+        screen.press("read" + ENTER)
+        screen.see("✓ read  path=")
+        screen.see("done ·")
+        assert "line 2 of the file" not in screen.text
+        screen.press(CTRL_O)
+        screen.see("┌ read  called by helper")
+        screen.see("├ result")
+        for number in (1, 2, 30):
+            screen.see(f"│ line {number} of the file\n")
+        screen.press(CTRL_O)
+        screen.see("┌ read  called by helper")
+        screen.see("│ line 30 of the file\n")
+        unfolded = screen.text
+        assert '│ path = "a.py"\n' in unfolded
+        assert '│ path = "b.py"\n│ note = \n│   first\n│   second\n' in unfolded
+        screen.press(CTRL_O)
+        screen.see("only 2 calls can be unfolded")
+        screen.press("/unfold 2" + ENTER)
+        screen.see("│ line 30 of the file\n")
+        screen.press("/unfold all" + ENTER)
+        screen.see("/unfold all: say how far back")
+        screen.press(CTRL_D)
+        assert screen.end() == 0
+
+
+def test_todos_are_shown_when_they_change(folder: Path) -> None:
+    with Screen("chat", "crew:helper", cwd=folder) as screen:
+        screen.see("›")
+        screen.press("plan 0" + ENTER)
+        screen.see("✓ plan ")
+        screen.see("  ▸ read the code\n  ☐ change it\n  ☐ run the tests\n")
+        screen.see("done ·")
+        screen.press("plan 2" + ENTER)
+        screen.see("  ☑ read the code\n  ☑ change it\n  ▸ run the tests\n")
+        screen.see("done ·")
+        screen.press(CTRL_D)
+        assert screen.end() == 0
+
+
+@pytest.mark.parametrize("columns", [80, 40])
+def test_children_stand_indented_below_the_call_that_began_them(columns: int, folder: Path) -> None:
+    with Terminal("chat", "crew:helper", "--id", "s1", cwd=folder, columns=columns) as terminal:
+        terminal.see("›")
+        terminal.press("team", "Enter")
+        terminal.see("│ ✓ read")
+        screen = terminal.see("└ done · 2 model calls")
+        assert "┌ reader  session s1~" in screen
+        eventually(
+            lambda: bool(re.search(r"^. task .*running.*\n│ . hold ", terminal.screen, re.MULTILINE)), "drawn"
+        )
+        terminal.press("go on", "Enter")
+        terminal.see("steered: go on")
+        eventually(lambda: terminal.rows[-1] == "steer ›", "the line is below")
+        (folder / "gate").touch()
+        terminal.see("done · 2 model calls · 2 tool calls")
+        eventually(lambda: "running" not in terminal.screen, "nothing runs")
+        eventually(lambda: terminal.rows[-1] == "›", "the line is back")
+        assert max(len(row) for row in terminal.rows) <= columns
+
+
+def test_without_colour_nothing_has_one(folder: Path) -> None:
+    with Screen("chat", "crew:helper", "--id", "s1", cwd=folder, NO_COLOR="1") as screen:
+        screen.see("›")
+        screen.press("read" + ENTER)
+        screen.see("done ·")
+        screen.press("markdown" + ENTER)
+        screen.see(" • one")
+        screen.see("done ·")
+        screen.press("/he")
+        screen.see("/help")
+        screen.press("lp" + ENTER)
+        screen.see("Alt-Enter")
+        screen.press(CTRL_D)
+        assert screen.end() == 0
+    assert not re.search(r"\x1b\[[0-9;]*(3|4|9|10)[0-7][;m]", screen.raw)
+
+
+def test_a_terminal_that_can_not_move_its_cursor_can_be_chatted_at(folder: Path) -> None:
+    with Screen("chat", "crew:helper", "--id", "s1", cwd=folder, TERM="dumb") as screen:
+        screen.see("› ")
+        screen.press("hold gate\n")
+        eventually(lambda: "tool_started" in upcall("events", "s1", "--json", cwd=folder).stdout, "it runs")
+        screen.press("and this\n")
+        screen.see("steered: and this")
+        (folder / "gate").touch()
+        screen.see("You said: and this")
+        screen.see("› ")
+        screen.press("name\n")
+        (folder / "ask").touch()
+        screen.see("your answer ›")
+        screen.press("Otto" + ENTER)
+        screen.see("called Otto")
+        screen.see("› ")
+        screen.press("/cost\n")
+        screen.see("model calls, with all that this session started")
+        screen.see("› ")
+        screen.press("hold more\n")
+        eventually(
+            lambda: upcall("events", "s1", "--json", cwd=folder).stdout.count("tool_started") == 3, "it runs"
+        )
+        screen.press(CTRL_C)
+        screen.see("Ctrl-C again leaves")
+        screen.see("› ")
+        screen.press(CTRL_C)
+        screen.see("kept; go on with")
+        assert screen.end() == 0
+    assert not re.search(r"\x1b\[[0-9;]*[A-Hm]", screen.raw), "no movement, no colour"
+
+
+# --- commands ---------------------------------------------------------------------------
+
+
+def test_commands_tell_about_tools_cost_sessions_and_inbox(folder: Path) -> None:
+    upcall("run", "crew:helper", "hello", "--id", "older", cwd=folder)
+    with Screen("chat", "crew:helper", "--id", "s1", cwd=folder) as screen:
+        screen.see("›")
+        screen.press("hello there" + ENTER)
+        screen.see("done ·")
+        screen.press("/tools" + ENTER)
+        screen.see("Wait for a file of that name.")
+        screen.see("deploy    asks first: Deploy.")
+        screen.see("task ")
+        screen.press("/cost" + ENTER)
+        screen.see("tokens in 1 model call, with all that this session started")
+        screen.press("/sessions" + ENTER)
+        screen.see("SESSION")
+        screen.see("s1 ")
+        screen.see("older ")
+        screen.press("/inbox" + ENTER)
+        screen.see("Nothing waits for an answer.")
+        screen.press("/help" + ENTER)
+        screen.see("/compact")
+        screen.see("Ctrl-O")
+        screen.press(CTRL_D)
+        assert screen.end() == 0
+    assert "answer_callback" not in screen.text
+
+
+def test_an_unknown_command_is_an_error_that_lists_them_and_a_space_before_it_says_it(folder: Path) -> None:
+    with Screen("chat", "crew:helper", "--id", "s1", cwd=folder) as screen:
+        screen.see("›")
+        screen.press("/nonsense" + ENTER)
+        screen.see("upcall: there is no /nonsense; there are /compact, /tools, /sessions, /cost, /inbox,")
+        screen.press("/cost much" + ENTER)
+        screen.see("upcall: /cost takes nothing after it")
+        screen.press(" /nonsense" + ENTER)
+        screen.see("You said: ")
+        screen.press("/etc/hosts is a file" + ENTER)
+        screen.see("You said: /etc/hosts is a file")
+        screen.see("done ·")
+        screen.press(CTRL_D)
+        assert screen.end() == 0
+    assert len(prompts(folder)) == 2
+
+
+def test_the_inbox_and_the_cost_are_told_while_a_turn_runs(folder: Path) -> None:
+    with Screen("chat", "crew:helper", "--id", "s1", cwd=folder) as screen:
+        screen.see("›")
+        screen.press("hold gate" + ENTER)
+        screen.see("running")
+        screen.press("/inbox" + ENTER)
+        screen.see("Nothing waits for an answer.")
+        screen.press("/cost" + ENTER)
+        screen.see("1 model call, with all")
+        screen.press("/compact" + ENTER)
+        screen.see("it is still at work; wait for it to end")
+        (folder / "gate").touch()
+        screen.see("The tools said: held")
+        screen.see("done ·")
+        screen.press(CTRL_D)
+        assert screen.end() == 0
+
+
+def test_compact_has_the_model_summarise_what_is_old(folder: Path) -> None:
+    with Screen("chat", "crew:helper", "--id", "s1", cwd=folder) as screen:
+        screen.see("›")
+        screen.press("one" + ENTER)
+        screen.see("You said: one")
+        screen.see("done ·")
+        screen.press("/compact" + ENTER)
+        screen.see("there is nothing to compact yet: the conversation has 2 messages")
+        for word in ("two", "three", "four", "five"):
+            screen.press(word + ENTER)
+            screen.see(f"You said: {word}")
+            screen.see("done ·")
+        (folder / "no-summary").touch()
+        screen.press("/compact" + ENTER)
+        screen.see("the model call failed: script: no summary today")
+        screen.see("there is no summary, so nothing was changed")
+        (folder / "no-summary").unlink()
+        screen.press("/compact" + ENTER)
+        screen.see("compacted: 4 messages left the conversation")
+        screen.press("six" + ENTER)
+        screen.see("You said: six")
+        screen.see("done ·")
+        screen.press(CTRL_D)
+        assert screen.end() == 0
+    assert "They talked." in upcall("events", "s1", "--json", cwd=folder).stdout
+
+
+# --- the line ---------------------------------------------------------------------------
+
+
+def test_several_lines_are_typed_with_alt_enter_or_pasted_and_sent_as_one(folder: Path) -> None:
+    with Screen("chat", "crew:helper", "--id", "s1", cwd=folder) as screen:
+        screen.see("›")
+        screen.press("first" + ALT_ENTER + "second" + ENTER)
+        screen.see("› first\n  second\n")
+        screen.see("done ·")
+        screen.press(PASTE.format("def f():\r    return 1\r") + "what is it?" + ENTER)
+        screen.see("done ·")
+        screen.press(CTRL_D)
+        assert screen.end() == 0
+    assert prompts(folder) == ["first\nsecond", "def f():\n    return 1\nwhat is it?"]
+
+
+def test_what_was_sent_before_comes_back_with_the_arrow_also_in_another_chat(folder: Path) -> None:
+    with Screen("chat", "crew:helper", "--id", "s1", cwd=folder) as screen:
+        screen.see("›")
+        screen.press("remember me" + ENTER)
+        screen.see("done ·")
+        screen.press(CTRL_D)
+        assert screen.end() == 0
+    with Screen("chat", "crew:helper", "--id", "s2", cwd=folder) as screen:
+        screen.see("›")
+        screen.press(UP)
+        screen.see("remember me")
+        screen.press(" twice" + ENTER)
+        screen.see("You said: remember me twice")
+        screen.see("done ·")
+        screen.press(CTRL_D)
+        assert screen.end() == 0
+
+
+def test_a_command_is_completed_from_a_menu(folder: Path) -> None:
+    with Terminal("chat", "crew:helper", cwd=folder) as terminal:
+        terminal.see("›")
+        terminal.press("/co")
+        screen = terminal.see("/cost")
+        assert "/compact  have the model summarise" in screen
+        terminal.press("Tab", "Tab", "Enter")
+        terminal.see("› /cost")
+        terminal.press("Enter")
+        terminal.see("0 tokens in 0 model calls")
+        assert "/compact" not in terminal.screen
+
+
+def test_a_files_name_is_completed_from_the_workspace_and_ignored_ones_are_not(folder: Path) -> None:
+    site = folder / "site"
+    (site / "src").mkdir(parents=True)
+    for name in ("src/login.py", "src/logout.py", "src/login.log", "notes.md"):
+        (site / name).touch()
+    (site / ".gitignore").write_text("*.log\n")
+    with Terminal("chat", "crew:builder", cwd=folder) as terminal:
+        terminal.see("›")
+        terminal.press("look at @log")
+        screen = terminal.see("src/logout.py")
+        assert "src/login.py" in screen
+        assert "login.log" not in screen
+        assert "crew.py" not in screen
+        terminal.press("Tab", "Enter", " and stop", "Enter")
+        terminal.see("You said: look at @src/login.py and stop")
+
+
+def test_without_a_workspace_files_of_the_current_folder_are_completed(folder: Path) -> None:
+    with Terminal("chat", "crew:helper", cwd=folder) as terminal:
+        terminal.see("›")
+        terminal.press("@cr")
+        terminal.see("crew.py")
+
+
+def test_files_that_an_agent_keeps_in_the_log_are_completed_too(folder: Path) -> None:
+    upcall("run", "crew:keeper", "write", "--id", "s1", cwd=folder)
+    with Terminal("chat", "crew:keeper", "-c", cwd=folder) as terminal:
+        terminal.see("The tools said")
+        terminal.press("@dra")
+        terminal.see("texts/draft.md")
+
+
+# --- going on ---------------------------------------------------------------------------
+
+
+def test_c_goes_on_with_the_agents_newest_session_and_shows_where_it_was(folder: Path) -> None:
+    upcall("run", "crew:helper", "older words", "--id", "s1", cwd=folder)
+    upcall("run", "crew:helper", "newer words", "--id", "s2", cwd=folder)
+    upcall("run", "crew:other", "others", "--id", "s3", cwd=folder)
+    with Screen("chat", "crew:helper", "-c", cwd=folder) as screen:
+        screen.see("helper · going on with session s2")
+        screen.see("› newer words")
+        screen.see("You said: newer words")
+        screen.press("and on" + ENTER)
+        screen.see("You said: and on")
+        screen.see("done ·")
+        screen.press(CTRL_D)
+        screen.see("kept; go on with: upcall chat crew:helper --id s2")
+        assert screen.end() == 0
+    assert prompts(folder, "s2") == ["newer words", "and on"]
+
+
+def test_c_without_a_session_of_the_agent_is_an_error(folder: Path) -> None:
+    upcall("run", "crew:other", "others", "--id", "s3", cwd=folder)
+    done = upcall("chat", "crew:helper", "-c", cwd=folder, given="hello\n")
+    assert done.returncode != 0
+    assert "helper has no session to go on with here; leave out -c to begin one" in done.stderr
+    assert upcall("chat", "crew:helper", "-c", "--id", "s3", cwd=folder).returncode == 2
+
+
+# --- through a pipe ---------------------------------------------------------------------
+
+
+def test_a_pipe_takes_prompts_and_commands_line_by_line(folder: Path) -> None:
+    given = "one\n/cost\n/nonsense\n /tools\n/unfold\n"
+    done = upcall("chat", "crew:helper", "--id", "s1", cwd=folder, given=given)
+    assert done.stdout.splitlines() == [
+        "You said: one",
+        "0 tokens in 1 model call, with all that this session started",
+        "You said: /tools",
+    ]
+    assert "there is no /nonsense" in done.stderr
+    assert "no tool was called yet" in done.stderr
+    assert done.returncode == 1
+    assert upcall("chat", "crew:helper", "-c", cwd=folder, given="two\n").stdout == "You said: two\n"
+    assert prompts(folder) == ["one", "/tools", "two"]
