@@ -148,11 +148,6 @@ class People:
             raise already(refused)
         return callback_of(held.replace(status="answered", settled=events[id]), tuple(events))
 
-    def person_asked(self, callback: Callback) -> None:
-        """A person became the target of a callback."""
-        for watch in self.person_watchers:
-            watch(callback)
-
     def ask_host(self, callback: Callback) -> None:
         """Put a question before the person who is here."""
         if callback.id not in self._asks:

@@ -12,7 +12,7 @@ from typing import Any, Protocol, cast
 import msgspec
 
 from upcall.answers import callback_of, checked, route_of
-from upcall.callbacks import Answer, Callback, Hints, Kind
+from upcall.callbacks import Answer, Hints, Kind
 from upcall.contracts import Claim, Store
 from upcall.deadlines import Deadlines
 from upcall.errors import (
@@ -96,11 +96,11 @@ class Road(Protocol):
         """Whether nothing runs and nobody here sees a question: it is parked at once."""
         ...
 
-    def person_asked(self, callback: Callback) -> None:
+    def person_asked(self, ask: Asked) -> None:
         """A person became the target of a callback: told once of each."""
         ...
 
-    def ask_host(self, callback: Callback) -> None:
+    def ask_host(self, ask: Asked) -> None:
         """Put a question before the person, if there is one here."""
         ...
 
@@ -275,10 +275,10 @@ class Resolver:
             if not member.log.send(lazy=self._road.unattended):  # if so, it is synced with the parking
                 await member.log.stored()
             self._watch_expiry(member, ask)
-            self._road.person_asked(callback_of(ask))
+            self._road.person_asked(ask)
         if ask.status == "open":
             self.since[callback_id] = (ask, self._road.store.now())
-            self._road.ask_host(callback_of(ask))
+            self._road.ask_host(ask)
         self._road.look()
 
     async def _expire(self, member: Member, ask: Asked) -> None:

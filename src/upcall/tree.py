@@ -1,7 +1,7 @@
 """A run tree: a session and all that it starts, owned by one process at a time.
 
-May import: above, agent, callbacks, contracts, deadlines, errors, events, fold, hooks, loop, messages, policy,
-progress, questions, replay, resolve, routing, session, shelf, sidetools, spending, threads.
+May import: above, agent, answers, callbacks, contracts, deadlines, errors, events, fold, hooks, loop, messages,
+policy, progress, questions, replay, resolve, routing, session, shelf, sidetools, spending, threads.
 """
 
 from __future__ import annotations
@@ -10,10 +10,12 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable
+from types import CoroutineType
 from typing import Any, Protocol
 
 from upcall.above import reach
 from upcall.agent import Agent
+from upcall.answers import callback_of
 from upcall.callbacks import Callback
 from upcall.contracts import Claim, Files, Host, Reply, Spent, Store
 from upcall.deadlines import Deadlines
@@ -69,10 +71,6 @@ class Home(Protocol):
 
     def ask_host(self, callback: Callback) -> None:
         """Put a question before the person who is here."""
-        ...
-
-    def person_asked(self, callback: Callback) -> None:
-        """A person became the target of a callback."""
         ...
 
     def withdraw(self, callback_id: str, reason: str) -> None:
@@ -445,13 +443,13 @@ class RunTree:
 
     # --- callbacks ------------------------------------------------------------------------
 
-    async def raise_callback(self, asker: Asker, question: Question) -> Asked:
+    def raise_callback(self, asker: Asker, question: Question) -> CoroutineType[Any, Any, Asked]:
         """Ask whoever is above."""
-        return await self.resolver.raise_callback(asker, question)
+        return self.resolver.raise_callback(asker, question)
 
-    async def ready(self, member: Member, origin: str) -> None:
+    def ready(self, member: Member, origin: str) -> CoroutineType[Any, Any, None]:
         """Return when a tool call or hook that asked before may run again."""
-        await self.resolver.ready(member, origin)
+        return self.resolver.ready(member, origin)
 
     def can_reach_person(self) -> bool:
         """Whether anybody would see a question to the person: a live host, or a store on disk."""
@@ -472,9 +470,9 @@ class RunTree:
             known[key] = bool(way.asks) or way.end == "person"
         return known[key]
 
-    async def reach(self, member: Member) -> tuple[Policy, list[Ancestor]]:
+    def reach(self, member: Member) -> CoroutineType[Any, Any, tuple[Policy, list[Ancestor]]]:
         """What a session may ask by, and the agents above it, nearest first."""
-        return await reach(self.home, member.actor.agent, member.state.header)
+        return reach(self.home, member.actor.agent, member.state.header)
 
     async def asked(self, member: Member, station: Station, callback_id: str) -> Member:
         """The session of an agent that is asked, live or from the log; a fresh one outside the chain."""
@@ -505,14 +503,15 @@ class RunTree:
         """Whether nothing runs and nobody here sees a question: it is parked at once."""
         return not self.active and self.home.host is None and not self.home.person_watchers
 
-    def person_asked(self, callback: Callback) -> None:
+    def person_asked(self, ask: Asked) -> None:
         """A person became the target of a callback."""
-        self.home.person_asked(callback)
+        for watch in self.home.person_watchers:
+            watch(callback_of(ask))
 
-    def ask_host(self, callback: Callback) -> None:
+    def ask_host(self, ask: Asked) -> None:
         """Put a question before the person, if there is one here."""
         if self.home.host is not None:
-            self.home.ask_host(callback)
+            self.home.ask_host(callback_of(ask))
 
 
 def _ended(state: State, agent: Agent) -> Reply:

@@ -141,11 +141,10 @@ class MemoryStore:
         return StoreError(self.where, f"{events[0].type} needs a claim on the run tree of session {session!r}")
 
     def _note(self, log: _Log, event: AnyEvent) -> None:
-        status = status_after(event)
-        if status is not None:
-            log.status = status
-        elif type(event) in CALLBACK_EVENTS:
+        if type(event) in CALLBACK_EVENTS:
             self._callbacks.note(event, log.root)
+        elif (status := status_after(event)) is not None:
+            log.status = status
         elif type(event) is HooksPassed and event.replaces:
             old = log.events[event.replaces - 1]
             slim = log.events[event.replaces - 1] = hollow(old)
