@@ -281,7 +281,7 @@ class ToolCall(msgspec.Struct, eq=False):
                 value = tool.function(**args)
             else:
                 value = await self.member.tree.threads.run(partial(tool.function, **args))
-            if self.member.actor.agent.results:
+            if self.toolbox is None and self.member.actor.agent.results:  # a program needs the value itself
                 value = await self._kept(call_id, value)
             result = _fit(to_result(call_id, value), limits.result_chars)
         except (SessionTakenOver, StoreError, LimitReached, RuntimeClosed, HookFailed):

@@ -14,8 +14,9 @@ from upcall import Agent, Approve, Call, Context, Delta, Hooks, Limits, Reject, 
 from upcall.errors import BadTool, HookFailed
 from upcall.events import CallbackRaised, InnerCalled, ToolEnded, ToolStarted
 from upcall.hosts.story import Story
+from upcall.kit import evict
 from upcall.models import Script, call
-from upcall.workspace import run_python
+from upcall.workspace import InLog, run_python
 
 
 @pytest.fixture
@@ -271,6 +272,16 @@ async def test_limits_of_the_agent_hold_for_calls_out() -> None:
     assert "slow was stopped after 0.05 s" in result.text
     result = await outcome("print(len(long()))", tools=[long], limits=limits)
     assert int(result.text) < 500
+
+
+async def test_a_program_gets_a_large_result_whole_where_the_model_would_get_a_preview() -> None:
+    @tool
+    async def rows() -> list[int]:
+        """All rows."""
+        return list(range(1000))
+
+    result = await outcome("len(rows())", tools=[rows], kit=[evict(100)], workspace=InLog())
+    assert result.text == "1000"
 
 
 async def test_a_program_delegates_to_agents_below(files: Files) -> None:
