@@ -36,6 +36,12 @@ def workspace(request: pytest.FixtureRequest, tmp_path: Path) -> Workspace:
 # --- reading ----------------------------------------------------------------------------
 
 
+async def test_what_was_read_is_noted_where_no_workspace_keeps_its_files() -> None:
+    write = call("write_file", path="a", content="one\n")
+    out = await played(InLog("read"), file_tools(), write, call("read_file", path="a"))
+    assert out[1].text == "     1\tone"
+
+
 async def test_a_file_is_written_listed_read_and_edited(workspace: Workspace) -> None:
     out = await played(
         workspace,

@@ -274,4 +274,4 @@ def _places(text: str, wanted: str) -> list[int]:
 
 
 def _key(path: str) -> str:
-    return f"read:{path}"
+    return f"upcall.read:{path}"  # not what an InLog called "read" keeps its files under
