@@ -97,9 +97,10 @@ async def test_of_much_output_the_beginning_and_the_end_are_kept(folder: Path) -
 
 async def test_secrets_are_not_in_its_environment(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SOME_API_KEY", "secret")
+    monkeypatch.setenv("PGPASSWORD", "secret")
     monkeypatch.setenv("PLAIN", "seen")
 
-    assert (await ran(folder, 'echo "$PLAIN $SOME_API_KEY"')).text == "seen "
+    assert (await ran(folder, 'echo "$PLAIN $SOME_API_KEY$PGPASSWORD"')).text == "seen "
     assert (await ran(folder, 'echo "$PLAIN $OWN"', env={"OWN": "given"})).text == " given"
 
 

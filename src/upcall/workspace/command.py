@@ -27,7 +27,7 @@ _FLOOD = 50_000_000
 """Bytes of output after which a command is stopped: nobody will read them, and taking them in costs time."""
 
 _LONGEST_COMMAND = 100_000
-_SECRETS = ("_KEY", "_TOKEN", "_SECRET", "_PASSWORD", "_CREDENTIALS")
+_SECRETS = ("_KEY", "_TOKEN", "_SECRET", "PASSWORD", "_CREDENTIALS")
 _SPECIAL = frozenset("\n\r;&|<>()$`\\\"'*?[]{}#~!^")
 
 
