@@ -1,5 +1,5 @@
-# What a contributor runs. Python 3.11 or newer and make are enough: each target makes what it needs in .venv
-# and does nothing again that is up to date. `make` alone lists the targets.
+# What a contributor runs. Python 3.11 or newer and make are enough, with git and tmux for the tests: each target makes
+# what it needs in .venv and does nothing again that is up to date. `make` alone lists the targets.
 
 VENV := .venv
 BIN := $(VENV)/bin

@@ -1,7 +1,7 @@
 """What a line that begins with a slash does in a chat: /compact, /tools, /sessions, /cost, /inbox, /unfold, /help.
 
 May import: app, cli.output, cli.people, cli.sessions, errors, events, hooks, hosts.story, hosts.terminal,
-hosts.unfolding, messages, observe.plain, replay, runtime, sidetools, spending.
+hosts.unfolding, messages, observe.plain, replay, runtime, session, sidetools, spending, tools.
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ from upcall.spending import Spending
 if TYPE_CHECKING:
     from upcall.app import Runtime
     from upcall.runtime import Session
+    from upcall.session import Actor
+    from upcall.tools import Tool
 
 KEEP = 10
 """Messages that `/compact` leaves as they are, or half of them where there are fewer."""
@@ -116,9 +118,17 @@ async def _tools(talk: Talk, _: str) -> None:
         say(f"{plain(agent.name)} has no tools")
     longest = max((len(tool.name) for tool in tools), default=0)
     for tool in tools:
-        asks = "asks first: " if tool.needs_approval else ""
+        asks = "asks first: " if _asks_first(actor, tool) else ""
         about = one_line(asks + tool.description, max(width() - longest - 2, 20))
         say(f"{plain(tool.name):<{longest}}  {about}")
+
+
+def _asks_first(actor: Actor, tool: Tool) -> bool:
+    """Whether a call of it may need an approval."""
+    try:
+        return bool(tool.needs_approval) or any(rule(tool, {}) for rule in actor.rules)
+    except Exception:
+        return True  # a rule that wants to see the arguments
 
 
 async def _sessions(talk: Talk, _: str) -> None:
