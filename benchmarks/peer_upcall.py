@@ -225,6 +225,9 @@ class Upcall(Peer):
         run.read_back = read_back
         return run
 
+    async def deep(self):
+        raise NA("measured with upcall-deep")
+
     async def kits(self, folder):
         (folder / "AGENTS.md").write_text("Be brief.")
         (folder / "skills/pdf").mkdir(parents=True)
