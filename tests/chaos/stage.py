@@ -17,9 +17,11 @@ HELD = 600
 
 
 @contextmanager
-def running(place: Place, cast: str, *sessions: str, hold: int = 0) -> Generator[Driver]:
+def running(
+    place: Place, cast: str, *sessions: str, hold: int = 0, module: str = "chaos.asking"
+) -> Generator[Driver]:
     """The agents at work; they are killed when the test leaves."""
-    with driver("run", cast, place.folder, hold, *sessions, module="chaos.asking") as process:
+    with driver("run", cast, place.folder, hold, *sessions, module=module) as process:
         yield process
         process.kill()
 

@@ -149,9 +149,16 @@ def _print_list(found: Sequence[tuple[Row, dict[str, Any]]]) -> None:
 
 
 def _families(rows: Sequence[Row]) -> list[Row]:
-    """Newest session first, each followed by its children in the order they began."""
+    """Newest session first, each followed by its children in the order they began, and those by theirs."""
     order = {root: at for at, root in enumerate(dict.fromkeys(row.root for row in rows))}
-    return sorted(rows, key=lambda row: (order[row.root], row.created))
+    began = {row.id: row.created for row in rows}
+
+    def place(row: Row) -> list[tuple[float, str]]:
+        names = row.id.split("~")
+        above = ["~".join(names[:count]) for count in range(1, len(names) + 1)]
+        return [(began.get(one, 0.0), one) for one in above]
+
+    return sorted(rows, key=lambda row: (order[row.root], place(row)))
 
 
 # --- showing ----------------------------------------------------------------------------
@@ -167,7 +174,12 @@ async def _show(args: argparse.Namespace) -> int:
         assert row is not None
         source, _ = await source_of(runtime, args.id)
         facts = [("agent", found["agent"]), ("status", found["status"]), ("began", clock(row.created))]
-        facts += [("changed", clock(row.updated)), ("parent", found["parent"]), ("agents from", source)]
+        facts += [
+            ("role", await _role(runtime, args.id)),
+            ("changed", clock(row.updated)),
+            ("parent", found["parent"]),
+            ("agents from", source),
+        ]
         say(f"session {plain(args.id)}")
         for name, value in facts:
             if value:
@@ -182,6 +194,12 @@ async def _show(args: argparse.Namespace) -> int:
             for child in await runtime.rows(parent=args.id, limit=_ALL):
                 say(f"  {plain(child.id)}  {plain(child.agent)}  {status_of(child)}")
     return 0
+
+
+async def _role(runtime: Any, session_id: str) -> str:
+    """What a team's member is in it."""
+    first = await runtime.store.read(session_id, 0, 1)
+    return f"{first[0].role} of {first[0].team}" if first and first[0].team else ""
 
 
 _OPTIONS: dict[str, Any] = {"prompts": True, "results": True, "fresh": False}

@@ -5,6 +5,7 @@ May import: events, messages, observe.plain.
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from typing import Any, Literal, cast
 
@@ -29,9 +30,11 @@ from upcall.events import (
     ModelStarted,
     OutputRefused,
     Parked,
+    Planned,
     Responded,
     SessionStarted,
     Steered,
+    StepEnded,
     ToolEnded,
     ToolStarted,
     ToolTriedAgain,
@@ -46,6 +49,7 @@ _MOST = 200
 _KEPT = 100
 TODOS = "todos"
 """Under this key an agent's context has its todos: each with `content` and `status`."""
+_PLANNING = re.compile(r"plan\d+\.\d+")
 
 
 class Line(Value, frozen=True):
@@ -322,6 +326,29 @@ class Story:
         problem = f"{plain(event.hook)} raised, which counts as passing up: {one_line(event.error, _MOST)}"
         return [self._line(event, "hook", problem, label=event.point)]
 
+    # --- a team's or chain's steps --------------------------------------------------------
+
+    def _planned(self, event: Planned) -> list[Line]:
+        match event.value:
+            case [{"worker": _}, *_] as plan:
+                rows = sorted(plan, key=lambda a: a["sequence"])
+                told = [f"{a['sequence']}. {a['worker']}: {one_line(a['task'], _MOST)}" for a in rows]
+                return [self._line(event, "note", text) for text in ("the plan:", *told)]
+            case []:
+                return [self._line(event, "note", "the plan: nothing more")]
+            case str() as picked:
+                return [self._line(event, "note", f"step {event.step}: {one_line(picked, _MOST)}")]
+            case _:
+                return []
+
+    def _step_ended(self, event: StepEnded) -> list[Line]:
+        planned = event.status == "done" and _PLANNING.fullmatch(event.step)
+        if planned or not self._results:  # the plan is told itself; who reads along has seen the session end
+            return []
+        said = event.text if event.status == "done" else event.error or event.text
+        shown = f": {one_line(said, _MOST)}" if said else ""
+        return [self._line(event, "note", f"{plain(event.step)} {event.status}{shown}")]
+
     # --- the rest -------------------------------------------------------------------------
 
     def _message_added(self, event: MessageAdded) -> list[Line]:
@@ -379,6 +406,8 @@ class Story:
         CallbackExpired: _settled,
         CallbackWithdrawn: _settled,
         Parked: _parked,
+        Planned: _planned,
+        StepEnded: _step_ended,
         HookRaised: _hook_raised,
     }
 
