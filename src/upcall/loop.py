@@ -180,7 +180,7 @@ class Turn(Thinker):
         except asyncio.CancelledError:
             for task in tasks:
                 task.cancel()
-            await asyncio.wait(tasks, timeout=GRACE)
+            await asyncio.wait([asyncio.gather(*tasks, return_exceptions=True)], timeout=GRACE)
             raise
         finally:
             self.enter()

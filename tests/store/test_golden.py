@@ -12,11 +12,12 @@ import pytest
 from store.golden import make_v1
 from store.houses import opened, put
 from upcall.contracts import Claim, Store
-from upcall.events import AnyEvent, CallbackAnswered, SessionStarted, decode, encode
+from upcall.events import AnyEvent, CallbackAnswered, SessionStarted, StepEnded, TurnEnded, decode, encode
+from upcall.fold import State
 from upcall.replay import load_state
 
 FOLDER = Path(__file__).parent / "golden"
-VERSIONS = ["v1", "v1.callbacks"]
+VERSIONS = ["v1", "v1.callbacks", "v1.teams"]
 STAMPS = ("session", "seq", "pos", "time")
 
 
@@ -97,7 +98,22 @@ def test_the_golden_logs_of_version_1_are_rich_ones() -> None:
         "cancel_requested", "message_added", "context_set", "compacted", "model_started", "responded",
         "model_failed", "tool_started", "tool_ended", "tool_tried_again", "once_started", "once_ended",
         "output_refused", "hook_raised", "parked", "callback_raised", "callback_asked", "callback_passed",
-        "callback_answered", "callback_expired", "callback_withdrawn", "callback_delivered",
+        "callback_answered", "callback_expired", "callback_withdrawn", "callback_delivered", "planned",
+        "step_started", "step_ended",
     }  # fmt: skip
-    kinds = {e.kind for e in golden("v1.callbacks") if isinstance(e, SessionStarted)}
-    assert kinds == {"agent", "side_turn"}
+    kinds = {e.kind for version in VERSIONS for e in golden(version) if isinstance(e, SessionStarted)}
+    assert kinds == {"agent", "side_turn", "coordinator"}
+
+
+def test_the_steps_of_a_golden_team_are_those_it_had_then() -> None:
+    state = State("golden")
+    came_to: list[list[str]] = []
+    for event in (e for e in golden("v1.teams") if e.session == "golden"):
+        state.apply(event)
+        if isinstance(event, TurnEnded):
+            came_to.append([name for kind, name in state.steps if kind is StepEnded])
+    assert came_to == [
+        ["plan1.1", "plan1.2", "developer02", "developer01", "plan2.1", "writer02", "reviewer"],
+        ["plan1.1", "developer03", "reviewer"],
+    ]
+    assert state.context["upcall.workers"] == {"developer": 3, "writer": 2}

@@ -101,7 +101,10 @@ async def test_the_managers_hooks_are_asked_before_its_model(desk: Desk) -> None
     assert "'by hook'" in reply.text
 
 
-async def test_the_managers_side_turn_has_the_same_bytes_before_the_question(desk: Desk) -> None:
+@pytest.mark.parametrize("below", [(), (says("helper"),)], ids=["alone", "with agents of its own"])
+async def test_the_managers_side_turn_has_the_same_bytes_before_the_question(
+    below: tuple[Agent, ...], desk: Desk
+) -> None:
     seen: list[Request] = []
 
     def decide(request: Request) -> Any:
@@ -113,7 +116,7 @@ async def test_the_managers_side_turn_has_the_same_bytes_before_the_question(des
         """Look."""
         return ctx.agent
 
-    manager = Agent("manager", model=Script(decide), tools=[look], instructions="Plan well.")
+    manager = Agent("manager", model=Script(decide), tools=[look], agents=below, instructions="Plan well.")
     await desk.prompt(team_of(manager=manager, roles={"developer": works("developer", asking())}))
 
     main, aside = seen

@@ -11,7 +11,7 @@ import pytest
 from callbacks.doubles import Desk, results
 from teams.doubles import entry, manages, plan, reviews, says, team_of, works
 from upcall import Agent, Context, Limits, Request, Runtime, Team, chain, tool
-from upcall.errors import BadAgent, ChildFailed, SessionTakenOver, SessionWaiting
+from upcall.errors import BadAgent, ChildFailed, SessionTakenOver, SessionWaiting, UnknownAgent
 from upcall.events import SessionStarted, StepEnded, StepStarted, TurnEnded
 from upcall.models import Script, call
 
@@ -223,6 +223,35 @@ async def test_what_is_said_to_a_team_meanwhile_reaches_everybody_who_begins_nex
     heard = "\n\nuse French\n\nand be brief"
     for worker, task, more in (("tester01", "b", heard), ("tester02", "c", heard), ("tester03", "d", "")):
         assert f"<result-{worker}>\n{worker} did {task}{more}\n</result-{worker}>" in reply.text
+
+
+async def test_what_is_said_after_the_last_step_began_is_heard_with_the_next_prompt(desk: Desk) -> None:
+    team = team_of(ONE, plan(entry("tester", "b")), reviewer=works("reviewer", asks_person()))
+    await desk.prompt(team)
+    async with desk.runtime(team) as runtime:
+        await runtime.steer("s", "use French")
+    await desk.settle(team, "yes")
+    await desk.resume(team)
+
+    async with desk.runtime(team) as runtime:
+        await (await runtime.load("s")).prompt("go on")
+        manager = await runtime.load("s~manager")
+
+    assert [m.text for m in manager.get_messages() if m.role == "user"] == ["go", "go on\n\nuse French"]
+
+
+async def test_a_role_that_is_gone_when_the_work_goes_on_is_named(place: Desk) -> None:
+    roles = {"developer": works("developer", asks_person()), "tester": works("tester")}
+    tasks = plan(entry("developer", "a"), entry("tester", "b", 2))
+    before, after = team_of(tasks, roles=roles), team_of(tasks, roles={"developer": roles["developer"]})
+    await place.prompt(before)
+    await place.settle(before, "yes")
+
+    with pytest.raises(UnknownAgent, match="tester"):
+        await place.resume(after)
+    reply = await place.resume(before)
+
+    assert "tester01 did b" in reply.text
 
 
 async def test_a_teams_own_time_and_children_are_not_limited_but_each_members_are(desk: Desk) -> None:

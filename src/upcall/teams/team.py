@@ -149,8 +149,6 @@ class Team(Coordinator):
             return self._manager()
         if self.reviewer is not None and (header.agent, header.role) == (self.reviewer.name, REVIEWER):
             return self._reviewer()
-        if header.role not in self.roles:
-            raise UnknownAgent(header.agent, [self.manager.name, *self.roles])
         return self._member(header.agent, header.role, header.above != "")
 
     def _manager(self) -> Agent:
@@ -174,7 +172,9 @@ class Team(Coordinator):
         return self._derived(self.reviewer, REVIEWER, True, instructions=told)
 
     def _member(self, worker: str, role: str, asks: bool) -> Agent:
-        agent = self.roles[role]
+        agent = self.roles.get(role)
+        if agent is None:
+            raise UnknownAgent(role, self.roles)
         if agent.runs is not None:  # a team or chain has members of its own, and no name before a model
             return agent
         told = joined(agent.instructions, worker_prompt(agent, self.manager.name) if asks else "")
