@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
-from callbacks.doubles import Desk, results
+from callbacks.doubles import Desk, delegates, results
 from teams.doubles import entry, manages, plan, reviews, says, team_of, works
-from upcall import Agent, Context, Limits, Request, Runtime, Team, chain, tool
+from upcall import Agent, Context, Hooks, Limits, Request, Runtime, Team, chain, tool
 from upcall.errors import BadAgent, ChildFailed, SessionTakenOver, SessionWaiting, UnknownAgent
 from upcall.events import SessionStarted, StepEnded, StepStarted, TurnEnded
+from upcall.hooks import inherited
 from upcall.models import Script, call
 
 ONE = plan(entry("developer", "a"))
@@ -114,10 +115,10 @@ async def test_a_person_may_talk_on_with_a_member_by_its_session(desk: Desk) -> 
     await desk.prompt(team)
 
     async with desk.runtime(team) as runtime:
-        worker = await runtime.load("s~developer01")
-        reply = await worker.prompt("and now?")
+        worker, reviewer = await runtime.load("s~developer01"), await runtime.load("s~reviewer")
+        said = [(await member.prompt("and now?")).text for member in (worker, reviewer)]
 
-    assert reply.text == "developer01 did and now?"
+    assert said == ["developer01 did and now?", "REPORT\nand now?"]
 
 
 # --- cancel, steer, limits, take over ---------------------------------------------------
@@ -417,3 +418,59 @@ async def test_an_in_memory_team_needs_no_host_where_the_manager_answers() -> No
         reply = await (await runtime.start(team)).prompt("go")
 
     assert "\nso\n" in reply.text
+
+
+async def test_an_inherited_hook_at_a_chains_own_end_may_wait_and_no_step_runs_again(place: Desk) -> None:
+    ran: list[str] = []
+
+    def note(told: str) -> str:
+        ran.append(told)
+        return "written"
+
+    @inherited
+    async def sign(session: Any, reply: Any) -> str | None:
+        if session.agent != "line":
+            return None
+        return f"{reply.text}, signed {await session.raise_callback('Who signs?', 'blocker')}"
+
+    line = chain(says("a", note), name="line")
+    boss = delegates("boss", line, lambda _: call("pass_up_callback", reason="no")).replace(
+        hooks=Hooks(end_turn=[sign])
+    )
+
+    assert (await place.prompt(boss)).status == "waiting"
+    await place.settle(boss, "Otto")
+    reply = await place.resume(boss)
+
+    assert (reply.text, ran) == ("written, signed Otto", ["do it"])
+
+
+async def test_a_hook_can_not_make_a_chain_think(desk: Desk) -> None:
+    @inherited
+    async def wonder(session: Any, _: Any) -> None:
+        if session.agent == "line":
+            await session.prompt("what do you think?")
+
+    boss = delegates("boss", chain(says("a"), name="line")).replace(hooks=Hooks(pre_request=[wonder]))
+
+    reply = await desk.prompt(boss)
+
+    assert "line has steps and no model" in reply.text
+
+
+async def test_the_way_to_ask_in_a_program_is_taught_to_those_who_write_some(desk: Desk) -> None:
+    told: list[str] = []
+
+    def decide(request: Request) -> str:
+        told.append(request.instructions)
+        return "ok"
+
+    @tool
+    async def run_python(code: str) -> str:
+        """Stands for the tool of that name."""
+        return code
+
+    worker = Agent("developer", model=Script(decide), tools=[run_python])
+    await desk.prompt(team_of(ONE, roles={"developer": worker}))
+
+    assert "the tool ask(message, type) or raise_callback(message, type) in the Python you write" in told[0]
