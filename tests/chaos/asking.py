@@ -392,7 +392,7 @@ async def go(runtime: Runtime, agent: Agent, session_id: str) -> None:
     except SessionExists:
         reply = await runtime.resume(session_id, sink=tell)
     assert reply is not None
-    say("reply", session_id, reply.status, *reply.text.splitlines())
+    say("reply", session_id, reply.status, " ".join(reply.text.splitlines()))
 
 
 async def run(name: str, folder: str, hold: str, *sessions: str) -> None:
