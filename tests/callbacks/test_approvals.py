@@ -646,7 +646,7 @@ async def test_an_approval_reaches_the_person_over_fail_and_without_the_right(de
 
 
 async def test_an_approval_inside_a_sub_agents_sub_agent_reaches_the_person(place: Desk, ran: Ran) -> None:
-    """deepagents#420, and seed 3's static sub-agents: the approval was lost on its way."""
+    """deepagents#420, and document 3's static sub-agents: the approval was lost on its way."""
     top = delegates("top", delegates("middle", developer(ran), passes()), passes())
 
     waiting = await place.prompt(top)

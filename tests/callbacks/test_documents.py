@@ -83,7 +83,7 @@ async def test_every_type_of_document_0_and_any_other_word_is_processed(desk: De
 
 
 async def test_a_callers_that_fails_is_no_answer(desk: Desk) -> None:
-    """Document 0 caught everything and returned None; seed 2 took a failed caller's text for an answer."""
+    """Document 0 caught everything and returned None; document 2 took a failed caller's text for an answer."""
     reply = await desk.prompt(delegates("manager", asker("x", "blocker"), lambda _: RuntimeError("boom")))
 
     assert (reply.status, reply.callbacks[0].answer) == ("waiting", None)
@@ -114,7 +114,7 @@ async def test_direct_user_clarification_asks_no_agent(desk: Desk) -> None:
 
 
 async def test_agent_only_resolution_reaches_the_caller_and_never_the_person(desk: Desk) -> None:
-    """Seed 2: request_resolution never reached a caller, yet reached the person from a parallel child."""
+    """Document 2: request_resolution never reached a caller, yet reached the person from a parallel child."""
     child = asker("which?", kind="request_resolution")
     calls = [call("task", agent="developer", prompt=p) for p in "ab"]
     person = Person(lambda _: "I should not be asked")
