@@ -6,7 +6,7 @@ import json
 from typing import Any, cast
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from upcall.teams.plan import Rules, named, read_plan
@@ -55,6 +55,7 @@ def fits(given_entry: Any) -> bool:
 
 
 @given(st.text() | st.text(alphabet='[]{},:"1\\u '))
+@example("[0]")
 def test_no_text_makes_reading_a_plan_raise(text: str) -> None:
     found, problems = read_plan(text, RULES)
 

@@ -40,7 +40,7 @@ class Rules(Value, frozen=True):
 
 
 def read_plan(text: str, rules: Rules) -> tuple[list[dict[str, Any]], list[str]]:
-    """The entries of the one JSON array in a reply, and every mistake in it."""
+    """The entries of the one JSON array in a reply, or every mistake in it."""
     found, problem = _array(text)
     if problem:
         return [], [problem]
@@ -53,7 +53,7 @@ def read_plan(text: str, rules: Rules) -> tuple[list[dict[str, Any]], list[str]]
     problems = [p for number, entry in enumerate(found, 1) for p in _mistakes(number, entry, rules)]
     if len(problems) > _SHOWN:
         problems[_SHOWN:] = [f"and {len(problems) - _SHOWN} more mistakes"]
-    return cast("list[dict[str, Any]]", found), problems
+    return ([] if problems else cast("list[dict[str, Any]]", found)), problems
 
 
 def named(entries: Sequence[dict[str, Any]], counts: dict[str, int]) -> list[Assignment]:
