@@ -17,9 +17,9 @@ from upcall import teamfile
 from upcall.errors import BadAgentFile
 from upcall.lineage import Seat, team_seats, ways_up
 from upcall.messages import Value
-from upcall.policy import KEYS, RESERVED, Policy, Problem, name_problem
+from upcall.policy import KEYS, RESERVED, Policy, name_problem
 from upcall.routing import Ancestor, Raised, Route, route
-from upcall.sidecars import key_lines, read_sidecar
+from upcall.sidecars import Problem, key_lines, read_sidecar
 
 if TYPE_CHECKING:
     import yaml

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from typing import Any, Literal, cast
+from typing import Annotated, Any, Literal
 
 import msgspec
+from msgspec import Meta
 
 from upcall.messages import JsonSchema, Value
 
@@ -97,42 +98,32 @@ def normal_kind(kind: str, intent: str) -> Kind:
 class Hints(Value, frozen=True):
     """Routing hints of one callback: they narrow what the asker's sidecar allows and never widen it."""
 
-    max_bubble_hops: int | None = None
-    fallback_target: str | None = None
-    passthrough_agents: tuple[str, ...] = ()
-    resolvable_by: tuple[str, ...] = ()
+    max_bubble_hops: Annotated[int, Meta(ge=0)] | None = None
+    fallback_target: Annotated[str, Meta(min_length=1)] | None = None
+    passthrough_agents: tuple[Annotated[str, Meta(min_length=1)], ...] = ()
+    resolvable_by: tuple[Annotated[str, Meta(min_length=1)], ...] = ()
     passthrough_child_callbacks: bool = False
 
     @classmethod
-    def build(
-        cls,
-        max_bubble_hops: Any = None,
-        fallback_target: Any = None,
-        passthrough_agents: Any = (),
-        resolvable_by: Any = (),
-        passthrough_child_callbacks: Any = False,
-    ) -> Hints:
-        """From what code or a model wrote; TypeError or ValueError says what is wrong, nothing is coerced."""
-        hops, target, through = max_bubble_hops, fallback_target, passthrough_child_callbacks
-        if hops is not None and type(hops) is not int:
-            raise TypeError(f"max_bubble_hops must be a whole number from 0 on, or None, not {hops!r}")
-        if hops is not None and hops < 0:
-            raise ValueError(f"max_bubble_hops must be 0 or more, not {hops}")
-        if target is not None and not (isinstance(target, str) and target):
-            raise TypeError(f"fallback_target must be 'user', 'fail', an agent's name or None, not {target!r}")
-        if through is not True and through is not False:
-            raise TypeError(f"passthrough_child_callbacks must be True or False, not {through!r}")
-        passed = _names("passthrough_agents", passthrough_agents)
-        return cls(hops, target, passed, _names("resolvable_by", resolvable_by), through)
+    def build(cls, **hints: Any) -> Hints:
+        """From what code or a model wrote; TypeError says what is wrong, nothing is coerced."""
+        for name, value in hints.items():
+            if name not in _HINTS:
+                raise TypeError(f"there is no option {name!r}; hints are {', '.join(_HINTS)}")
+            try:
+                msgspec.convert({name: value}, cls)
+            except msgspec.ValidationError:
+                raise TypeError(f"{name} must be {_HINTS[name]}, not {value!r}") from None
+        return msgspec.convert(hints, cls)
 
 
-def _names(hint: str, value: Any) -> tuple[str, ...]:
-    # a bare string is a sequence of letters: resolvable_by="lead" would name l, e, a and d
-    if isinstance(value, list | tuple | set | frozenset):
-        names = tuple(cast("Sequence[Any]", value))
-        if all(isinstance(name, str) and name for name in names):
-            return names
-    raise TypeError(f"{hint} must be a list of agents' names, such as ['lead'], not {value!r}")
+_HINTS = {
+    "max_bubble_hops": "0 or more, a whole number, or None",
+    "fallback_target": "'user', 'fail', an agent's name or None",
+    "passthrough_agents": "a list of agents' names, such as ['lead']",
+    "resolvable_by": "a list of agents' names, such as ['lead']",
+    "passthrough_child_callbacks": "True or False",
+}
 
 
 # --- what makes two callbacks the same --------------------------------------------------

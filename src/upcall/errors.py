@@ -391,48 +391,5 @@ class StoreUnavailable(StoreError):
     """The store is locked, read-only, full or gone."""
 
 
-__all__ = [
-    "AlreadySettled",
-    "AnswerRefused",
-    "BadAgent",
-    "BadAgentFile",
-    "BadHook",
-    "BadKit",
-    "BadTool",
-    "CallbackError",
-    "CallbackExpired",
-    "CallbackUnresolved",
-    "ChildFailed",
-    "ContextTooLong",
-    "HookFailed",
-    "LimitReached",
-    "ModelError",
-    "ModelRefused",
-    "ModelUnavailable",
-    "NotAStore",
-    "OutcomeUnknown",
-    "OutputInvalid",
-    "ReplayMismatch",
-    "RuntimeClosed",
-    "ScriptExhausted",
-    "SessionBusy",
-    "SessionError",
-    "SessionExists",
-    "SessionTakenOver",
-    "SessionWaiting",
-    "SetupError",
-    "StoreDamaged",
-    "StoreError",
-    "StoreTooNew",
-    "StoreUnavailable",
-    "ToolSwallowedParking",
-    "TurnError",
-    "UnknownAgent",
-    "UnknownCallback",
-    "UnknownSession",
-    "UpcallError",
-]
-
-
 def _short(text: str, most: int = 120) -> str:
     return text if len(text) <= most else text[: most - 1] + "…"

@@ -2,7 +2,7 @@
 
 A loaded agent's `source` is its spec with an absolute path, so that another process can load it again.
 
-May import: agent, agentfiles, contracts, errors, kit.skills, lineage, policy, teams, tools, workspace.
+May import: agent, agentfiles, contracts, errors, kit.skills, lineage, policy, sidecars, teams, tools, workspace.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from upcall.agentfiles import IN_LOG, AgentFile, is_agent_file, load, roots
 from upcall.contracts import Workspace
 from upcall.errors import BadAgentFile, BadKit, SetupError, UnknownAgent, UpcallError
 from upcall.lineage import Seat, team_seats
-from upcall.policy import Policy, Problem
+from upcall.policy import Policy
+from upcall.sidecars import Problem
 from upcall.teams import Team
 from upcall.tools import Tool, as_tool
 

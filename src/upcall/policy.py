@@ -10,8 +10,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, NamedTuple, cast
+from collections.abc import Mapping
+from typing import Annotated, Any, cast
+
+import msgspec
+from msgspec import Meta
 
 from upcall.errors import BadAgent
 from upcall.messages import Value
@@ -21,34 +24,23 @@ FAIL = "fail"
 RESERVED = (USER, FAIL)
 """Words of `fallback_target`, so no agent may have them as its name."""
 
-SIDE_TURN_MODEL_CALLS = 4
-"""Enough to look something up with a read-only tool and then answer; a side turn is no second task."""
-
-
-class Problem(Value, frozen=True):
-    """One mistake or doubt about an agent file. `line` counts from 1; 0 is the whole file."""
-
-    file: str
-    line: int
-    key: str
-    text: str
-    severity: Literal["error", "warning"] = "error"
-
-    def __str__(self) -> str:
-        where = f"{self.file}:{self.line}" if self.line else self.file
-        key = f"{self.key}: " if self.key else ""
-        return f"{where}: {key}{self.text}"
+_NAME = r"^\w[\w.-]*\Z"
+_LONGEST_NAME = 100
 
 
 class CallbackPolicy(Value, frozen=True):
-    """The sidecar's `callback_policy`. An empty `fallback_target` is one that was not written."""
+    """The sidecar's `callback_policy`. An empty `fallback_target` is one that was not written.
+
+    A `timeout` is at most thirty years: times beyond that would not add up with a clock's. A side turn is no second
+    task: its model calls are enough to look something up with a read-only tool and then answer.
+    """
 
     passthrough_child_callbacks: bool = False
-    max_bubble_hops: int | None = None
-    fallback_target: str = ""
-    may_approve: tuple[str, ...] = ()
-    timeout: float | None = None
-    side_turn_model_calls: int = SIDE_TURN_MODEL_CALLS
+    max_bubble_hops: Annotated[int, Meta(ge=0)] | None = None
+    fallback_target: Annotated[str, Meta(pattern=_NAME, max_length=_LONGEST_NAME)] = ""
+    may_approve: tuple[Annotated[str, Meta(min_length=1)], ...] = ()
+    timeout: Annotated[int, Meta(gt=0, le=10**9)] | Annotated[float, Meta(gt=0, le=1e9)] | None = None
+    side_turn_model_calls: Annotated[int, Meta(ge=1)] = 4
 
 
 class Policy(Value, frozen=True):
@@ -74,12 +66,8 @@ class Policy(Value, frozen=True):
         agent: str = "",
     ) -> Policy:
         """From an Agent's arguments; BadAgent names every wrong key and what it may be."""
-        keys: dict[str, Any] = {
-            "can_query_caller": can_query_caller,
-            "can_use_host_interaction": can_use_host_interaction,
-        }
-        if callback_policy is not None:
-            keys["callback_policy"] = callback_policy
+        under = {} if callback_policy is None else {"callback_policy": callback_policy}
+        keys = {"can_query_caller": can_query_caller, "can_use_host_interaction": can_use_host_interaction, **under}
         found = mistakes(keys)
         if found:
             raise BadAgent(agent, "; ".join(f"{key}: {text}" for key, text in found))
@@ -123,66 +111,28 @@ def name_problem(name: str) -> str:
     """Why this can't be an agent's name, or ""."""
     if name in RESERVED:
         return f"no agent may be called {name!r}: fallback_target uses the words {' and '.join(RESERVED)}"
-    if len(name) > 100 or not re.fullmatch(r"\w[\w.-]*", name):
-        return f"{name!r} is no agent's name; use letters, digits, '_', '-' and '.', at most 100 of them"
+    if len(name) > _LONGEST_NAME or not re.match(_NAME, name):
+        return (
+            f"{name!r} is no agent's name; use letters, digits, '_', '-' and '.', at most {_LONGEST_NAME} of them"
+        )
     return ""
 
 
 # --- what each key may hold -------------------------------------------------------------
 
 
-_LONGEST = 1e9
-"""Thirty years; times beyond it would not add up with a clock's."""
-
-
-class _Rule(NamedTuple):
-    allowed: str
-    accepts: Callable[[Any], bool]
-
-
-def _is_bool(value: Any) -> bool:
-    return value is True or value is False
-
-
-def _is_object(value: Any) -> bool:
-    return isinstance(value, Mapping)
-
-
-def _is_hops(value: Any) -> bool:
-    return value is None or (type(value) is int and value >= 0)
-
-
-def _is_calls(value: Any) -> bool:
-    return type(value) is int and value >= 1
-
-
-def _is_target(value: Any) -> bool:
-    return isinstance(value, str) and (value in RESERVED or not name_problem(value))
-
-
-def _is_seconds(value: Any) -> bool:
-    return value is None or (type(value) in (int, float) and 0 < value <= _LONGEST)
-
-
-def _is_names(value: Any) -> bool:
-    # a bare string is a sequence of letters, which nobody means
-    return isinstance(value, list | tuple) and all(
-        isinstance(name, str) and name for name in cast("Sequence[Any]", value)
-    )
-
-
-TOP: dict[str, _Rule] = {
-    "can_query_caller": _Rule("true or false", _is_bool),
-    "can_use_host_interaction": _Rule("true or false", _is_bool),
-    "callback_policy": _Rule("an object of keys", _is_object),
+TOP = {
+    "can_query_caller": "true or false",
+    "can_use_host_interaction": "true or false",
+    "callback_policy": "an object of keys",
 }
-_UNDER: dict[str, _Rule] = {
-    "passthrough_child_callbacks": _Rule("true or false", _is_bool),
-    "max_bubble_hops": _Rule("a whole number from 0 on, or null for no limit", _is_hops),
-    "fallback_target": _Rule('"user", "fail" or an agent\'s name', _is_target),
-    "may_approve": _Rule("a list of tools' names", _is_names),
-    "timeout": _Rule("seconds above 0 and up to 1e9, or null for no limit", _is_seconds),
-    "side_turn_model_calls": _Rule("a whole number from 1 on", _is_calls),
+_UNDER = {
+    "passthrough_child_callbacks": "true or false",
+    "max_bubble_hops": "a whole number from 0 on, or null for no limit",
+    "fallback_target": '"user", "fail" or an agent\'s name',
+    "may_approve": "a list of tools' names",
+    "timeout": "seconds above 0 and up to 1e9, or null for no limit",
+    "side_turn_model_calls": "a whole number from 1 on",
 }
 KEYS = (*(key for key in TOP if key != "callback_policy"), *(f"callback_policy.{key}" for key in _UNDER))
 """Every key of a sidecar, dotted."""
@@ -190,29 +140,33 @@ KEYS = (*(key for key in TOP if key != "callback_policy"), *(f"callback_policy.{
 
 def mistakes(keys: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Each wrong key, dotted, with what is wrong and what is allowed."""
-    found = _against(keys, TOP, prefix="")
     under = keys.get("callback_policy")
-    if isinstance(under, Mapping):
-        found += _against(cast("Mapping[str, Any]", under), _UNDER, prefix="callback_policy.")
-    return found
+    if not isinstance(under, Mapping):
+        return _against(keys, Policy, TOP, prefix="")
+    found = _against({**keys, "callback_policy": {}}, Policy, TOP, prefix="")
+    return found + _against(cast("Mapping[str, Any]", under), CallbackPolicy, _UNDER, prefix="callback_policy.")
 
 
-def _against(keys: Mapping[str, Any], rules: Mapping[str, _Rule], prefix: str) -> list[tuple[str, str]]:
+def _against(
+    keys: Mapping[str, Any], kind: type[Value], allowed: Mapping[str, str], prefix: str
+) -> list[tuple[str, str]]:
     found: list[tuple[str, str]] = []
     for key, value in keys.items():
-        rule = rules.get(key)
-        if rule is None:
-            found.append((f"{prefix}{key}", _unknown(key, rules, prefix)))
-        elif not rule.accepts(value):
-            found.append((f"{prefix}{key}", f"must be {rule.allowed}, not {shown(value)}"))
+        if key not in allowed:
+            found.append((f"{prefix}{key}", _unknown(key, allowed, prefix)))
+            continue
+        try:
+            msgspec.convert({key: value}, kind)
+        except msgspec.ValidationError:
+            found.append((f"{prefix}{key}", f"must be {allowed[key]}, not {shown(value)}"))
     return found
 
 
-def _unknown(key: str, rules: Mapping[str, _Rule], prefix: str) -> str:
+def _unknown(key: str, allowed: Mapping[str, str], prefix: str) -> str:
     elsewhere = " It belongs under callback_policy." if not prefix and key in _UNDER else ""
     if prefix and key in TOP:
         elsewhere = " It belongs beside callback_policy, not under it."
-    return f"unknown key; allowed are {', '.join(rules)}.{elsewhere}"
+    return f"unknown key; allowed are {', '.join(allowed)}.{elsewhere}"
 
 
 def shown(value: Any) -> str:
@@ -228,14 +182,7 @@ def shown(value: Any) -> str:
 
 def policy_from(keys: Mapping[str, Any], source: str) -> Policy:
     """From keys without mistakes. What a file leaves out is no right."""
-    under = dict(keys.get("callback_policy", {}))
+    under = keys.get("callback_policy", {})
     given = (*(key for key in keys if key != "callback_policy"), *(f"callback_policy.{key}" for key in under))
-    if "may_approve" in under:
-        under["may_approve"] = tuple(under["may_approve"])
-    return Policy(
-        can_query_caller=keys.get("can_query_caller", False),
-        can_use_host_interaction=keys.get("can_use_host_interaction", False),
-        callback_policy=CallbackPolicy(**under),
-        given=given,
-        source=source,
-    )
+    rights = keys.get("can_query_caller", False), keys.get("can_use_host_interaction", False)
+    return Policy(*rights, msgspec.convert(under, CallbackPolicy), given, source)

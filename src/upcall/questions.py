@@ -118,7 +118,7 @@ def _one_of(name: str, value: str, allowed: Sequence[str]) -> None:
 def _hints(hints: dict[str, Any]) -> Hints:
     try:
         return Hints.build(**hints)
-    except (TypeError, ValueError) as error:
+    except TypeError as error:
         raise UpcallError(f"raise_callback: {error}") from None
 
 

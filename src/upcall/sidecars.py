@@ -1,15 +1,31 @@
 """Sidecar files: a policy read from JSON, with every mistake and its line.
 
-May import: policy.
+May import: messages, policy.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn
 
-from upcall.policy import TOP, Policy, Problem, mistakes, policy_from, shown
+from upcall.messages import Value
+from upcall.policy import TOP, Policy, mistakes, policy_from, shown
+
+
+class Problem(Value, frozen=True):
+    """One mistake or doubt about an agent file. `line` counts from 1; 0 is the whole file."""
+
+    file: str
+    line: int
+    key: str
+    text: str
+    severity: Literal["error", "warning"] = "error"
+
+    def __str__(self) -> str:
+        where = f"{self.file}:{self.line}" if self.line else self.file
+        key = f"{self.key}: " if self.key else ""
+        return f"{where}: {key}{self.text}"
 
 
 def read_sidecar(raw: bytes, file: str) -> tuple[Policy | None, list[Problem]]:

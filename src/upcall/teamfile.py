@@ -1,6 +1,6 @@
 """`team.toml`: which agents of a folder are a team, read strictly, with every mistake found at once.
 
-May import: messages, policy, teams.team.
+May import: messages, policy, sidecars, teams.team.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from typing import Any, NamedTuple, cast, get_args
 import msgspec
 
 from upcall.messages import Value
-from upcall.policy import Problem, name_problem, shown
+from upcall.policy import name_problem, shown
+from upcall.sidecars import Problem
 from upcall.teams.team import OnFailure
 
 NAME = "team.toml"

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from upcall.agentfiles import AgentFile, load, read_agents, roots
 from upcall.errors import BadAgentFile
-from upcall.policy import Problem
+from upcall.sidecars import Problem
 
 RIGHTS = {"can_query_caller": True, "can_use_host_interaction": True}
 

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from upcall.errors import BadAgent
-from upcall.policy import KEYS, Policy, Problem, name_problem
-from upcall.sidecars import key_lines, read_sidecar
+from upcall.policy import KEYS, Policy, name_problem
+from upcall.sidecars import Problem, key_lines, read_sidecar
 
 FILE = "developer.json"
 WHOLE = """{

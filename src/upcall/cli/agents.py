@@ -1,7 +1,7 @@
 """Commands over declarations: check agent files, explain where a question would go.
 
 May import: agentfiles, answers, callbacks, cli.options, cli.output, cli.places, errors, hosts.question,
-hosts.terminal, hosts.terminal_host, lineage, loading, observe.plain, observe.route, policy, routing.
+hosts.terminal, hosts.terminal_host, lineage, loading, observe.plain, observe.route, routing, sidecars.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from upcall.observe.plain import one_line, plain
 if TYPE_CHECKING:
     from upcall.agentfiles import AgentFile
     from upcall.loading import Askers
-    from upcall.policy import Problem
+    from upcall.sidecars import Problem
 
 _MOST_WAYS = 20
 
