@@ -216,6 +216,48 @@ async def test_a_writer_that_is_killed_leaves_a_whole_file(tmp_path: Path) -> No
         assert [entry.path for entry in await Folder(tmp_path).entries("/")] == ["/x"]
 
 
+async def known(folder: Folder, path: str) -> None:
+    """Read a file until it is given from memory: not while it is so new that its next change might not show."""
+    one, two = b"", b"-"
+    while one is not two:
+        one, two = await folder.read(path), await folder.read(path)
+
+
+async def test_a_file_that_is_known_is_read_anew_once_anything_of_it_has_changed(tmp_path: Path) -> None:
+    file, folder = tmp_path / "a.txt", Folder(tmp_path)
+    file.write_text("before")
+    times = file.stat()
+    await known(folder, "/a.txt")
+
+    assert await folder.read("/a.txt", 2, 3) == b"for"
+    file.write_text("behind")
+    os.utime(file, ns=(times.st_atime_ns, times.st_mtime_ns))
+    assert await folder.read("/a.txt") == b"behind"
+    await known(folder, "/a.txt")
+    file.unlink()
+    with pytest.raises(WorkspaceError, match="no such file"):
+        await folder.read("/a.txt")
+
+
+async def test_a_file_that_is_known_is_refused_where_a_link_that_leads_out_has_taken_its_place(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "work" / "sub").mkdir(parents=True)
+    for path in ("a.txt", "sub/a.txt"):
+        (tmp_path / "work" / path).write_text("inside")
+    folder = Folder(tmp_path / "work")
+    await known(folder, "a.txt")
+    assert await folder.read("sub/a.txt") == b"inside"
+
+    for path in ("a.txt", "sub"):
+        (tmp_path / "work" / path).rename(tmp_path / path)
+        (tmp_path / "work" / path).symlink_to(tmp_path / path)
+
+    for path in ("a.txt", "sub/a.txt"):
+        with pytest.raises(WorkspaceError, match="leads out"):
+            await folder.read(path)
+
+
 # --- in the log -------------------------------------------------------------------------
 
 

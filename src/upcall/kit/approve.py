@@ -54,8 +54,10 @@ def _is_own(tool: Tool) -> bool:
 
 
 def _by_name(rules: Rules) -> Rule:
+    globs = [(name, wanted) for name, wanted in rules.items() if any(sign in name for sign in "*?[")]
+
     def rule(tool: Tool, args: Mapping[str, Any]) -> bool:
-        found = [rules[tool.name]] if tool.name in rules else [r for n, r in rules.items() if _fits(tool.name, n)]
+        found = [rules[tool.name]] if tool.name in rules else [r for n, r in globs if fnmatchcase(tool.name, n)]
         return any(_asks(wanted, {**tool.defaults, **args}) for wanted in found)
 
     return rule

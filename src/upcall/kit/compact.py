@@ -5,6 +5,8 @@ May import: agent, contracts, errors, hooks, kit.numbers, kit.tokens, messages, 
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
+
 from upcall.agent import Kit
 from upcall.contracts import Context, SessionAccess
 from upcall.errors import ContextTooLong
@@ -46,16 +48,18 @@ def compact(tokens: int = 100_000, keep_last: int = 10) -> Kit:
         session.set_context(KEY, MEASURE)
         return True
 
-    async def check(session: SessionAccess, response: Response) -> None:
+    def check(session: SessionAccess, response: Response) -> Awaitable[None] | None:
         if session.purpose == "side_turn":
-            return
+            return None
         used = response.usage.total or count.of(session.id, session.get_messages())
         level = session.get_context(KEY, 0)
         if level == MEASURE:
             level = used
             session.set_context(KEY, level)
-        if used > max(tokens, level * GROWTH):
-            await shrink(session)
+        return checked(session) if used > max(tokens, level * GROWTH) else None
+
+    async def checked(session: SessionAccess) -> None:
+        await shrink(session)
 
     async def too_long(session: SessionAccess, request: Request, error: Exception) -> Request | None:
         if session.purpose == "side_turn" or not isinstance(error, ContextTooLong):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+from collections.abc import Awaitable
 from typing import Any, cast
 
 from upcall.agent import Kit
@@ -43,9 +44,11 @@ def evict(tokens: int = 25_000) -> Kit:
                 "evict", f"{session.agent} has no workspace to keep large results in; give it one: {example}"
             )
 
-    async def keep(ctx: Context, call: Call, value: Any) -> Result | None:
-        if call.name in OWN or (isinstance(value, str) and len(value) * BYTES <= most):
-            return None
+    def keep(ctx: Context, call: Call, value: Any) -> Awaitable[Result | None] | None:
+        small = call.name in OWN or (isinstance(value, str) and len(value) * BYTES <= most)
+        return None if small else put_away(ctx, call, value)
+
+    async def put_away(ctx: Context, call: Call, value: Any) -> Result | None:
         files = ctx.workspace
         if files is None:
             return None

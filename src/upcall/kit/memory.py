@@ -6,13 +6,14 @@ May import: agent, contracts, errors, events, hooks, kit.instructions, kit.numbe
 from __future__ import annotations
 
 import codecs
+from typing import Any
 
 from upcall.agent import Kit
 from upcall.contracts import Files, SessionAccess
 from upcall.errors import BadKit, WorkspaceError
 from upcall.events import digest
 from upcall.hooks import Hooks
-from upcall.kit.instructions import add_instructions, joined
+from upcall.kit.instructions import Adding, joined
 from upcall.kit.numbers import check_number
 from upcall.messages import Request
 
@@ -22,6 +23,8 @@ _HEAD = (
 )
 _WRITERS = frozenset({"edit_file", "write_file"})
 _WRITE = "What later sessions should know, write into these files with the file tools; they will begin with it."
+
+_Found = tuple[bytes, int] | None
 
 
 def memory(*paths: str, chars: int = 40_000) -> Kit:
@@ -33,35 +36,50 @@ def memory(*paths: str, chars: int = 40_000) -> Kit:
     check_number("memory", "chars", chars, whole=True)
     each = sorted(dict.fromkeys(paths or ("AGENTS.md",)), key=lambda path: path.strip("/").count("/"))
     key = f"memory.{digest(each)[:8]}"
+    where = f"{_WRITE} They are: {', '.join(each)}."
+    last: tuple[list[_Found], str] = ([], "")  # most sessions find the same
+    shown: tuple[str, Any, str] = ("", None, "")
+    adding = Adding()
 
     async def load(session: SessionAccess) -> None:
+        nonlocal last
         files = session.workspace
         if files is None:
             example = "Agent(workspace=Folder('.'))"
             raise BadKit(
                 "memory", f"{session.agent} has no workspace to read {each[0]} from; give it one: {example}"
             )
-        found = [note for path in each if (note := await _read(files, path, chars))]
-        if found:
-            session.set_context(key, joined([_HEAD, *found]))
+        found = [await _read(files, path, chars) for path in each]
+        if found != last[0]:
+            notes = [_framed(path, *one, chars) for path, one in zip(each, found, strict=True) if one]
+            last = (found, joined([_HEAD, *notes]) if any(notes) else "")
+        if last[1]:
+            session.set_context(key, last[1])
 
     def show(session: SessionAccess, request: Request) -> Request:
+        nonlocal shown
         notes = session.get_context(key, "")
-        writes = any(tool.name in _WRITERS for tool in request.tools)
-        return add_instructions(request, [notes, f"{_WRITE} They are: {', '.join(each)}."] if writes else notes)
+        if notes != shown[0] or request.tools is not shown[1]:
+            writes = any(tool.name in _WRITERS for tool in request.tools)
+            shown = (notes, request.tools, joined([notes, where]) if writes else notes)
+        return adding.to(request, shown[2])
 
     return Kit(Hooks(begin_session=[load], before_model=[show]))
 
 
-async def _read(files: Files, path: str, chars: int) -> str:
-    """One file in its frame, or "" if there is none."""
+async def _read(files: Files, path: str, chars: int) -> _Found:
+    """As much of a file as may be shown, and its size; None if there is none."""
     try:
         data = await files.read(path, 0, chars * 4 + 1)
-        size = len(data) if len(data) <= chars * 4 else (await files.look(path)).size
+        return data, len(data) if len(data) <= chars * 4 else (await files.look(path)).size
     except WorkspaceError as error:
         if error.missing:
-            return ""
+            return None
         raise
+
+
+def _framed(path: str, data: bytes, size: int, chars: int) -> str:
+    """A file's text in its frame, or "" if there is none in it."""
     try:
         text = codecs.getincrementaldecoder("utf-8")().decode(data, final=len(data) >= size)
     except UnicodeDecodeError:

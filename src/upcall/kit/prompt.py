@@ -15,7 +15,7 @@ from upcall.contracts import SessionAccess
 from upcall.errors import BadKit
 from upcall.events import digest
 from upcall.hooks import Hooks
-from upcall.kit.instructions import add_instructions, joined
+from upcall.kit.instructions import Adding, joined
 from upcall.messages import Instruction, Request, Text, ToolSpec
 
 _MARK = re.compile(r"\{\{([A-Za-z_]\w*)\}\}|\{([A-Za-z_]\w*)\}")
@@ -67,6 +67,7 @@ def prompt(template: str | Sequence[str | Text | Instruction] = "", **values: ob
     given = {name: str(value) for name, value in values.items()}
     key = f"prompt.{digest(text, given)[:8]}"
     last: tuple[Any, str] = (None, "")  # most sessions of an agent begin alike
+    adding = Adding()
 
     def add(session: SessionAccess, request: Request) -> Request:
         nonlocal last
@@ -80,7 +81,7 @@ def prompt(template: str | Sequence[str | Text | Instruction] = "", **values: ob
                 last = (seen, _filled(text, marks, known, request.instructions))
             filled = last[1]
             session.set_context(key, filled)
-        return add_instructions(request, filled)
+        return adding.to(request, filled)
 
     return Kit(Hooks(before_model=[add]))
 

@@ -13,7 +13,7 @@ from typing import Any
 from upcall.agent import Kit
 from upcall.contracts import SessionAccess, SyncContext
 from upcall.hooks import Hooks
-from upcall.kit.instructions import add_instructions
+from upcall.kit.instructions import Adding
 from upcall.kit.skillfile import FILE, Shelf, Skill, load_skill
 from upcall.messages import Message, Request, Result
 from upcall.tools import tool
@@ -30,6 +30,7 @@ def skills(*dirs: str | os.PathLike[str]) -> Kit:
     """
     shelf = Shelf([Path(d).expanduser().absolute() for d in dirs])
     last: tuple[Any, Any] = (None, None)
+    adding = Adding()
     shelf.skills()
 
     def begin(session: SessionAccess) -> None:
@@ -42,17 +43,22 @@ def skills(*dirs: str | os.PathLike[str]) -> Kit:
 
     def trigger(session: SessionAccess, message: Message) -> None:
         known: dict[str, Any] = session.get_context(KEY, {}).get("known", {})
-        said, active = message.text.casefold(), list[str](session.get_context(ACTIVE, ()))
+        said = message.text.casefold()
         for name, about in known.items():
-            hit = next((t for t in about["triggers"] if t.casefold() in said), None)
-            if hit is not None and name not in active:
-                active.append(name)
-                session.add_message("system", _shown(load_skill(Path(about["path"])), f", triggered by {hit!r}"))
-                session.set_context(ACTIVE, active)
+            for hit in about["triggers"]:
+                if hit.casefold() in said:
+                    show(session, name, Path(about["path"]), hit)
+                    break
+
+    def show(session: SessionAccess, name: str, path: Path, hit: str) -> None:
+        active: Sequence[str] = session.get_context(ACTIVE, ())
+        if name not in active:
+            session.add_message("system", _shown(load_skill(path), f", triggered by {hit!r}"))
+            session.set_context(ACTIVE, [*active, name])
 
     def list_them(session: SessionAccess, request: Request) -> Request | None:
         listed = session.get_context(KEY, {}).get("listed")
-        return add_instructions(request, listed) if listed else None
+        return adding.to(request, listed) if listed else None
 
     hooks = Hooks(begin_session=[begin], pre_request=[trigger], before_model=[list_them])
     return Kit(hooks, tools=[read_skill])

@@ -5,6 +5,8 @@ May import: agent, contracts, errors, hooks, kit.numbers, messages.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
+
 import msgspec
 
 from upcall.agent import Kit
@@ -24,10 +26,11 @@ def stuck(times: int = 3) -> Kit:
     """
     check_number("stuck", "times", times, whole=True)
 
-    async def ask(session: SessionAccess, call: Call) -> Result | None:
+    def ask(session: SessionAccess, call: Call) -> Awaitable[Result] | None:
         problem = _problem(session.get_messages(), call, times)
-        if not problem:
-            return None
+        return told(session, call, problem) if problem else None
+
+    async def told(session: SessionAccess, call: Call, problem: str) -> Result:
         advice = "Do something else, or say what is missing."
         if session.purpose != "side_turn":  # there nobody can be asked
             context = {"tool": call.name, "arguments": call.args}
@@ -61,12 +64,12 @@ def _since_prompt(messages: list[Message], call: Call) -> tuple[Call, list[Call 
     """The call as the model made it, and the calls and results of this turn before it."""
     parts: list[Call | Result] = []
     for message in messages:
-        if message.role == "user" and any(isinstance(p, Text) for p in message.parts):
+        if message.role == "user" and any(type(p) is Text for p in message.parts):
             parts = []
         for part in message.parts:
-            if isinstance(part, Call) and part.id == call.id:
+            if type(part) is Call and part.id == call.id:
                 return part, parts
-            if isinstance(part, Call | Result):
+            if type(part) is Call or type(part) is Result:
                 parts.append(part)
     return call, parts
 

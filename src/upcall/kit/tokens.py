@@ -24,7 +24,7 @@ def tokens_in(text: str) -> int:
 
 def tokens_of(messages: Iterable[Message]) -> int:
     """About how many tokens a conversation has."""
-    return sum(_tokens(part) for message in messages for part in message.parts)
+    return sum([_tokens(part) for message in messages for part in message.parts])
 
 
 class TokenCount:
@@ -55,12 +55,8 @@ class TokenCount:
 
 
 def _tokens(part: Part) -> int:
-    match part:
-        case Image():
-            return _IMAGE
-        case Call():
-            return tokens_in(part.name) + len(msgspec.json.encode(part.args)) // BYTES
-        case Result():
-            return tokens_in(part.text) + _IMAGE * len(part.images)
-        case _:
-            return tokens_in(part.text)
+    if isinstance(part, Call):
+        return tokens_in(part.name) + len(msgspec.json.encode(part.args)) // BYTES
+    if isinstance(part, Result):
+        return tokens_in(part.text) + _IMAGE * len(part.images)
+    return _IMAGE if isinstance(part, Image) else tokens_in(part.text)
