@@ -154,8 +154,9 @@ class State:
         """Move the calls' results into the history, in call order, then what was added meanwhile."""
         if self.calls:
             self.history.append(self._results(why))
-            left = [c.saved for c in self.calls.values() if c.saved is not None and c.saved.ended]
-            self.program = left[-1] if left else self.program
+            for call in self.calls.values():
+                if call.saved is not None and call.saved.ended:
+                    self.program = call.saved
             self.calls, self.inner = {}, {}
         if self.deferred:
             self.history.extend(self.deferred)

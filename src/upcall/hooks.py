@@ -13,7 +13,7 @@ import msgspec
 
 from upcall.callbacks import Answer, Callback
 from upcall.contracts import Reply, SessionAccess
-from upcall.errors import BadHook, HookFailed, LimitReached, RuntimeClosed, SessionTakenOver, StoreError
+from upcall.errors import BadHook
 from upcall.messages import Call, Message, Request, Response, Result
 from upcall.tools import Tool
 
@@ -141,25 +141,6 @@ def approval_rule(rule: Rule) -> Callable[[SessionAccess, Call], None]:
 def inherited(hook: Callable[..., T]) -> Callable[..., T]:
     """Mark a hook so that children run it too: a child can't escape it by being a child."""
     return hook if isinstance(hook, Inherited) else Inherited(hook)
-
-
-async def call_hook(point: str, hook: Callable[..., Any], *args: Any) -> Any:
-    """Run one hook, sync or async; whatever it raises fails the turn by the hook's name."""
-    try:
-        out = hook(*args)
-        if out is not None and hasattr(out, "__await__"):
-            out = await out
-    except (SessionTakenOver, StoreError, LimitReached, RuntimeClosed):
-        raise
-    except Exception as error:
-        raise HookFailed(name_of(hook), point, error) from error
-    return out
-
-
-def wrong_return(point: str, hook: Callable[..., Any], value: object, wanted: str) -> HookFailed:
-    """The error for a hook that returned something its point can't use."""
-    problem = TypeError(f"returned {type(value).__name__}; {point} takes {wanted} or None")
-    return HookFailed(name_of(hook), point, problem)
 
 
 def name_of(hook: object) -> str:

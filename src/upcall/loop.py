@@ -4,7 +4,7 @@ begin_session → pre_request → (before_model → model → post_response → 
 
 Each step looks at the folded log first, so the same code begins a turn and goes on with one that was interrupted.
 
-May import: agent, contracts, errors, events, fold, hooks, messages, session, sidetools, thinking, toolcall.
+May import: agent, contracts, errors, events, fold, messages, points, session, sidetools, thinking, toolcall.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from upcall.events import (
     TurnEnded,
 )
 from upcall.fold import State
-from upcall.hooks import call_hook, wrong_return
-from upcall.messages import Message, Text, cancelled, user
+from upcall.messages import Message, Text, cancelled
+from upcall.points import run_hooks
 from upcall.session import Parking, plain_json
 from upcall.sidetools import NUDGE, outcome_in
 from upcall.thinking import Thinker
@@ -84,9 +84,7 @@ class Turn(Thinker):
         self.log.absorb = self.absorb
         self.enter()
         try:
-            access = await self._access("begin_session", "")
-            for hook in self.hooks.begin_session:
-                await call_hook("begin_session", hook, access)
+            await run_hooks(self, "begin_session", "", self.hooks.begin_session)
         except asyncio.CancelledError:
             self._check_stop()
             raise
@@ -134,13 +132,7 @@ class Turn(Thinker):
         await self.log.commit()
         prompt = self.state.prompt
         assert prompt is not None
-        message, access = prompt.message, await self._access("pre_request", self.state.turn)
-        for hook in self.hooks.pre_request:
-            out = await call_hook("pre_request", hook, access, message)
-            if out is not None:
-                message = user(out) if isinstance(out, str) else out
-                if not isinstance(message, Message):
-                    raise wrong_return("pre_request", hook, out, "a Message, a string")
+        message = await run_hooks(self, "pre_request", self.state.turn, self.hooks.pre_request, prompt.message)
         changed = message is not prompt.message
         self.log.add(
             HooksPassed("pre_request", replaces=prompt.seq if changed else 0, message=message if changed else None)
@@ -220,16 +212,11 @@ class Turn(Thinker):
         await self.log.commit()
         reply = self.reply()
         for index in range(self.state.end_passed, len(self.hooks.end_turn)):
-            hook, at = self.hooks.end_turn[index], f"{self.state.turn}.{index}"
-            out = await call_hook("end_turn", hook, await self._access("end_turn", at), reply)
-            text = output = None
-            if out is not None:
-                changed = reply.replace(text=out) if isinstance(out, str) else out
-                if not isinstance(changed, Reply):
-                    raise wrong_return("end_turn", hook, out, "a Reply, a string")
-                text = changed.text if changed.text != reply.text else None
-                output = plain_json("a reply's output", changed.output) if changed.output != reply.output else None
-                reply = changed
+            at = f"{self.state.turn}.{index}"
+            changed = await run_hooks(self, "end_turn", at, (self.hooks.end_turn[index],), reply)
+            text = changed.text if changed.text != reply.text else None
+            output = plain_json("a reply's output", changed.output) if changed.output != reply.output else None
+            reply = changed
             self.log.add(HooksPassed("end_turn", at, text=text, output=output))
             await self.log.commit()
 

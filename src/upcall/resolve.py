@@ -1,6 +1,6 @@
 """A callback walks its route: hooks and side turns of the agents above, then the person, until it is settled.
 
-May import: answers, callbacks, contracts, deadlines, errors, events, hooks, messages, policy, progress,
+May import: answers, callbacks, contracts, deadlines, errors, events, hooks, messages, points, policy, progress,
 questions, routing, session, sidetools, toolcall.
 """
 
@@ -37,13 +37,14 @@ from upcall.events import (
     MessageAdded,
     digest,
 )
-from upcall.hooks import call_hook, name_of, wrong_return
+from upcall.hooks import name_of
 from upcall.messages import user
+from upcall.points import run_hooks
 from upcall.policy import Policy
 from upcall.progress import Asked
 from upcall.questions import NO_DEFAULT, Question
 from upcall.routing import Ancestor, Raised, Route, Station, refusal, route
-from upcall.session import Access, Asker, Member, Parking
+from upcall.session import Asker, Member, Parking
 from upcall.sidetools import ASKED_BACK, Passed, Said, exchange_text, may_answer, question_text
 from upcall.toolcall import mismatch
 
@@ -385,15 +386,11 @@ class Resolver:
             return Passed(f"its side turn failed: {named}")
 
     async def _hooks(self, asked: Member, ask: Asked) -> Said | None:
-        hooks = asked.actor.hooks.on_callback
-        access = Access(asked, f"on_callback.{ask.raised.callback_id}") if hooks else None
-        for hook in hooks:
+        for hook in asked.actor.hooks.on_callback:
             try:
-                out = await call_hook("on_callback", hook, access, callback_of(ask))
-                if out is None:
-                    continue
+                out = await run_hooks(asked, "on_callback", ask.raised.callback_id, (hook,), callback_of(ask))
                 if not isinstance(out, Answer):
-                    raise wrong_return("on_callback", hook, out, "an Answer")
+                    continue
                 value = checked(ask.raised, out.value)
                 may_answer(asked.actor, ask.raised, value)
                 return Said(value, "hook")

@@ -49,6 +49,7 @@ PATIENCE = 6.0
 
 RETRY = 0.1
 _FOLLOW = 30.0
+_MOST, _STEP = 0xFFFF_FFFF_FFFF, 0x9E37_79B9_7F4B  # an odd step passes every number before it repeats one
 _SESSION_ID = re.compile(r"[^\s~/\\\x00-\x1f\x7f]{1,200}\Z")
 
 
@@ -163,6 +164,7 @@ class Sessions(People):
         self.asks_of: dict[tuple[Any, ...], bool] = {}  # whether an agent below such a chain has somebody to ask
         self._models: dict[int, Model] = {}
         self.threads = Threads()
+        self._newest_id = int.from_bytes(os.urandom(6))
 
     # --- opening and closing --------------------------------------------------------------
 
@@ -248,7 +250,7 @@ class Sessions(People):
         if self._stop_listening is None:
             await self._open()
         declared = self._known(agent)
-        session_id = os.urandom(6).hex() if id is None else _checked_id(id)
+        session_id = self._new_id() if id is None else _checked_id(id)
         begins = bool(declared.hooks.begin_session)
         asks = self.asks_of.get((declared, self.host is None))
         if asks is None:
@@ -268,6 +270,11 @@ class Sessions(People):
             for sink in self.sinks:
                 sink(started)
         return Session(self, state)
+
+    def _new_id(self) -> str:
+        """As good as random among runtimes and never the same twice in one; asking the system each time is slow."""
+        self._newest_id = (self._newest_id + _STEP) & _MOST
+        return f"{self._newest_id:012x}"
 
     async def _begin(self, tree: RunTree, state: State, agent: Agent, started: SessionStarted) -> None:
         if await self.store.row(state.id) is not None:

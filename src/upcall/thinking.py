@@ -1,6 +1,6 @@
 """The model's half of a turn: before_model → model → post_response, its failures, and compaction.
 
-May import: contracts, errors, events, hooks, messages, progress, requests, session.
+May import: contracts, errors, events, messages, points, requests, session.
 """
 
 from __future__ import annotations
@@ -10,11 +10,10 @@ from typing import Any
 from upcall.contracts import Delta
 from upcall.errors import ContextTooLong, LimitReached, ModelError, ModelRefused, ModelUnavailable, ScriptExhausted
 from upcall.events import HooksPassed, MessageAdded, ModelFailed, ModelStarted, Responded
-from upcall.hooks import call_hook, wrong_return
 from upcall.messages import NO_USAGE, Message, Request, Response, compacted_messages, settle, user
-from upcall.progress import origin
+from upcall.points import run_hooks
 from upcall.requests import apply_change, change_of, response_of
-from upcall.session import Access, Member
+from upcall.session import Member
 
 KINDS_OF_FAILURE = (ContextTooLong, ModelRefused, ModelUnavailable, ScriptExhausted)
 
@@ -32,13 +31,6 @@ class Thinker(Member):
     """A session of a run tree that can ask its model."""
 
     __slots__ = ()
-
-    async def _access(self, point: str, at: int | str) -> Access:
-        """What the hooks of this occurrence get; if they asked before, they wait until they may run again."""
-        where = origin(point, at)
-        if self.state.asks:
-            await self.tree.ready(self, where)
-        return Access(self, where)
 
     async def _think(self) -> None:
         """before_model → model: one response, in the log."""
@@ -99,17 +91,9 @@ class Thinker(Member):
         """Run the hooks and write down that the model is asked, with what they changed."""
         if not self.log.send():  # hooks may have effects: the prompt, or the results so far, are on disk before
             await self.log.stored()
-        request, response, before = asked, None, self.state.history
-        access = await self._access("before_model", ordinal)
-        for hook in self.hooks.before_model:
-            out = await call_hook("before_model", hook, access, request)
-            if isinstance(out, Request):
-                request = out
-            elif out is not None:
-                response = Response(out) if isinstance(out, str) else out
-                if not isinstance(response, Response):
-                    raise wrong_return("before_model", hook, out, "a Request, a Response, a string")
-                break
+        before = self.state.history
+        out = await run_hooks(self, "before_model", ordinal, self.hooks.before_model, asked)
+        request, response = (asked, out) if isinstance(out, Response) else (out, None)
         request = self._with_writes(asked, request, compacted=self.state.history is not before)
         self._started(asked, request, ordinal, send=response is None)
         return request, response
@@ -173,18 +157,10 @@ class Thinker(Member):
     async def _model_failed(self, request: Request, error: ModelError) -> Request | Response | None:
         if self.purpose == "side_turn":
             return None
-        access = await self._access("model_failed", self.state.ordinal)
-        for hook in self.hooks.model_failed:
-            out = await call_hook("model_failed", hook, access, request, error)
-            if out is None:
-                continue
-            out = Response(out) if isinstance(out, str) else out
-            if not isinstance(out, Request | Response):
-                raise wrong_return("model_failed", hook, out, "a Request, a Response, a string")
-            if isinstance(error, ContextTooLong) and isinstance(out, Request) and out is request:
-                return out.replace(messages=self.state.messages())  # the hook compacted: ask with what is left
-            return out
-        return None
+        out = await run_hooks(self, "model_failed", self.state.ordinal, self.hooks.model_failed, request, error)
+        if out is request and isinstance(error, ContextTooLong):
+            return request.replace(messages=self.state.messages())  # the hook compacted: ask with what is left
+        return None if out is error else out
 
     def _drop_partial(self) -> None:
         if self._partial:
@@ -202,14 +178,8 @@ class Thinker(Member):
         responded = self.state.response
         assert responded is not None
         self.log.send()
-        first = response = response_of(responded)
-        access = await self._access("post_response", responded.ordinal)
-        for hook in self.hooks.post_response:
-            out = await call_hook("post_response", hook, access, response)
-            if out is not None:
-                response = response.replace(text=out) if isinstance(out, str) else out
-                if not isinstance(response, Response):
-                    raise wrong_return("post_response", hook, out, "a Response, a string")
+        first = response_of(responded)
+        response = await run_hooks(self, "post_response", responded.ordinal, self.hooks.post_response, first)
         if response is first:
             self.log.add(HooksPassed("post_response", str(responded.ordinal)))
             return

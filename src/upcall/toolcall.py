@@ -1,6 +1,6 @@
 """One tool call: before_tool → tool → after_tool, each written down before what follows.
 
-May import: callbacks, contracts, deadlines, errors, events, gate, hooks, messages, progress, session, tools.
+May import: callbacks, contracts, deadlines, errors, events, gate, messages, points, progress, session, tools.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from upcall.errors import (
 )
 from upcall.events import CallbackWithdrawn, HooksPassed, InnerCalled, ToolEnded, ToolStarted, ToolTriedAgain
 from upcall.gate import edits_of, gate
-from upcall.hooks import call_hook, wrong_return
 from upcall.messages import Call, Result
-from upcall.progress import CallState, origin
+from upcall.points import run_hooks
+from upcall.progress import CallState
 from upcall.session import Access, Asker, Member, Parking
 from upcall.tools import BadArguments, Tool, to_result, unknown_tool_text
 
@@ -241,19 +241,10 @@ class ToolCall(msgspec.Struct, eq=False):
 
     async def before_tool(self, call: Call) -> Call | Result:
         """The hooks' chain: a changed call goes on to the next hook, a result ends it."""
-        at = origin("before_tool", call.id)
-        if self.member.state.asks:
-            await self.member.tree.ready(self.member, at)
-        access = Access(self.member, at)
-        for hook in self.member.hooks.before_tool:
-            out = await call_hook("before_tool", hook, access, call)
-            if isinstance(out, Result):
-                return out.replace(call_id=call.id)
-            if isinstance(out, Call):
-                call = out.replace(id=call.id)
-            elif out is not None:
-                raise wrong_return("before_tool", hook, out, "a Call, a Result")
-        return call
+        out = await run_hooks(self.member, "before_tool", call.id, self.member.hooks.before_tool, call)
+        if out is call:
+            return call
+        return out.replace(call_id=call.id) if isinstance(out, Result) else out.replace(id=call.id)
 
     @staticmethod
     def _check(tool: Tool, call: Call) -> dict[str, Any]:
@@ -351,17 +342,7 @@ class ToolCall(msgspec.Struct, eq=False):
             await self.member.log.stored()
         call, first = self.call.call, self.call.result
         assert first is not None
-        result = first
-        at = origin("after_tool", call.id)
-        if self.member.state.asks:
-            await self.member.tree.ready(self.member, at)
-        access = Access(self.member, at)
-        for hook in self.member.hooks.after_tool:
-            out = await call_hook("after_tool", hook, access, call, result)
-            if out is not None:
-                result = result.replace(text=out, json=None) if isinstance(out, str) else out
-                if not isinstance(result, Result):
-                    raise wrong_return("after_tool", hook, out, "a Result, a string")
+        result = await run_hooks(self.member, "after_tool", call.id, self.member.hooks.after_tool, call, first)
         if result is first:
             self.member.log.add(HooksPassed("after_tool", call.id))
         else:

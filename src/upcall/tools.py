@@ -85,7 +85,7 @@ class Tool(Value, frozen=True, eq=False, kw_only=True, dict=False):
             if type(value) not in quick.get(name, _NO_TYPES):
                 break
         else:
-            if self.required <= args.keys():
+            if len(args) == len(quick) or self.required <= args.keys():
                 return dict(args)
         out, problems = check_each(self.shapes, self.required, self.schema.get("$defs", {}), args)
         if problems:

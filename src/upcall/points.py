@@ -1,0 +1,66 @@
+"""The hooks of one point, run one after the other: each gets what the one before it made of the value.
+
+May import: callbacks, contracts, errors, hooks, messages, progress, session.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from upcall.callbacks import Answer
+from upcall.contracts import Reply
+from upcall.errors import HookFailed, LimitReached, RuntimeClosed, SessionTakenOver, StoreError
+from upcall.hooks import name_of
+from upcall.messages import Call, Message, Request, Response, Result, user
+from upcall.progress import origin
+from upcall.session import Access, Member
+
+Hook = Callable[..., Any]
+Takes = tuple[str, tuple[type, ...], Callable[[Any, str], Any] | None]
+_RESPONSE: Takes = ("a Request, a Response, a string", (Request, Response), lambda _, text: Response(text))
+TAKES: dict[str, Takes] = {
+    "pre_request": ("a Message, a string", (Message,), lambda _, text: user(text)),
+    "before_model": _RESPONSE,
+    "model_failed": _RESPONSE,
+    "post_response": ("a Response, a string", (Response,), lambda response, text: response.replace(text=text)),
+    "before_tool": ("a Call, a Result", (Call, Result), None),
+    "after_tool": ("a Result, a string", (Result,), lambda result, text: result.replace(text=text, json=None)),
+    "on_callback": ("an Answer", (Answer,), None),
+    "end_turn": ("a Reply, a string", (Reply,), lambda reply, text: reply.replace(text=text)),
+}
+"""What a hook may return at each point, in words and types, and what a string stands for."""
+
+
+async def run_hooks(
+    member: Member, point: str, at: int | str, hooks: Sequence[Callable[..., Any]], *args: Any
+) -> Any:
+    """The last argument as the hooks leave it; a return of another kind than that ends the chain.
+
+    If they asked somebody before, they wait until they may run again. What one raises fails the turn by its name.
+    """
+    where = origin(point, at)
+    if member.state.asks:
+        await member.tree.ready(member, where)
+    access = Access(member, where)
+    for hook in hooks:
+        try:
+            out = hook(access, *args)
+            if out is not None and hasattr(out, "__await__"):
+                out = await out
+        except (SessionTakenOver, StoreError, LimitReached, RuntimeClosed):
+            raise
+        except Exception as error:
+            raise HookFailed(name_of(hook), point, error) from error
+        if out is None or not args:
+            continue
+        wanted, kinds, of_text = TAKES[point]
+        if of_text is not None and isinstance(out, str):
+            out = of_text(args[-1], out)
+        if not isinstance(out, kinds):
+            problem = TypeError(f"returned {type(out).__name__}; {point} takes {wanted} or None")
+            raise HookFailed(name_of(hook), point, problem)
+        if not isinstance(out, type(args[-1])):
+            return out
+        args = (*args[:-1], out)
+    return args[-1] if args else None
