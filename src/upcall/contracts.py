@@ -328,8 +328,8 @@ class Workspace(Protocol):
 # --- what hooks and tools get -----------------------------------------------------------
 
 
-class SessionAccess(Protocol):
-    """What a hook may do with its session. Each write is an event, durable before the next effect."""
+class InSession(Protocol):
+    """What hooks and tools of every kind know of their session, and keep in it."""
 
     @property
     def id(self) -> str:
@@ -340,6 +340,31 @@ class SessionAccess(Protocol):
     def agent(self) -> str:
         """The agent's name."""
         ...
+
+    def get_context(self, key: str, default: Any = None) -> Any:
+        """What was kept under that key."""
+        ...
+
+    def set_context(self, key: str, value: Any) -> None:
+        """Keep a JSON value under a key. Text under `pinned.…` is shown to the model again after a compaction."""
+        ...
+
+
+class InCall(Protocol):
+    """What every tool has of the call that it serves."""
+
+    @property
+    def call_id(self) -> str:
+        """The id of the tool call that is running."""
+        ...
+
+    def show(self, text: str) -> None:
+        """Let people who watch see text while the tool runs; it is not stored."""
+        ...
+
+
+class SessionAccess(InSession, Protocol):
+    """What a hook may do with its session. Each write is an event, durable before the next effect."""
 
     @property
     def parent(self) -> str:
@@ -360,20 +385,12 @@ class SessionAccess(Protocol):
         """The conversation since the last compaction."""
         ...
 
-    def get_context(self, key: str, default: Any = None) -> Any:
-        """What was kept under that key."""
-        ...
-
     def get_summary(self) -> str:
         """The summary of the last compaction, else the last reply's text."""
         ...
 
     def add_message(self, role: str, content: str) -> None:
         """Add to the conversation. `system` becomes an instruction; between a call and its result it waits."""
-        ...
-
-    def set_context(self, key: str, value: Any) -> None:
-        """Keep a JSON value under a key. Text under `pinned.…` is shown to the model again after a compaction."""
         ...
 
     def compact_messages(self, keep_last: int = 10) -> None:
@@ -427,52 +444,16 @@ class SessionAccess(Protocol):
         ...
 
 
-class Context(SessionAccess, Protocol):
+class Context(SessionAccess, InCall, Protocol):
     """What an async tool gets when a parameter is annotated with it."""
-
-    @property
-    def call_id(self) -> str:
-        """The id of the tool call that is running."""
-        ...
-
-    def show(self, text: str) -> None:
-        """Let people who watch see text while the tool runs; it is not stored."""
-        ...
 
     async def raise_callback_full(self, message: str, callback_type: str = "query", **options: Any) -> Callback:
         """Like `raise_callback`, returning the settled callback: who answered, by what right, by which path."""
         ...
 
 
-class SyncContext(Protocol):
+class SyncContext(InSession, InCall, Protocol):
     """What a plain `def` tool gets: the same calls without `await`, from its own thread."""
-
-    @property
-    def id(self) -> str:
-        """The session's id."""
-        ...
-
-    @property
-    def agent(self) -> str:
-        """The agent's name."""
-        ...
-
-    @property
-    def call_id(self) -> str:
-        """The id of the tool call that is running."""
-        ...
-
-    def get_context(self, key: str, default: Any = None) -> Any:
-        """What was kept under that key."""
-        ...
-
-    def set_context(self, key: str, value: Any) -> None:
-        """Keep a JSON value under a key."""
-        ...
-
-    def show(self, text: str) -> None:
-        """Let people who watch see text while the tool runs; it is not stored."""
-        ...
 
     def raise_callback(self, message: str, callback_type: str = "query", **options: Any) -> Any:
         """Ask whoever is above, by policy; blocks this thread until there is an answer."""

@@ -99,32 +99,20 @@ class Hooks(msgspec.Struct, frozen=True, kw_only=True):
         return parents + Hooks(**own)
 
 
-class Inherited:
+class Inherited(msgspec.Struct, frozen=True):
     """A hook that children of the session run too."""
 
-    __slots__ = ("hook",)
-
-    def __init__(self, hook: Callable[..., Any]) -> None:
-        self.hook = hook
+    hook: Callable[..., Any]
 
     def __call__(self, *args: Any) -> Any:
         """Call the hook itself."""
         return self.hook(*args)
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Inherited) and other.hook == self.hook
 
-    def __hash__(self) -> int:
-        return hash(self.hook)
-
-
-class ApprovalRule:
+class ApprovalRule(msgspec.Struct, frozen=True, eq=False):
     """A before_tool hook that changes nothing: the gate asks its rule after all hooks, about the final call."""
 
-    __slots__ = ("rule",)
-
-    def __init__(self, rule: Rule) -> None:
-        self.rule = rule
+    rule: Rule
 
     def __call__(self, session: SessionAccess, call: Call) -> None:
         """Say nothing yet."""

@@ -1,6 +1,6 @@
 """What annotations and docstrings say: JSON schemas, and functions that turn JSON into what was annotated.
 
-May import: messages.
+May import: messages, policy.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from typing import Annotated, Any, ClassVar, Literal, Union, cast
 import msgspec
 
 from upcall.messages import JsonSchema, Value
+from upcall.policy import shown
 
 Convert = Callable[[Any], Any]
 
@@ -280,20 +281,9 @@ def _is_stand_in(cls: Any) -> bool:
 
 def _hoist(schema: JsonSchema, prefix: str, hoisted: JsonSchema) -> JsonSchema:
     """The schema with its own `$defs` moved out under names that nothing else has."""
-    defs = cast("JsonSchema", schema.get("$defs", {}))
-    moved = _moved({**schema, "$defs": {}}, prefix)
-    hoisted.update({f"{prefix}.{name}": _moved(body, prefix) for name, body in defs.items()})
-    del moved["$defs"]
+    moved = json.loads(json.dumps(schema).replace(f'"{_REFS}', f'"{_REFS}{prefix}.'))
+    hoisted.update({f"{prefix}.{name}": body for name, body in moved.pop("$defs", {}).items()})
     return moved
-
-
-def _moved(schema: Any, prefix: str) -> Any:
-    if isinstance(schema, dict):
-        items = cast("dict[str, Any]", schema).items()
-        return {k: v.replace(_REFS, f"{_REFS}{prefix}.") if k == "$ref" else _moved(v, prefix) for k, v in items}
-    if isinstance(schema, list):
-        return [_moved(item, prefix) for item in cast("list[Any]", schema)]
-    return schema
 
 
 def _decode(cls: Any, value: Any) -> Any:
@@ -362,14 +352,9 @@ def _problem(name: str, expected: str, value: Any, message: str) -> str:
     what, _, where = message.rpartition(" - at `$") if " - at `$" in message else (message, "", "")
     where = where.rstrip("`")
     if where:
-        return f"{name}{where}: {what[:1].lower()}{what[1:]}, in {_short(value)}"
+        return f"{name}{where}: {what[:1].lower()}{what[1:]}, in {shown(value)}"
     mere = what.startswith("Expected `") and ", got `" in what
-    return f"{name}: expected {expected}, got {_short(value)}" + ("" if mere else f" ({what})")
-
-
-def _short(value: Any, most: int = 80) -> str:
-    text = json.dumps(value, default=repr)
-    return text if len(text) <= most else text[: most - 1] + "…"
+    return f"{name}: expected {expected}, got {shown(value)}" + ("" if mere else f" ({what})")
 
 
 def or_rather(name: str, known: Collection[str]) -> str:
@@ -384,7 +369,7 @@ def or_rather(name: str, known: Collection[str]) -> str:
 
 _SECTION = re.compile(r"(args|arguments|parameters|params)\s*:?\s*$", re.IGNORECASE)
 _ENTRY = re.compile(r"\s*(?::param\s+(?:[^:]+\s)?(?=\w+:))?\*{0,2}(\w+)\s*(?:\([^)]*\)\s*)?:(?:\s+(.*)|$)")
-_NUMPY = re.compile(r"(\w+)\s*(?::.*)?$")
+_NUMPY = re.compile(r"(\w+)\s*(?::.*)?($)")
 
 
 def read_docstring(doc: str, names: Collection[str]) -> tuple[str, dict[str, str]]:
@@ -394,33 +379,30 @@ def read_docstring(doc: str, names: Collection[str]) -> tuple[str, dict[str, str
     """
     lines = doc.split("\n")
     for number, line in enumerate(lines):
-        if _SECTION.match(line) and number + 1 < len(lines):
-            if set(lines[number + 1].strip()) == {"-"}:
-                return _clean(lines[:number]), _numpy_entries(lines[number + 2 :], names)
-            if lines[number + 1][:1].isspace():
-                return _clean(lines[:number]), _entries(lines[number + 1 :], names)
-        entry = _ENTRY.match(line)
-        if entry and not line[:1].isspace() and entry[1] in names:
-            return _clean(lines[:number]), _entries(lines[number:], names)
-    return _clean(lines), {}
+        following = "".join(lines[number + 1 : number + 2])
+        section, entry = _SECTION.match(line), _ENTRY.match(line)
+        if section and _is_rule(following):
+            head, rest = _NUMPY, lines[number + 2 :]
+        elif section and following[:1].isspace():
+            head, rest = _ENTRY, lines[number + 1 :]
+        elif entry and not line[:1].isspace() and entry[1] in names:
+            head, rest = _ENTRY, lines[number:]
+        else:
+            continue
+        return "\n".join(lines[:number]).strip(), _entries(rest, head, names)
+    return doc.strip(), {}
 
 
-def _clean(lines: list[str]) -> str:
-    return "\n".join(lines).strip()
-
-
-def _entries(lines: list[str], names: Collection[str]) -> dict[str, str]:
-    """Entries with their indented continuations, until a line that stands further out than the first."""
-    margin = _indent(lines[0])
+def _entries(lines: list[str], head: re.Pattern[str], names: Collection[str]) -> dict[str, str]:
+    """Entries with their indented continuations, until a line that stands further out than the first, or a rule."""
+    margin = _indent("".join(lines[:1]))
     found: dict[str, str] = {}
     current = ""
-    for line in lines:
-        if not line.strip():
-            continue
-        if _indent(line) < margin:
+    for line in filter(str.strip, lines):
+        if _indent(line) < margin or _is_rule(line):
             break
-        entry = _ENTRY.match(line)
         if _indent(line) == margin:
+            entry = head.match(line)
             current = entry[1] if entry and entry[1] in names else ""
             if entry and current:
                 found[current] = (entry[2] or "").strip()
@@ -429,19 +411,8 @@ def _entries(lines: list[str], names: Collection[str]) -> dict[str, str]:
     return found
 
 
-def _numpy_entries(lines: list[str], names: Collection[str]) -> dict[str, str]:
-    found: dict[str, str] = {}
-    current = ""
-    for number, line in enumerate(lines):
-        if set(line.strip()) == {"-"}:
-            break
-        if line[:1].isspace() and current:
-            found[current] = f"{found.get(current, '')} {line.strip()}".strip()
-        elif line.strip():
-            head = _NUMPY.match(line)
-            underlined = number + 1 < len(lines) and set(lines[number + 1].strip()) == {"-"}
-            current = head[1] if head and head[1] in names and not underlined else ""
-    return found
+def _is_rule(line: str) -> bool:
+    return set(line.strip()) == {"-"}
 
 
 def _indent(line: str) -> int:

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import base64
 import inspect
+import json
 import re
 import sys
 import typing
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, TypedDict, Unpack, cast, overload
 
 import msgspec
@@ -134,13 +136,7 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Unpack[Option
     plain `def` runs in a thread; with `inline` it runs on the event loop, so it must be quick. `repeatable` tools
     run again after a crash; `read_only` ones may be used while answering a callback. BadTool says what can't work.
     """
-    if function is not None:
-        return _make(function, options)
-
-    def decorate(function: Callable[..., Any]) -> Tool:
-        return _make(function, options)
-
-    return decorate
+    return partial(_make, options=options) if function is None else _make(function, options)
 
 
 def finished(box: Mapping[str, Tool]) -> dict[str, Tool]:
@@ -174,22 +170,17 @@ def _make(function: Callable[..., Any], options: Options) -> Tool:
     defaults = {n: p.default for n, p in taken.items() if p.default is not p.empty}
     description, about = read_docstring(inspect.getdoc(function) or "", taken)
     found = {n: _described(s, about.get(n, ""), n in defaults, defaults.get(n)) for n, s in found.items()}
+    approve_patterns = dict(options.get("approve_patterns") or {})
+    declared: dict[str, Any] = {**options, "name": name, "approve_patterns": approve_patterns}
     spec = ToolSpec(name, description or name.replace("_", " "), _object(found, taken.keys() - defaults, defs))
     return Tool(
-        name=name,
+        **declared,
         description=spec.description,
         schema=spec.schema,
         spec=spec,
         function=function,
         is_async=is_async,
-        inline=options.get("inline", False),
         context=context,
-        needs_approval=options.get("needs_approval", False),
-        approve_patterns=dict(options.get("approve_patterns") or {}),
-        read_only=options.get("read_only", False),
-        repeatable=options.get("repeatable", False),
-        timeout=options.get("timeout"),
-        label=options.get("label"),
         shapes=found,
         required=frozenset(taken) - defaults.keys(),
         defaults=defaults,
@@ -351,25 +342,16 @@ def to_result(call_id: str, value: Any) -> Result:
         return Result(call_id, clean(value))
     if value is None:
         return Result(call_id, "done")
-    if isinstance(value, Result):
-        kept = _as_json(call_id, value.json) if value.json is not None else value
-        if kept.is_error and kept is not value:
-            return kept
-        return value.replace(call_id=call_id, text=clean(value.text), json=kept.json)
-    if isinstance(value, Image):
-        return _mixed(call_id, [value])
-    if isinstance(value, list | tuple) and any(isinstance(item, Image) for item in cast("list[Any]", value)):
-        return _mixed(call_id, cast("list[Any]", value))
-    return _structured(call_id, value)
-
-
-def _structured(call_id: str, value: Any) -> Result:
     if isinstance(value, Text):
         return Result(call_id, clean(value.text))
     if isinstance(value, bytes | bytearray | memoryview):
-        value = _from_bytes(bytes(cast("bytes", value)))
-        if isinstance(value, str):
-            return Result(call_id, value)
+        return to_result(call_id, _from_bytes(bytes(cast("bytes", value))))
+    if isinstance(value, Result):
+        kept = _as_json(call_id, value.json) if value.json is not None else Result(call_id, "")
+        return kept if kept.is_error else value.replace(call_id=call_id, text=clean(value.text), json=kept.json)
+    items = [value] if isinstance(value, Image) else value
+    if isinstance(items, list | tuple) and any(isinstance(item, Image) for item in cast("list[Any]", items)):
+        return _mixed(call_id, cast("list[Any]", items))
     return _as_json(call_id, value)
 
 
@@ -384,16 +366,11 @@ def _as_json(call_id: str, value: Any) -> Result:
         return Result(call_id, clean(why), is_error=True)
 
 
-def _mixed(call_id: str, items: Iterable[Any]) -> Result:
-    images: list[Image] = []
-    texts: list[Result] = []
-    for item in items:
-        if isinstance(item, Image):
-            images.append(item)
-        else:
-            texts.append(to_result(call_id, item))
+def _mixed(call_id: str, items: Sequence[Any]) -> Result:
+    images = tuple(item for item in items if isinstance(item, Image))
+    texts = [to_result(call_id, item) for item in items if not isinstance(item, Image)]
     text = "\n".join(part.text for part in texts) or f"({len(images)} image{'s' if len(images) != 1 else ''})"
-    return Result(call_id, text, is_error=any(part.is_error for part in texts), images=tuple(images))
+    return Result(call_id, text, is_error=any(part.is_error for part in texts), images=images)
 
 
 def _from_bytes(data: bytes) -> Any:
@@ -409,18 +386,7 @@ def _storable(value: Any) -> Any:
     try:
         msgspec.json.encode(plain)
     except UnicodeEncodeError:
-        return _without_surrogates(plain)
-    return plain
-
-
-def _without_surrogates(plain: Any) -> Any:
-    if isinstance(plain, str):
-        return clean(plain)
-    if isinstance(plain, dict):
-        items = cast("dict[Any, Any]", plain).items()
-        return {_without_surrogates(k): _without_surrogates(v) for k, v in items}
-    if isinstance(plain, list | tuple):
-        return [_without_surrogates(item) for item in cast("list[Any]", plain)]
+        return json.loads(clean(json.dumps(plain, ensure_ascii=False)))
     return plain
 
 
