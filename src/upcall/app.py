@@ -13,9 +13,9 @@ from typing import Any
 
 from upcall.agent import Agent
 from upcall.contracts import Host, Model, Reply, Store
-from upcall.errors import BadAgent, UpcallError
+from upcall.errors import BadAgent, SetupError, UnknownSession, UpcallError
 from upcall.messages import Message
-from upcall.runtime import Sessions
+from upcall.runtime import Session, Sessions
 
 Place = str | os.PathLike[str] | Store
 
@@ -91,6 +91,19 @@ def model_of(agent: Agent) -> Model:
     return resolve_model(agent.model)
 
 
+async def open_session(runtime: Sessions, agent: Agent, id: str | None) -> tuple[Session, bool]:
+    """The session of that id, or a new one; says whether it is new."""
+    try:
+        session = await runtime.load(id) if id is not None else None
+    except UnknownSession:
+        session = None
+    if session is None:
+        return await runtime.start(agent, id), True
+    if not session.parent and session.agent != agent.name:
+        raise SetupError(f"{id!r} is a session of {session.agent!r} and not of {agent.name!r}; take another id")
+    return session, False
+
+
 def run(
     agent: Agent,
     prompt: str | Message,
@@ -98,7 +111,10 @@ def run(
     store: Place = ":memory:",
     id: str | None = None,
 ) -> Reply:
-    """One turn of an agent, from code that is not async. In memory unless `store` says where."""
+    """One turn of an agent, from code that is not async. In memory unless `store` says where.
+
+    With the id of a session that is kept there, the conversation goes on.
+    """
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -113,7 +129,7 @@ def run(
 
     async def once() -> Reply:
         async with Runtime(store, agents=[agent]) as runtime:
-            session = await runtime.start(agent, id)
+            session, _ = await open_session(runtime, agent, id)
             return await session.prompt(prompt)
 
     return asyncio.run(once())

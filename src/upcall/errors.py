@@ -190,7 +190,7 @@ class HookFailed(TurnError):
         self.hook, self.point, self.error = hook, point, error
         super().__init__(
             f"hook {hook} at {point} raised {type(error).__name__}: {error}. "
-            "The session is kept; mend the hook and resume it."
+            "Mend the hook; a session that is kept on disk can then be resumed."
         )
 
 

@@ -5,9 +5,11 @@ May import: callbacks, contracts, errors, messages, tools.
 
 from __future__ import annotations
 
+import difflib
 import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from inspect import Parameter
+from typing import Any, TypeVar, dataclass_transform
 
 import msgspec
 
@@ -46,7 +48,33 @@ POINTS: dict[str, tuple[str, ...]] = {
 """Each point with the arguments its hooks are called with."""
 
 
-class Hooks(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass_transform(frozen_default=True, kw_only_default=True)
+class _Points:
+    """Takes hooks by their point, checked; which points there are is declared below."""
+
+    __signature__ = inspect.Signature([Parameter(p, Parameter.KEYWORD_ONLY, default=()) for p in POINTS])
+
+    def __init__(self, **given: Any) -> None:
+        for point, hooks in given.items():
+            if point not in POINTS:
+                near = difflib.get_close_matches(point, POINTS, 1, 0.0)[0]
+                raise BadHook("given", point, f"no such point; did you mean {near}? There are: {', '.join(POINTS)}")
+            if isinstance(hooks, str) or callable(hooks) or hooks is None:
+                raise BadHook(name_of(hooks), point, f"give a list of hooks: {point}=[{name_of(hooks)}]")
+            if hooks:
+                self.__dict__[point] = tuple(_checked(hook, point, POINTS[point]) for hook in hooks)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError("Hooks are never changed; `adding` and `+` give new ones")
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Points) and vars(self) == vars(other)
+
+    def __hash__(self) -> int:
+        return hash(frozenset(vars(self).items()))
+
+
+class Hooks(_Points):
     """Nine tuples of functions. Values are never changed: `adding` and `+` give new ones."""
 
     begin_session: Sequence[BeginSession] = ()
@@ -59,20 +87,8 @@ class Hooks(msgspec.Struct, frozen=True, kw_only=True):
     on_callback: Sequence[OnCallback] = ()
     end_turn: Sequence[EndTurn] = ()
 
-    def __post_init__(self) -> None:
-        for point, names in POINTS.items():
-            given = getattr(self, point)
-            if given == ():
-                continue
-            if isinstance(given, str) or callable(given) or given is None:
-                raise BadHook(name_of(given), point, f"give a list of hooks: {point}=[{name_of(given)}]")
-            msgspec.structs.force_setattr(self, point, tuple(_checked(h, point, names) for h in given))
-
     def adding(self, **more: Sequence[Callable[..., Any]]) -> Hooks:
         """A new value with these hooks after the ones already there."""
-        for point in more:
-            if point not in POINTS:
-                raise BadHook("adding", point, f"there is no such point; there are: {', '.join(POINTS)}")
         return self + Hooks(**more)  # pyright: ignore[reportArgumentType]
 
     def __add__(self, other: Hooks) -> Hooks:
@@ -149,10 +165,13 @@ def _checked(hook: object, point: str, names: tuple[str, ...]) -> Callable[..., 
     except (TypeError, ValueError):  # some built-in callables have none to check
         return hook
     try:
-        signature.bind(*names)
+        bound = signature.bind(*names).arguments
+        fits = all(name == given for name, given in bound.items() if name in names)  # else in another order
     except TypeError:
+        fits = False
+    if not fits:
         right = f"def {name_of(hook).rpartition('.')[2]}({', '.join(names)})"
-        raise BadHook(name_of(hook), point, f"takes {signature}, but is called as {right}") from None
+        raise BadHook(name_of(hook), point, f"takes {signature}, but is called as {right}")
     return hook
 
 

@@ -39,7 +39,7 @@ def read_sidecar(raw: bytes, file: str) -> tuple[Policy | None, list[Problem]]:
     except UnicodeDecodeError as error:
         return None, [Problem(file, raw.count(b"\n", 0, error.start) + 1, "", "this is not UTF-8 text")]
     except json.JSONDecodeError as error:
-        return None, [Problem(file, error.lineno, "", f"this is not JSON: {error.msg}")]
+        return None, [Problem(file, error.lineno, "", json_problem(error))]
     except (ValueError, RecursionError) as error:
         return None, [Problem(file, 1, "", f"this is not JSON that can be read: {error}")]
     if not isinstance(keys, _Pairs):
@@ -50,6 +50,27 @@ def read_sidecar(raw: bytes, file: str) -> tuple[Policy | None, list[Problem]]:
     problems += [Problem(file, lines.get(key, 1), key, text) for key, text in mistakes(keys)]
     problems.sort(key=lambda problem: problem.line)
     return (None if problems else policy_from(keys, source=file)), problems
+
+
+def json_problem(error: json.JSONDecodeError) -> str:
+    """What is wrong at which column of a text that should be JSON, and what to write there."""
+    before, here = error.doc[: error.pos].rstrip(), error.doc[error.pos :].lstrip(",\n\r\t ")
+    word = next(iter(re.findall(r"^\w+", here)), "")
+    if not here:
+        says = "it ends too early; close what is open" if before else "it is empty; write at least {}"
+    elif word in _PYTHON:
+        says = f"write {_PYTHON[word]}, not {word}"
+    elif here.startswith(("#", "//", "/*")):
+        says = "take out the comment; JSON has none"
+    elif here[0] in "}]" and (before.endswith(",") or "trailing comma" in error.msg):
+        says = f"take out the comma before {here[0]}"
+    elif here[0] in "'‘“" or "property name" in error.msg:
+        says = "write keys and texts in double quotes"
+    elif "delimiter" in error.msg:
+        says = f"a {'comma' if ',' in error.msg else 'colon'} is missing before this"
+    else:
+        says = f"{here[:20]!r} is no value" if error.msg == "Expecting value" else error.msg
+    return f"this is not JSON, at column {error.colno}: {says}"
 
 
 class _Pairs(dict[str, Any]):
@@ -71,6 +92,7 @@ def _no_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is no JSON value")
 
 
+_PYTHON = {"True": "true", "False": "false", "None": "null"}
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]')
 
 

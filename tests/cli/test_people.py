@@ -181,6 +181,7 @@ def test_an_approval_by_pattern_holds_for_the_session(folder: Path) -> None:
         ("paint", ["--approve"], "it is a question and no approval"),
         ("deploy", ["perhaps"], "say --approve, --edit FILE or --reject WHY"),
         ("deploy", ["--edit", "wrong.json"], "--edit needs the arguments as a JSON object"),
+        ("deploy", ["--edit", "python.json"], "python.json:1: this is not JSON, at column 9: write true, not True"),
         ("deploy", ["--edit", "unfit.json"], "does not fit"),
         ("deploy", ["--edit", "nowhere.json"], "nowhere.json"),
         ("name", [], "standard input holds no answer"),
@@ -190,6 +191,7 @@ def test_a_refused_answer_is_one_line_and_changes_nothing(
     prompt: str, args: list[str], says: str, folder: Path
 ) -> None:
     (folder / "wrong.json").write_text("[1]")
+    (folder / "python.json").write_text('{"env": True}')
     (folder / "unfit.json").write_text('{"env": 5}')
     (entry,) = parked(folder, prompt)
     done = upcall("answer", entry["id"], *args, cwd=folder)

@@ -106,6 +106,26 @@ async def test_agents_derived_from_one_base_share_no_hooks() -> None:
     assert said_by == ["base", "a", "base", "b", "base", "c"]
 
 
+@pytest.mark.parametrize("make", [Hooks, Hooks().adding])
+def test_a_misspelt_point_names_the_nearest_one_and_all_nine(make: Any) -> None:
+    with pytest.raises(BadHook, match=r"after_tol: no such point; did you mean after_tool\? There are: begin"):
+        make(after_tol=[nothing])
+
+
+@pytest.mark.parametrize("names", ["session, result, call", "call, session, result", "result, call, session"])
+def test_arguments_in_another_order_are_refused_with_the_right_one(names: str) -> None:
+    swapped = eval(f"lambda {names}: None")
+    with pytest.raises(BadHook, match=r"takes \(.*\), but is called as def .*\(session, call, result\)"):
+        Hooks(after_tool=[swapped])
+
+
+def test_arguments_may_have_names_of_their_own() -> None:
+    def redact(access: Any, made: Any, result: Any, *, words: Any = ()) -> None: ...
+    def words_of(_: Any, reply: Any, *more: Any) -> None: ...
+
+    assert Hooks(after_tool=[redact], end_turn=[words_of]).after_tool == (redact,)
+
+
 def takes_nothing() -> None: ...
 
 
@@ -521,6 +541,7 @@ async def test_a_hook_that_raises_fails_with_hook_failed_naming_the_hook_and_the
     assert caught.value.point == point
     assert "clumsy" in caught.value.hook
     assert isinstance(caught.value.error, KeyError)
+    assert "is kept;" not in str(caught.value)  # this one was in memory
 
 
 async def test_a_model_failed_hook_that_raises_is_hook_failed_too() -> None:

@@ -23,6 +23,7 @@ from upcall import (
     SessionBusy,
     SessionExists,
     SessionTakenOver,
+    SetupError,
     UnknownAgent,
     UnknownSession,
     UpcallError,
@@ -365,6 +366,19 @@ def test_run_is_one_turn_without_async() -> None:
     reply = upcall.run(Agent("a", model=Script(["hello"])), "hi")
     assert (reply.text, reply.status) == ("hello", "done")
     assert reply.session_id
+
+
+def test_run_with_the_id_of_a_kept_session_goes_on_with_it(tmp_path: Path) -> None:
+    store, agent = tmp_path / "log.db", Agent("a", model=Script(lambda request: f"{len(request.messages)}"))
+    replies = [upcall.run(agent, "hi", store=store, id="notes") for _ in range(2)]
+    assert [(r.text, r.session_id) for r in replies] == [("1", "notes"), ("3", "notes")]
+
+
+def test_run_does_not_go_on_with_another_agents_session(tmp_path: Path) -> None:
+    store, below = tmp_path / "log.db", Agent("b", model=Script(["hello"]))
+    upcall.run(below, "hi", store=store, id="notes")
+    with pytest.raises(SetupError, match="'notes' is a session of 'b' and not of 'a'; take another id"):
+        upcall.run(Agent("a", model=Script(["hello"]), agents=[below]), "hi", store=store, id="notes")
 
 
 def test_run_raises_what_failed_the_turn() -> None:

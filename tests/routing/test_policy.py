@@ -160,6 +160,33 @@ def test_what_is_no_json_object_is_one_error_with_its_line(raw: bytes, line: int
     assert text in problems[0].text
 
 
+@pytest.mark.parametrize(
+    ("text", "where", "says"),
+    [
+        ('{\n  "can_query_caller": True\n}', (2, 23), "write true, not True"),
+        ('{"callback_policy": {"timeout": None}}', (1, 33), "write null, not None"),
+        ('{\n  "can_query_caller": true,\n}', (3, 1), "take out the comma before }"),
+        ('{"callback_policy": {"may_approve": ["a",]}}', (1, 42), "take out the comma before ]"),
+        ('{\n  "can_query_caller": true\n  "can_use', (3, 3), "a comma is missing before this"),
+        ("{'can_query_caller': true}", (1, 2), "write keys and texts in double quotes"),
+        ("{can_query_caller: true}", (1, 2), "write keys and texts in double quotes"),
+        ('{"callback_policy": {"fallback_target": “user”}}', (1, 41), "write keys and texts in double quotes"),
+        ('{"can_query_caller": true} // it may', (1, 28), "take out the comment; JSON has none"),
+        ('{\n  # it may\n  "can_query_caller": true}', (2, 3), "take out the comment; JSON has none"),
+        ('{"can_query_caller" = true}', (1, 21), "a colon is missing before this"),
+        ('{"can_query_caller": yes}', (1, 22), "'yes}' is no value"),
+        ('{"can_query_caller": true', (1, 26), "it ends too early; close what is open"),
+        ("", (1, 1), "it is empty; write at least {}"),
+    ],
+)
+def test_what_is_no_json_says_where_and_what_to_write(text: str, where: tuple[int, int], says: str) -> None:
+    _, problems = read(text)
+    line, column = where
+    assert [(problem.line, problem.text) for problem in problems] == [
+        (line, f"this is not JSON, at column {column}: {says}")
+    ]
+
+
 def test_a_byte_order_mark_and_windows_line_ends_are_read() -> None:
     assert good(b"\xef\xbb\xbf" + WHOLE.replace("\n", "\r\n").encode()) == good(WHOLE)
 

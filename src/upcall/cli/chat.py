@@ -12,11 +12,12 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from upcall.app import Runtime, open_session
 from upcall.cli.chat_commands import COMMANDS, Talk, command_in, run_command
 from upcall.cli.conversation import Conversation, said
 from upcall.cli.options import Commands, agent_argument, events_file
 from upcall.cli.output import say, tell
-from upcall.cli.places import HOME, load, make_home, open_session, person_here, program, runtime_for
+from upcall.cli.places import HOME, load, make_home, person_here, program, runtime_for
 from upcall.cli.run import CODES, tell_waiting, turn
 from upcall.errors import SessionWaiting, SetupError
 from upcall.hosts.terminal import make_console, markdown, moves
@@ -26,7 +27,6 @@ from upcall.observe.plain import one_line, plain
 if TYPE_CHECKING:
     from prompt_toolkit.history import History
 
-    from upcall.app import Runtime
     from upcall.runtime import Session
 
 

@@ -1,16 +1,17 @@
 """Commands for people who are asked: inbox, answer.
 
 May import: answers, app, callbacks, cli.options, cli.output, cli.places, contracts, errors, hosts.dialogue,
-hosts.form, hosts.question, hosts.terminal, hosts.terminal_host, observe.plain.
+hosts.form, hosts.question, hosts.terminal, hosts.terminal_host, observe.plain, policy, sidecars.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
@@ -27,6 +28,8 @@ from upcall.hosts.question import command, rows
 from upcall.hosts.terminal import WIDEST, Piece, make_console, styled
 from upcall.hosts.terminal_host import Desk, known_of, told
 from upcall.observe.plain import plain
+from upcall.policy import shown
+from upcall.sidecars import json_problem
 
 if TYPE_CHECKING:
     from upcall.app import Runtime
@@ -193,9 +196,12 @@ def _verdict(args: argparse.Namespace, held: Held) -> Approve | Reject:
 def _edited(args: argparse.Namespace) -> dict[str, Any]:
     text = sys.stdin.read() if args.edit == "-" else Path(args.edit).read_text()
     try:
-        return msgspec.json.decode(text, type=dict[str, Any])
-    except msgspec.MsgspecError as error:
-        raise AnswerRefused(args.id, f"--edit needs the arguments as a JSON object: {error}") from None
+        edited = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise AnswerRefused(args.id, f"{args.edit}:{error.lineno}: {json_problem(error)}") from None
+    if not isinstance(edited, dict):
+        raise AnswerRefused(args.id, f"--edit needs the arguments as a JSON object, not {shown(edited)}")
+    return cast("dict[str, Any]", edited)
 
 
 def _approval(text: str, args: argparse.Namespace, held: Held) -> Approve | Reject:

@@ -1,6 +1,6 @@
 """Where things are: the log, the agents, a session. Besides model names, the one place that reads the environment.
 
-May import: agent, app, errors, events, hosts.terminal_host, loading, observe.plain, runtime.
+May import: agent, app, errors, events, hosts.terminal_host, loading, observe.plain.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from upcall.app import Runtime
     from upcall.hosts.terminal_host import TerminalHost
     from upcall.loading import Loaded
-    from upcall.runtime import Session
 
 HOME = Path(".upcall")
 _AS_LONG_AS_IT_TAKES = 1e9
@@ -128,14 +127,6 @@ def load(args: argparse.Namespace) -> Loaded:
     from upcall.loading import load_spec
 
     return load_spec(args.agent, args.agent_name)
-
-
-async def open_session(runtime: Runtime, agent: Agent, session_id: str | None) -> tuple[Session, bool]:
-    """The session of that id, or a new one; says whether it is new."""
-    if session_id is not None:
-        with contextlib.suppress(UnknownSession):
-            return await runtime.load(session_id), False
-    return await runtime.start(agent, session_id), True
 
 
 async def source_of(runtime: Runtime, session_id: str) -> tuple[str, str]:

@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any, TextIO
 import msgspec
 
 from upcall.answers import callback_of
+from upcall.app import Runtime, open_session
 from upcall.callbacks import Callback
 from upcall.cli.options import Commands, agent_argument, as_json, events_file
 from upcall.cli.output import described, dump, tell
 from upcall.cli.places import (
     given_store,
     load,
-    open_session,
     person_here,
     program,
     reading,
@@ -39,7 +39,6 @@ from upcall.hosts.terminal_host import TerminalHost
 from upcall.observe.plain import one_line, plain
 
 if TYPE_CHECKING:
-    from upcall.app import Runtime
     from upcall.runtime import Session
 
 CODES = {"done": 0, "failed": 1, "limit": 1, "waiting": 3, "cancelled": 130}
