@@ -6,9 +6,8 @@ May import: callbacks, contracts, errors, messages, tools.
 from __future__ import annotations
 
 import difflib
-import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from inspect import Parameter
+from inspect import Parameter, Signature, signature
 from typing import Any, TypeVar, dataclass_transform
 
 import msgspec
@@ -52,7 +51,7 @@ POINTS: dict[str, tuple[str, ...]] = {
 class _Points:
     """Takes hooks by their point, checked; which points there are is declared below."""
 
-    __signature__ = inspect.Signature([Parameter(p, Parameter.KEYWORD_ONLY, default=()) for p in POINTS])
+    __signature__ = Signature([Parameter(p, Parameter.KEYWORD_ONLY, default=()) for p in POINTS])
 
     def __init__(self, **given: Any) -> None:
         for point, hooks in given.items():
@@ -94,8 +93,7 @@ class Hooks(_Points):
     def __add__(self, other: Hooks) -> Hooks:
         if other is NO_HOOKS:
             return self
-        joined = {p: (*getattr(self, p), *getattr(other, p)) for p in POINTS}
-        return Hooks(**joined)
+        return Hooks(**{p: (*getattr(self, p), *getattr(other, p)) for p in POINTS})
 
     def passed_on(self) -> Hooks:
         """Only the hooks that children inherit."""
@@ -104,15 +102,14 @@ class Hooks(_Points):
 
     def rules(self) -> tuple[Rule, ...]:
         """What `approval_rule` hooks say, their own and inherited ones."""
-        given = [h.hook if isinstance(h, Inherited) else h for h in self.before_tool]
+        given = (h.hook if isinstance(h, Inherited) else h for h in self.before_tool)
         return tuple(h.rule for h in given if isinstance(h, ApprovalRule))
 
     def under(self, parents: Hooks) -> Hooks:
         """These hooks for a child: what it inherits first, nothing twice."""
         if parents is NO_HOOKS:
             return self
-        own = {p: [h for h in getattr(self, p) if h not in getattr(parents, p)] for p in POINTS}
-        return parents + Hooks(**own)
+        return parents + Hooks(**{p: [h for h in getattr(self, p) if h not in getattr(parents, p)] for p in POINTS})
 
 
 class Inherited(msgspec.Struct, frozen=True):
@@ -161,17 +158,17 @@ def _checked(hook: object, point: str, names: tuple[str, ...]) -> Callable[..., 
     if isinstance(target, ApprovalRule) and point != "before_tool":
         raise BadHook("approval_rule", point, "an approval rule is a before_tool hook")
     try:
-        signature = inspect.signature(target)
+        takes = signature(target)
     except (TypeError, ValueError):  # some built-in callables have none to check
         return hook
     try:
-        bound = signature.bind(*names).arguments
+        bound = takes.bind(*names).arguments
         fits = all(name == given for name, given in bound.items() if name in names)  # else in another order
     except TypeError:
         fits = False
     if not fits:
         right = f"def {name_of(hook).rpartition('.')[2]}({', '.join(names)})"
-        raise BadHook(name_of(hook), point, f"takes {signature}, but is called as {right}")
+        raise BadHook(name_of(hook), point, f"takes {takes}, but is called as {right}")
     return hook
 
 
