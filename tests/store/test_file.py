@@ -8,6 +8,7 @@ import asyncio
 import os
 import shutil
 import sys
+import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -338,6 +339,21 @@ async def test_a_store_locked_for_good_can_not_be_opened(tmp_path: Path, door: D
         await door(path)
     db.close()
     await door(path)
+
+
+async def test_a_store_whose_marks_are_still_in_its_log_is_waited_for_as_any_other(tmp_path: Path) -> None:
+    path, left = tmp_path / "log.db", tmp_path / "left.db"
+    async with opened(path) as store:
+        await begin(store)
+        shutil.copy(path, left)
+        shutil.copy(f"{path}-wal", f"{left}-wal")
+    db = apsw.Connection(str(left))
+    db.execute("PRAGMA locking_mode = EXCLUSIVE; UPDATE counters SET value = value").fetchall()
+    lets_go = threading.Timer(0.2, db.close)
+    lets_go.start()
+    async with opened(left) as store:
+        assert len(await store.rows()) == 1
+    lets_go.join()
 
 
 async def test_a_read_only_disk_is_a_clear_error_and_harms_nothing(tmp_path: Path, door: Door) -> None:

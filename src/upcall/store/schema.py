@@ -12,7 +12,6 @@ import os
 import time
 from collections.abc import Generator
 from pathlib import Path
-from urllib.parse import quote
 
 import apsw
 
@@ -76,6 +75,8 @@ INSERT INTO counters VALUES ('pos', 0), ('n', 0), ('epoch', 0);
 """
 
 _MAGIC = b"SQLite format 3\0"
+_HEAD = 105
+_LEAF = 13
 _NO_DATABASE = "this is no SQLite database; it was not touched. Choose another --store path"
 _ANOTHERS = "this database belongs to another program; it was not touched. Choose another --store path"
 _READ_ONLY = "it is read-only here; check the permissions of the file and its folder"
@@ -130,7 +131,7 @@ def open_database(path: str, busy: float) -> apsw.Connection:
     """
     with explained(path):
         if not _create_file(path):
-            _refuse_foreign(path)
+            _refuse_foreign(path, busy)
         db = connect(path, busy)
         try:
             _prepare(db, path, busy)
@@ -140,10 +141,10 @@ def open_database(path: str, busy: float) -> apsw.Connection:
         return db
 
 
-def connect(path: str, busy: float) -> apsw.Connection:
+def connect(path: str, busy: float, flags: int = apsw.SQLITE_OPEN_READWRITE) -> apsw.Connection:
     """One more connection to a store that is known to be ours."""
     with explained(path):
-        db = apsw.Connection(path, flags=apsw.SQLITE_OPEN_READWRITE)
+        db = apsw.Connection(path, flags=flags)
         db.set_busy_timeout(int(busy * 1000))
         db.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)  # else most statements are planned anew at each use
         return db
@@ -165,47 +166,51 @@ def _create_file(path: str) -> bool:
     return True
 
 
-def _refuse_foreign(path: str) -> None:
-    """Look at the file itself, not through SQLite, which would tidy up what another program left beside it."""
+def _refuse_foreign(path: str, busy: float) -> None:
+    """Look at the file itself, not through SQLite, which would tidy up what another program left beside it.
+
+    Another process may bring its log into the file meanwhile, and then take the log away: so all that is asked of
+    the file is in its first page, and whether there is a log is asked first.
+    """
+    logged = _has_log(path)
     try:
         with Path(path).open("rb") as file:
-            head = file.read(100)
+            head = file.read(_HEAD)
             size = os.fstat(file.fileno()).st_size
     except OSError as error:
         raise StoreUnavailable(path, f"it can't be read: {error.strerror}") from error
-    if head[:16] != _MAGIC:
+    if head[:16] != _MAGIC or len(head) < _HEAD:
         raise NotAStore(path, _NO_DATABASE)
     page = int.from_bytes(head[16:18])
     in_header = head[24:28] == head[92:96]  # the size field counts only while the change counters agree
     short = size < int.from_bytes(head[28:32]) * (65536 if page == 1 else page)
-    if (
-        in_header and short and not _has_log(path)
-    ):  # a process killed while it checkpoints leaves the rest in the log
+    if in_header and short and not logged and not _has_log(path):  # of a checkpoint cut off the rest is in the log
         raise StoreDamaged(path, "the file is shorter than it says: it was cut off. Restore it from a backup")
     mark, version = int.from_bytes(head[68:72]), int.from_bytes(head[60:64])
+    tables = head[100] != _LEAF or any(head[103:105])  # the list of tables begins on the first page
     if mark == APPLICATION_ID:
         _refuse_newer(path, version)
-    elif mark or version or _has_tables(path):
+    elif mark or version or tables or (logged and _has_tables_in_log(path, busy)):
         raise NotAStore(path, _ANOTHERS)
 
 
 def _has_log(path: str) -> bool:
-    log = Path(f"{path}-wal")
-    return log.exists() and log.stat().st_size > 0
+    try:
+        return Path(f"{path}-wal").stat().st_size > 0
+    except FileNotFoundError:
+        return False
 
 
-def _has_tables(path: str) -> bool:
+def _has_tables_in_log(path: str, busy: float) -> bool:
     """Whether a database without marks is somebody's: one of ours that was just begun has all in its log."""
-    modes = ("?immutable=1", "") if _has_log(path) else ("?immutable=1",)
-    for mode in modes:
-        flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
-        db = apsw.Connection(f"file:{quote(path)}{mode}", flags=flags)
-        try:
-            if db.execute("SELECT count(*) FROM sqlite_schema").get:
-                return db.pragma("application_id") != APPLICATION_ID
-        finally:
-            db.close()
-    return False
+    db = connect(path, busy, apsw.SQLITE_OPEN_READONLY)
+    try:
+        return (
+            bool(db.execute("SELECT count(*) FROM sqlite_schema").get)
+            and db.pragma("application_id") != APPLICATION_ID
+        )
+    finally:
+        db.close()
 
 
 def _refuse_newer(path: str, version: int) -> None:
