@@ -101,7 +101,8 @@ class Thinker(Member):
     def _with_writes(self, asked: Request, request: Request, *, compacted: bool) -> Request:
         """The request with what the hooks wrote to the session meanwhile, and nothing a provider would refuse."""
         state = self.state
-        if request is asked and len(state.history) == len(asked.messages) and not (compacted or state.deferred):
+        same = request.messages is asked.messages and len(state.history) == len(asked.messages)
+        if same and not (compacted or state.deferred):
             return request
         now = state.messages()
         if compacted:
@@ -121,7 +122,7 @@ class Thinker(Member):
         if state.tools != actor.tools_hash:
             tools = actor.tools_hash
             log.keep(tools, actor.tools_body)
-        change = None if request is asked else change_of(asked, request, state.messages, log.keep)
+        change = None if request is asked else change_of(asked, request, state.messages, log.keep, actor.named)
         log.add(ModelStarted(ordinal, self.purpose, instructions, tools, change))
         if send:
             log.send(lazy=True)  # nothing was acknowledged yet; the response, or the failure, is stored after it
