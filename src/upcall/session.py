@@ -7,8 +7,9 @@ questions, replay, threads, tools.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
+from types import CoroutineType
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import msgspec
@@ -143,6 +144,10 @@ class Log:
             self._stored(events)
         return self._last is None
 
+    def stands(self) -> bool:
+        """`send`, before hooks run; in memory, with nobody watching, it can wait until a hook waits."""
+        return True if not (self.store.durable or self.sinks) else self.send()
+
     async def stored(self) -> None:
         """Return when everything that was sent is stored; raises what kept any of it from being."""
         last = self._last
@@ -245,7 +250,7 @@ class Tree(Protocol):
         """The claim on the tree; a session that is just being created is stored and claimed first."""
         ...
 
-    def spent(self, member: Member) -> Coroutine[Any, Any, Spent]:
+    def spent(self, member: Member) -> CoroutineType[Any, Any, Spent]:
         """What all sessions of the tree have used."""
         ...
 
@@ -494,7 +499,7 @@ class Access:
         await self.member.log.commit()
         return await conversation(self.member.log.store, self.id)
 
-    def spent(self) -> Coroutine[Any, Any, Spent]:
+    def spent(self) -> CoroutineType[Any, Any, Spent]:
         """What the whole run tree has used so far."""
         return self.member.tree.spent(self.member)
 

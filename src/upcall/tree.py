@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from types import CoroutineType
 from typing import Any, Protocol
 
@@ -138,7 +138,7 @@ class RunTree:
             self.claim.on_failure = self._lost
         return self.claim
 
-    def spent(self, member: Member) -> Coroutine[Any, Any, Spent]:
+    def spent(self, member: Member) -> CoroutineType[Any, Any, Spent]:
         """What all sessions of this tree have used."""
         if self.spending is None:
             self.spending = Spending(self.store, [t.state for t in self.home.turns.values() if t.tree is self])
