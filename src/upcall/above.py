@@ -5,8 +5,7 @@ May import: agent, contracts, events, policy, routing, session.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Protocol
+from collections.abc import Callable, Mapping
 
 from upcall.agent import Agent
 from upcall.contracts import Store
@@ -16,26 +15,14 @@ from upcall.routing import Ancestor
 from upcall.session import Member
 
 
-class Family(Protocol):
-    """Where sessions and their agents are found."""
-
-    @property
-    def store(self) -> Store:
-        """The log."""
-        ...
-
-    @property
-    def turns(self) -> Mapping[str, Member]:
-        """What runs in this process, by session."""
-        ...
-
-    def agent_of(self, header: SessionStarted) -> Agent:
-        """The agent of a session."""
-        ...
-
-
-async def reach(home: Family, agent: Agent, header: SessionStarted) -> tuple[Policy, list[Ancestor]]:
-    """What a session may ask by, and the agents above it, nearest first.
+async def reach(
+    agent: Agent,
+    header: SessionStarted,
+    store: Store,
+    turns: Mapping[str, Member],
+    agent_of: Callable[[SessionStarted], Agent],
+) -> tuple[Policy, list[Ancestor]]:
+    """What a session may ask by, and the agents above it, nearest first: as they run here, or from the log.
 
     Teams and chains only pass on: nobody asks them. Above a worker whose plan names no caller is nobody.
     """
@@ -47,13 +34,13 @@ async def reach(home: Family, agent: Agent, header: SessionStarted) -> tuple[Pol
         session_id = header.parent if header.above is None else header.above
         if not session_id:
             break
-        turn = home.turns.get(session_id)
-        first = [turn.state.header] if turn is not None else await home.store.read(session_id, 0, 1)
+        turn = turns.get(session_id)
+        first = [turn.state.header] if turn is not None else await store.read(session_id, 0, 1)
         if not first or not isinstance(first[0], SessionStarted):
             break
         header = first[0]
         if header.kind != "coordinator":
-            policy = (turn.actor.agent if turn is not None else home.agent_of(header)).policy
+            policy = (turn.actor.agent if turn is not None else agent_of(header)).policy
             found.append(Ancestor(header.agent, policy, session_id))
     if not alone:
         return agent.policy, found

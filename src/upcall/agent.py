@@ -62,8 +62,6 @@ class Kit(Value, frozen=True):
 class Output:
     """The type a reply must have: its schema for the model, and the check of what came."""
 
-    __slots__ = ("convert", "schema")
-
     def __init__(self, agent: str, kind: Any) -> None:
         try:
             found, defs = shapes({"output": kind})
@@ -89,12 +87,6 @@ class Agent:
     runs: ClassVar[Any] = None
     """What runs its turns where that is no model: a team and a chain have their own."""
 
-    __slots__ = (
-        "_given", "agents", "ask", "cast_from", "description", "hooks", "instructions", "instructions_hash", "kit",
-        "limits", "model", "name", "output", "policy", "results", "setup", "source", "specs", "toolbox",
-        "tools_body", "tools_hash", "workspace",
-    )  # fmt: skip
-
     def __init__(
         self,
         name: str,
@@ -115,7 +107,8 @@ class Agent:
         callback_policy: Mapping[str, Any] | Policy | None = None,
     ) -> None:
         self._given = {k: v for k, v in locals().items() if k != "self"}
-        _check(name, instructions, model, hooks, kit, agents, limits, workspace)
+        _check(name, instructions, model, hooks, kit, limits, workspace)
+        _check_names(name, agents)
         self.name, self.instructions, self.model = name, instructions, model
         self.agents, self.kit, self.description = tuple(agents), tuple(kit), description
         self.workspace, self.ask = workspace, ask
@@ -158,14 +151,7 @@ class Agent:
 
 
 def _check(
-    name: Any,
-    instructions: Any,
-    model: Any,
-    hooks: Any,
-    kit: Sequence[Any],
-    agents: Any,
-    limits: Any,
-    workspace: Any,
+    name: Any, instructions: Any, model: Any, hooks: Any, kit: Sequence[Any], limits: Any, workspace: Any
 ) -> None:
     if not isinstance(name, str) or not name:
         raise BadAgent(str(name), "the first argument is the agent's name, a string")
@@ -185,7 +171,6 @@ def _check(
     for piece in kit:
         if not isinstance(piece, Kit):
             raise BadAgent(name, f"kit is a list of Kit values; {piece!r} is none (did you forget to call it?)")
-    _check_names(name, agents)
 
 
 def _check_names(name: str, agents: Sequence[Any]) -> None:

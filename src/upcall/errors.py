@@ -104,11 +104,13 @@ class BadAgentFile(SetupError):
 class UnknownAgent(SetupError):
     """No agent of this runtime has that name."""
 
-    def __init__(
-        self, name: str, known: Iterable[str], do: str = "Give it with Runtime(..., agents=[...])"
-    ) -> None:
+    def __init__(self, name: str, known: Iterable[str]) -> None:
         self.name, self.known = name, tuple(sorted(known))
-        super().__init__(f"no agent is called {name!r}; there are: {', '.join(self.known) or 'none'}. {do}")
+        names = ", ".join(self.known) or "none"
+        super().__init__(
+            f"no agent is called {name!r}; this runtime has: {names}. "
+            f"Give it with Runtime(..., agents=[...]), or --agents on the command line."
+        )
 
 
 class RuntimeClosed(UpcallError):

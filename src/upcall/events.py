@@ -467,13 +467,6 @@ def hollow(event: AnyEvent) -> AnyEvent:
             return event
 
 
-def flat(event: AnyEvent) -> dict[str, Any]:
-    """The event as `upcall events` prints it: session, seq, time, type, then its own fields."""
-    body = msgspec.to_builtins(event)
-    head = {"session": event.session, "seq": event.seq, "time": event.time, "type": event.type}
-    return head | body
-
-
 def digest(*values: Any) -> str:
     """A short hash of JSON values that does not depend on the order of keys."""
     return hashlib.sha256(_canonical.encode(values)).hexdigest()[:24]

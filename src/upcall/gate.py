@@ -45,22 +45,16 @@ async def gate(gated: Gated, tool: Tool, call: Call, args: dict[str, Any]) -> tu
         try:
             free, decided = _decided(gated.member, tool, call, args)
         except Exception as error:
-            why = f"{tool.name} was not run: whether it needs an approval could not be told ({error!r})"
-            gated.end(Result(call.id, why, is_error=True), "refused")
-            return None
+            return _refuse(gated, call, f"whether it needs an approval could not be told ({error!r})")
         if free:
             return "", call
         if gated.member.purpose == "side_turn":
-            why = f"{tool.name} was not run: nobody can approve it while a callback is being answered"
-            gated.end(Result(call.id, why, is_error=True), "refused")
-            return None
+            return _refuse(gated, call, "nobody can approve it while a callback is being answered")
         raised, said, by = decided or await _asked(gated, tool, call, args)
         if not isinstance(said, Approve):
             reason = f": {said.reason}" if said is not None and said.reason else ""
-            why = by if said is None else f"{tool.name} was not run: rejected by {by}{reason}"
             _note(gated.member, raised)
-            gated.end(Result(call.id, why, is_error=True), "refused")
-            return None
+            return _refuse(gated, call, by if said is None else f"rejected by {by}{reason}")
         edited = await _edited(gated, call, said)
         if edited is None:
             return None
@@ -70,10 +64,12 @@ async def gate(gated: Gated, tool: Tool, call: Call, args: dict[str, Any]) -> tu
         if said.args is None or edited.args == said.args:
             return raised.callback_id, edited
         if _asked_before(gated.member, edited):  # asking again would get the same answer, without end
-            why = f"{tool.name} was not run: a hook changed the arguments back that its approver had edited"
-            gated.end(Result(call.id, why, is_error=True), "refused")
-            return None
+            return _refuse(gated, call, "a hook changed the arguments back that its approver had edited")
         call, args = edited, tool.check(edited.args)
+
+
+def _refuse(gated: Gated, call: Call, why: str) -> None:
+    gated.end(Result(call.id, f"{call.name} was not run: {why}", is_error=True), "refused")
 
 
 Decided = tuple[CallbackRaised, Approve | Reject | None, str]
@@ -119,7 +115,7 @@ async def _asked(gated: Gated, tool: Tool, call: Call, args: dict[str, Any]) -> 
         return asked.raised, outcome_of(asked), asked.answer.by if asked.answer is not None else ""
     except (CallbackUnresolved, CallbackExpired) as error:
         kind = "its approval expired" if isinstance(error, CallbackExpired) else "nobody could approve it"
-        return asked.raised, None, f"{tool.name} was not run: {kind}. {error}"
+        return asked.raised, None, f"{kind}. {error}"
 
 
 async def _edited(gated: Gated, call: Call, said: Approve) -> Call | None:

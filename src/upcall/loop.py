@@ -129,16 +129,14 @@ class Turn(Thinker):
     # --- pre_request and the model --------------------------------------------------------
 
     async def _pre_request(self) -> None:
-        if not self.log.stands():
-            await self.log.stored()
+        await self.log.commit()
         prompt = self.state.prompt
         assert prompt is not None
         message = await run_hooks(self, "pre_request", self.state.turn, self.hooks.pre_request, prompt.message)
-        if message is prompt.message:
-            self.log.add(HooksPassed("pre_request"))
-        else:
-            await self.log.commit()
-            self.log.add(HooksPassed("pre_request", replaces=prompt.seq, message=message))
+        changed = message is not prompt.message
+        self.log.add(
+            HooksPassed("pre_request", replaces=prompt.seq if changed else 0, message=message if changed else None)
+        )
 
     # --- tools ----------------------------------------------------------------------------
 

@@ -15,16 +15,13 @@ from upcall.messages import Call, Message, Request, Response, Text, Thinking, To
 
 
 def change_of(
-    asked: Request,
-    request: Request,
-    history: Callable[[], list[Message]],
-    keep: Callable[[str, bytes], None],
-    named: Callable[[str], tuple[str, bytes]],
+    asked: Request, request: Request, history: Callable[[], list[Message]], keep: Callable[[str, bytes], None]
 ) -> Change | None:
     """What hooks made of a request, small: changed texts by hash, changed messages as one splice of the history."""
     instructions = tools = ""
     if request.instructions != asked.instructions:
-        instructions, body = named(request.instructions)
+        body = request.instructions.encode()
+        instructions = content_hash(body)
         keep(instructions, body)
     if request.tools != asked.tools:
         body = msgspec.json.encode(request.tools)

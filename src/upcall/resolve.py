@@ -1,6 +1,6 @@
 """A callback walks its route: hooks and side turns of the agents above, then the person, until it is settled.
 
-May import: answers, callbacks, contracts, deadlines, errors, events, hooks, messages, points, policy, progress,
+May import: agent, answers, callbacks, contracts, errors, events, hooks, messages, points, policy, progress,
 questions, routing, session, sidetools, toolcall.
 """
 
@@ -11,10 +11,10 @@ from typing import Any, Protocol, cast
 
 import msgspec
 
+from upcall.agent import Agent
 from upcall.answers import callback_of, checked, route_of
 from upcall.callbacks import Answer, Hints, Kind
 from upcall.contracts import Claim, Store
-from upcall.deadlines import Deadlines
 from upcall.errors import (
     AnswerRefused,
     HookFailed,
@@ -35,6 +35,7 @@ from upcall.events import (
     ContextSet,
     HookRaised,
     MessageAdded,
+    SessionStarted,
     digest,
 )
 from upcall.hooks import name_of
@@ -44,7 +45,7 @@ from upcall.policy import Policy
 from upcall.progress import Asked
 from upcall.questions import NO_DEFAULT, Question
 from upcall.routing import Ancestor, Raised, Route, Station, refusal, route
-from upcall.session import Asker, Member, Parking
+from upcall.session import Asker, Member, Parking, Tree
 from upcall.sidetools import ASKED_BACK, Passed, Said, exchange_text, may_answer, question_text
 from upcall.toolcall import mismatch
 
@@ -52,13 +53,11 @@ _YIELDS = 20
 """How often other code of the same call may run before an unclaimed answer counts as one nobody asks for."""
 
 
-class Road(Protocol):
+class Road(Tree, Protocol):
     """What walking a callback needs of the run tree."""
 
     store: Store
-    deadlines: Deadlines
     claim: Claim | None
-    active: int
 
     def can_reach_person(self) -> bool:
         """Whether anybody would see a question to the person."""
@@ -68,19 +67,11 @@ class Road(Protocol):
         """Every agent that a fallback may name."""
         ...
 
-    def leave(self) -> None:
-        """Something ended, or waits."""
-        ...
-
     def look(self) -> None:
         """See whether everything waits."""
         ...
 
-    async def secure(self, member: Member) -> Claim:
-        """The claim on the tree."""
-        ...
-
-    async def reach(self, member: Member) -> tuple[Policy, list[Ancestor]]:
+    async def reach(self, agent: Agent, header: SessionStarted) -> tuple[Policy, list[Ancestor]]:
         """What a session may ask by, and the agents above it, nearest first."""
         ...
 
@@ -180,7 +171,7 @@ class Resolver:
         if member.purpose == "side_turn":
             member.log.add(ContextSet(ASKED_BACK, True))
             raise UpcallError("nobody can be asked while a callback is being answered; pass it up instead")
-        policy, chain = await road.reach(member)
+        policy, chain = await road.reach(member.actor.agent, member.state.header)
         raised = Raised(
             member.actor.name, policy, question.intent, question.kind, question.hints, question.gate,
             road.can_reach_person(), road.agent_names(),
@@ -348,7 +339,7 @@ class Resolver:
     async def _way_now(self, member: Member, raised: CallbackRaised, station: Station) -> Route:
         """Where the same callback would go by the policies as they are now; of its hints only a fallback counts."""
         road, hints = self._road, Hints(fallback_target=station.agent) if station.fallback else Hints()
-        policy, chain = await road.reach(member)
+        policy, chain = await road.reach(member.actor.agent, member.state.header)
         asks = Raised(
             raised.agent, policy, raised.intent, cast("Kind", raised.kind), hints,
             gate=raised.gate, person=road.can_reach_person(), known=road.agent_names(),

@@ -94,7 +94,7 @@ def unresolved_means(
 ) -> Literal["none", "raise"]:
     """What the asker gets when nobody answers: None, or CallbackUnresolved where it must not be ignored.
 
-    `without_right` is a `request_user_input` whose asker may not reach the person.
+    `without_right`: its asker may not reach the person, which is all that a `request_user_input` wants.
     """
     kind = normal_kind(kind, intent)
     must = explicit_fail or intent in MUST_ANSWER or kind == "request_resolution"
@@ -120,7 +120,7 @@ def _route(callback: Raised, chain: tuple[Ancestor, ...]) -> Route:
         stations.append(_fallback(callback, chain, asked, target))
         target = _after_fallback(callback, stations[-1], asked)
     end, why, right = _end(callback, asked, target, stations)
-    without_right = callback.kind == "request_user_input" and not _right(callback, [])[0]
+    no_right = not _right(callback, [])[0]
     return Route(
         asker=callback.asker,
         intent=callback.intent,
@@ -129,7 +129,7 @@ def _route(callback: Raised, chain: tuple[Ancestor, ...]) -> Route:
         end=end,
         why=why,
         right=right,
-        unresolved=unresolved_means(callback.intent, callback.kind, explicit_fail, without_right=without_right),
+        unresolved=unresolved_means(callback.intent, callback.kind, explicit_fail, without_right=no_right),
         allow=() if end == "person" else _allow(callback, stations, target),
         notes=(*notes, *_unheard(callback, stations)),
     )
@@ -250,24 +250,18 @@ def _end(
         return "fail" if target == FAIL else "nobody", "request_resolution never asks a person", ""
     right, why = _right(callback, asked)
     if callback.kind != "request_user_input" and target != USER:
+        if not callback.gate and target == FAIL:
+            hinted = callback.hints.fallback_target == FAIL
+            says = callback.policy.says("callback_policy.fallback_target", callback.asker)
+            return "fail", "the hint fallback_target is 'fail'" if hinted else says, ""
         if not callback.gate:
-            return _no_person(callback, target, stations)
+            return "nobody", f"fallback_target is the agent {stations[-1].agent}, and nobody comes after it", ""
         right, why = GATE, "an approval may always reach a person, whatever fallback_target says"
     if not right:
         return "nobody", why, ""
     if not callback.person:
         return "nobody", "no host is live and the store is in memory, so nobody would see it", ""
     return "person", why, right
-
-
-def _no_person(
-    callback: Raised, target: str, stations: Sequence[Station]
-) -> tuple[Literal["fail", "nobody"], str, str]:
-    if target == FAIL:
-        hinted = callback.hints.fallback_target == FAIL
-        says = callback.policy.says("callback_policy.fallback_target", callback.asker)
-        return "fail", "the hint fallback_target is 'fail'" if hinted else says, ""
-    return "nobody", f"fallback_target is the agent {stations[-1].agent}, and nobody comes after it", ""
 
 
 def _right(callback: Raised, asked: Sequence[Ancestor]) -> tuple[str, str]:

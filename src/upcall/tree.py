@@ -138,11 +138,11 @@ class RunTree:
             self.claim.on_failure = self._lost
         return self.claim
 
-    def spent(self, member: Member) -> CoroutineType[Any, Any, Spent]:
+    async def spent(self, member: Member) -> Spent:
         """What all sessions of this tree have used."""
         if self.spending is None:
             self.spending = Spending(self.store, [t.state for t in self.home.turns.values() if t.tree is self])
-        return self.spending.total(member.state.header.root or member.id)
+        return await self.spending.total(member.state.header.root or member.id)
 
     def _lost(self, error: Exception) -> None:
         for turn in tuple(self.home.turns.values()):
@@ -349,7 +349,7 @@ class RunTree:
                 begins=bool(declared.hooks.begin_session or parent.actor.passed_on.begin_session),
                 source=header.source, role=place.role, team=place.team, above=place.above,
             )  # fmt: skip
-            way = await reach(self.home, declared, state.header)
+            way = await self.reach(declared, state.header)
             state.header = state.header.replace(asks=self.somebody_to_ask(declared, *way))
         member = self.member(state, declared, parent.actor.passed_on)
         try:
@@ -470,9 +470,9 @@ class RunTree:
             known[key] = bool(way.asks) or way.end == "person"
         return known[key]
 
-    def reach(self, member: Member) -> CoroutineType[Any, Any, tuple[Policy, list[Ancestor]]]:
+    def reach(self, agent: Agent, header: SessionStarted) -> CoroutineType[Any, Any, tuple[Policy, list[Ancestor]]]:
         """What a session may ask by, and the agents above it, nearest first."""
-        return reach(self.home, member.actor.agent, member.state.header)
+        return reach(agent, header, self.store, self.home.turns, self.home.agent_of)
 
     async def asked(self, member: Member, station: Station, callback_id: str) -> Member:
         """The session of an agent that is asked, live or from the log; a fresh one outside the chain."""

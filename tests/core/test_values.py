@@ -10,6 +10,7 @@ import pytest
 from core.doubles import Asked, turn
 from core.rules import check
 from upcall import Agent, Call, Message, Request, Response, Result, Usage
+from upcall.cli.events import flat
 from upcall.contracts import Reply
 from upcall.events import (
     AnyEvent,
@@ -35,7 +36,6 @@ from upcall.events import (
     decode,
     digest,
     encode,
-    flat,
     hollow,
     stamp,
 )

@@ -29,6 +29,7 @@ from upcall import (
     SessionAccess,
     tool,
 )
+from upcall.hooks import POINTS
 from upcall.models import Script, call
 from upcall.teams import coder_agent, deep_agent
 from upcall.workspace import Folder
@@ -377,7 +378,7 @@ def say_done(session: SessionAccess, reply: Reply) -> str:
         Hooks(pre_request=[other_prompt], before_tool=[other_tool]),
         Hooks(before_tool=[other_tool], after_tool=[other_result], end_turn=[say_done]),
     ],
-    ids=lambda hooks: "+".join(p for p in hooks.__struct_fields__ if getattr(hooks, p)),
+    ids=lambda hooks: "+".join(p for p in POINTS if getattr(hooks, p)),
 )
 @pytest.mark.parametrize("where", ["itself", "below"])
 async def test_no_extra_hook_lets_an_unapproved_tool_run(tmp_path: Path, hooks: Hooks, where: str) -> None:

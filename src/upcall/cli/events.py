@@ -15,7 +15,7 @@ import msgspec
 from upcall.cli.options import Commands, as_json
 from upcall.cli.output import dump, say, width
 from upcall.cli.places import reading, runtime_for
-from upcall.events import AnyEvent, flat
+from upcall.events import AnyEvent
 from upcall.hosts.story import args_line
 from upcall.messages import Call, Instruction, Message, Result, Text, Thinking
 from upcall.observe.plain import one_line, plain
@@ -63,6 +63,13 @@ async def _events(args: argparse.Namespace) -> int:
             if args.follow:
                 sys.stdout.flush()
     return 0
+
+
+def flat(event: AnyEvent) -> dict[str, Any]:
+    """The event as it is printed: session, seq, time, type, then its own fields."""
+    body = msgspec.to_builtins(event)
+    head = {"session": event.session, "seq": event.seq, "time": event.time, "type": event.type}
+    return head | body
 
 
 def _shown(value: Any) -> str:

@@ -16,7 +16,7 @@ import msgspec
 
 from upcall.answers import route_of
 from upcall.contracts import Delta
-from upcall.events import AnyEvent, CallbackRaised, flat
+from upcall.events import AnyEvent, CallbackRaised
 
 _ALWAYS_LEFT_OUT = ("session", "seq", "time", "type", "pos", "version")
 
@@ -45,7 +45,7 @@ def line(event: AnyEvent) -> dict[str, Any]:
     at = datetime.fromtimestamp(event.time, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     if isinstance(event, CallbackRaised):
         return {"timestamp": at, "event_type": "AGENT_CALLBACK", "data": _raised(event)}
-    body = {k: v for k, v in flat(event).items() if k not in _ALWAYS_LEFT_OUT}
+    body = {k: v for k, v in msgspec.to_builtins(event).items() if k not in _ALWAYS_LEFT_OUT}
     return {"timestamp": at, "event_type": event.type.upper(), "data": {"session": event.session, **body}}
 
 
