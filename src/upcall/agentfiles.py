@@ -83,7 +83,7 @@ def read_agents(place: str | Path) -> tuple[list[AgentFile], list[Problem]]:
     """
     place = Path(place)
     if not place.is_dir() and not is_agent_file(place):
-        return [], [Problem(str(place), 0, "", "is neither a folder of agent files nor an agent's .md file")]
+        return [], [Problem(str(place), 0, "", _no_place(place))]
     folder = place if place.is_dir() else place.parent
     drafts = [_read_team(path) for path in folder.glob(teamfile.NAME)]
     drafts += [draft for path in sorted(folder.glob("*.md")) if (draft := _read(path))]
@@ -100,6 +100,15 @@ def read_agents(place: str | Path) -> tuple[list[AgentFile], list[Problem]]:
     bad = {problem.file for problem in problems if problem.severity == "error"}
     agents = [draft.agent for draft in drafts if not bad & {str(draft.path), str(draft.sidecar)}]
     return agents, sorted(problems, key=lambda problem: (problem.file, problem.line))
+
+
+def _no_place(place: Path) -> str:
+    more = "" if place.exists() else ": there is no such file"
+    if place.suffix == ".py" or ":" in place.name:
+        more = "; what Python declares is checked as it is imported, by `upcall run`"
+    elif place.with_suffix(".md").exists():
+        more = f"; it belongs to {place.with_suffix('.md')}"
+    return f"is neither a folder of agent files nor an agent's .md file{more}"
 
 
 def roots(agents: Sequence[AgentFile]) -> list[str]:

@@ -104,13 +104,11 @@ class BadAgentFile(SetupError):
 class UnknownAgent(SetupError):
     """No agent of this runtime has that name."""
 
-    def __init__(self, name: str, known: Iterable[str]) -> None:
+    def __init__(
+        self, name: str, known: Iterable[str], do: str = "Give it with Runtime(..., agents=[...])"
+    ) -> None:
         self.name, self.known = name, tuple(sorted(known))
-        names = ", ".join(self.known) or "none"
-        super().__init__(
-            f"no agent is called {name!r}; this runtime has: {names}. "
-            f"Give it with Runtime(..., agents=[...]), or --agents on the command line."
-        )
+        super().__init__(f"no agent is called {name!r}; there are: {', '.join(self.known) or 'none'}. {do}")
 
 
 class RuntimeClosed(UpcallError):

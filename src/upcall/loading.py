@@ -7,6 +7,7 @@ May import: agent, agentfiles, contracts, errors, kit.skills, lineage, policy, s
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import inspect
 import sys
@@ -14,7 +15,7 @@ import traceback
 from collections.abc import Iterable, Mapping, Sequence
 from importlib.machinery import PathFinder
 from pathlib import Path
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any, NamedTuple, cast
 
 from upcall.agent import Agent, Kit, all_agents
@@ -27,6 +28,7 @@ from upcall.sidecars import Problem
 from upcall.teams import Team
 from upcall.tools import Tool, as_tool
 
+_CHOOSE = "Choose one with --agent NAME"
 _IN_FILES = ("script", "local")
 """Providers whose model names are files, relative to the agent file."""
 
@@ -89,7 +91,7 @@ def load_askers(spec: str, agent_name: str | None = None) -> Askers:
         policies = {one: agent.policy for one, agent in known.items() if agent.runs is None}
         seats = {one: _seats(agent) for one, agent in known.items()}
     if name not in seats:
-        raise UnknownAgent(name, policies)
+        raise UnknownAgent(name, policies, _CHOOSE)
     if name not in policies:
         members = ", ".join(dict.fromkeys(seat.agent for seat in seats[name]))
         raise SetupError(f"{name!r} has no model and asks nothing itself; choose one with --agent: {members}")
@@ -141,10 +143,17 @@ def _place(spec: str) -> Path | None:
         return None
     if path.suffix == ".py" and path.is_file():
         raise SetupError(f"{spec!r} is a Python file; say which attribute of it is the agent: {spec}:agent")
-    what = "no such folder or file" if not path.exists() else "neither a folder nor an agent's .md file"
-    raise SetupError(
-        f"{spec!r} is no agent: {what}. Give a folder of agent files, one NAME.md, or module:attribute"
-    )
+    what = "neither a folder nor an agent's .md file." if path.exists() else f"no such folder or file.{_near(path)}"
+    raise SetupError(f"{spec!r} is no agent: {what} Give a folder of agent files, one NAME.md, or module:attribute")
+
+
+def _near(path: Path) -> str:
+    """What lies there and may have been meant."""
+    if path.with_suffix(".py").is_file():
+        return f" Of {path}.py say which attribute is the agent: {path}:agent."
+    there = [one for one in path.parent.glob("[!.]*") if one.is_dir() or is_agent_file(one)]
+    close = difflib.get_close_matches(path.name, [one.name for one in there], 1)
+    return f" Did you mean {path.with_name(close[0])}?" if close else ""
 
 
 def _one_root(spec: str, place: Path, files: Sequence[AgentFile]) -> str:
@@ -163,7 +172,7 @@ def _several(spec: str, names: Sequence[str]) -> str:
 def _chosen(agents: Sequence[Agent], name: str) -> Loaded:
     known = cast("dict[str, Agent]", all_agents(agents))
     if name not in known:
-        raise UnknownAgent(name, known)
+        raise UnknownAgent(name, known, _CHOOSE)
     return Loaded(known[name], tuple(agents))
 
 
@@ -256,7 +265,7 @@ def _tool(file: AgentFile, path: str) -> Any:
         raise BadAgentFile(file.path, problem, line=line, key="tools")
     try:
         imported = _import(module, [Path(file.path).parent.absolute(), Path.cwd()])
-        found = _attribute(imported, attribute)
+        found = _attribute(imported, attribute, (Tool, Kit, FunctionType))
         return found if isinstance(found, Kit) else _made(found) or as_tool(found)
     except BadAgentFile:
         raise
@@ -301,12 +310,13 @@ def _from_module(spec: str) -> list[Agent]:
         raise SetupError(f"{spec!r} is no agent: write module:attribute, such as agents:release")
     if not folder.is_dir():
         raise SetupError(f"{spec!r} is no agent: there is no folder {folder}")
-    found = _attribute(_import(module, [folder]), attribute)
+    imported = _import(module, [folder])
+    found = _attribute(imported, attribute, Agent)
     agents = list(cast("Sequence[Any]", found)) if isinstance(found, list | tuple) else [found]
     wrong = [one for one in agents if not isinstance(one, Agent)]
     if wrong or not agents:
-        what = f"a {type(wrong[0]).__name__}" if wrong else "an empty list"
-        raise SetupError(f"{spec!r} is {what}, not an Agent or a list of agents")
+        what = f"of type {type(wrong[0]).__name__}" if wrong else "an empty list"
+        raise SetupError(f"{spec!r} is {what}, not an Agent or a list of agents; {_fitting(imported, Agent)}")
     for agent in cast("dict[str, Agent]", all_agents(agents)).values():
         agent.source = agent.source or f"{folder}/{module}:{attribute}"
     return agents
@@ -351,12 +361,25 @@ def _import_failed(module: str, error: BaseException, folders: Sequence[Path]) -
     return BadAgentFile(own[-1].filename, said, line=own[-1].lineno)
 
 
-def _attribute(module: ModuleType, path: str) -> Any:
+def _attribute(module: ModuleType, path: str, kind: Any) -> Any:
+    """What the module calls so; the error names what it has of the kind that is wanted."""
     found: Any = module
     for name in path.split("."):
         if not hasattr(found, name):
-            there = [n for n in vars(module) if not n.startswith("_")]
-            near = ", ".join(there[:20]) or "nothing"
-            raise SetupError(f"{module.__file__ or module.__name__} has no attribute {path!r}; it has {near}")
+            file = module.__file__ or module.__name__
+            raise SetupError(f"{file} has no attribute {path!r}; {_fitting(module, kind)}")
         found = getattr(found, name)
     return found
+
+
+def _fitting(module: ModuleType, kind: Any) -> str:
+    def fits(value: Any) -> bool:
+        return isinstance(value, kind) or (isinstance(value, list) and any(map(fits, cast("list[Any]", value))))
+
+    def own(value: Any) -> bool:  # a function that it only imported is seldom meant
+        return getattr(value, "__module__", module.__name__) == module.__name__ or not isinstance(
+            value, FunctionType
+        )
+
+    there = [name for name, value in vars(module).items() if name[0] != "_" and fits(value) and own(value)]
+    return f"it has {', '.join(there[:20])}" if there else "nothing in it could be meant"

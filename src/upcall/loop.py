@@ -129,14 +129,16 @@ class Turn(Thinker):
     # --- pre_request and the model --------------------------------------------------------
 
     async def _pre_request(self) -> None:
-        await self.log.commit()
+        if not self.log.stands():
+            await self.log.stored()
         prompt = self.state.prompt
         assert prompt is not None
         message = await run_hooks(self, "pre_request", self.state.turn, self.hooks.pre_request, prompt.message)
-        changed = message is not prompt.message
-        self.log.add(
-            HooksPassed("pre_request", replaces=prompt.seq if changed else 0, message=message if changed else None)
-        )
+        if message is prompt.message:
+            self.log.add(HooksPassed("pre_request"))
+        else:
+            await self.log.commit()
+            self.log.add(HooksPassed("pre_request", replaces=prompt.seq, message=message))
 
     # --- tools ----------------------------------------------------------------------------
 

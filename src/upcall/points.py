@@ -20,6 +20,7 @@ Hook = Callable[..., Any]
 Takes = tuple[str, tuple[type, ...], Callable[[Any, str], Any] | None]
 _RESPONSE: Takes = ("a Request, a Response, a string", (Request, Response), lambda _, text: Response(text))
 TAKES: dict[str, Takes] = {
+    "begin_session": ("nothing", (), None),
     "pre_request": ("a Message, a string", (Message,), lambda _, text: user(text)),
     "before_model": _RESPONSE,
     "model_failed": _RESPONSE,
@@ -42,11 +43,14 @@ async def run_hooks(
     where = origin(point, at)
     if member.state.asks:
         await member.tree.ready(member, where)
-    access = Access(member, where)
+    access, log = Access(member, where), member.log
+    wanted, kinds, of_text = TAKES[point]
     for hook in hooks:
         try:
             out = hook(access, *args)
             if out is not None and hasattr(out, "__await__"):
+                if log.claim is not None and not log.store.durable:  # in memory: before others can run
+                    log.send()
                 out = await out
         except (SessionTakenOver, StoreError, LimitReached, RuntimeClosed):
             raise
@@ -54,12 +58,11 @@ async def run_hooks(
             raise HookFailed(name_of(hook), point, error) from error
         if out is None or not args:
             continue
-        wanted, kinds, of_text = TAKES[point]
-        if of_text is not None and isinstance(out, str):
-            out = of_text(args[-1], out)
-        if not isinstance(out, kinds):
-            problem = TypeError(f"returned {type(out).__name__}; {point} takes {wanted} or None")
-            raise HookFailed(name_of(hook), point, problem)
+        if type(out) not in kinds:
+            out = of_text(args[-1], out) if of_text is not None and isinstance(out, str) else out
+            if not isinstance(out, kinds):
+                problem = TypeError(f"returned {type(out).__name__}; {point} takes {wanted} or None")
+                raise HookFailed(name_of(hook), point, problem)
         if not isinstance(out, type(args[-1])):
             return out
         args = (*args[:-1], out)

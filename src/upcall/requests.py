@@ -15,13 +15,16 @@ from upcall.messages import Call, Message, Request, Response, Text, Thinking, To
 
 
 def change_of(
-    asked: Request, request: Request, history: Callable[[], list[Message]], keep: Callable[[str, bytes], None]
+    asked: Request,
+    request: Request,
+    history: Callable[[], list[Message]],
+    keep: Callable[[str, bytes], None],
+    named: Callable[[str], tuple[str, bytes]],
 ) -> Change | None:
     """What hooks made of a request, small: changed texts by hash, changed messages as one splice of the history."""
     instructions = tools = ""
     if request.instructions != asked.instructions:
-        body = request.instructions.encode()
-        instructions = content_hash(body)
+        instructions, body = named(request.instructions)
         keep(instructions, body)
     if request.tools != asked.tools:
         body = msgspec.json.encode(request.tools)

@@ -261,6 +261,8 @@ class Sessions(People):
         )  # fmt: skip
         state = State(session_id)
         if begins:
+            if id is not None and await self.store.row(id) is not None:
+                raise SessionExists(id)
             await self._begin(RunTree(self, None), state, declared, started)
         else:
             stored = self.store.append(session_id, [started], None)
@@ -277,8 +279,6 @@ class Sessions(People):
         return f"{self._newest_id:012x}"
 
     async def _begin(self, tree: RunTree, state: State, agent: Agent, started: SessionStarted) -> None:
-        if await self.store.row(state.id) is not None:
-            raise SessionExists(state.id)
         state.header = started
         member = tree.member(state, agent, NO_HOOKS)
         member.log.add(started)

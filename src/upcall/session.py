@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
+from types import CoroutineType
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import msgspec
@@ -54,7 +55,7 @@ class Actor:
     """An agent ready to run: its model, its hooks with the inherited ones, its tools with the built-in ones."""
 
     __slots__ = (
-        "agent", "hooks", "instructions_body", "instructions_hash", "limits", "model", "name", "output",
+        "_told", "agent", "hooks", "instructions_body", "instructions_hash", "limits", "model", "name", "output",
         "passed_on", "rules", "setup", "specs", "toolbox", "tools_body", "tools_hash",
     )  # fmt: skip
 
@@ -67,11 +68,21 @@ class Actor:
         self.specs: tuple[ToolSpec, ...] = agent.specs
         self.tools_body, self.tools_hash = agent.tools_body, agent.tools_hash
         self.instructions_hash, self.setup = agent.instructions_hash, agent.setup
+        self._told = ("", "", b"")
         if extra:
             self.specs = tuple(t.spec for t in self.toolbox.values())
             self.tools_body = msgspec.json.encode(self.specs)
             self.tools_hash = content_hash(self.tools_body)
             self.setup = digest(self.instructions_hash, self.tools_hash, agent.policy)
+
+    def named(self, instructions: str) -> tuple[str, bytes]:
+        """Instructions as hooks have changed them, by content hash and in bytes: mostly the last ones again."""
+        text, name, body = self._told
+        if instructions != text:
+            body = instructions.encode()
+            name = content_hash(body)
+            self._told = (instructions, name, body)
+        return name, body
 
     def asks_approval(self, tool: Tool, args: dict[str, Any]) -> bool:
         """Whether a call with these checked arguments needs an approval: by the tool's own rule, or by a hook's."""
@@ -132,6 +143,10 @@ class Log:
         else:
             self._stored(events)
         return self._last is None
+
+    def stands(self) -> bool:
+        """`send`, before hooks run; in memory, with nobody watching, it can wait until a hook waits."""
+        return True if not (self.store.durable or self.sinks) else self.send()
 
     async def stored(self) -> None:
         """Return when everything that was sent is stored; raises what kept any of it from being."""
@@ -235,7 +250,7 @@ class Tree(Protocol):
         """The claim on the tree; a session that is just being created is stored and claimed first."""
         ...
 
-    async def spent(self, member: Member) -> Spent:
+    def spent(self, member: Member) -> CoroutineType[Any, Any, Spent]:
         """What all sessions of the tree have used."""
         ...
 
@@ -484,9 +499,9 @@ class Access:
         await self.member.log.commit()
         return await conversation(self.member.log.store, self.id)
 
-    async def spent(self) -> Spent:
+    def spent(self) -> CoroutineType[Any, Any, Spent]:
         """What the whole run tree has used so far."""
-        return await self.member.tree.spent(self.member)
+        return self.member.tree.spent(self.member)
 
     async def prompt(self, text: str) -> str:
         """A side turn of this agent over its own conversation; returns what it says and leaves no trace in it."""
@@ -572,6 +587,8 @@ class Access:
 
 def plain_json(what: str, value: Any) -> Any:
     """The value as JSON gives it back; what JSON can't hold is refused."""
+    if type(value) is str and value.isascii():
+        return value
     try:
         return msgspec.json.decode(msgspec.json.encode(value))
     except (TypeError, UnicodeEncodeError) as error:

@@ -89,7 +89,7 @@ class Thinker(Member):
 
     async def _before_model(self, asked: Request, ordinal: int) -> tuple[Request, Response | None]:
         """Run the hooks and write down that the model is asked, with what they changed."""
-        if not self.log.send():  # hooks may have effects: the prompt, or the results so far, are on disk before
+        if not self.log.stands():  # hooks may have effects: the prompt, or the results so far, are on disk before
             await self.log.stored()
         before = self.state.history
         out = await run_hooks(self, "before_model", ordinal, self.hooks.before_model, asked)
@@ -101,7 +101,8 @@ class Thinker(Member):
     def _with_writes(self, asked: Request, request: Request, *, compacted: bool) -> Request:
         """The request with what the hooks wrote to the session meanwhile, and nothing a provider would refuse."""
         state = self.state
-        if request is asked and len(state.history) == len(asked.messages) and not (compacted or state.deferred):
+        same = request.messages is asked.messages and len(state.history) == len(asked.messages)
+        if same and not (compacted or state.deferred):
             return request
         now = state.messages()
         if compacted:
@@ -121,7 +122,7 @@ class Thinker(Member):
         if state.tools != actor.tools_hash:
             tools = actor.tools_hash
             log.keep(tools, actor.tools_body)
-        change = None if request is asked else change_of(asked, request, state.messages, log.keep)
+        change = None if request is asked else change_of(asked, request, state.messages, log.keep, actor.named)
         log.add(ModelStarted(ordinal, self.purpose, instructions, tools, change))
         if send:
             log.send(lazy=True)  # nothing was acknowledged yet; the response, or the failure, is stored after it
@@ -177,7 +178,7 @@ class Thinker(Member):
     async def _post_response(self) -> None:
         responded = self.state.response
         assert responded is not None
-        self.log.send()
+        self.log.stands()
         first = response_of(responded)
         response = await run_hooks(self, "post_response", responded.ordinal, self.hooks.post_response, first)
         if response is first:

@@ -338,7 +338,7 @@ class ToolCall(msgspec.Struct, eq=False):
 
     async def _after_tool(self) -> None:
         """The hooks' chain over the result, which is stored before: whatever they do, the tool never runs again."""
-        if not self.member.log.send():
+        if not self.member.log.stands():
             await self.member.log.stored()
         call, first = self.call.call, self.call.result
         assert first is not None
@@ -346,6 +346,7 @@ class ToolCall(msgspec.Struct, eq=False):
         if result is first:
             self.member.log.add(HooksPassed("after_tool", call.id))
         else:
+            await self.member.log.commit()
             ended = self.call.ended
             seq = ended.seq if ended is not None else 0
             self.member.log.add(HooksPassed("after_tool", call.id, seq, result=result.replace(call_id=call.id)))

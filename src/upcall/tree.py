@@ -138,11 +138,11 @@ class RunTree:
             self.claim.on_failure = self._lost
         return self.claim
 
-    async def spent(self, member: Member) -> Spent:
+    def spent(self, member: Member) -> CoroutineType[Any, Any, Spent]:
         """What all sessions of this tree have used."""
         if self.spending is None:
             self.spending = Spending(self.store, [t.state for t in self.home.turns.values() if t.tree is self])
-        return await self.spending.total(member.state.header.root or member.id)
+        return self.spending.total(member.state.header.root or member.id)
 
     def _lost(self, error: Exception) -> None:
         for turn in tuple(self.home.turns.values()):

@@ -308,7 +308,19 @@ def test_check_tells_every_mistake_with_exit_code_1(folder: Path) -> None:
 def test_check_of_nothing_is_an_error(tmp_path: Path) -> None:
     done = upcall("check", "nowhere", cwd=tmp_path)
     assert done.returncode == 1
-    assert "neither a folder of agent files nor" in done.stdout
+    assert "neither a folder of agent files nor an agent's .md file: there is no such file" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("place", "says"),
+    [
+        ("program:agent", "what Python declares is checked as it is imported"),
+        ("agents/play.py", "what Python declares is checked as it is imported"),
+        ("agents/helper.json", "it belongs to agents/helper.md"),
+    ],
+)
+def test_check_of_what_is_no_agent_file_says_what_to_check(place: str, says: str, folder: Path) -> None:
+    assert says in upcall("check", place, cwd=folder).stdout
 
 
 def make_team(folder: Path) -> None:
@@ -480,6 +492,37 @@ def test_wrong_usage_is_exit_code_2_and_says_what_would_be_right(args: list[str]
     assert done.stdout == ""
     assert done.stderr.startswith(("upcall", "usage: upcall"))
     assert not (folder / ".upcall").exists()
+
+
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        (["rnu", "agents"], "upcall: there is no 'rnu'. Did you mean run? There are demo, new, run, "),
+        (
+            ["run", "agents", "x", "--agents", "y"],
+            "upcall run: there is no option --agents. Did you mean --agent?\n",
+        ),
+        (
+            ["sessions", "prune", "--older-than", "1", "--yse"],
+            "upcall sessions prune: there is no option --yse. Did",
+        ),
+        (
+            ["run", "agents", "add", "them"],
+            "upcall run: 'them' is too much; a text of several words stands in quot",
+        ),
+        (
+            ["run", "agents", "x", "--agent", "helpr"],
+            "upcall: no agent is called 'helpr'; there are: helper. Choose",
+        ),
+        (["explain", "agents"], "upcall explain agents callback_to_caller blocker\n"),
+        (["explain", "agents", "error"], "upcall explain agents callback_to_caller error\n"),
+        (["explain", "agents", "query", "request_user_input"], "upcall explain agents request_user_input query\n"),
+    ],
+)
+def test_what_is_misspelt_is_told_with_what_may_be_meant(args: list[str], says: str, folder: Path) -> None:
+    done = upcall(*args, cwd=folder)
+    assert done.returncode == 2
+    assert says in done.stderr
 
 
 def test_a_broken_agent_file_is_told_with_file_and_line(folder: Path) -> None:

@@ -139,7 +139,8 @@ def test_a_changed_policy_takes_the_question_to_the_person_and_resume_finds_the_
 
     resumed = upcall("resume", "s1", "--store", str(site / ".upcall" / "log.db"), cwd=elsewhere)
 
-    assert "1 failed, 1 passed" in tested.stdout  # the tests hold the policy
+    assert "1 failed, 1 passed" in tested.stdout  # the tests hold the policy, and say what became of the question
+    assert "assert [('developer01', 'withdrawn')] == [('developer01', 'answered')]" in tested.stdout
     assert done.returncode == 3
     assert "developer01 asks: Which colour should the page have?" in done.stderr
     assert (resumed.returncode, resumed.stdout) == (0, "Done: page.html is written in gold.\n")

@@ -34,7 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")  # a narrow terminal shows ? where it can't show more
     commands = build()
-    args = commands.parser.parse_args(argv)
+    args = commands.parse(argv)
     if args.version:
         sys.stdout.write(f"upcall {_version()}\n")
         return 0

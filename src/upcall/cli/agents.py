@@ -7,6 +7,7 @@ hosts.terminal, hosts.terminal_host, lineage, loading, observe.plain, observe.ro
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -55,7 +56,7 @@ def add(commands: Commands) -> None:
         ],
     )
     agent_argument(parser, "AGENT|CALLBACK")
-    parser.add_argument("kind", metavar="KIND", nargs="?", choices=KINDS, help=", ".join(KINDS))
+    parser.add_argument("kind", metavar="KIND", nargs="?", help=", ".join(KINDS))
     parser.add_argument("intent", metavar="INTENT", nargs="?", help="what kind of question it is")
     under = "the agents above it, from the top down (default: each way that `agents:` makes)"
     parser.add_argument("--under", metavar="NAMES", help=under)
@@ -96,11 +97,18 @@ def _summary(agents: Sequence[AgentFile], problems: Sequence[Problem]) -> str:
 
 
 async def _explain(args: argparse.Namespace) -> int:
-    if args.kind is None:
+    if args.kind is None and re.fullmatch(r"q[0-9a-f]+", args.agent):
         return await _explain_callback(args)
-    if args.intent is None:
-        raise SetupError("say the INTENT too: upcall explain AGENT KIND INTENT")
-    return _explain_agent(args)
+    if args.kind in KINDS and args.intent is not None:
+        return _explain_agent(args)
+    words = [word for word in (args.kind, args.intent) if word]
+    kind, intent = (next((w for w in words if (w in KINDS) == known), "") for known in (True, False))
+    raise SetupError(
+        f"say an agent, and KIND and INTENT of its question, such as:\n"
+        f"  upcall explain {args.agent} {kind or KINDS[0]} {intent or 'blocker'}\n"
+        f"KIND is one of {', '.join(KINDS)}.\n"
+        f"Or say the id of a callback, as `upcall inbox` lists them."
+    )
 
 
 async def _explain_callback(args: argparse.Namespace) -> int:
@@ -167,5 +175,5 @@ def _under(given: str, askers: Askers, ways: Sequence[Sequence[str]]) -> list[st
         raise SetupError("--under names the agents above, such as --under manager,lead")
     for one in names:
         if one not in askers.policies:
-            raise UnknownAgent(one, askers.policies)
+            raise UnknownAgent(one, askers.policies, "Name those above it, such as --under manager,lead")
     return names if any(list(way[: len(names)]) == names for way in ways) else names[::-1]

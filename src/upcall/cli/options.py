@@ -6,6 +6,7 @@ May import: nothing.
 from __future__ import annotations
 
 import argparse
+import difflib
 import re
 import shutil
 from collections.abc import Callable, Coroutine, Sequence
@@ -45,6 +46,9 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> Any:
         """Leave with exit code 2."""
+        if chosen := re.fullmatch(r"argument \S+: invalid choice: '(.*)' \(choose from (.*)\)", message):
+            given, allowed = chosen[1], re.findall(r"[\w-]+", chosen[2])
+            message = f"there is no {given!r}.{_meant(given, allowed)} There are {', '.join(allowed)}"
         self.exit(2, f"{self.prog}: {message}\nTry: {self.prog} --help\n")
 
 
@@ -88,10 +92,20 @@ class Commands:
     ) -> argparse.ArgumentParser:
         """One more command; returns its parser for arguments of its own."""
         parser = self._sub.add_parser(name, allow_abbrev=False, **_help(summary, about, examples))
-        parser.set_defaults(run=run, commands=self)
+        parser.set_defaults(run=run, commands=self, parser=parser)
         shared(parser)
         self.groups[-1][1].append(Command(name, summary, parser, takes))
         return parser
+
+    def parse(self, argv: Sequence[str] | None) -> argparse.Namespace:
+        """What was typed; what no command knows is told with what may have been meant."""
+        args, left = self.parser.parse_known_args(argv)
+        parser = getattr(args, "parser", self.parser)
+        for name in (one.partition("=")[0] for one in left if one.startswith("-")):
+            parser.error(f"there is no option {name}.{_meant(name, long_options(parser))}")
+        if left:
+            parser.error(f"{left[0]!r} is too much; a text of several words stands in quotes")
+        return args
 
     @property
     def all(self) -> list[Command]:
@@ -113,7 +127,7 @@ def subcommand(
 ) -> argparse.ArgumentParser:
     """A command below a command, such as `sessions delete`."""
     parser = sub.add_parser(name, allow_abbrev=False, **_help(summary, about, examples))
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run, parser=parser)
     shared(parser)
     return parser
 
@@ -147,6 +161,12 @@ def long_options(parser: argparse.ArgumentParser) -> list[str]:
     """The options of a command, for completion."""
     found = re.findall(r"^\s+(?:-\w, )?(--[a-z-]+)", parser.format_help(), re.MULTILINE)
     return sorted(set(found))
+
+
+def _meant(given: str, known: Sequence[str]) -> str:
+    """The closest of what there is, as a question; "" where nothing is close."""
+    close = difflib.get_close_matches(given, known, 1)
+    return f" Did you mean {close[0]}?" if close else ""
 
 
 def _help(summary: str, about: str, examples: Sequence[str]) -> dict[str, Any]:

@@ -82,28 +82,28 @@ class MemoryStore:
         lazy: bool = False,
     ) -> None:
         """Add events to one session, all or none, and stamp them."""
-        log = self._logs.get(session)
-        if log is None or claim is None or claim.root != log.root or type(events[0]) is SessionStarted:
-            log = self._admit(session, events, claim, log)
-        elif claim.failure is not None or claim.released:
+        if claim is not None and (claim.failure is not None or claim.released):
             raise self._lost(claim)  # a take-over has set it: in one process nothing comes in between
+        log = self._logs.get(session)
+        if log is None:
+            log = self._create(session, events, claim)
+        elif claim is None or claim.root != log.root or type(events[0]) is SessionStarted:
+            self._refuse(session, events, claim)
         if blobs:
             self._blobs.update(blobs)
-        now, seq, pos, put, look = self.now(), len(log.events), self._pos, _put, False
+        now, seq, pos, put = self.now(), len(log.events), self._pos, _put
         for event in events:
             seq, pos = seq + 1, pos + 1
             put(event, "session", session)
             put(event, "seq", seq)
             put(event, "pos", pos)
             put(event, "time", now)
-            look = look or type(event) in _NOTED
         log.events += events
         self._order += events
         self._pos, log.updated = pos, now
-        if look:
-            for event in events:
-                if type(event) in _NOTED:
-                    self._note(log, event)
+        for event in events:
+            if type(event) in _NOTED:
+                self._note(log, event)
         if release and claim is not None:
             self._logs[claim.root].owner = None
             claim.released = True
@@ -114,15 +114,6 @@ class MemoryStore:
 
     def _lost(self, claim: Claim) -> Exception:
         return claim.failure or StoreError(self.where, f"the claim on {claim.root!r} was given up")
-
-    def _admit(self, session: str, events: Sequence[AnyEvent], claim: Claim | None, log: _Log | None) -> _Log:
-        """The log for an append that is not the owner's usual one; raises what forbids it."""
-        if claim is not None and (claim.failure is not None or claim.released):
-            raise self._lost(claim)
-        if log is None:
-            return self._create(session, events, claim)
-        self._refuse(session, events, claim)
-        return log
 
     def _refuse(self, session: str, events: Sequence[AnyEvent], claim: Claim | None) -> None:
         """Raise what forbids this append to a session that is there, if anything does."""
