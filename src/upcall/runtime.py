@@ -1,7 +1,7 @@
 """Sessions over a given store: start, prompt, stream, resume, cancel.
 
-May import: agent, answers, contracts, deadlines, errors, events, fold, hooks, loop, messages, people, replay,
-session, sidetools, threads, tree.
+May import: actor, agent, answers, contracts, deadlines, errors, events, fold, hooks, loop, messages, people,
+replay, session, sidetools, threads, tree.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from typing import Any, Self, TypeVar
 
+from upcall.actor import Actor
 from upcall.agent import Agent, all_agents
 from upcall.answers import callback_of
 from upcall.contracts import Claim, Delta, Host, Model, Reply, Row, Store
@@ -36,7 +37,7 @@ from upcall.loop import reply_of
 from upcall.messages import Message, clean, user
 from upcall.people import People
 from upcall.replay import load_state, refresh
-from upcall.session import Actor, Sink
+from upcall.session import Sink
 from upcall.sidetools import SIDE_TOOLS, ask, task_tool
 from upcall.threads import Threads
 from upcall.tree import RunTree

@@ -1,7 +1,7 @@
 """The SDK over the log: a live session's log, and what hooks may do with it.
 
-May import: agent, answers, callbacks, contracts, deadlines, errors, events, fold, hooks, messages, progress,
-questions, replay, threads, tools.
+May import: actor, agent, answers, callbacks, contracts, deadlines, errors, events, fold, messages, progress,
+questions, replay, threads.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
+from upcall.actor import Actor
 from upcall.agent import Agent
 from upcall.answers import callback_of
 from upcall.callbacks import Callback
-from upcall.contracts import Claim, Delta, Files, Model, Reply, Spent, Store
+from upcall.contracts import Claim, Delta, Files, Reply, Spent, Store
 from upcall.deadlines import Deadlines, Guard
 from upcall.errors import OutcomeUnknown, UpcallError
 from upcall.events import (
@@ -31,62 +32,21 @@ from upcall.events import (
     MessageAdded,
     OnceEnded,
     OnceStarted,
-    content_hash,
     digest,
     encode,
 )
 from upcall.fold import FOLDS, State
-from upcall.hooks import Hooks
-from upcall.messages import Instruction, Message, Purpose, Text, ToolSpec, clean, compacted_messages
+from upcall.messages import Instruction, Message, Purpose, Text, clean, compacted_messages
 from upcall.progress import Asked
 from upcall.questions import Question, ask, outcome_of
 from upcall.replay import conversation
 from upcall.threads import Threads
-from upcall.tools import Tool, finished
 
 R = TypeVar("R")
 PINNED = "pinned."
 """Context whose key begins so is shown to the model again when the conversation is compacted."""
 
 Sink = Callable[[AnyEvent | Delta], None]
-
-
-class Actor:
-    """An agent ready to run: its model, its hooks with the inherited ones, its tools with the built-in ones."""
-
-    __slots__ = (
-        "_told", "agent", "hooks", "instructions_body", "instructions_hash", "limits", "model", "name", "output",
-        "passed_on", "rules", "setup", "specs", "toolbox", "tools_body", "tools_hash",
-    )  # fmt: skip
-
-    def __init__(self, agent: Agent, model: Model, hooks: Hooks, extra: Sequence[Tool] = ()) -> None:
-        self.agent, self.model, self.hooks, self.name = agent, model, hooks, agent.name
-        self.limits, self.output = agent.limits, agent.output
-        self.instructions_body = agent.instructions.encode()
-        self.passed_on, self.rules = hooks.passed_on(), hooks.rules()
-        self.toolbox = finished({**agent.toolbox, **{t.name: t for t in extra}}) if extra else agent.toolbox
-        self.specs: tuple[ToolSpec, ...] = agent.specs
-        self.tools_body, self.tools_hash = agent.tools_body, agent.tools_hash
-        self.instructions_hash, self.setup = agent.instructions_hash, agent.setup
-        self._told = ("", "", b"")
-        if extra:
-            self.specs = tuple(t.spec for t in self.toolbox.values())
-            self.tools_body = msgspec.json.encode(self.specs)
-            self.tools_hash = content_hash(self.tools_body)
-            self.setup = digest(self.instructions_hash, self.tools_hash, agent.policy)
-
-    def named(self, instructions: str) -> tuple[str, bytes]:
-        """Instructions as hooks have changed them, by content hash and in bytes: mostly the last ones again."""
-        text, name, body = self._told
-        if instructions != text:
-            body = instructions.encode()
-            name = content_hash(body)
-            self._told = (instructions, name, body)
-        return name, body
-
-    def asks_approval(self, tool: Tool, args: dict[str, Any]) -> bool:
-        """Whether a call with these checked arguments needs an approval: by the tool's own rule, or by a hook's."""
-        return tool.asks_approval(args) or any(rule(tool, args) for rule in self.rules)
 
 
 class Log:

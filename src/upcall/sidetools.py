@@ -1,6 +1,6 @@
 """What an agent sees and may do while it answers a callback from below; the tools by which models delegate and ask.
 
-May import: agent, answers, contracts, errors, events, messages, session, tools.
+May import: actor, agent, answers, contracts, errors, events, messages, session, tools.
 """
 
 from __future__ import annotations
@@ -9,13 +9,14 @@ from typing import Annotated, Any, Literal, cast
 
 import msgspec
 
+from upcall.actor import Actor
 from upcall.agent import Agent
 from upcall.answers import checked
 from upcall.contracts import Context
 from upcall.errors import AnswerRefused, UpcallError
 from upcall.events import CallbackRaised
 from upcall.messages import Result, Value
-from upcall.session import Access, Actor, Member
+from upcall.session import Access, Member
 from upcall.tools import BadArguments, Tool, tool
 
 

@@ -1,7 +1,7 @@
 """A run tree: a session and all that it starts, owned by one process at a time.
 
-May import: above, agent, answers, callbacks, contracts, deadlines, errors, events, fold, hooks, loop, messages,
-policy, progress, questions, replay, resolve, routing, session, shelf, sidetools, spending, threads.
+May import: above, actor, agent, answers, callbacks, contracts, deadlines, errors, events, fold, hooks, loop,
+messages, policy, progress, questions, replay, resolve, routing, session, shelf, sidetools, spending, threads.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from types import CoroutineType
 from typing import Any, Protocol
 
 from upcall.above import reach
+from upcall.actor import Actor
 from upcall.agent import Agent
 from upcall.answers import callback_of
 from upcall.callbacks import Callback
@@ -31,7 +32,7 @@ from upcall.questions import Question
 from upcall.replay import load_state, refresh
 from upcall.resolve import Resolver
 from upcall.routing import Ancestor, Raised, Station, route
-from upcall.session import NOWHERE, Actor, Asker, Log, Member, Parking, Place, Sink
+from upcall.session import NOWHERE, Asker, Log, Member, Parking, Place, Sink
 from upcall.shelf import RootShelf
 from upcall.sidetools import Passed, Said, outcome_in
 from upcall.spending import Spending

@@ -12,7 +12,7 @@ CORE = {
     *("callbacks", "policy", "routing"),
     *("contracts", "deadlines", "threads"),
     *("hooks", "tools", "schema", "agent"),
-    *("answers", "questions", "progress", "fold", "replay", "requests", "session", "points", "sidetools"),
+    *("answers", "questions", "progress", "fold", "replay", "requests", "actor", "session", "points", "sidetools"),
     *("gate", "shelf"),
     *("toolcall", "thinking", "loop", "resolve", "spending"),
     *("above", "tree", "people", "runtime"),

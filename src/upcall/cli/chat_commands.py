@@ -1,7 +1,7 @@
 """What a line that begins with a slash does in a chat: /compact, /tools, /sessions, /cost, /inbox, /unfold, /help.
 
-May import: app, cli.output, cli.people, cli.sessions, errors, events, hooks, hosts.story, hosts.terminal,
-hosts.unfolding, messages, observe.plain, replay, runtime, session, sidetools, spending, tools.
+May import: actor, app, cli.output, cli.people, cli.sessions, errors, events, hooks, hosts.story, hosts.terminal,
+hosts.unfolding, messages, observe.plain, replay, runtime, sidetools, spending, tools.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from upcall.sidetools import SIDE_TOOLS
 from upcall.spending import Spending
 
 if TYPE_CHECKING:
+    from upcall.actor import Actor
     from upcall.app import Runtime
     from upcall.runtime import Session
-    from upcall.session import Actor
     from upcall.tools import Tool
 
 KEEP = 10
