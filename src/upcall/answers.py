@@ -1,6 +1,6 @@
 """What may settle a callback, and a callback as people and programs read it.
 
-May import: callbacks, contracts, errors, events, progress, routing.
+May import: callbacks, contracts, errors, events, policy, progress, routing, schema.
 """
 
 from __future__ import annotations
@@ -14,8 +14,10 @@ from upcall.callbacks import Answer, Approve, Callback, Reject, Step
 from upcall.contracts import Held
 from upcall.errors import AlreadySettled, AnswerRefused
 from upcall.events import CallbackAnswered, CallbackRaised
+from upcall.policy import shown
 from upcall.progress import Asked
 from upcall.routing import Route
+from upcall.schema import words
 
 LARGEST = 1_000_000
 """Bytes of JSON that a callback or an answer may have."""
@@ -79,20 +81,21 @@ def checked(raised: CallbackRaised, value: Any) -> Any:
 
 def fits(callback_id: str, schema: dict[str, Any], value: Any) -> None:
     """Refuse a value that does not fit a JSON schema."""
+    if why := misfit(schema, value):
+        wanted = words(schema, schema.get("$defs", {}))
+        raise AnswerRefused(callback_id, f"{shown(value)} does not fit: {why}. Answer again; wanted is {wanted}")
+
+
+def misfit(schema: Mapping[str, Any], *values: Any) -> str:
+    """Why values do not fit a JSON schema, or what is wrong with it; "" where nothing is."""
     import fastjsonschema
 
     try:
-        fastjsonschema.validate(schema, value, handlers=_NO_FETCHING, use_default=False)
-    except fastjsonschema.JsonSchemaException as error:
-        raise AnswerRefused(callback_id, f"the answer does not fit its schema: {error}") from None
-
-
-def schema_problem(schema: Mapping[str, Any]) -> str:
-    """What is wrong with a JSON schema, or ""."""
-    import fastjsonschema
-
-    try:
-        fastjsonschema.compile(dict(schema), handlers=_NO_FETCHING, use_default=False)
+        check: Any = fastjsonschema.compile(dict(schema), handlers=_NO_FETCHING, use_default=False)
+        for value in values:
+            check(value)
+    except fastjsonschema.JsonSchemaValueException as error:
+        return f"it{str(error).removeprefix('data')}".removeprefix("it.")
     except Exception as error:  # the library lets through whatever a strange schema makes it stumble over
         return f"{type(error).__name__}: {error}"
     return ""

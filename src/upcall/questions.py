@@ -11,9 +11,9 @@ from typing import Any, cast
 
 import msgspec
 
-from upcall.answers import LARGEST, answer_of, callback_of, fits, route_of, schema_problem
+from upcall.answers import LARGEST, answer_of, callback_of, misfit, route_of
 from upcall.callbacks import KINDS, PRIORITIES, Hints, Kind, Priority, normal_kind, question_digest
-from upcall.errors import AnswerRefused, CallbackExpired, CallbackUnresolved, UpcallError
+from upcall.errors import CallbackExpired, CallbackUnresolved, UpcallError
 from upcall.messages import Value
 from upcall.progress import Asked
 from upcall.routing import story
@@ -104,10 +104,8 @@ def _check_shape(choices: Any, schema: Mapping[str, Any] | None) -> None:
         raise UpcallError(f"choices is a list of texts, such as ['yes', 'no'], not {choices!r:.80}")
     if choices and schema is not None:
         raise UpcallError("give choices or a schema, not both")
-    if schema is not None:
-        problem = schema_problem(schema)
-        if problem:
-            raise UpcallError(f"no answer could fit the schema: {problem}")
+    if schema is not None and (problem := misfit(schema)):
+        raise UpcallError(f"no answer could fit the schema: {problem}")
 
 
 def _one_of(name: str, value: str, allowed: Sequence[str]) -> None:
@@ -135,11 +133,8 @@ def _plain(value: Any) -> Any:
 def _check_default(question: Question) -> None:
     if question.choices and question.default not in question.choices:
         raise UpcallError(f"default={question.default!r} is none of its choices")
-    if question.schema is not None:
-        try:
-            fits("", question.schema, question.default)
-        except AnswerRefused as error:
-            raise UpcallError(f"the default does not fit the schema: {error.problem}") from None
+    if question.schema is not None and (why := misfit(question.schema, question.default)):
+        raise UpcallError(f"default={question.default!r} does not fit the schema: {why}")
 
 
 def outcome_of(ask: Asked) -> Any:

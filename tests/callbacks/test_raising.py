@@ -181,10 +181,13 @@ async def test_a_typed_answer_is_checked_by_its_schema(desk: Desk) -> None:
 
     for wrong, why in [
         ({}, "port"),
-        ({"port": 0}, r"data.port.*1"),
+        (
+            {"port": 0},
+            r'open: {"port": 0} does not fit: port must be .* 1. Answer again; wanted is object with port$',
+        ),
         ({"port": "80"}, "integer"),
         ({"port": 80, "host": "x"}, "host"),
-        ("80", "object"),
+        ("80", 'open: "80" does not fit: it must be object'),
         (None, "object"),
     ]:
         with pytest.raises(AnswerRefused, match=why) as refused:

@@ -140,8 +140,12 @@ def test_a_typed_answer_is_json_and_is_read_from_a_pipe_too(folder: Path) -> Non
     wrong = upcall("answer", entry["id"], '{"guests": 0, "area": "inside"}', cwd=folder)
     assert wrong.returncode == 1
     assert wrong.stderr.startswith(f"upcall: callback {entry['id']} stays open: ")
-    assert "guests must be bigger than or equal to 1" in wrong.stderr
-    assert "no JSON" in upcall("answer", entry["id"], "{guests", cwd=folder).stderr
+    assert "guests must be bigger than or equal to 1. Wanted is JSON object; answer again: " in wrong.stderr
+    no_json = upcall("answer", entry["id"], "{guests", cwd=folder).stderr
+    assert no_json.endswith(
+        "'{guests' does not fit: that is no JSON. Wanted is JSON object; answer again: "
+        f'upcall answer {entry["id"]} \'{{"guests": …, "area": …}}\'\n'
+    )
     piped = upcall("answer", entry["id"], cwd=folder, given='{"guests": 2, "area": "inside"}\n')
     assert piped.returncode == 0
     assert upcall("resume", "s1", cwd=folder).stdout == "booked {'guests': 2, 'area': 'inside'}\n"

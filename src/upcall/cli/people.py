@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
-from upcall.answers import callback_of, fits
+from upcall.answers import callback_of, misfit
 from upcall.callbacks import Approve, Callback, Reject
 from upcall.cli.options import Commands, as_json, count
 from upcall.cli.output import dump, say, tell, whole, width
@@ -182,7 +182,7 @@ async def _value(args: argparse.Namespace, held: Held) -> Any:
         if not text:
             raise AnswerRefused(args.id, "standard input holds no answer; give a VALUE")
     text = text.encode("utf-8", "replace").decode()
-    return _approval(text, args, held) if held.raised.gate else _read(text, held)
+    return _approval(text, args, held) if held.raised.gate else _read(text, args, held)
 
 
 def _verdict(args: argparse.Namespace, held: Held) -> Approve | Reject:
@@ -215,7 +215,7 @@ def _approval(text: str, args: argparse.Namespace, held: Held) -> Approve | Reje
             raise AnswerRefused(args.id, why)
 
 
-def _read(text: str, held: Held) -> Any:
+def _read(text: str, args: argparse.Namespace, held: Held) -> Any:
     raised = held.raised
     if raised.choices:
         found = chosen(text, raised.choices)
@@ -224,14 +224,18 @@ def _read(text: str, held: Held) -> Any:
         return text
     try:
         as_json = msgspec.json.decode(text)
-        fits(raised.callback_id, raised.schema, as_json)
-        return as_json
-    except (msgspec.DecodeError, AnswerRefused):
+        if not misfit(raised.schema, as_json):
+            return as_json
+    except msgspec.DecodeError:
         pass  # a bare word is fine where a text is wanted
     try:
         return form.read(text, raised.schema)
     except form.Wrong as wrong:
-        raise AnswerRefused(raised.callback_id, f"{text[:80]!r} does not fit: {wrong}") from None
+        again = command(callback_of(held), given_store(args), program())
+        raise AnswerRefused(
+            raised.callback_id,
+            f"{text[:80]!r} does not fit: {wrong}. Wanted is {form.wanted(raised.schema)}; answer again: {again}",
+        ) from None
 
 
 async def _asked(args: argparse.Namespace, held: Held) -> Any:

@@ -1,6 +1,6 @@
 """Typed answers: what a JSON schema wants, in words, and what a person typed, as a value that fits it.
 
-May import: answers, errors.
+May import: answers.
 """
 
 from __future__ import annotations
@@ -10,8 +10,7 @@ from typing import Any, NamedTuple, cast
 
 import msgspec
 
-from upcall.answers import fits
-from upcall.errors import AnswerRefused
+from upcall.answers import misfit
 
 _WORDS = {
     "string": "text", "integer": "whole number", "number": "number", "boolean": "yes or no", "null": "nothing",
@@ -98,14 +97,12 @@ def shown(value: Any) -> str:
 
 def read(text: str, schema: Schema, root: Schema | None = None) -> Any:
     """The value that a text means; Wrong says why it does not fit."""
-    first: Wrong | None = None
+    problems: list[str] = []
     for value in _meanings(text, schema):
-        try:
-            fits("", _alone(schema, root or schema), value)
+        problems.append(misfit(_alone(schema, root or schema), value))
+        if not problems[-1]:
             return value
-        except AnswerRefused as error:
-            first = first or Wrong(_why(error.problem))
-    raise first or Wrong("that is no JSON")
+    raise Wrong(problems[0])
 
 
 def _meanings(text: str, schema: Schema) -> list[Any]:
@@ -125,15 +122,10 @@ def _meanings(text: str, schema: Schema) -> list[Any]:
         meanings.append(msgspec.json.decode(word))
     except msgspec.DecodeError:
         if typed and "string" not in typed and ("object" in typed or "array" in typed):
-            raise Wrong(f"that is no JSON; wanted is {wanted(schema)}") from None
+            raise Wrong("that is no JSON") from None
     return [*meanings, text]
 
 
 def _alone(schema: Schema, root: Schema) -> dict[str, Any]:
     """A part of a schema with what its references need."""
     return {**schema, **{key: root[key] for key in ("$defs", "definitions") if key in root}}
-
-
-def _why(problem: str) -> str:
-    why = problem.removeprefix("the answer does not fit its schema: ")
-    return f"it {why[5:]}" if why.startswith("data ") else why.removeprefix("data.")
