@@ -140,10 +140,10 @@ def test_a_typed_answer_is_json_and_is_read_from_a_pipe_too(folder: Path) -> Non
     wrong = upcall("answer", entry["id"], '{"guests": 0, "area": "inside"}', cwd=folder)
     assert wrong.returncode == 1
     assert wrong.stderr.startswith(f"upcall: callback {entry['id']} stays open: ")
-    assert "guests must be bigger than or equal to 1. Wanted is JSON object; answer again: " in wrong.stderr
+    assert "guests must be bigger than or equal to 1. Answer again: " in wrong.stderr
     no_json = upcall("answer", entry["id"], "{guests", cwd=folder).stderr
     assert no_json.endswith(
-        "'{guests' does not fit: that is no JSON. Wanted is JSON object; answer again: "
+        "'{guests' does not fit: that is no JSON; wanted is JSON object. Answer again: "
         f'upcall answer {entry["id"]} \'{{"guests": …, "area": …}}\'\n'
     )
     piped = upcall("answer", entry["id"], cwd=folder, given='{"guests": 2, "area": "inside"}\n')

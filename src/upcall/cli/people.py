@@ -232,10 +232,8 @@ def _read(text: str, args: argparse.Namespace, held: Held) -> Any:
         return form.read(text, raised.schema)
     except form.Wrong as wrong:
         again = command(callback_of(held), given_store(args), program())
-        raise AnswerRefused(
-            raised.callback_id,
-            f"{text[:80]!r} does not fit: {wrong}. Wanted is {form.wanted(raised.schema)}; answer again: {again}",
-        ) from None
+        why = f"{text[:80]!r} does not fit: {wrong}. Answer again: {again}"
+        raise AnswerRefused(raised.callback_id, why) from None
 
 
 async def _asked(args: argparse.Namespace, held: Held) -> Any:

@@ -122,7 +122,7 @@ def _meanings(text: str, schema: Schema) -> list[Any]:
         meanings.append(msgspec.json.decode(word))
     except msgspec.DecodeError:
         if typed and "string" not in typed and ("object" in typed or "array" in typed):
-            raise Wrong("that is no JSON") from None
+            raise Wrong(f"that is no JSON; wanted is {wanted(schema)}") from None
     return [*meanings, text]
 
 
