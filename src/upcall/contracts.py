@@ -329,7 +329,7 @@ class Workspace(Protocol):
 
 
 class InSession(Protocol):
-    """What hooks and tools of every kind know of their session, and keep in it."""
+    """What hooks and tools of every kind know of their session, and write into it."""
 
     @property
     def id(self) -> str:
@@ -349,31 +349,9 @@ class InSession(Protocol):
         """Keep a JSON value under a key. Text under `pinned.…` is shown to the model again after a compaction."""
         ...
 
-
-class InCall(Protocol):
-    """What every tool has of the call that it serves."""
-
-    @property
-    def call_id(self) -> str:
-        """The id of the tool call that is running."""
-        ...
-
-    def show(self, text: str) -> None:
-        """Let people who watch see text while the tool runs; it is not stored."""
-        ...
-
-
-class SessionAccess(InSession, Protocol):
-    """What a hook may do with its session. Each write is an event, durable before the next effect."""
-
     @property
     def parent(self) -> str:
         """The id of the session that started this one, or ""."""
-        ...
-
-    @property
-    def workspace(self) -> Files | None:
-        """The files of this agent, or of the nearest one above it that has a workspace."""
         ...
 
     @property
@@ -395,6 +373,28 @@ class SessionAccess(InSession, Protocol):
 
     def compact_messages(self, keep_last: int = 10) -> None:
         """Forget all but the first user message and the last few, without a model."""
+        ...
+
+
+class InCall(Protocol):
+    """What every tool has of the call that it serves."""
+
+    @property
+    def call_id(self) -> str:
+        """The id of the tool call that is running."""
+        ...
+
+    def show(self, text: str) -> None:
+        """Let people who watch see text while the tool runs; it is not stored."""
+        ...
+
+
+class SessionAccess(InSession, Protocol):
+    """What a hook may do with its session. Each write is an event, durable before the next effect."""
+
+    @property
+    def workspace(self) -> Files | None:
+        """The files of this agent, or of the nearest one above it that has a workspace."""
         ...
 
     async def get_history(self) -> list[Message]:
@@ -465,4 +465,24 @@ class SyncContext(InSession, InCall, Protocol):
 
     def once(self, name: str, effect: Callable[..., R], *args: Any, **kwargs: Any) -> R:
         """Run a side effect at most once, its result kept in the log."""
+        ...
+
+    def get_history(self) -> list[Message]:
+        """The whole conversation from the log, what was compacted away too."""
+        ...
+
+    def spent(self) -> Spent:
+        """What the whole run tree has used so far."""
+        ...
+
+    def prompt(self, text: str) -> str:
+        """A side turn of this agent over its own conversation."""
+        ...
+
+    def start_child(self, agent: Any, prompt: str) -> Reply:
+        """Run another agent as a child; returns its reply."""
+        ...
+
+    def trigger_compaction(self, keep_last: int = 10) -> None:
+        """Have the model summarise before the next model call."""
         ...

@@ -37,7 +37,7 @@ from upcall.loop import reply_of
 from upcall.messages import Message, clean, user
 from upcall.people import People
 from upcall.replay import load_state, refresh
-from upcall.session import Sink
+from upcall.session import Reading, Sink
 from upcall.sidetools import SIDE_TOOLS, ask, task_tool
 from upcall.threads import Threads
 from upcall.tree import RunTree
@@ -54,41 +54,14 @@ _MOST, _STEP = 0xFFFF_FFFF_FFFF, 0x9E37_79B9_7F4B  # an odd step passes every nu
 _SESSION_ID = re.compile(r"[^\s~/\\\x00-\x1f\x7f]{1,200}\Z")
 
 
-class Session:
+class Session(Reading):
     """A conversation with one agent, kept in the log. Reads show it as of the last turn or load."""
 
-    __slots__ = ("_home", "_state", "reply")
+    __slots__ = ("_home", "reply")
 
     def __init__(self, home: Sessions, state: State) -> None:
         self._home, self._state = home, state
         self.reply: Reply | None = None
-
-    @property
-    def id(self) -> str:
-        """The session's id."""
-        return self._state.id
-
-    @property
-    def agent(self) -> str:
-        """The agent's name."""
-        return self._state.header.agent
-
-    @property
-    def parent(self) -> str:
-        """The id of the session that started this one, or ""."""
-        return self._state.header.parent
-
-    def get_messages(self) -> list[Message]:
-        """The conversation since the last compaction."""
-        return self._state.messages()
-
-    def get_context(self, key: str, default: Any = None) -> Any:
-        """What was kept under that key."""
-        return self._state.context.get(key, default)
-
-    def get_summary(self) -> str:
-        """The summary of the last compaction, else the last reply's text."""
-        return self._state.summary or self._state.text
 
     @property
     def status(self) -> str:

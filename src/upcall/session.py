@@ -374,7 +374,42 @@ class Asker:
         return [a for a in asks if a.answer and not a.raised.gate and a.raised.callback_id not in self.claimed]
 
 
-class Access:
+class Reading:
+    """What may be read of a session: as it is for its hooks and tools, as of the last turn or load for others."""
+
+    __slots__ = ("_state",)
+
+    _state: State
+
+    @property
+    def id(self) -> str:
+        """The session's id."""
+        return self._state.id
+
+    @property
+    def agent(self) -> str:
+        """The agent's name."""
+        return self._state.header.agent
+
+    @property
+    def parent(self) -> str:
+        """The id of the session that started this one, or ""."""
+        return self._state.header.parent
+
+    def get_messages(self) -> list[Message]:
+        """The conversation since the last compaction."""
+        return self._state.messages()
+
+    def get_context(self, key: str, default: Any = None) -> Any:
+        """What was kept under that key."""
+        return self._state.context.get(key, default)
+
+    def get_summary(self) -> str:
+        """The summary of the last compaction, else the last reply's text."""
+        return self._state.summary or self._state.text
+
+
+class Access(Reading):
     """What a hook gets: its session, signed with the occurrence of the point it runs at.
 
     When a hook runs again, what it wrote the first time is matched and not written twice.
@@ -383,26 +418,11 @@ class Access:
     __slots__ = ("_logged", "_origin", "asker", "guard", "member")
 
     def __init__(self, member: Member, origin: str) -> None:
-        self.member, self._origin = member, origin
+        self.member, self._state, self._origin = member, member.state, origin
         logged = member.state.writes.get(origin)
         self._logged = [_body(e) for e in logged] if logged else None
         self.asker: Asker | None = None
         self.guard: Guard | None = None
-
-    @property
-    def id(self) -> str:
-        """The session's id."""
-        return self.member.id
-
-    @property
-    def agent(self) -> str:
-        """The agent's name."""
-        return self.member.actor.name
-
-    @property
-    def parent(self) -> str:
-        """The id of the session that started this one, or ""."""
-        return self.member.state.header.parent
 
     @property
     def workspace(self) -> Files | None:
@@ -413,18 +433,6 @@ class Access:
     def purpose(self) -> Purpose:
         """What runs: `turn`, or `side_turn`, whose writes stay in it."""
         return self.member.purpose
-
-    def get_messages(self) -> list[Message]:
-        """The conversation since the last compaction."""
-        return self.member.state.messages()
-
-    def get_context(self, key: str, default: Any = None) -> Any:
-        """What was kept under that key."""
-        return self.member.state.context.get(key, default)
-
-    def get_summary(self) -> str:
-        """The summary of the last compaction, else the last reply's text."""
-        return self.member.state.summary or self.member.state.text
 
     def add_message(self, role: str, content: str) -> None:
         """Add to the conversation. `system` becomes an instruction; between a call and its result it waits."""

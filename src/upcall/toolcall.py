@@ -1,19 +1,18 @@
 """One tool call: before_tool → tool → after_tool, each written down before what follows.
 
-May import: callbacks, contracts, deadlines, errors, events, gate, messages, points, progress, session, tools.
+May import: contracts, deadlines, errors, events, gate, messages, points, progress, session, tools.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
 
-from upcall.callbacks import Callback
-from upcall.contracts import Delta
+from upcall.contracts import Delta, SyncContext
 from upcall.deadlines import Guard
 from upcall.errors import (
     HookFailed,
@@ -34,6 +33,7 @@ from upcall.session import Access, Asker, Member, Parking
 from upcall.tools import BadArguments, Tool, to_result, unknown_tool_text
 
 R = TypeVar("R")
+SYNC = frozenset(name for name in dir(SyncContext) if not name.startswith("_"))
 
 INTERRUPTED = (
     "interrupted, outcome unknown: the process ended while this tool ran, so it may have had some of its effects. "
@@ -77,40 +77,16 @@ class SyncCallContext:
     def __init__(self, context: CallContext, loop: asyncio.AbstractEventLoop) -> None:
         self._context, self._loop = context, loop
 
-    @property
-    def id(self) -> str:
-        """The session's id."""
-        return self._context.id
-
-    @property
-    def agent(self) -> str:
-        """The agent's name."""
-        return self._context.agent
-
-    @property
-    def call_id(self) -> str:
-        """The id of the tool call that is running."""
-        return self._context.call_id
-
-    def get_context(self, key: str, default: Any = None) -> Any:
-        """What was kept under that key."""
-        return self._context.get_context(key, default)
-
-    def set_context(self, key: str, value: Any) -> None:
-        """Keep a JSON value under a key."""
-        self._on_loop(self._context.set_context, key, value)
+    def __getattr__(self, name: str) -> Any:
+        """Whatever an async tool may read or call, done on the loop while this thread waits."""
+        if name not in SYNC:
+            raise AttributeError(f"a SyncContext has no {name!r}; it has {', '.join(sorted(SYNC))}")
+        value = getattr(self._context, name)
+        return partial(self._on_loop, value) if callable(value) else value
 
     def show(self, text: str) -> None:
         """Let people who watch see text while the tool runs; it is not stored."""
         self._loop.call_soon_threadsafe(self._context.show, text)
-
-    def raise_callback(self, message: str, callback_type: str = "query", **options: Any) -> Any:
-        """Ask whoever is above, by policy; blocks this thread until there is an answer."""
-        return self._wait(self._context.raise_callback(message, callback_type, **options))
-
-    def raise_callback_full(self, message: str, callback_type: str = "query", **options: Any) -> Callback:
-        """Like `raise_callback`, returning the settled callback."""
-        return self._wait(self._context.raise_callback_full(message, callback_type, **options))
 
     def once(self, name: str, effect: Callable[..., R], *args: Any, **kwargs: Any) -> R:
         """Run a side effect at most once, its result kept in the log."""
@@ -118,16 +94,14 @@ class SyncCallContext:
         async def here() -> R:  # the effect belongs into this thread, what is noted of it onto the loop
             return await self._context.member.tree.threads.run(partial(effect, *args, **kwargs))
 
-        return self._wait(self._context.once(name, here))
+        return self._on_loop(self._context.once, name, here)
 
-    def _on_loop(self, work: Any, *args: Any) -> Any:
+    def _on_loop(self, work: Callable[..., Any], *args: Any, **options: Any) -> Any:
         async def call() -> Any:
-            return work(*args)
+            out = work(*args, **options)
+            return await out if hasattr(out, "__await__") else out
 
-        return self._wait(call())
-
-    def _wait(self, work: Coroutine[Any, Any, Any]) -> Any:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+        return asyncio.run_coroutine_threadsafe(call(), self._loop).result()
 
 
 class ToolCall(msgspec.Struct, eq=False):

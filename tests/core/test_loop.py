@@ -422,6 +422,41 @@ async def test_a_tool_gets_its_session_and_call_by_annotation() -> None:
         assert session.get_context("colour") == "red"
 
 
+async def test_a_plain_def_tool_has_the_calls_of_an_async_one_without_await() -> None:
+    helper = Agent("helper", model=Script(["helped"]))
+    seen: list[object] = []
+
+    @tool
+    def work(ctx: SyncContext) -> str:
+        """Work."""
+        seen.extend([ctx.parent, ctx.purpose, ctx.get_messages()[0].text, ctx.get_summary(), ctx.spent().calls])
+        seen.extend([ctx.start_child("helper", "help me").text, ctx.prompt("what is it about?")])
+        ctx.add_message("user", "and hurry")
+        seen.append([m.text for m in ctx.get_history()][:1])
+        return "worked"
+
+    def decide(request: Request) -> Any:
+        if request.purpose == "side_turn":
+            return "about work"
+        return request.messages[-1].text if request.messages[-1].text == "and hurry" else call("work")
+
+    agent = Agent("a", model=Script(decide), tools=[work], agents=[helper])
+    assert (await turn(agent, "go")).text == "and hurry"
+    assert seen == ["", "turn", "go", "", 1, "helped", "about work", ["go"]]
+
+
+async def test_a_name_that_no_context_has_is_an_error_that_lists_what_there_is() -> None:
+    @tool
+    def work(ctx: SyncContext) -> str:
+        """Work."""
+        return str(getattr(ctx, "get_" + "mesages"))
+
+    agent = Agent(
+        "a", model=Script([call("work"), lambda request: request.messages[-1].results[0].text]), tools=[work]
+    )
+    assert "a SyncContext has no 'get_mesages'; it has add_message, agent," in (await turn(agent)).text
+
+
 @pytest.mark.parametrize("made", [double, double.function])
 async def test_tools_may_be_plain_typed_functions(made: Tool | Any) -> None:
     agent = Agent("a", model=Script([call("double", number=2), "ok"]), tools=[made])
