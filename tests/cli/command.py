@@ -12,6 +12,8 @@ from typing import IO, Any
 
 import msgspec
 
+from cli.forked import run
+
 COMMAND = [sys.executable, "-W", "error", "-m", "upcall.cli"]
 
 SCRIPT = """\
@@ -105,17 +107,7 @@ def environment(**changes: str) -> dict[str, str]:
 
 def upcall(*args: str, cwd: Path, given: str | None = None, **env: str) -> subprocess.CompletedProcess[str]:
     """Run the command to its end; there is never a stack trace that nobody asked for."""
-    done = subprocess.run(
-        [*COMMAND, *args],
-        cwd=cwd,
-        env=environment(**env),
-        input=given,
-        stdin=subprocess.DEVNULL if given is None else None,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    done = run(*args, cwd=cwd, env=environment(**env), given=given)
     if "--trace" not in args:
         assert "Traceback" not in done.stderr + done.stdout, done.stderr
     return done

@@ -8,22 +8,16 @@ import pty
 import re
 import select
 import struct
-import subprocess
-import sys
 import termios
 import time
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from cli.command import COMMAND, environment
+from cli.command import environment
+from cli.forked import Forked
 
 _ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07]*\x07|\x1b[=>]|\x1b\(B")
-_OWN_TERMINAL = """\
-import fcntl, os, sys, termios
-fcntl.ioctl(0, termios.TIOCSCTTY, 0)  # so that Ctrl-C reaches it
-os.execv(sys.argv[1], sys.argv[1:])
-"""
 CTRL_C, CTRL_D, ENTER = "\x03", "\x04", "\r"
 
 
@@ -33,15 +27,7 @@ class Screen:
     def __init__(self, *args: str, cwd: Path, **env: str) -> None:
         self.master, slave = pty.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", _OWN_TERMINAL, *COMMAND, *args],
-            cwd=cwd,
-            env=environment(**env),
-            stdin=slave,
-            stdout=slave,
-            stderr=slave,
-            start_new_session=True,
-        )
+        self.process = Forked(*args, cwd=cwd, env=environment(**env), streams=(slave, slave, slave), terminal=True)
         os.close(slave)
         self.raw = ""
 
@@ -51,8 +37,7 @@ class Screen:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
     ) -> None:
-        if self.process.poll() is None:
-            self.process.kill()
+        self.process.kill()
         self.process.wait()
         os.close(self.master)
 
@@ -76,13 +61,13 @@ class Screen:
     def end(self, seconds: float = 20.0) -> int:
         """Wait for the command to end; returns its exit code."""
         until = time.monotonic() + seconds
-        while self.process.poll() is None:
+        while (code := self.process.poll()) is None:
             assert time.monotonic() < until, f"it did not end:\n{self.text}"
             self._read(0.1)
         while self._read(0.1):
             pass
         assert "Traceback" not in self.text, self.text
-        return self.process.returncode
+        return code
 
     _seen = 0
 

@@ -15,6 +15,7 @@ import pytest
 from cli import asking
 from cli.command import COMMAND, environment, make_agents, out, upcall
 
+SCRIPT = Path(sys.executable).with_name("upcall")
 COMMANDS = [
     "demo",
     "new",
@@ -424,19 +425,18 @@ def test_the_demo_in_a_pipe_parks_answers_itself_and_goes_on_in_a_second_process
 def test_what_is_printed_to_be_typed_can_be_pasted_where_no_shell_finds_the_command(
     own: str, tmp_path: Path
 ) -> None:
-    script = Path(sys.executable).with_name("upcall")
     done = subprocess.run(
-        [*([script] if own == "the script" else COMMAND), "demo"],
+        [*([SCRIPT] if own == "the script" else COMMAND), "demo"],
         cwd=tmp_path, env=environment(PATH="/usr/bin:/bin", TMPDIR=str(tmp_path)), capture_output=True, text=True,
         timeout=60, check=True,
     )  # fmt: skip
     (folder,) = tmp_path.glob("upcall-demo-*")
-    printed = [row.strip() for row in done.stdout.splitlines() if row.startswith(f"  {script} ")]
+    printed = [row.strip() for row in done.stdout.splitlines() if row.startswith(f"  {SCRIPT} ")]
     assert [row.split()[1] for row in printed] == ["show", "explain", "events"]
     for row in printed:
         subprocess.run(row, shell=True, cwd=folder, env=environment(PATH="/usr/bin:/bin"), timeout=60, check=True)
-    assert f"$ {script} resume demo\n" in done.stdout
-    assert f"go on with: {script} resume demo\n" in done.stdout
+    assert f"$ {SCRIPT} resume demo\n" in done.stdout
+    assert f"go on with: {SCRIPT} resume demo\n" in done.stdout
 
 
 def test_the_demos_program_can_be_run_again_by_hand(tmp_path: Path) -> None:
@@ -450,6 +450,28 @@ def test_the_demo_can_keep_its_log_where_it_is_told_to(tmp_path: Path) -> None:
         assert upcall("demo", "--store", "kept.db", cwd=tmp_path).returncode == 0
     kept = out("sessions", "--store", "kept.db", cwd=tmp_path)
     assert [one["status"] for one in kept if not one["parent"]] == ["done", "done"]
+
+
+# --- the command as it is installed -----------------------------------------------------
+
+
+def test_every_command_works_as_it_is_installed(folder: Path) -> None:
+    typed = [
+        "new agent made", "check made", "run agents hello --id s1", "chat agents --id s1", "resume s1", "cancel s1",
+        "inbox", "sessions", "show s1", "events s1", "explain agents callback_to_caller query", "completion bash",
+        "answer q1 yes",
+    ]  # fmt: skip
+    errors = {
+        words.split()[0]: subprocess.run(
+            [SCRIPT, *words.split()], cwd=folder, env=environment(), stdin=subprocess.DEVNULL, capture_output=True,
+            text=True, timeout=60, check=not words.startswith("answer"),
+        ).stderr
+        for words in typed
+    }  # fmt: skip
+    assert sorted([*errors, "demo"]) == sorted(COMMANDS)  # the demo was started above
+    assert errors.pop("answer").startswith("upcall: no callback is called 'q1'")
+    assert errors.pop("cancel") == "nothing to cancel: session s1 is done\n"
+    assert set(errors.values()) == {""}
 
 
 # --- help and wrong usage ---------------------------------------------------------------

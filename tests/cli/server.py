@@ -1,0 +1,110 @@
+"""A process that has imported the command, and forks another process for each one that is asked for.
+
+Starting Python and importing cost several times what most commands do. A forked process has a number, streams, a
+folder, an environment, signals and an exit code of its own, like one that was started; only what Python reads as it
+starts (`PYTHON…`, `LANG`) is the server's. `cli.forked` asks for it.
+"""
+
+from __future__ import annotations
+
+import atexit
+import fcntl
+import gc
+import importlib
+import os
+import runpy
+import signal
+import socket
+import sys
+import termios
+import threading
+from collections.abc import Sequence
+
+import msgspec
+
+IMPORTED = [
+    "upcall.app", "upcall.cli", "upcall.hosts.terminal_host", "upcall.loading", "upcall.models",
+    "upcall.store.sqlite", "upcall.workspace", "fastjsonschema", "prompt_toolkit", "rich.markdown", "rich.table",
+    "yaml",
+]  # fmt: skip
+
+
+class Asked(msgspec.Struct):
+    """One command: its words, where it runs, and whether its standard input is the terminal that it lives at."""
+
+    args: Sequence[str]
+    folder: str
+    environment: dict[str, str]
+    terminal: bool
+
+
+def serve(asking: socket.socket) -> None:
+    """Fork for each that asks, until nobody does; returns in a process that is to be the command."""
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # a keeper ends when it likes
+    asking.sendall(b"!")
+    while True:
+        said, files, _, _ = socket.recv_fds(asking, 1, 4)
+        if not said:
+            sys.exit()
+        if not os.fork():
+            asking.close()
+            keep(socket.socket(fileno=files[0]), files[1:])
+            return
+        for file in files:
+            os.close(file)
+
+
+def keep(line: socket.socket, streams: Sequence[int]) -> None:
+    """Start one command, and tell its number and how it ended; returns in the process that is to be the command."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    with line.makefile("rb") as asked:
+        wanted = msgspec.json.decode(asked.readline(), type=Asked)
+    pid = os.fork()
+    if not pid:
+        line.close()
+        become(wanted, streams)
+        return
+    for stream in streams:
+        os.close(stream)
+    line.sendall(b"%d\n" % pid)
+    _, status = os.waitpid(pid, 0)
+    line.sendall(b"%d\n" % os.waitstatus_to_exitcode(status))
+    os._exit(0)
+
+
+def become(wanted: Asked, streams: Sequence[int]) -> None:
+    """Take up what a process is started with."""
+    if wanted.terminal:
+        os.setsid()
+        fcntl.ioctl(streams[0], termios.TIOCSCTTY, 0)  # so that Ctrl-C reaches it
+    for number, stream in enumerate(streams):
+        os.dup2(stream, number)
+        os.close(stream)
+    os.chdir(wanted.folder)
+    os.environ.clear()
+    os.environ.update(wanted.environment)
+    sys.path[0] = wanted.folder
+    sys.argv[1:] = wanted.args
+
+
+def leave(code: int) -> None:
+    """End as Python does, without taking apart what was imported, for which each page of it would be copied."""
+    if threading.active_count() == 1:
+        atexit._run_exitfuncs()  # pyright: ignore[reportPrivateUsage]
+        gc.collect()  # what was not closed is told
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+if __name__ == "__main__":
+    for module in IMPORTED:
+        importlib.import_module(module)
+    gc.freeze()  # else the first collection of each process writes to, and so copies, all that was imported
+    serve(socket.socket(fileno=int(sys.argv[1])))
+    try:
+        runpy.run_module("upcall.cli", run_name="__main__", alter_sys=True)
+    except SystemExit as ended:
+        if isinstance(ended.code, int):
+            leave(ended.code)
+        raise
