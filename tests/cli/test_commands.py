@@ -536,7 +536,7 @@ def test_wrong_usage_is_exit_code_2_and_says_what_would_be_right(args: list[str]
             ["run", "agents", "x", "--agent", "helpr"],
             "upcall: no agent is called 'helpr'; there are: helper. Choose",
         ),
-        (["explain", "agents"], "upcall explain agents callback_to_caller blocker\n"),
+        (["explain", "agents/helper.md"], "upcall explain agents/helper.md callback_to_caller blocker\n"),
         (["explain", "agents", "error"], "upcall explain agents callback_to_caller error\n"),
         (["explain", "agents", "query", "request_user_input"], "upcall explain agents request_user_input query\n"),
     ],

@@ -7,14 +7,14 @@ hosts.terminal, hosts.terminal_host, lineage, loading, observe.plain, observe.ro
 from __future__ import annotations
 
 import argparse
-import re
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Coroutine, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from upcall.callbacks import KINDS, Callback
 from upcall.cli.options import Commands, agent_argument, as_json
 from upcall.cli.output import clock, dump, say, width
-from upcall.cli.places import reading
+from upcall.cli.places import has_log, reading
 from upcall.errors import SetupError, UnknownAgent, UnknownCallback
 from upcall.hosts.question import wrapped
 from upcall.hosts.terminal import WIDEST
@@ -96,9 +96,10 @@ def _summary(agents: Sequence[AgentFile], problems: Sequence[Problem]) -> str:
 # --- explain ----------------------------------------------------------------------------
 
 
-async def _explain(args: argparse.Namespace) -> int:
-    if args.kind is None and re.fullmatch(r"q[0-9a-f]+", args.agent):
-        return await _explain_callback(args)
+def _explain(args: argparse.Namespace) -> int | Coroutine[Any, Any, int]:
+    names_agents = Path(args.agent).exists() or ":" in args.agent
+    if args.kind is None and not names_agents:
+        return _explain_callback(args)
     if args.kind in KINDS and args.intent is not None:
         return _explain_agent(args)
     words = [word for word in (args.kind, args.intent) if word]
@@ -116,6 +117,8 @@ async def _explain_callback(args: argparse.Namespace) -> int:
     from upcall.answers import callback_of, route_of
     from upcall.observe.route import draw
 
+    if not has_log(args):
+        raise UnknownCallback(args.agent)
     async with reading(args) as runtime:
         held = await runtime.store.callback(args.agent)
         if held is None:

@@ -195,7 +195,9 @@ def _example(callback: Callback) -> str:
 def _of_schema(schema: dict[str, Any]) -> str:
     fields = schema.get("properties")
     if schema.get("type") == "object" and isinstance(fields, dict):
-        names = [str(name) for name in cast("dict[Any, Any]", fields)][:2]
+        needed = cast("list[str]", schema.get("required") or [])
+        named = sorted(cast("dict[str, Any]", fields), key=lambda name: name not in needed)
+        names = named[: max(len(needed), 2)]
         shown = ", ".join(f"{msgspec.json.encode(name).decode()}: …" for name in names)
         return shlex.quote(plain("{" + shown + "}"))
     kinds = {"integer": "NUMBER", "number": "NUMBER", "boolean": "true"}
