@@ -10,53 +10,15 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Literal, cast
 
-from upcall.events import (
-    AnyEvent,
-    CallbackAnswered,
-    CallbackAsked,
-    CallbackDelivered,
-    CallbackExpired,
-    CallbackPassed,
-    CallbackRaised,
-    CallbackWithdrawn,
-    CancelRequested,
-    Carried,
-    Compacted,
-    CompactionAsked,
-    ContextSet,
-    Event,
-    HookRaised,
-    HooksPassed,
-    InnerCalled,
-    MessageAdded,
-    ModelFailed,
-    ModelStarted,
-    OnceEnded,
-    OnceStarted,
-    OutputRefused,
-    Parked,
-    Planned,
-    ProgramSaved,
-    Responded,
-    SessionStarted,
-    Steered,
-    StepEnded,
-    StepStarted,
-    ToolEnded,
-    ToolStarted,
-    ToolTriedAgain,
-    TurnEnded,
-    TurnResumed,
-    TurnStarted,
-)
+from upcall import events
 from upcall.messages import NO_USAGE, Call, Instruction, Message, Text, Usage, cancelled, user
 from upcall.progress import Asked, CallState, origin
 
 Phase = Literal["idle", "running", "done", "cancelled", "limit", "failed"]
 
 
-_NO_HEADER = SessionStarted("")
-_NOTHING = Carried()
+_NO_HEADER = events.SessionStarted("")
+_NOTHING = events.Carried()
 
 
 class State:
@@ -79,19 +41,19 @@ class State:
         self.hollow = False  # whether a message in the history has no parts: its body was replaced by a later event
         self.calls: dict[str, CallState] = {}
         self.inner: dict[str, CallState] = {}  # calls of programs: the settled ones in the order they were settled
-        self.program: ProgramSaved | None = None  # with the variables that this turn's programs left
+        self.program: events.ProgramSaved | None = None  # with the variables that this turn's programs left
         self.deferred: list[Message] = []
         self.context: dict[str, Any] = {}
         self.summary = self.instructions = self.tools = ""
-        self.grants: tuple[tuple[CallbackRaised, CallbackAnswered], ...] = ()  # approvals that hold on
-        self.steers: dict[int, Steered] = {}
+        self.grants: tuple[tuple[events.CallbackRaised, events.CallbackAnswered], ...] = ()  # they hold on
+        self.steers: dict[int, events.Steered] = {}
         self.taken: set[int] = set()  # steering that is in the conversation already
-        self.compaction: CompactionAsked | None = None
+        self.compaction: events.CompactionAsked | None = None
         # the turn
         self.phase: Phase = "idle"
         self.turn = self.ordinal = 0
         self.before_turn = _NOTHING
-        self.prompt: TurnStarted | None = None
+        self.prompt: events.TurnStarted | None = None
         self.prompt_at = self.response_at = -1  # where in the history they are
         self.text = self.said = ""  # the reply, and as the model gave it
         self.output: Any = None  # the reply's value where an end_turn hook replaced it
@@ -104,16 +66,18 @@ class State:
         self.parked = False  # its memory was given up while it waits
         self.pre_passed = self.post_passed = False
         self.end_passed = 0
-        self.asked: ModelStarted | None = None  # a model call without its response
-        self.failed: tuple[ModelStarted, ModelFailed] | None = None  # one whose model_failed hooks have not ended
-        self.response: Responded | None = None  # the newest
-        self.cancel: CancelRequested | None = None
-        self.writes: dict[str, list[Event]] = {}
+        self.asked: events.ModelStarted | None = None  # a model call without its response
+        # one whose model_failed hooks have not ended
+        self.failed: tuple[events.ModelStarted, events.ModelFailed] | None = None
+        self.response: events.Responded | None = None  # the newest
+        self.cancel: events.CancelRequested | None = None
+        self.writes: dict[str, list[events.Event]] = {}
         self.asks: dict[str, Asked] = {}  # by callback id
-        self.onces: dict[tuple[str, str], OnceEnded | None] = {}
-        self.steps: dict[tuple[type[Event], str], Event] = {}  # a team's or chain's, by kind of event and name
+        self.onces: dict[tuple[str, str], events.OnceEnded | None] = {}
+        # a team's or chain's, by kind of event and name
+        self.steps: dict[tuple[type[events.Event], str], events.Event] = {}
 
-    def apply(self, event: AnyEvent) -> None:
+    def apply(self, event: events.AnyEvent) -> None:
         """Take one more event into account."""
         FOLDS[type(event)](self, event)
         if event.seq > self.seq:
@@ -128,7 +92,7 @@ class State:
         """Begin with another session's conversation, as a side turn does; what is written stays here."""
         self.history, self.context, self.summary = other.messages(), other.context, other.summary
 
-    def absorb(self, event: AnyEvent) -> None:
+    def absorb(self, event: events.AnyEvent) -> None:
         """Take in what somebody else appended, out of turn; twice is harmless."""
         FOLDS[type(event)](self, event)
 
@@ -175,11 +139,11 @@ class State:
 
     # --- folds, one per type --------------------------------------------------------------
 
-    def _session_started(self, event: SessionStarted) -> None:
+    def _session_started(self, event: events.SessionStarted) -> None:
         self.header = event
         self.begun = not event.begins
 
-    def _turn_started(self, event: TurnStarted) -> None:
+    def _turn_started(self, event: events.TurnStarted) -> None:
         if self.calls or self.deferred:
             self.settle_calls("the turn failed before this call was completed")
         self.phase = "idle"
@@ -216,14 +180,14 @@ class State:
             self.history[at] = message
             self.hollow = self.hollow or not message.parts
 
-    def _turn_resumed(self, event: TurnResumed) -> None:
+    def _turn_resumed(self, event: events.TurnResumed) -> None:
         if self.phase == "running" and self.since:
             self.ran += max(0.0, self.last_time - self.since)
         self.phase, self.since = "running", event.time
         self.parked, self.refused = False, 0
         self.limit = self.error = ""
 
-    def _hooks_passed(self, event: HooksPassed) -> None:
+    def _hooks_passed(self, event: events.HooksPassed) -> None:
         if self.writes:
             self.writes.pop(origin(event.point, event.at), None)
         match event.point:
@@ -252,12 +216,12 @@ class State:
             case _:
                 pass
 
-    def _output_refused(self, event: OutputRefused) -> None:
+    def _output_refused(self, event: events.OutputRefused) -> None:
         self.refused += 1
         self.response = None
         self.history.append(user(event.problem))
 
-    def _turn_ended(self, event: TurnEnded) -> None:
+    def _turn_ended(self, event: events.TurnEnded) -> None:
         if self.calls and event.status != "failed":  # a failed turn may be resumed, and then its open calls go on
             self.settle_calls()
         self.phase = event.status
@@ -267,14 +231,14 @@ class State:
         if self.writes and event.status != "failed":
             self.writes = {}
 
-    def _steered(self, event: Steered) -> None:
+    def _steered(self, event: events.Steered) -> None:
         if event.seq not in self.taken:
             self.steers[event.seq] = event
 
-    def _cancel_requested(self, event: CancelRequested) -> None:
+    def _cancel_requested(self, event: events.CancelRequested) -> None:
         self.cancel = event
 
-    def _message_added(self, event: MessageAdded) -> None:
+    def _message_added(self, event: events.MessageAdded) -> None:
         if event.steer:
             self.steers.pop(event.steer, None)
             self.taken.add(event.steer)
@@ -284,17 +248,17 @@ class State:
             self.writes.setdefault(event.origin, []).append(event)
         (self.deferred if self.calls else self.history).append(event.message)
 
-    def _context_set(self, event: ContextSet) -> None:
+    def _context_set(self, event: events.ContextSet) -> None:
         if event.origin:
             self.writes.setdefault(event.origin, []).append(event)
         self.context = {**self.context, event.key: event.value}  # never changed in place: snapshots hold it
 
-    def _compaction_asked(self, event: CompactionAsked) -> None:
+    def _compaction_asked(self, event: events.CompactionAsked) -> None:
         if event.origin:
             self.writes.setdefault(event.origin, []).append(event)
         self.compaction = event
 
-    def _compacted(self, event: Compacted) -> None:
+    def _compacted(self, event: events.Compacted) -> None:
         if event.origin:
             self.writes.setdefault(event.origin, []).append(event)
         self.settle_calls()
@@ -304,7 +268,7 @@ class State:
         self.compaction = None
         self.asked = None
 
-    def _model_started(self, event: ModelStarted) -> None:
+    def _model_started(self, event: events.ModelStarted) -> None:
         self.model_calls += 1
         self.asked, self.failed = event, None
         if event.purpose == "summary":
@@ -319,7 +283,7 @@ class State:
         if self.writes:
             self.writes = {}
 
-    def _responded(self, event: Responded) -> None:
+    def _responded(self, event: events.Responded) -> None:
         if event.usage is not NO_USAGE:
             self.usage = self.usage + event.usage
             self.used = {**self.used, event.model: self.used.get(event.model, NO_USAGE) + event.usage}
@@ -331,7 +295,7 @@ class State:
         self._take_response(event)
         self.response_at = self._append(event.message) if event.message.parts or event.pending else -1
 
-    def _take_response(self, event: Responded) -> None:
+    def _take_response(self, event: events.Responded) -> None:
         self.response, text = event, ""
         for part in event.message.parts:
             if type(part) is Call:
@@ -340,7 +304,7 @@ class State:
                 text += part.text
         self.text = self.said = text
 
-    def _model_failed(self, event: ModelFailed) -> None:
+    def _model_failed(self, event: events.ModelFailed) -> None:
         if self.asked is not None and self.asked.purpose == "summary":
             self.compaction = None  # a failed summary changes nothing
         elif self.asked is not None:
@@ -357,27 +321,27 @@ class State:
             self.inner[call_id] = self.inner.pop(call_id)
         return call
 
-    def _inner_called(self, event: InnerCalled) -> None:
+    def _inner_called(self, event: events.InnerCalled) -> None:
         self.inner[event.call.id] = CallState(event.call, given=event.call)
 
-    def _program_saved(self, event: ProgramSaved) -> None:
+    def _program_saved(self, event: events.ProgramSaved) -> None:
         self.calls[event.call_id].saved = event
 
-    def _tool_started(self, event: ToolStarted) -> None:
+    def _tool_started(self, event: events.ToolStarted) -> None:
         self._call(event.call_id).start(event)
 
-    def _tool_ended(self, event: ToolEnded) -> None:
+    def _tool_ended(self, event: events.ToolEnded) -> None:
         call = self._call(event.call_id) if event.pending else self._settle(event.call_id)
         call.result, call.ended = event.result, event
 
-    def _tried_again(self, event: ToolTriedAgain) -> None:
+    def _tried_again(self, event: events.ToolTriedAgain) -> None:
         self._call(event.call_id).attempts = event.attempt
 
-    def _once_started(self, event: OnceStarted) -> None:
+    def _once_started(self, event: events.OnceStarted) -> None:
         self.onces[event.origin, event.name] = None
         self._own(event.origin, "once")
 
-    def _once_ended(self, event: OnceEnded) -> None:
+    def _once_ended(self, event: events.OnceEnded) -> None:
         self.onces[event.origin, event.name] = event
         self._own(event.origin, "once")
 
@@ -392,20 +356,20 @@ class State:
         """The callbacks that a tool call or a hook's occurrence raised, in order."""
         return [a for a in self.asks.values() if a.raised.origin == at] if self.asks else []
 
-    def _raised(self, event: CallbackRaised) -> None:
+    def _raised(self, event: events.CallbackRaised) -> None:
         self.asks[event.callback_id] = Asked(event, event.message, event.expires)
         self._own(event.origin, "raised")
         if event.gate:  # the call as it was when it left its hooks: they never see it again
             call = self._call(event.origin)
             call.passed, call.call = True, Call(event.origin, event.tool, event.args or {})
 
-    def _asked(self, event: CallbackAsked) -> None:
+    def _asked(self, event: events.CallbackAsked) -> None:
         self.asks[event.callback_id].ask(event)
 
-    def _passed(self, event: CallbackPassed) -> None:
+    def _passed(self, event: events.CallbackPassed) -> None:
         self.asks[event.callback_id].pass_up(event)
 
-    def _settled(self, event: CallbackAnswered | CallbackExpired | CallbackWithdrawn) -> None:
+    def _settled(self, event: events.CallbackAnswered | events.CallbackExpired | events.CallbackWithdrawn) -> None:
         ask = self.asks.get(event.callback_id)
         if ask is None or ask.status != "open":
             return
@@ -413,37 +377,37 @@ class State:
         if ask.answer and ask.raised.gate and cast("dict[str, Any]", ask.answer.value).get("for_session"):
             self.grants = (*self.grants, (ask.raised, ask.answer))
 
-    def _delivered(self, event: CallbackDelivered) -> None:
+    def _delivered(self, event: events.CallbackDelivered) -> None:
         ask = self.asks[event.callback_id]
         ask.delivered = True
         if not ask.raised.gate:  # an approval is part of the tool's start, not of its run
             self._own(event.origin, "delivered")
 
-    def _parked(self, event: Parked) -> None:
+    def _parked(self, event: events.Parked) -> None:
         self.ran, self.since, self.parked = event.seconds, 0.0, True
         for at in {self.asks[i].raised.origin for i in event.waits if i in self.asks}:
             self._own(at, "parked")
 
-    def _noted(self, _: HookRaised) -> None:
+    def _noted(self, _: events.HookRaised) -> None:
         pass
 
-    def _step(self, event: Planned | StepStarted | StepEnded) -> None:
+    def _step(self, event: events.Planned | events.StepStarted | events.StepEnded) -> None:
         self.steps[type(event), event.step] = event
-        if isinstance(event, StepEnded):
+        if isinstance(event, events.StepEnded):
             self.usage = self.usage + event.usage
 
     # --- across a compaction --------------------------------------------------------------
 
-    def carried(self) -> Carried:
+    def carried(self) -> events.Carried:
         """What a fold that begins here, or at the running turn's start, needs from before."""
         if self.phase == "running":
             return self.before_turn
-        return Carried(
+        return events.Carried(
             self.turn, self.ordinal, self.context, self.summary, self.said, self.instructions, self.tools,
             self.grants, self.before[0] + self.model_calls, self.used, self.before[1] + self.ran,
         )  # fmt: skip
 
-    def restore(self, carried: Carried) -> None:
+    def restore(self, carried: events.Carried) -> None:
         """Begin the fold in the middle of a log."""
         self.begun = True
         self.turn, self.ordinal, self.context = carried.turn, carried.ordinal, carried.context
@@ -453,40 +417,40 @@ class State:
         self.before, self.used = (carried.model_calls, carried.seconds), dict(carried.usage)
 
     folds: ClassVar[dict[type[Any], Any]] = {
-        SessionStarted: _session_started,
-        TurnStarted: _turn_started,
-        TurnResumed: _turn_resumed,
-        HooksPassed: _hooks_passed,
-        OutputRefused: _output_refused,
-        TurnEnded: _turn_ended,
-        Steered: _steered,
-        CancelRequested: _cancel_requested,
-        MessageAdded: _message_added,
-        ContextSet: _context_set,
-        CompactionAsked: _compaction_asked,
-        Compacted: _compacted,
-        ModelStarted: _model_started,
-        Responded: _responded,
-        ModelFailed: _model_failed,
-        ToolStarted: _tool_started,
-        ToolEnded: _tool_ended,
-        ToolTriedAgain: _tried_again,
-        InnerCalled: _inner_called,
-        ProgramSaved: _program_saved,
-        OnceStarted: _once_started,
-        OnceEnded: _once_ended,
-        CallbackRaised: _raised,
-        CallbackAsked: _asked,
-        CallbackPassed: _passed,
-        CallbackAnswered: _settled,
-        CallbackExpired: _settled,
-        CallbackWithdrawn: _settled,
-        CallbackDelivered: _delivered,
-        Parked: _parked,
-        HookRaised: _noted,
-        Planned: _step,
-        StepStarted: _step,
-        StepEnded: _step,
+        events.SessionStarted: _session_started,
+        events.TurnStarted: _turn_started,
+        events.TurnResumed: _turn_resumed,
+        events.HooksPassed: _hooks_passed,
+        events.OutputRefused: _output_refused,
+        events.TurnEnded: _turn_ended,
+        events.Steered: _steered,
+        events.CancelRequested: _cancel_requested,
+        events.MessageAdded: _message_added,
+        events.ContextSet: _context_set,
+        events.CompactionAsked: _compaction_asked,
+        events.Compacted: _compacted,
+        events.ModelStarted: _model_started,
+        events.Responded: _responded,
+        events.ModelFailed: _model_failed,
+        events.ToolStarted: _tool_started,
+        events.ToolEnded: _tool_ended,
+        events.ToolTriedAgain: _tried_again,
+        events.InnerCalled: _inner_called,
+        events.ProgramSaved: _program_saved,
+        events.OnceStarted: _once_started,
+        events.OnceEnded: _once_ended,
+        events.CallbackRaised: _raised,
+        events.CallbackAsked: _asked,
+        events.CallbackPassed: _passed,
+        events.CallbackAnswered: _settled,
+        events.CallbackExpired: _settled,
+        events.CallbackWithdrawn: _settled,
+        events.CallbackDelivered: _delivered,
+        events.Parked: _parked,
+        events.HookRaised: _noted,
+        events.Planned: _step,
+        events.StepStarted: _step,
+        events.StepEnded: _step,
     }
 
 

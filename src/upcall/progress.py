@@ -9,17 +9,7 @@ from typing import Literal
 
 import msgspec
 
-from upcall.events import (
-    CallbackAnswered,
-    CallbackAsked,
-    CallbackExpired,
-    CallbackPassed,
-    CallbackRaised,
-    CallbackWithdrawn,
-    ProgramSaved,
-    ToolEnded,
-    ToolStarted,
-)
+from upcall import events
 from upcall.messages import Call, Result
 
 _NO_CALL = Call("", "", {})
@@ -36,7 +26,7 @@ def origin(point: str, at: str | int = "") -> str:
 class Asked(msgspec.Struct, eq=False):
     """One callback of this session, on its way from raised to delivered."""
 
-    raised: CallbackRaised
+    raised: events.CallbackRaised
     message: str
     expires: float | None
     station: int = 0  # how many stations of the route are behind it
@@ -44,28 +34,28 @@ class Asked(msgspec.Struct, eq=False):
     path: list[tuple[str, str, str]] = []
     status: Literal["open", "answered", "expired", "withdrawn"] = "open"
     unresolved: str = ""
-    answer: CallbackAnswered | None = None
+    answer: events.CallbackAnswered | None = None
     settled_at: float = 0.0
     delivered: bool = False
 
-    def ask(self, event: CallbackAsked) -> None:
+    def ask(self, event: events.CallbackAsked) -> None:
         """Somebody is asked."""
         self.target, self.station = event.target, event.station
         self.path.append((event.target, "asked", ""))
         self.expires = event.expires if event.expires is not None else self.raised.expires
 
-    def pass_up(self, event: CallbackPassed) -> None:
+    def pass_up(self, event: events.CallbackPassed) -> None:
         """It was passed up."""
         self.target, self.station = "", event.station + 1
         self.path.append((event.agent, "reworded" if event.message else "passed", event.reason))
         self.message = event.message or self.message
 
-    def settle(self, event: CallbackAnswered | CallbackExpired | CallbackWithdrawn) -> None:
+    def settle(self, event: events.CallbackAnswered | events.CallbackExpired | events.CallbackWithdrawn) -> None:
         """It was open, and is settled."""
         self.settled_at = event.time
-        if isinstance(event, CallbackAnswered):
+        if isinstance(event, events.CallbackAnswered):
             self.status, self.answer = "answered", event
-        elif isinstance(event, CallbackExpired):
+        elif isinstance(event, events.CallbackExpired):
             self.status = "expired"
         else:
             self.status, self.unresolved = "withdrawn", event.reason if event.unresolved else ""
@@ -84,12 +74,12 @@ class CallState(msgspec.Struct, eq=False):
     attempts: int = 0
     last: Literal["", "started", "raised", "once", "delivered", "parked"] = ""
     result: Result | None = None
-    ended: ToolEnded | None = None
+    ended: events.ToolEnded | None = None
     settled: bool = False  # its after_tool hooks are done
     given: Call = _NO_CALL  # of a program: as it made it
-    saved: ProgramSaved | None = None
+    saved: events.ProgramSaved | None = None
 
-    def start(self, event: ToolStarted) -> None:
+    def start(self, event: events.ToolStarted) -> None:
         """Its tool is about to run."""
         self.passed = self.started = True
         self.last = "started"
