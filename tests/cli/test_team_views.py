@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from cli.command import out, upcall
+from cli.screen import Screen
 
 CREW = '''\
 import json
@@ -53,6 +54,22 @@ a, b, c = (Agent(name, model=Script(lambda r: f"{r.agent}({r.messages[-1].text})
 line = chain(a, branch(lambda reply: "yes", {"yes": b, "no": c}), name="line")
 '''
 
+SHOP = """\
+from upcall import Agent, tool
+from upcall.models import Script, call
+from upcall.workspace import run_python
+
+
+@tool
+def price(item: int) -> int:
+    \"\"\"The price.\"\"\"
+    return item
+
+
+buys = [call("run_python", code="price(3) + price(4)"), lambda request: request.messages[-1].results[0].text]
+shop = Agent("shop", model=Script(buys), tools=[run_python(), price])
+"""
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -71,6 +88,40 @@ def test_a_waiting_team_is_shown_with_its_plan_its_steps_and_its_members(folder:
     )
     assert "developer01 done: 2 m\n" in shown
     assert "  job~developer02  developer02  waiting\n" in shown
+
+
+def test_a_managers_plan_is_a_list_to_read(folder: Path) -> None:
+    shown = upcall("show", "job~manager", cwd=folder).stdout
+
+    assert (
+        "- 1 · developer: Build the door (may ask manager)\n"
+        "- 1 · developer: Build the roof (may ask manager)\n"
+        "- 2 · tester: Test it (may ask nobody)\n"
+    ) in shown
+    assert '"role"' not in shown
+
+
+def test_a_run_at_a_terminal_tells_the_plan_once(folder: Path) -> None:
+    with Screen("run", "crew:team", "Build a house", cwd=folder) as screen:
+        screen.see("2 · tester: Test it (may ask nobody)")
+        screen.see("the plan is taken: developer01, developer02, tester01")
+        screen.see("How wide, for developer02?")
+        assert '"role"' not in screen.text
+
+
+def test_the_calls_of_a_program_stand_below_it(folder: Path) -> None:
+    (folder / "shop.py").write_text(SHOP)
+    assert upcall("run", "shop:shop", "Buy", "--id", "buy", cwd=folder).stdout == "7\n"
+
+    lines = [line.split() for line in upcall("show", "buy", cwd=folder).stdout.splitlines()]
+
+    told = [line for line in lines if {"run_python", "price"} & set(line[:3])]
+    assert [line[: line.index("run_python") + 1] if "run_python" in line else line[:4] for line in told] == [
+        ["▸", "run_python"],
+        ["│", "✓", "price", "item=3"],
+        ["│", "✓", "price", "item=4"],
+        ["✓", "run_python"],
+    ]
 
 
 def test_a_member_is_shown_with_its_role_beside_its_name(folder: Path) -> None:

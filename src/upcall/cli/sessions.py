@@ -187,8 +187,8 @@ async def _show(args: argparse.Namespace) -> int:
         view = RichView(make_console(sys.stdout), **_OPTIONS) if sys.stdout.isatty() else None
         view = view or PlainView(sys.stdout, **_OPTIONS)
         async for event in runtime.events(args.id):
-            if event.type != "session_started":
-                view.feed(event)
+            tell_it = view.recall if event.type == "session_started" else view.feed
+            tell_it(event)
         if found["children"]:
             say("\nchildren")
             for child in await runtime.rows(parent=args.id, limit=_ALL):

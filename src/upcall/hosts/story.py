@@ -46,6 +46,7 @@ from upcall.messages import Call, Message, Result, Usage, Value
 from upcall.observe.plain import one_line, plain
 
 _MOST = 200
+_LONG = 2000
 _KEPT = 100
 TODOS = "todos"
 """Under this key an agent's context has its todos: each with `content` and `status`."""
@@ -76,6 +77,7 @@ class Running:
         self.ended: ToolEnded | None = None
         self.result: Result | None = None
         self.changed = ""
+        self.inside = False  # it has called others, so its name stands above them
 
 
 class _Told:
@@ -86,6 +88,8 @@ class _Told:
         self.usage, self.model_calls, self.tools = Usage(), 0, 0
         self.held: Responded | None = None
         self.aside = False  # a side turn: whoever asked tells what came of it
+        self.plans = False  # a team's manager: what it says is a plan
+        self.planned = False  # its manager's plan has been told
         self.todos: list[Line] = []  # told once the call that wrote them has been
 
 
@@ -142,6 +146,7 @@ class Story:
         above = self._sessions.get(event.parent)
         told = self._sessions[event.session] = _Told(event.agent, above.depth + 1 if above else 0)
         told.aside = above is not None and event.kind == "side_turn"
+        told.plans = bool(event.team) and event.role == "manager" and event.kind != "side_turn"
         what = "side turn" if event.kind == "side_turn" else "session"
         return [self._line(event, "session", f"{what} {plain(event.session)}")]
 
@@ -188,7 +193,9 @@ class Story:
         if event.by_hook:
             lines.append(self._line(event, "hook", "answered in the model's place", label="before_model"))
         if text := plain(message.text).strip():
-            lines.append(self._line(event, "text", text))
+            plan = _plan(text) if told.plans else ""
+            self._told(event.session.rpartition("~")[0]).planned |= bool(plan)
+            lines.append(self._line(event, "text", plan or text))
         for call in message.calls:
             self.open[event.session, call.id] = Running(call, event.session, told.depth)
         told.tools += len(message.calls)
@@ -203,9 +210,14 @@ class Story:
     # --- tools and hooks ------------------------------------------------------------------
 
     def _inner_called(self, event: InnerCalled) -> list[Line]:
-        below = self._told(event.session).depth + 1
+        outer = self.open.get((event.session, event.call.id.rpartition(".")[0]))
+        below = self._told(event.session).depth + 1 if outer is None else outer.depth + 1
         self.open[event.session, event.call.id] = Running(event.call, event.session, below)
-        return []
+        if outer is None or outer.inside:
+            return []
+        outer.inside = True
+        name = plain(outer.call.name)
+        return [self._line(event, "tool", args_line(outer.call.args), label=name, depth=outer.depth)]
 
     def _tool_started(self, event: ToolStarted) -> list[Line]:
         running = self.open.get((event.session, event.call_id))
@@ -238,7 +250,8 @@ class Story:
         if ended.how == "ran":
             state = "failed" if result.is_error else "ok"
         told = self._told(running.session)
-        name, args = plain(running.call.name), "" if told.todos else args_line(running.call.args)
+        name = plain(running.call.name)
+        args = "" if told.todos or running.inside else args_line(running.call.args)
         lines = [self._line(event, "tool", args, label=name, state=state, seconds=seconds, depth=running.depth)]
         if running.changed:
             lines.append(self._line(event, "hook", f"changed the call: {running.changed}", label="before_tool"))
@@ -333,6 +346,9 @@ class Story:
             case [{"worker": _}, *_] as plan:
                 rows = sorted(plan, key=lambda a: a["sequence"])
                 told = [f"{a['sequence']}. {a['worker']}: {one_line(a['task'], _MOST)}" for a in rows]
+                if self._told(event.session).planned:  # by its manager, a moment ago
+                    names = ", ".join(a["worker"] for a in rows)
+                    return [self._line(event, "note", f"the plan is taken: {one_line(names, _MOST)}")]
                 return [self._line(event, "note", text) for text in ("the plan:", *told)]
             case []:
                 return [self._line(event, "note", "the plan: nothing more")]
@@ -421,6 +437,17 @@ def args_line(args: dict[str, Any], most: int = 160) -> str:
 def _value(value: Any) -> str:
     text = msgspec.json.encode(value).decode("utf-8", "replace")
     return one_line(text, 60)
+
+
+def _plan(text: str) -> str:
+    """A manager's plan as a list to read, in Markdown; "" where it is none."""
+    try:
+        entries = msgspec.json.decode(text[text.find("[") : text.rfind("]") + 1], type=list[dict[str, Any]])
+        rows = sorted(entries, key=lambda entry: entry["sequence"])
+        told = [(a["sequence"], a["role"], one_line(a["task"], _LONG), a.get("caller") or "nobody") for a in rows]
+    except (msgspec.MsgspecError, KeyError, TypeError, AttributeError):
+        return ""
+    return "\n".join(f"- {at} · {role}: {task} (may ask {whom})" for at, role, task, whom in told)
 
 
 def _verdict(value: Any) -> str:

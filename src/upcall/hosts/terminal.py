@@ -28,7 +28,13 @@ WIDEST = 100
 
 TICK = 0.08
 _SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
-_MARKS = {"ok": ("✓", "green"), "failed": ("✗", "red"), "refused": ("✗", "red"), "by a hook": ("✓", "magenta")}
+_MARKS = {
+    "ok": ("✓", "green"),
+    "failed": ("✗", "red"),
+    "refused": ("✗", "red"),
+    "by a hook": ("✓", "magenta"),
+    "": ("▸", "cyan"),
+}
 _TODOS = {"completed": ("☑", "dim green"), "in_progress": ("▸", "bold"), "pending": ("☐", "")}
 _ENDS = {"done": "green", "failed": "red", "limit": "yellow", "cancelled": "yellow", "waiting": "cyan"}
 
