@@ -23,14 +23,14 @@ class Actor:
 
     __slots__ = (
         "_told", "agent", "hooks", "instructions_body", "instructions_hash", "limits", "model", "name", "output",
-        "passed_on", "rules", "setup", "specs", "toolbox", "tools_body", "tools_hash",
+        "passed_on", "rules", "setup", "specs", "to_run", "toolbox", "tools_body", "tools_hash",
     )  # fmt: skip
 
     def __init__(self, agent: Agent, model: Model, hooks: Hooks, extra: Sequence[Tool] = ()) -> None:
         self.agent, self.model, self.hooks, self.name = agent, model, hooks, agent.name
         self.limits, self.output = agent.limits, agent.output
         self.instructions_body = agent.instructions.encode()
-        self.passed_on, self.rules = hooks.passed_on(), hooks.rules()
+        self.passed_on, (self.to_run, self.rules) = hooks.passed_on(), hooks.to_run()
         self.toolbox = finished({**agent.toolbox, **{t.name: t for t in extra}}) if extra else agent.toolbox
         self.specs: tuple[ToolSpec, ...] = agent.specs
         self.tools_body, self.tools_hash = agent.tools_body, agent.tools_hash

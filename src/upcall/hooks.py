@@ -100,10 +100,12 @@ class Hooks(_Points):
         kept = {p: [h for h in getattr(self, p) if isinstance(h, Inherited)] for p in POINTS}
         return Hooks(**kept) if any(kept.values()) else NO_HOOKS
 
-    def rules(self) -> tuple[Rule, ...]:
-        """What `approval_rule` hooks say, their own and inherited ones."""
-        given = (h.hook if isinstance(h, Inherited) else h for h in self.before_tool)
-        return tuple(h.rule for h in given if isinstance(h, ApprovalRule))
+    def to_run(self) -> tuple[Hooks, tuple[Rule, ...]]:
+        """The hooks themselves, own and inherited alike, and apart from them the rules that the gate asks."""
+        each = {p: [h.hook if isinstance(h, Inherited) else h for h in getattr(self, p)] for p in POINTS}
+        rules = [h for h in each["before_tool"] if isinstance(h, ApprovalRule)]
+        each["before_tool"] = [h for h in each["before_tool"] if h not in rules]
+        return Hooks(**each), tuple(h.rule for h in rules)
 
     def under(self, parents: Hooks) -> Hooks:
         """These hooks for a child: what it inherits first, nothing twice."""

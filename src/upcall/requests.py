@@ -71,14 +71,13 @@ async def apply_change(request: Request, change: Change | None, store: Store) ->
 def response_of(responded: Responded) -> Response:
     """The response that an event holds, as hooks see it."""
     parts = responded.message.parts
-    if len(parts) == 1 and type(parts[0]) is Text:  # a plain reply
-        return Response(parts[0].text, (), (), responded.usage, responded.stop, responded.model, parts)
-    return Response(
-        "".join([p.text for p in parts if type(p) is Text]),
-        tuple([p for p in parts if type(p) is Call]),
-        tuple([p for p in parts if type(p) is Thinking]),
-        responded.usage,
-        responded.stop,
-        responded.model,
-        parts,
-    )
+    one = parts[0] if len(parts) == 1 else None  # mostly it is a plain reply, or one call
+    if type(one) is Text:
+        text, calls, thinking = one.text, (), ()
+    elif type(one) is Call:
+        text, calls, thinking = "", (one,), ()
+    else:
+        text = "".join([p.text for p in parts if type(p) is Text])
+        calls = tuple([p for p in parts if type(p) is Call])
+        thinking = tuple([p for p in parts if type(p) is Thinking])
+    return Response(text, calls, thinking, responded.usage, responded.stop, responded.model, parts)

@@ -239,7 +239,7 @@ class Member:
 
     def __init__(self, log: Log, actor: Actor, tree: Tree, purpose: Purpose = "turn") -> None:
         self.log, self.actor, self.tree = log, actor, tree
-        self.state, self.hooks = log.state, actor.hooks
+        self.state, self.hooks = log.state, actor.to_run
         self.purpose: Purpose = purpose
         self.children = 0
         self.waits: dict[str, asyncio.Future[None]] = {}  # open callbacks that code here waits for

@@ -198,11 +198,11 @@ class ToolCall(msgspec.Struct, eq=False):
                 passed = await gate(self, tool, call, args)
                 if passed is None:
                     return
-                approval, call = passed
-                if call.name != tool.name:  # a hook sent what an approver had changed to another tool
-                    await self._begin(call)
+                approval, final = passed
+                if final.name != tool.name:  # a hook sent what an approver had changed to another tool
+                    await self._begin(final)
                     return
-                args = self._check(tool, call)
+                call, args = final, args if final is call else self._check(tool, final)
             except BadArguments as error:
                 self.end(Result(call.id, str(error), is_error=True), "refused")
                 return

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from msgspec.structs import replace
+
 from upcall.messages import Instruction, Request, Text
 
 More = str | Text | Instruction | Iterable[str | Text | Instruction]
@@ -37,7 +39,7 @@ class Adding:
         if text != self._more or request.instructions != self._before:
             self._before, self._more = request.instructions, text
             self._now = add_instructions(request, text).instructions
-        return request.replace(instructions=self._now)
+        return replace(request, instructions=self._now)
 
 
 def joined(pieces: Iterable[str | Text | Instruction]) -> str:

@@ -46,6 +46,8 @@ def stuck(times: int = 3) -> Kit:
 
 def _problem(messages: list[Message], call: Call, times: int) -> str:
     own, before = _since_prompt(messages, call)
+    if len(before) < times - 1:  # most calls
+        return ""
     same = failures = 0
     for part in before:
         if isinstance(part, Call):
@@ -61,17 +63,21 @@ def _problem(messages: list[Message], call: Call, times: int) -> str:
 
 
 def _since_prompt(messages: list[Message], call: Call) -> tuple[Call, list[Call | Result]]:
-    """The call as the model made it, and the calls and results of this turn before it."""
-    parts: list[Call | Result] = []
-    for message in messages:
-        if message.role == "user" and any(type(p) is Text for p in message.parts):
-            parts = []
-        for part in message.parts:
+    """The call as the model made it, and the calls and results of this turn before it; looked for from the end."""
+    own, parts, prompted = None, list[Call | Result](), -1
+    for message in reversed(messages):
+        for part in reversed(message.parts):
             if type(part) is Call and part.id == call.id:
-                return part, parts
-            if type(part) is Call or type(part) is Result:
+                own, parts = part, []
+            elif type(part) is Call or type(part) is Result:
                 parts.append(part)
-    return call, parts
+            elif type(part) is Text and message.role == "user":
+                if own is not None:
+                    return own, parts[::-1]
+                prompted = len(parts) if prompted < 0 else prompted
+    if own is None and prompted >= 0:  # a program's call is in no message
+        parts = parts[:prompted]
+    return own or call, parts[::-1]
 
 
 def _text(answer: object) -> str:

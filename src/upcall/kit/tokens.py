@@ -9,10 +9,11 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from upcall.messages import Call, Image, Message, Part, Result
+from upcall.messages import Call, Image, Message, Part, Result, Text
 
 BYTES = 4
 _MOST_SESSIONS = 1_000
+_NOTHING = (None, 0, 0)
 _IMAGE = 1_500
 """About what providers count for a picture, whatever its bytes."""
 
@@ -24,7 +25,7 @@ def tokens_in(text: str) -> int:
 
 def tokens_of(messages: Iterable[Message]) -> int:
     """About how many tokens a conversation has."""
-    return sum([_tokens(part) for message in messages for part in message.parts])
+    return sum([tokens_in(p.text) if type(p) is Text else _tokens(p) for m in messages for p in m.parts])
 
 
 class TokenCount:
@@ -35,21 +36,23 @@ class TokenCount:
     """
 
     def __init__(self) -> None:
-        self._counted: dict[str, tuple[Message, int, int]] = {}  # of a session: up to which message, and the sum
+        self._counted: dict[
+            str, tuple[Message | None, int, int]
+        ] = {}  # of a session: up to which message, and the sum
 
     def of(self, session: str, messages: Sequence[Message]) -> int:
         """About how many tokens a session's conversation has."""
-        last, count, tokens = self._counted.get(session, (None, 0, 0))
-        if count and (count > len(messages) or messages[count - 1] is not last):  # it was compacted, or loaded
-            count = tokens = 0
+        last, count, tokens = self._counted.get(session, _NOTHING)
         end = len(messages)
+        if count and (count > end or messages[count - 1] is not last):  # it was compacted, or loaded
+            count = tokens = 0
         while end > count and messages[end - 1].role != "assistant":
             end -= 1
         end = max(end - 1, count)  # the newest response, and what comes after it, may still change
-        tokens += tokens_of(messages[count:end])
-        if len(self._counted) >= _MOST_SESSIONS:
-            self._counted.clear()
-        if end:
+        if end > count:
+            tokens += tokens_of(messages[count:end])
+            if len(self._counted) >= _MOST_SESSIONS:
+                self._counted.clear()
             self._counted[session] = (messages[end - 1], end, tokens)
         return tokens + tokens_of(messages[end:])
 

@@ -141,6 +141,8 @@ class MemoryStore:
         return StoreError(self.where, f"{events[0].type} needs a claim on the run tree of session {session!r}")
 
     def _note(self, log: _Log, event: AnyEvent) -> None:
+        if type(event) is HooksPassed and event.at and not event.replaces:
+            return  # most of them: nothing was changed
         if type(event) in CALLBACK_EVENTS:
             self._callbacks.note(event, log.root)
         elif (status := status_after(event)) is not None:
