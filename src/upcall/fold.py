@@ -183,6 +183,8 @@ class State:
     def _turn_resumed(self, event: events.TurnResumed) -> None:
         if self.phase == "running" and self.since:
             self.ran += max(0.0, self.last_time - self.since)
+        if self.phase == "limit":  # what its last response called is settled, and the model has not seen it
+            self.response = None
         self.phase, self.since = "running", event.time
         self.parked, self.refused = False, 0
         self.limit = self.error = ""
@@ -337,12 +339,8 @@ class State:
     def _tried_again(self, event: events.ToolTriedAgain) -> None:
         self._call(event.call_id).attempts = event.attempt
 
-    def _once_started(self, event: events.OnceStarted) -> None:
-        self.onces[event.origin, event.name] = None
-        self._own(event.origin, "once")
-
-    def _once_ended(self, event: events.OnceEnded) -> None:
-        self.onces[event.origin, event.name] = event
+    def _once(self, event: events.OnceStarted | events.OnceEnded) -> None:
+        self.onces[event.origin, event.name] = event if isinstance(event, events.OnceEnded) else None
         self._own(event.origin, "once")
 
     def _own(self, at: str, last: Any) -> None:
@@ -437,8 +435,8 @@ class State:
         events.ToolTriedAgain: _tried_again,
         events.InnerCalled: _inner_called,
         events.ProgramSaved: _program_saved,
-        events.OnceStarted: _once_started,
-        events.OnceEnded: _once_ended,
+        events.OnceStarted: _once,
+        events.OnceEnded: _once,
         events.CallbackRaised: _raised,
         events.CallbackAsked: _asked,
         events.CallbackPassed: _passed,

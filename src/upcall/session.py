@@ -160,7 +160,8 @@ class Parking(BaseException):
 class Place(NamedTuple):
     """Where a child stands that is more than its parent's: a team's member, a bridge's next agent.
 
-    `turn` is which of its turns is meant; a failed one is gone on with if it is to be run `again`.
+    `turn` is which of its turns is meant; one that failed or reached a limit is gone on with
+    if it is to be run `again`.
     """
 
     agent: str = ""
@@ -169,6 +170,12 @@ class Place(NamedTuple):
     above: str | None = None
     turn: int = 1
     again: bool = False
+
+    def is_over(self, turn: int, phase: str) -> bool:
+        """Whether the turn that is meant has ended, and is not to be gone on with."""
+        if phase == "running" or turn < self.turn:
+            return False
+        return turn > self.turn or not (self.again and phase in ("failed", "limit"))
 
 
 NOWHERE = Place()

@@ -335,8 +335,7 @@ class RunTree:
             with contextlib.suppress(ChildFailed):
                 await self.start_child(parent, agent, prompt, name, place._replace(turn=state.turn, again=False))
             state = await load_state(self.store, child_id)
-        again = place.again and state is not None and state.phase == "failed" and state.turn == place.turn
-        if state is not None and state.turn >= place.turn and state.phase != "running" and not again:
+        if state is not None and place.is_over(state.turn, state.phase):
             return _ended(state, declared)
         if state is None:
             if parent.children < 0:
@@ -354,7 +353,7 @@ class RunTree:
             state.header = state.header.replace(asks=self.somebody_to_ask(declared, *way))
         member = self.member(state, declared, parent.actor.passed_on)
         try:
-            if state.phase == "running" or again:
+            if state.turn >= place.turn:
                 await self.resume(member)
             else:
                 await self._create(member, prompt)

@@ -10,7 +10,7 @@ import pytest
 
 from callbacks.doubles import Desk, Person, answers, asker, delegates, results
 from teams.doubles import says, task_of
-from upcall import Agent, Context, Hooks, Reply, Request, chain, tool
+from upcall import Agent, Context, Hooks, Limits, Reply, Request, chain, tool
 from upcall.errors import BadAgent, ChildFailed, StepFailed
 from upcall.events import Planned, SessionStarted, StepEnded, StepStarted
 from upcall.models import Script, call
@@ -285,6 +285,30 @@ async def test_a_hop_that_fails_fails_the_chain_and_resume_goes_on_there(place: 
     reply = await place.resume(line)
 
     assert (reply.text, ran) == ("c(b is back)", ["a"])
+
+
+async def test_a_hop_that_reached_a_limit_goes_on_where_it_stopped_once_the_limit_is_raised(place: Desk) -> None:
+    ran: list[str] = []
+
+    def line(calls: int) -> Agent:
+        looks = Script(lambda r: "b saw it" if results(r.messages) else call("look"))
+        return chain(
+            *noted(ran, "a"), Agent("b", model=looks, tools=[look], limits=Limits(model_calls=calls)), says("c")
+        )
+
+    @tool
+    def look() -> str:
+        """Look."""
+        ran.append("look")
+        return "seen"
+
+    with pytest.raises(ChildFailed, match="limit model_calls"):
+        await place.prompt(line(1))
+    with pytest.raises(ChildFailed, match="limit model_calls"):
+        await place.resume(line(1))
+    reply = await place.resume(line(5))
+
+    assert (reply.text, ran) == ("c(b saw it)", ["a", "look"])
 
 
 async def test_a_new_prompt_after_a_failure_begins_at_the_first_hop(place: Desk) -> None:
