@@ -44,26 +44,22 @@ INTERRUPTED = (
 class CallContext(Access):
     """What an async tool gets: its session, and the call it serves."""
 
-    __slots__ = ("_call_id",)
-
-    def __init__(self, member: Member, call_id: str) -> None:
-        super().__init__(member, call_id)
-        self._call_id = call_id
+    __slots__ = ()
 
     @property
     def call_id(self) -> str:
         """The id of the tool call that is running."""
-        return self._call_id
+        return self._origin
 
     def show(self, text: str) -> None:
         """Let people who watch see text while the tool runs; it is not stored."""
-        self.member.log.publish(Delta(self.member.id, text, "output", self._call_id))
+        self.member.log.publish(Delta(self.member.id, text, "output", self._origin))
 
     def inner(self, number: int, name: str, args: dict[str, Any], toolbox: Mapping[str, Tool]) -> ToolCall:
         """The call out of a program that runs as this call, from wherever the log says it is."""
-        member, call_id = self.member, f"{self._call_id}.{number}"
+        member, call_id = self.member, f"{self._origin}.{number}"
         if call_id not in member.state.inner:
-            member.log.add(InnerCalled(self._call_id, Call(call_id, name, args)))
+            member.log.add(InnerCalled(self._origin, Call(call_id, name, args)))
         task = asyncio.current_task()
         assert task is not None
         return ToolCall(member, member.state.inner[call_id], task, alone=False, toolbox=toolbox)
