@@ -389,5 +389,9 @@ class StoreUnavailable(StoreError):
     """The store is locked, read-only, full or gone."""
 
 
+STOPS = (RuntimeClosed, SessionTakenOver, StoreError)
+"""What ends the work of this process on a session, wherever it comes up: never the failure of a hook or a tool."""
+
+
 def _short(text: str, most: int = 120) -> str:
     return text if len(text) <= most else text[: most - 1] + "…"

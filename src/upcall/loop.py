@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 from upcall.agent import Agent
 from upcall.contracts import Reply
-from upcall.errors import LimitReached, OutputInvalid, RuntimeClosed, SessionTakenOver, StoreError, UpcallError
+from upcall.errors import STOPS, LimitReached, OutputInvalid, SessionTakenOver, StoreError, UpcallError
 from upcall.events import (
     AnyEvent,
     CallbackWithdrawn,
@@ -269,7 +269,7 @@ class Turn(Thinker):
                 raise error
             return self.reply()
         failure = self.log.claim.failure if self.log.claim is not None else None
-        if isinstance(error, SessionTakenOver | StoreError | RuntimeClosed) or failure is not None:
+        if isinstance(error, STOPS) or failure is not None:
             raise failure or error
         if release:
             await self.tree.end_asides()

@@ -10,7 +10,7 @@ from typing import Any
 
 from upcall.callbacks import Answer
 from upcall.contracts import Reply
-from upcall.errors import HookFailed, LimitReached, RuntimeClosed, SessionTakenOver, StoreError
+from upcall.errors import STOPS, HookFailed, LimitReached
 from upcall.hooks import name_of
 from upcall.messages import Call, Message, Request, Response, Result, user
 from upcall.progress import origin
@@ -52,7 +52,7 @@ async def run_hooks(
                 if log.claim is not None and not log.store.durable:  # in memory: before others can run
                     log.send()
                 out = await out
-        except (SessionTakenOver, StoreError, LimitReached, RuntimeClosed):
+        except (*STOPS, LimitReached):
             raise
         except Exception as error:
             raise HookFailed(name_of(hook), point, error) from error

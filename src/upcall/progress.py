@@ -35,7 +35,6 @@ class Asked(msgspec.Struct, eq=False):
     status: Literal["open", "answered", "expired", "withdrawn"] = "open"
     unresolved: str = ""
     answer: events.CallbackAnswered | None = None
-    settled_at: float = 0.0
     delivered: bool = False
 
     def ask(self, event: events.CallbackAsked) -> None:
@@ -52,7 +51,6 @@ class Asked(msgspec.Struct, eq=False):
 
     def settle(self, event: events.CallbackAnswered | events.CallbackExpired | events.CallbackWithdrawn) -> None:
         """It was open, and is settled."""
-        self.settled_at = event.time
         if isinstance(event, events.CallbackAnswered):
             self.status, self.answer = "answered", event
         elif isinstance(event, events.CallbackExpired):

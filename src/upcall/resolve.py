@@ -15,15 +15,7 @@ from upcall.agent import Agent
 from upcall.answers import callback_of, checked, route_of
 from upcall.callbacks import Answer, Hints, Kind
 from upcall.contracts import Claim, Store
-from upcall.errors import (
-    AnswerRefused,
-    HookFailed,
-    RuntimeClosed,
-    SessionTakenOver,
-    StoreError,
-    UnknownAgent,
-    UpcallError,
-)
+from upcall.errors import STOPS, AnswerRefused, HookFailed, UnknownAgent, UpcallError
 from upcall.events import (
     CallbackAnswered,
     CallbackAsked,
@@ -368,7 +360,7 @@ class Resolver:
             async with limit:
                 text = question_text(ask.raised, ask.message)
                 return await self._road.answer_aside(asked, ask.raised, text)
-        except (SessionTakenOver, StoreError, RuntimeClosed):
+        except STOPS:
             raise
         except Exception as error:
             if limit.expired() and seconds is not None:

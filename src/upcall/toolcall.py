@@ -14,16 +14,7 @@ import msgspec
 
 from upcall.contracts import Delta, SyncContext
 from upcall.deadlines import Guard
-from upcall.errors import (
-    HookFailed,
-    LimitReached,
-    ReplayMismatch,
-    RuntimeClosed,
-    SessionTakenOver,
-    StoreError,
-    ToolSwallowedParking,
-    UpcallError,
-)
+from upcall.errors import STOPS, HookFailed, LimitReached, ReplayMismatch, ToolSwallowedParking, UpcallError
 from upcall.events import CallbackWithdrawn, HooksPassed, InnerCalled, ToolEnded, ToolStarted, ToolTriedAgain
 from upcall.gate import edits_of, gate
 from upcall.messages import Call, Result
@@ -130,12 +121,15 @@ class ToolCall(msgspec.Struct, eq=False):
         state = self.call
         try:
             if state.result is None:
-                if state.started:
-                    await self._enter_again(state.call)
-                elif self.member.hooks.before_tool and not state.passed:
-                    await self._begin_after_hooks(state.call)
-                else:
-                    await self._begin(state.call)
+                try:
+                    if state.started:
+                        await self._enter_again(state.call)
+                    elif self.member.hooks.before_tool and not state.passed:
+                        await self._begin_after_hooks(state.call)
+                    else:
+                        await self._begin(state.call)
+                except BadArguments as error:
+                    self.end(Result(state.call.id, str(error), is_error=True), "refused")
             if not state.settled:
                 await self._after_tool()
         except Parking as parking:
@@ -183,25 +177,16 @@ class ToolCall(msgspec.Struct, eq=False):
             why = f"{tool.name} can't be used while answering: only tools that read can"
             self.end(Result(call.id, why, is_error=True), "refused")
             return
-        try:
-            args = self._check(tool, call)
-        except BadArguments as error:
-            self.end(Result(call.id, str(error), is_error=True), "refused")
-            return
-        approval = ""
+        args, approval = self._check(tool, call), ""
         if tool.needs_approval or self.member.actor.rules:
-            try:
-                passed = await gate(self, tool, call, args)
-                if passed is None:
-                    return
-                approval, final = passed
-                if final.name != tool.name:  # a hook sent what an approver had changed to another tool
-                    await self._begin(final)
-                    return
-                call, args = final, args if final is call else self._check(tool, final)
-            except BadArguments as error:
-                self.end(Result(call.id, str(error), is_error=True), "refused")
+            passed = await gate(self, tool, call, args)
+            if passed is None:
                 return
+            approval, final = passed
+            if final.name != tool.name:  # a hook sent what an approver had changed to another tool
+                await self._begin(final)
+                return
+            call, args = final, args if final is call else self._check(tool, final)
         first, log = self.call.call, self.member.log
         changed = None if call is first or call.args == first.args else call.args
         log.add(ToolStarted(call.id, call.name, changed, approval))
@@ -245,7 +230,7 @@ class ToolCall(msgspec.Struct, eq=False):
             if self.toolbox is None and self.member.actor.agent.results:  # a program needs the value itself
                 value = await self._kept(call_id, value)
             result = _fit(to_result(call_id, value), limits.result_chars)
-        except (SessionTakenOver, StoreError, LimitReached, RuntimeClosed, HookFailed):
+        except (*STOPS, LimitReached, HookFailed):
             raise
         except asyncio.CancelledError as error:
             result = Result(call_id, _cut_off(error, tool.name, guard, seconds), is_error=True)
