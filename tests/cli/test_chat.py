@@ -440,6 +440,26 @@ def test_c_without_a_session_of_the_agent_is_an_error(folder: Path) -> None:
     assert upcall("chat", "crew:helper", "-c", "--id", "s3", cwd=folder).returncode == 2
 
 
+@pytest.mark.parametrize("columns", [80, 40])
+def test_what_hooks_make_of_every_request_is_told_once_in_a_chat_and_once_by_show(
+    columns: int, folder: Path
+) -> None:
+    (folder / "kitted.py").write_text(
+        "from upcall import Agent\nfrom upcall.kit import prompt\nfrom upcall.models import Script\n"
+        "agent = Agent('clerk', model=Script(lambda r: 'ok ' + r.messages[-1].text), kit=[prompt('Be brief.')])\n"
+    )
+    told = "↳ hooks changed the instructions"
+    with Terminal("chat", "kitted:agent", "--id", "s1", cwd=folder, columns=columns) as terminal:
+        for text in ("one", "two"):
+            eventually(lambda: terminal.rows[-1] == "›", "the line is there")
+            terminal.press(text, "Enter")
+            terminal.see(f"ok {text}")
+        eventually(lambda: terminal.rows[-1] == "›", "the line is back")
+        assert terminal.screen.count(told) == 1
+        assert max(len(row) for row in terminal.rows) <= columns
+    assert upcall("show", "s1", cwd=folder).stdout.count(told) == 1
+
+
 # --- through a pipe ---------------------------------------------------------------------
 
 

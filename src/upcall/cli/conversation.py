@@ -17,7 +17,7 @@ from upcall.cli.resume import resumed
 from upcall.cli.run import interrupter, streamed, tell_waiting, watched
 from upcall.contracts import Reply
 from upcall.errors import UpcallError
-from upcall.events import MessageAdded
+from upcall.events import MessageAdded, ModelStarted
 from upcall.hosts.question import wrapped
 from upcall.hosts.terminal import WIDEST, Piece, make_console, styled
 from upcall.hosts.typing import Heard, Keyboard
@@ -37,6 +37,7 @@ class Conversation:
         self._pressed = False
         self._unfolded = 0
         self._unread: list[str] = []  # what was said to the running turn and has not reached its model
+        self._request: ModelStarted | None = None  # the last one shown: what hooks make of each is told once
         self._next: list[Heard] = []  # what came when the turn had ended and only its last lines were being shown
 
     async def run(self) -> None:
@@ -149,8 +150,11 @@ class Conversation:
         runtime, session, args = self._talk
         try:
             async with watched(runtime, sys.stdout, self._keyboard, fresh=False) as view:
-                shown = _Heeding(view, session.id, self._unread)
-                reply = await self._reply(text, shown)
+                shown = _Heeding(view, session.id, self._unread, self._request)
+                try:
+                    reply = await self._reply(text, shown)
+                finally:
+                    self._request = shown.request
             if reply.status == "waiting":
                 await tell_waiting(runtime, session.id, args)
             return reply.status == "cancelled"
@@ -178,14 +182,20 @@ class Conversation:
 class _Heeding:
     """A view that also notes which of the things that were said to a turn its model has read."""
 
-    def __init__(self, view: Any, session: str, unread: list[str]) -> None:
-        self._session, self._unread = session, unread
+    def __init__(self, view: Any, session: str, unread: list[str], request: ModelStarted | None) -> None:
+        self._session, self._unread, self.request = session, unread, request
         self._feed, self.recall = view.feed, view.recall
+        if request is not None:
+            view.recall(request)
 
     def feed(self, item: Any) -> None:
-        read = isinstance(item, MessageAdded) and item.steer and item.session == self._session
-        if read and item.message.text in self._unread:
-            self._unread.remove(item.message.text)
+        match item:
+            case ModelStarted(session=self._session):
+                self.request = item
+            case MessageAdded(session=self._session) if item.steer and item.message.text in self._unread:
+                self._unread.remove(item.message.text)
+            case _:
+                pass
         self._feed(item)
 
 

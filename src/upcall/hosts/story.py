@@ -20,6 +20,7 @@ from upcall.events import (
     CallbackRaised,
     CallbackWithdrawn,
     CancelRequested,
+    Change,
     Compacted,
     ContextSet,
     HookRaised,
@@ -50,6 +51,7 @@ _LONG = 2000
 _KEPT = 100
 TODOS = "todos"
 """Under this key an agent's context has its todos: each with `content` and `status`."""
+NO_CHANGE = Change()
 _PLANNING = re.compile(r"plan\d+\.\d+")
 
 
@@ -87,6 +89,7 @@ class _Told:
         self.agent, self.depth = agent, depth
         self.usage, self.model_calls, self.tools = Usage(), 0, 0
         self.held: Responded | None = None
+        self.change = NO_CHANGE  # what hooks made of its last request: the same is not told again
         self.aside = False  # a side turn: whoever asked tells what came of it
         self.plans = False  # a team's manager: what it says is a plan
         self.planned = False  # its manager's plan has been told
@@ -171,13 +174,17 @@ class Story:
     # --- the model ------------------------------------------------------------------------
 
     def _model_started(self, event: ModelStarted) -> list[Line]:
-        self._told(event.session).model_calls += 1
-        if event.change is None:
+        told = self._told(event.session)
+        told.model_calls += 1
+        change, before = event.change or NO_CHANGE, told.change
+        told.change = change
+        parts = ["instructions"] if change.instructions not in ("", before.instructions) else []
+        parts += ["tools"] if change.tools not in ("", before.tools) else []
+        moved = (change.removed, change.inserted) != (before.removed, before.inserted)
+        parts += ["messages"] if change.spliced and moved else []
+        if not parts or (told.depth and not self._results):
             return []
-        change = event.change
-        parts = [("instructions", change.instructions), ("tools", change.tools), ("messages", change.spliced)]
-        what = ", ".join(name for name, changed in parts if changed)
-        return [self._line(event, "hook", f"changed what the model reads ({what})", label="before_model")]
+        return [self._line(event, "hook", f"changed the {_and(parts)}", label="")]
 
     def _responded(self, event: Responded) -> list[Line]:
         told = self._told(event.session)
@@ -370,7 +377,8 @@ class Story:
     def _message_added(self, event: MessageAdded) -> list[Line]:
         if event.steer or (event.origin.startswith("callback.") and not self._results):
             return []
-        return [self._line(event, "note", f"a message was added: {one_line(event.message.text, _MOST)}")]
+        first = event.message.text.strip().partition("\n")[0].rstrip(":")
+        return [self._line(event, "note", f"a message was added: {one_line(first, _MOST)}")]
 
     def _context_set(self, event: ContextSet) -> list[Line]:
         if event.key != TODOS:
@@ -496,6 +504,10 @@ def lasted(seconds: float | None) -> str:
 
 def _counted(count: int, what: str) -> list[str]:
     return [f"{count} {what}{'s' if count != 1 else ''}"] if count else []
+
+
+def _and(words: list[str]) -> str:
+    return " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))
 
 
 def _tokens(usage: Usage) -> list[str]:

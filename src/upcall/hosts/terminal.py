@@ -97,7 +97,8 @@ def pieces(line: Line, width: int) -> list[Piece]:
         case "tool":
             return [*bar, *_tool(line, room)]
         case "hook":
-            return [*bar, Piece(f"  ↳ hook {line.label} ", "magenta"), _rest(line.text, room, 10 + len(line.label))]
+            named = f"  ↳ hook {line.label} " if line.label else "  ↳ hooks "
+            return [*bar, Piece(named, "magenta"), _rest(line.text, room, len(named))]
         case "callback":
             return [*bar, Piece(f"{line.label} ", "yellow"), _rest(line.text, room, 1 + len(line.label))]
         case "result":
