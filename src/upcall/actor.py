@@ -1,6 +1,6 @@
 """An agent ready to run.
 
-May import: agent, contracts, events, hooks, messages, tools.
+May import: agent, contracts, events, hooks, tools.
 """
 
 from __future__ import annotations
@@ -14,12 +14,14 @@ from upcall.agent import Agent
 from upcall.contracts import Model
 from upcall.events import content_hash, digest
 from upcall.hooks import Hooks
-from upcall.messages import ToolSpec
 from upcall.tools import Tool, finished
 
 
 class Actor:
-    """An agent ready to run: its model, its hooks with the inherited ones, its tools with the built-in ones."""
+    """An agent ready to run: its model, its hooks with the inherited ones, its tools with the built-in ones.
+
+    What the log names instead of repeating, the instructions and the tool list, is here with its hashes.
+    """
 
     __slots__ = (
         "_told", "agent", "hooks", "instructions_body", "instructions_hash", "limits", "model", "name", "output",
@@ -29,18 +31,15 @@ class Actor:
     def __init__(self, agent: Agent, model: Model, hooks: Hooks, extra: Sequence[Tool] = ()) -> None:
         self.agent, self.model, self.hooks, self.name = agent, model, hooks, agent.name
         self.limits, self.output = agent.limits, agent.output
-        self.instructions_body = agent.instructions.encode()
         self.passed_on, (self.to_run, self.rules) = hooks.passed_on(), hooks.to_run()
         self.toolbox = finished({**agent.toolbox, **{t.name: t for t in extra}}) if extra else agent.toolbox
-        self.specs: tuple[ToolSpec, ...] = agent.specs
-        self.tools_body, self.tools_hash = agent.tools_body, agent.tools_hash
-        self.instructions_hash, self.setup = agent.instructions_hash, agent.setup
+        self.specs = tuple(t.spec for t in self.toolbox.values())
+        self.instructions_body = agent.instructions.encode()
+        self.instructions_hash = content_hash(self.instructions_body)
+        self.tools_body = msgspec.json.encode(self.specs)
+        self.tools_hash = content_hash(self.tools_body)
+        self.setup = agent.setup or digest(self.instructions_hash, self.tools_hash, agent.policy)
         self._told = ("", "", b"")
-        if extra:
-            self.specs = tuple(t.spec for t in self.toolbox.values())
-            self.tools_body = msgspec.json.encode(self.specs)
-            self.tools_hash = content_hash(self.tools_body)
-            self.setup = digest(self.instructions_hash, self.tools_hash, agent.policy)
 
     def named(self, instructions: str) -> tuple[str, bytes]:
         """Instructions as hooks have changed them, by content hash and in bytes: mostly the last ones again."""

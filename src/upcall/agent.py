@@ -12,9 +12,9 @@ import msgspec
 
 from upcall.contracts import Context, Model, Workspace
 from upcall.errors import BadAgent, UnknownAgent
-from upcall.events import SessionStarted, content_hash, digest
+from upcall.events import SessionStarted
 from upcall.hooks import NO_HOOKS, Hooks, Maybe
-from upcall.messages import Call, JsonSchema, Result, ToolSpec, Value
+from upcall.messages import Call, JsonSchema, Result, Value
 from upcall.policy import Policy, name_problem
 from upcall.schema import shapes
 from upcall.tools import Tool, as_tool, finished
@@ -86,6 +86,8 @@ class Agent:
 
     runs: ClassVar[Any] = None
     """What runs its turns where that is no model: a team and a chain have their own."""
+    setup: str = ""
+    """A digest of what it does where instructions, tools and policy do not say it: a team's or a chain's steps."""
 
     def __init__(
         self,
@@ -126,15 +128,6 @@ class Agent:
         self.toolbox = _toolbox(name, [*(t for k in kit for t in k.tools), *tools])
         self.source = ""
         self.cast_from: Agent | None = None
-        self._fingerprint()
-
-    def _fingerprint(self) -> None:
-        """What the log names instead of repeating: the tool list and instructions, by their hashes."""
-        self.specs: tuple[ToolSpec, ...] = tuple(t.spec for t in self.toolbox.values())
-        self.tools_body = msgspec.json.encode(self.specs)
-        self.tools_hash = content_hash(self.tools_body)
-        self.instructions_hash = content_hash(self.instructions.encode())
-        self.setup = digest(self.instructions_hash, self.tools_hash, self.policy)
 
     def replace(self, **changes: Any) -> Agent:
         """A copy with these arguments changed."""

@@ -157,15 +157,8 @@ class State:
         self.parked = self.pre_passed = self.post_passed = False
         self.end_passed = self.refused = 0
         self.asked = self.response = self.cancel = self.output = self.failed = self.program = None
-        if self.asks:
-            self.asks = {}
-        if self.onces:
-            self.onces = {}
-        if self.steps:
-            self.steps = {}
+        self.asks, self.onces, self.steps, self.writes = {}, {}, {}, {}
         self.limit = self.error = ""
-        if self.writes:
-            self.writes = {}
         self.prompt_at = self._append(event.message)
 
     def _append(self, message: Message) -> int:

@@ -359,6 +359,22 @@ async def test_a_tool_that_is_gone_gives_the_model_an_error_that_carries_the_ans
     assert "the answer to 'which colour?' was 'blue'" in done.text
 
 
+async def test_a_tool_that_wants_other_arguments_by_now_refuses_the_call_and_the_turn_goes_on(place: Desk) -> None:
+    before = asker(model=worker(call("work")))
+    await place.prompt(before)
+    await place.settle(before, "blue")
+
+    @tool
+    async def work(shade: str) -> str:
+        """Take what it had to ask for."""
+        return shade
+
+    done = await place.resume(Agent("developer", model=worker(call("work")), tools=[work]))
+
+    assert done.status == "done"
+    assert "shade: missing; expected string" in done.text
+
+
 async def test_a_change_of_the_agent_between_park_and_resume_is_noted(desk: Desk) -> None:
     agent = asker()
     await desk.prompt(agent)

@@ -116,7 +116,7 @@ class Player:
         self.agent = Agent(
             "a", model=Script(self.decide), tools=self.tools(), hooks=self.hooks(), limits=Limits(model_calls=8)
         )
-        run.tools = self.agent.specs
+        run.tools = tuple(t.spec for t in self.agent.toolbox.values())
         self.store = cast("Any", Recording(open_store(store), run.appended))
 
     def decide(self, request: Request) -> Any:

@@ -502,7 +502,7 @@ def test_the_description_names_the_agents_own_tools_with_their_arguments(files: 
     assert "- look_up(word: str, most: int = 3, near = None): Look a word up.\n" in said
     assert "- read_file(path: str): Read a file.\n" in said
     assert "take 2 s, 8 MB, 20000\ncharacters of output and 9 calls" in said
-    assert agent.specs[0].description == said
+    assert agent.toolbox["run_python"].spec.description == said
     assert "read_file" not in Agent("other", tools=[run_python()]).toolbox["run_python"].description
 
 
