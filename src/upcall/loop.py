@@ -70,7 +70,7 @@ class Turn(Thinker):
             if not log.send(release):
                 await log.stored()
         except Parking:
-            return await self._parked()
+            return await self._parked(release)
         except BaseException as error:
             return await self._stopped(error, release)
         finally:
@@ -230,8 +230,9 @@ class Turn(Thinker):
         """What the turn has come to so far."""
         return reply_of(self.state, self.actor.agent)
 
-    async def _parked(self) -> Reply:
-        await self.log.commit()
+    async def _parked(self, release: bool) -> Reply:
+        if not release:  # else the tree is parked next, and what is left goes with that
+            await self.log.commit()
         return self.reply().replace(status="waiting")
 
     def absorb(self, event: AnyEvent) -> None:

@@ -256,8 +256,8 @@ class Resolver:
                 last = self._road.store.now() + seconds
                 expires = last if expires is None else min(expires, last)
             member.log.add(CallbackAsked(callback_id, "user", len(way.asks), expires))
-            if not member.log.send(lazy=self._road.unattended):  # if so, it is synced with the parking
-                await member.log.stored()
+            if not self._road.unattended:  # else it is written with the parking
+                await member.log.commit()
             self._watch_expiry(member, ask)
             self._road.person_asked(ask)
         if ask.status == "open":

@@ -7,6 +7,7 @@ questions, replay, threads.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from types import CoroutineType
@@ -56,7 +57,7 @@ class Log:
     `sinks` are those who watch the run tree; `absorb` takes what others wrote.
     """
 
-    __slots__ = ("_blobs", "_buffer", "_kept", "_last", "absorb", "claim", "sinks", "state", "store")
+    __slots__ = ("_blobs", "_buffer", "_kept", "_last", "_soon", "absorb", "claim", "sinks", "state", "store")
 
     def __init__(self, store: Store, claim: Claim | None, state: State, sinks: list[Sink]) -> None:
         self.store, self.claim, self.state, self.sinks = store, claim, state, sinks
@@ -65,6 +66,7 @@ class Log:
         self._blobs: dict[str, bytes] = {}
         self._kept: set[str] = set()  # what is on its way already, or there
         self._last: asyncio.Future[None] | None = None
+        self._soon = False  # whether `send_soon` has yet to send
 
     def add(self, event: AnyEvent) -> None:
         """Write an event down with the next ones."""
@@ -88,7 +90,7 @@ class Log:
             raise claim.failure
         if not events:
             return self._last is None
-        self._buffer, blobs = [], self._blobs
+        self._buffer, self._soon, blobs = [], False, self._blobs
         if blobs:
             self._blobs = {}
         state = self.state
@@ -101,12 +103,36 @@ class Log:
         if last.seq == state.seq + len(events) and not self.sinks:
             state.seq, state.last_time = last.seq, last.time
         else:
-            self._stored(events)
+            self.written(events)
         return self._last is None
 
     def stands(self) -> bool:
         """`send`, before hooks run; in memory, with nobody watching, it can wait until a hook waits."""
         return True if not (self.store.durable or self.sinks) else self.send()
+
+    def send_soon(self) -> None:
+        """Send what nobody waits for: with the next append, or as soon as the code that runs waits for anything.
+
+        In memory, or where somebody watches, at once: nothing is gained, and who watches sees it in order.
+        """
+        if not self.store.durable or self.sinks:
+            self.send(lazy=True)
+        elif not self._soon:
+            self._soon = True
+            asyncio.get_running_loop().call_soon(self._send_late)
+
+    def _send_late(self) -> None:
+        if self._soon:  # else it went with something else
+            with contextlib.suppress(UpcallError):  # the claim has failed, and its holder is told
+                self.send(lazy=True)
+
+    def take(self, asked: Sequence[str]) -> list[AnyEvent]:
+        """What was not sent yet, for the parking to write, if all these callbacks are raised in it; else nothing."""
+        events = self._buffer
+        if self._blobs or not {e.callback_id for e in events if type(e) is CallbackRaised}.issuperset(asked):
+            return []
+        self._buffer = []
+        return events
 
     async def stored(self) -> None:
         """Return when everything that was sent is stored; raises what kept any of it from being."""
@@ -128,9 +154,10 @@ class Log:
 
     def _done(self, events: Sequence[AnyEvent], future: asyncio.Future[None]) -> None:
         if not future.cancelled() and future.exception() is None:
-            self._stored(events)
+            self.written(events)
 
-    def _stored(self, events: Sequence[AnyEvent]) -> None:
+    def written(self, events: Sequence[AnyEvent]) -> None:
+        """These are in the store."""
         state = self.state
         if events[0].seq > state.seq + 1:
             self._fetch(state.seq, events[0].seq)

@@ -21,7 +21,7 @@ from upcall.callbacks import Callback
 from upcall.contracts import Claim, Files, Host, Reply, Spent, Store
 from upcall.deadlines import Deadlines
 from upcall.errors import ChildFailed, LimitReached, TurnError
-from upcall.events import CallbackRaised, Parked, SessionStarted, TurnResumed, TurnStarted
+from upcall.events import AnyEvent, CallbackRaised, Parked, SessionStarted, TurnResumed, TurnStarted
 from upcall.fold import State
 from upcall.hooks import NO_HOOKS, Hooks
 from upcall.loop import Turn, reply_of
@@ -183,7 +183,7 @@ class RunTree:
                 await self.begin_session(turn)
                 return True
             except Parking:
-                if await self._park():
+                if await self._park(turn):
                     turn.state.parked = True
                     return False
             await refresh(self.store, turn.state)  # something was settled in between: go on with it
@@ -209,7 +209,7 @@ class RunTree:
             while True:
                 self._parked = None
                 reply = await self.run(turn, release=True)
-                if reply.status != "waiting" or await self._park():
+                if reply.status != "waiting" or await self._park(turn):
                     return reply
                 fresh = await load_state(self.store, turn.id)  # something was settled in between: go on with it
                 assert fresh is not None
@@ -223,13 +223,18 @@ class RunTree:
             if self._parking is not None:
                 self._parking.cancel()
 
-    async def _park(self) -> bool:
+    async def _park(self, root: Turn) -> bool:
         assert self.claim is not None
         assert self._parked is not None
         waits = [i for parked in self._parked.values() for i in parked.waits]
-        events = {session: [parked] for session, parked in self._parked.items()}
-        done = await self.store.park(self.claim, events, waits)
+        events: dict[str, list[AnyEvent]] = {session: [parked] for session, parked in self._parked.items()}
+        new = root.log.take(waits)
+        await root.log.commit()
+        events[root.id][:0] = new
+        done = await self.store.park(self.claim, events, () if new else waits)  # nobody settles what nobody has seen
         if done:
+            if new:
+                root.log.written(new)
             for sink in self.sinks:
                 for parked in self._parked.values():
                     sink(parked)
@@ -266,7 +271,7 @@ class RunTree:
             )
         member.log.add(TurnResumed(state.turn, now if before != now else ""))
         if not state.header.parent:
-            member.log.send(lazy=True)  # ahead of all below: a tree that goes on must not be listed as waiting
+            member.log.send_soon()
 
     # --- when everything waits ------------------------------------------------------------
 
@@ -283,6 +288,9 @@ class RunTree:
     def _quiet(self) -> None:
         since = self.resolver.since
         if self.active or not since:
+            for turn in tuple(self.home.turns.values()):
+                if turn.tree is self:
+                    turn.log.send_soon()
             return
         if self._parking is not None:  # what it was set for may have been settled, or left for later, since
             self._parking.cancel()
@@ -320,6 +328,7 @@ class RunTree:
                     if not wait.done():
                         wait.set_exception(Parking())
                         wait.exception()
+                turn.log.send_soon()  # what was asked now: with the parking, unless the unwinding takes its time
 
     # --- children -------------------------------------------------------------------------
 
@@ -328,6 +337,7 @@ class RunTree:
     ) -> Reply:
         """Run a child called after its parent and `name`; run again, it goes on, or returns its logged end."""
         await self.secure(parent)
+        parent.log.send(lazy=True)  # ahead of all below: a tree that goes on must not be listed as waiting
         declared = self.home.agent(agent) if isinstance(agent, str) else agent
         child_id = f"{parent.id}~{name}"
         state = await load_state(self.store, child_id)

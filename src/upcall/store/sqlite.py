@@ -28,7 +28,7 @@ from upcall.errors import (
     UnknownSession,
 )
 from upcall.events import FOREIGN, AnyEvent, decode
-from upcall.store.heart import BEATS, Heart
+from upcall.store.heart import BEAT, BEATS, Heart
 from upcall.store.inbox import Settle, Together, all_open
 from upcall.store.process import LATE, Identity, is_gone
 from upcall.store.rows import BY_ID, MAY_GO_ON, OF_TREE, WAITING, held_from
@@ -78,6 +78,7 @@ class SqliteStore:
         self._version = -1
         self._look: asyncio.TimerHandle | None = None
         self._heart: Heart | None = None
+        self._beaten = 0.0
 
     # --- opening and closing --------------------------------------------------------------
 
@@ -187,7 +188,8 @@ class SqliteStore:
             raise SessionBusy(root, "this program")
         self._claiming.append(root)
         try:
-            epoch, seq, base = await self._operate(lambda tx: self._take(tx, root, take_over), root)
+            took = await self._operate(lambda tx: self._take(tx, root, take_over), root)
+            epoch, seq, base, self._beaten = took
         finally:
             self._claiming.remove(root)
         mine = self._claims.get(root)
@@ -200,8 +202,8 @@ class SqliteStore:
         self._watch()
         return claim
 
-    def _take(self, tx: Tx, root: str, take_over: bool) -> tuple[int, int, int]:
-        me = self._me
+    def _take(self, tx: Tx, root: str, take_over: bool) -> tuple[int, int, int, float]:
+        me, beaten = self._me, self._beaten
         row = tx.db.execute(SESSION, (root,)).fetchone()
         if row is None:
             raise UnknownSession(root)
@@ -210,8 +212,10 @@ class SqliteStore:
             self._refuse_owned(tx, root, owner)
         if self._heart is None:
             tx.db.execute("DELETE FROM processes WHERE beat < ?", (tx.now - LATE,))  # one that lives comes back
-        tx.db.execute(BEATS, me.beat(tx.now))
-        return tx.take(root, me.id), tx.last_seq(n), base
+        if not 0.0 <= tx.now - beaten < BEAT:  # else its row is there: only late ones are ever deleted
+            tx.db.execute(BEATS, me.beat(tx.now))
+            beaten = tx.now
+        return tx.take(root, n, me.id), tx.last_seq(n), base, beaten
 
     def _refuse_owned(self, tx: Tx, session: str, owner: str) -> None:
         sql = "SELECT id, name, machine, pid, born, beat FROM processes WHERE id = ?"

@@ -46,6 +46,12 @@ _KNOWN = 5000  # sessions
 _LAST = "SELECT max(coalesce((SELECT max(pos) FROM events), 0), (SELECT value FROM counters WHERE name = 'pos'))"
 """The newest position that was ever given."""
 
+_FREE = (
+    "SELECT 1 + max(coalesce((SELECT max(n) FROM sessions), 0), c.value), e.value "
+    "FROM counters c, counters e WHERE c.name = 'n' AND e.name = 'epoch'"
+)
+"""A session's number and its first epoch that no session ever had, not even a deleted one."""
+
 SESSION = "SELECT n, root, epoch, owner, base FROM sessions WHERE id = ?"
 
 
@@ -113,14 +119,14 @@ class Tx:
     def keep_counting(self) -> None:
         """Something is about to be deleted: remember which positions and numbers were given."""
         self.db.execute("UPDATE counters SET value = ? WHERE name = 'pos'", (self.pos,))
-        self.db.execute("UPDATE counters SET value = max(value, (SELECT max(n) FROM sessions)) WHERE name = 'n'")
+        for name in ("n", "epoch"):
+            sql = f"UPDATE counters SET value = max(value, (SELECT max({name}) FROM sessions)) WHERE name = ?"
+            self.db.execute(sql, (name,))
 
-    def take(self, session: str, owner: str) -> int:
+    def take(self, session: str, n: int, owner: str) -> int:
         """Make somebody the owner of a tree; returns the epoch that fences all earlier ones."""
-        epoch: int = self.db.execute(
-            "UPDATE counters SET value = value + 1 WHERE name = 'epoch' RETURNING value"
-        ).get
-        self.db.execute("UPDATE sessions SET epoch = ?, owner = ? WHERE id = ?", (epoch, owner, session))
+        sql = "UPDATE sessions SET epoch = epoch + 1, owner = ? WHERE n = ? RETURNING epoch"
+        epoch: int = self.db.execute(sql, (owner, n)).get
         self._epochs[session] = epoch
         return epoch
 
@@ -128,16 +134,13 @@ class Tx:
         """A new session's row; returns its number and its root's."""
         parent = self._relative(event.parent) if event.parent else None
         root = self._relative(event.root) if event.root and event.root != session else None
-        newest = (
-            "SELECT max(coalesce((SELECT max(n) FROM sessions), 0), (SELECT value FROM counters WHERE name = 'n'))"
-        )
-        n: int = self.db.execute(newest).get + 1
+        n, epoch = cast("tuple[int, int]", self.db.execute(_FREE).fetchone())
         found = (n, n if root is None else root)
         sql = (
-            "INSERT INTO sessions (n, id, agent, parent, root, kind, status, created) "
-            "VALUES (?, ?, ?, ?, ?, ?, 'idle', ?)"
+            "INSERT INTO sessions (n, id, agent, parent, root, kind, status, created, epoch) "
+            "VALUES (?, ?, ?, ?, ?, ?, 'idle', ?, ?)"
         )
-        self.db.execute(sql, (n, session, event.agent, parent, found[1], event.kind, self.now))
+        self.db.execute(sql, (n, session, event.agent, parent, found[1], event.kind, self.now, epoch))
         self._numbers[session] = found
         self._seqs[n] = 0
         return found
