@@ -14,7 +14,7 @@ from upcall.answers import already, callback_of, checked
 from upcall.callbacks import Callback
 from upcall.contracts import Held, Host, Row, Store
 from upcall.errors import AlreadySettled, AnswerRefused, UnknownCallback, UnknownSession, UpcallError
-from upcall.events import SETTLING, AnyEvent, CallbackAnswered
+from upcall.events import SETTLING, AnyEvent, CallbackAnswered, CallbackRaised
 from upcall.fold import State
 from upcall.loop import Turn
 from upcall.replay import load_state
@@ -78,18 +78,20 @@ class People:
 
         One in which nothing is open any more, too: what waited in it was cancelled.
         """
+        for ask in state.asks.values() if state is not None else ():
+            if ask.status != "open" and not ask.delivered and await self._is_awaited(ask.raised, state):
+                return True
         now, all_held = self.store.now(), await self.store.callbacks(root=root, limit=100_000)
         for held in all_held:
             if held.status != "open":
-                if not held.delivered and await self._is_awaited(held, state):
+                if not held.delivered and await self._is_awaited(held.raised, state):
                     return True
             elif held.target != "user" or (held.expires is not None and held.expires <= now):
                 return True
         return all(held.status != "open" for held in all_held)
 
-    async def _is_awaited(self, held: Held, state: State | None) -> bool:
+    async def _is_awaited(self, raised: CallbackRaised, state: State | None) -> bool:
         """Whether the code that asked is still to be told: a call that ended otherwise never is."""
-        raised = held.raised
         if state is None or state.id != raised.session:
             state = await load_state(self.store, raised.session)
         if state is None or raised.callback_id not in state.asks or (state.phase != "running" and state.begun):

@@ -30,7 +30,7 @@ class Together(Job):
         release: bool = False,
     ) -> None:
         self.claim, self._check, self.releases = claim, check, release
-        self._events = events
+        self._events, self._root = events, claim.root if claim is not None else ""
         self.parts: list[Append] = []
         self.refused: Any = None
 
@@ -42,14 +42,14 @@ class Together(Job):
         if self.refused is not None:
             return
         self.parts = [
-            Append(session, wanted, self.claim, None, release=False)
+            Append(session, wanted, self.claim, None, release=self.releases and session == self._root)
             for session, added in self._events.items()
             if (wanted := [e for e in added if not _is_moot(tx, e)])
         ]
         found = [part.check(tx) for part in self.parts]  # all of them before the first is written
         for part, at in zip(self.parts, found, strict=True):
             part.write(tx, at)
-        if self.releases and self.claim is not None:
+        if self.releases and self.claim is not None and not any(part.releases for part in self.parts):
             tx.release(self.claim)
 
     def told(self) -> Sequence[AnyEvent]:

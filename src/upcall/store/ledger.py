@@ -81,11 +81,11 @@ class Ledger:
         if held is None:
             return
         now = self._held[callback_id] = after(held, event)
-        waits = _waits(now)
-        if waits != _waits(held):
+        in_inbox = waits(now)
+        if in_inbox != waits(held):
             place = (rank(now), callback_id)
             at = bisect_left(self._waiting, place)
-            if waits:
+            if in_inbox:
                 self._waiting.insert(at, place)
             else:
                 del self._waiting[at]
@@ -119,5 +119,6 @@ class Ledger:
         self._waiting = [(place, i) for place, i in self._waiting if i in self._held]
 
 
-def _waits(held: Held) -> bool:
+def waits(held: Held) -> bool:
+    """Whether it waits for a person."""
     return held.status == "open" and held.target == "user"

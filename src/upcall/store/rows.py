@@ -8,7 +8,7 @@ May import: contracts, events, store.ledger, store.schema.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import apsw
 import msgspec
@@ -24,6 +24,7 @@ class Open(Protocol):
 
     db: apsw.Connection
     now: float
+    held: dict[str, Held]
 
     def flush(self) -> None:
         """Write the events that were numbered so far."""
@@ -31,17 +32,17 @@ class Open(Protocol):
 
 
 _MASK = (1 << SEQ_BITS) - 1
-_COLUMNS = (
-    "c.status, c.target, c.message, c.path, c.expires, c.delivered, s.id, r.id, "
-    "e.key, e.pos, e.time, e.body, t.key, t.pos, t.time, t.body "
-    "FROM callbacks c JOIN events e ON e.key = c.raised JOIN sessions s ON s.n = c.raised >> 32 "
-    "JOIN sessions r ON r.n = c.root LEFT JOIN events t ON t.key = c.settled"
+_path = msgspec.json.Decoder(tuple[tuple[str, str, str], ...])
+_BY_ID = (
+    "SELECT c.status, c.target, c.message, c.path, c.expires, c.delivered, c.settled, e.key, e.pos, e.time, e.body, "
+    "(SELECT id FROM sessions WHERE n = c.raised >> 32), (SELECT id FROM sessions WHERE n = c.root) "
+    "FROM callbacks c JOIN events e ON e.key = c.raised WHERE c.id = ?"
 )
-BY_ID = f"SELECT {_COLUMNS} WHERE c.id = ?"
-OF_TREE = f"SELECT {_COLUMNS} WHERE r.id = ? ORDER BY e.pos LIMIT ?"
+OF_TREE = "SELECT c.id FROM sessions r JOIN callbacks c ON c.root = r.n WHERE r.id = ? ORDER BY c.rowid LIMIT ?"
 WAITING = (
-    f"SELECT {_COLUMNS} WHERE c.status = 'open' AND c.target = 'user' ORDER BY c.rank, c.created, c.raised LIMIT ?"
+    "SELECT id FROM callbacks WHERE status = 'open' AND target = 'user' ORDER BY rank, created, raised LIMIT ?"
 )
+"""These two give ids only: every statement is planned anew by a program that opens the store for one answer."""
 
 MAY_GO_ON = (
     "EXISTS (SELECT 1 FROM callbacks c WHERE c.root = s.n AND CASE c.status WHEN 'open' "
@@ -58,13 +59,18 @@ _UPDATE = (
 )
 
 
-def held_from(row: Sequence[Any]) -> Held:
-    """A callback from its row and its events."""
-    status, target, message, path, expires, delivered, session, root = row[:8]
-    raised = decode(row[11], session, row[8] & _MASK, row[9], row[10])
+def held(db: apsw.Connection, callback_id: str) -> Held | None:
+    """A callback from its row and its events, or None."""
+    row: Any = db.execute(_BY_ID, (callback_id,)).fetchone()
+    if row is None:
+        return None
+    status, target, message, path, expires, delivered, ended, key, pos, at, body, session, root = row
+    raised, settled = decode(body, session, key & _MASK, pos, at), None
     assert isinstance(raised, CallbackRaised)
-    settled = decode(row[15], session, row[12] & _MASK, row[13], row[14]) if row[12] is not None else None
-    steps = msgspec.json.decode(path, type=tuple[tuple[str, str, str], ...])
+    if ended is not None:
+        pos, at, body = cast("Any", db.execute("SELECT pos, time, body FROM events WHERE key = ?", (ended,)).fetchone())
+        settled = decode(body, session, ended & _MASK, pos, at)
+    steps = _path.decode(path)
     return Held(raised, root, status, target, message or raised.message, steps, expires, settled, bool(delivered))
 
 
@@ -81,23 +87,28 @@ def note(tx: Open, root: int, events: Sequence[tuple[int, AnyEvent]]) -> None:
         elif isinstance(event, CallbackDelivered):
             tx.db.execute("UPDATE callbacks SET delivered = 1 WHERE id = ?", (callback_id,))
         else:
-            held = changed.get(callback_id) or find(tx, callback_id)
-            if held is not None and held.status == "open":
-                now = changed[callback_id] = after(held, event)
+            before = changed.get(callback_id) or find(tx, callback_id)
+            if before is not None and before.status == "open":
+                now = changed[callback_id] = after(before, event)
                 if now.status != "open":
                     settled[callback_id] = key
-    for callback_id, held in changed.items():
-        message = held.message if held.message != held.raised.message else None
-        path = msgspec.json.encode(held.path).decode()
-        values = (held.status, held.target, message, path, held.expires, settled.get(callback_id), callback_id)
+    for callback_id, now in changed.items():
+        message = now.message if now.message != now.raised.message else None
+        path = msgspec.json.encode(now.path).decode()
+        values = (now.status, now.target, message, path, now.expires, settled.get(callback_id), callback_id)
         if callback_id in raised:
-            tx.db.execute(_INSERT, (*values, root, raised[callback_id], rank(held)[0], tx.now))
+            tx.db.execute(_INSERT, (*values, root, raised[callback_id], rank(now)[0], tx.now))
         else:
             tx.db.execute(_UPDATE, values)
+            tx.held[callback_id] = now
 
 
 def find(tx: Open, callback_id: str) -> Held | None:
-    """One callback inside a transaction."""
-    tx.flush()
-    row = tx.db.execute(BY_ID, (callback_id,)).fetchone()
-    return held_from(row) if row is not None else None
+    """One callback inside a transaction, read once in it."""
+    found = tx.held.get(callback_id)
+    if found is None:
+        tx.flush()
+        found = held(tx.db, callback_id)
+        if found is not None:
+            tx.held[callback_id] = found
+    return found

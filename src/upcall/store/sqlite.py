@@ -1,6 +1,6 @@
 """The log in one SQLite file that many processes may share.
 
-May import: contracts, errors, events, store.heart, store.inbox, store.process, store.rows,
+May import: contracts, errors, events, store.heart, store.inbox, store.ledger, store.process, store.rows,
 store.schema, store.wake, store.writer.
 """
 
@@ -14,7 +14,7 @@ import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import apsw
 
@@ -30,11 +30,14 @@ from upcall.errors import (
 from upcall.events import FOREIGN, AnyEvent, decode
 from upcall.store.heart import BEAT, BEATS, Heart
 from upcall.store.inbox import Settle, Together, all_open
+from upcall.store.ledger import waits
 from upcall.store.process import LATE, Identity, is_gone
-from upcall.store.rows import BY_ID, MAY_GO_ON, OF_TREE, WAITING, held_from
+from upcall.store.rows import MAY_GO_ON, OF_TREE, WAITING, held
 from upcall.store.schema import BUSY, SEQ_BITS, connect, explain, explained, open_database
 from upcall.store.wake import Wake
 from upcall.store.writer import SESSION, Append, Job, Operation, Tx, Writer, fail_soon
+
+R = TypeVar("R")
 
 LOOK = 0.2
 """Seconds between looks at the file's change counter while something waits here: for lost datagrams."""
@@ -250,17 +253,21 @@ class SqliteStore:
     # --- reading --------------------------------------------------------------------------
 
     def _query(self, sql: str, values: Sequence[Any] = ()) -> list[Any]:
-        """Rows, through whichever connection is free: the reader is only opened when it is needed."""
+        """Rows."""
+        return self._look_up(lambda db: db.execute(sql, values).fetchall())
+
+    def _look_up(self, read: Callable[[apsw.Connection], R]) -> R:
+        """Read through whichever connection is free: the reader is only opened when it is needed."""
         writer = self._open_writer()
         with explained(self.where):
             if writer.lock.acquire(blocking=False):
                 try:
-                    return writer.db.execute(sql, values).fetchall()
+                    return read(writer.db)
                 finally:
                     writer.lock.release()
             if self._reader is None:
                 self._reader = connect(self.where, self._busy)
-            return self._reader.execute(sql, values).fetchall()
+            return read(self._reader)
 
     async def read(self, session: str, after: int = 0, limit: int = 1000) -> list[AnyEvent]:
         """Events of one session with `seq` above `after`, oldest first."""
@@ -344,13 +351,17 @@ class SqliteStore:
 
     async def callback(self, callback_id: str) -> Held | None:
         """One callback, or None."""
-        rows = self._query(BY_ID, (callback_id,))
-        return held_from(rows[0]) if rows else None
+        return self._look_up(lambda db: held(db, callback_id))
 
     async def callbacks(self, *, root: str | None = None, inbox: bool = False, limit: int = 100_000) -> list[Held]:
         """Callbacks of a run tree, oldest first; or those that wait for a person, highest priority first."""
-        rows = self._query(WAITING, (limit,)) if inbox else self._query(OF_TREE, (root or "", limit))
-        return [held_from(r) for r in rows]
+        sql, values = (WAITING, (limit,)) if inbox else (OF_TREE, (root or "", limit))
+
+        def read(db: apsw.Connection) -> list[Held]:
+            all_held = [held(db, i) for (i,) in db.execute(sql, values).fetchall()]
+            return [h for h in all_held if h is not None and (not inbox or waits(h))]  # as it is by now
+
+        return self._look_up(read)
 
     async def unfinished(self, limit: int = 1000) -> list[Row]:
         """Root sessions in the middle of a turn that no living process owns and that may go on, oldest first."""

@@ -18,7 +18,7 @@ from typing import Any, cast
 
 import apsw
 
-from upcall.contracts import Claim
+from upcall.contracts import Claim, Held
 from upcall.errors import SessionExists, SessionTakenOver, StoreError, StoreUnavailable, UnknownSession, UpcallError
 from upcall.events import (
     FOREIGN,
@@ -40,7 +40,6 @@ from upcall.store.schema import FULL, NORMAL, SEQ_BITS, explain
 FAST = 0.002
 """Commits slower than this (seconds, on average) are not made on the event loop."""
 
-_ROWS = 2000  # of one INSERT; SQLite takes 32,766 values
 _KNOWN = 5000  # sessions
 
 _LAST = "SELECT max(coalesce((SELECT max(pos) FROM events), 0), (SELECT value FROM counters WHERE name = 'pos'))"
@@ -69,11 +68,13 @@ class Tx:
         self._seqs: dict[int, int] = {}
         self._epochs: dict[str, int] = {}
         self._version = -1
+        self.held: dict[str, Held] = {}  # callbacks as they are in this one
 
     def begin(self, now: float) -> None:
         """Start one; waits for whoever else writes."""
         self.db.execute("BEGIN IMMEDIATE")
         self.now = now
+        self.held.clear()
         if self.db.data_version() != self._version or len(self._numbers) > _KNOWN:
             self.forget()
             self.pos = self.db.execute(_LAST).get
@@ -166,17 +167,21 @@ class Tx:
         first = (seq + 1, self.pos + 1)
         for body in bodies:
             seq, self.pos = seq + 1, self.pos + 1
-            self._rows += ((n << SEQ_BITS) + seq, self.pos, self.now, body)
+            self._rows.append(((n << SEQ_BITS) + seq, self.pos, self.now, body))
         self._seqs[n] = seq
         return first
 
     def flush(self) -> None:
         """Write the events that were numbered so far."""
         rows, self._rows = self._rows, []
-        for i in range(0, len(rows), 4 * _ROWS):
-            part = rows[i : i + 4 * _ROWS]
-            marks = ",".join(["(?,?,?,?)"] * (len(part) // 4))
-            self.db.execute(f"INSERT INTO events VALUES {marks}", part)
+        if rows:
+            self.db.executemany("INSERT INTO events VALUES (?, ?, ?, ?)", rows)
+
+    def list_as(self, n: int, status: str | None, *, release: bool) -> None:
+        """What is listed of a session now, and that nobody owns it any more."""
+        if status is not None or release:
+            sql = "UPDATE sessions SET status = coalesce(?, status), owner = iif(?, '', owner) WHERE n = ?"
+            self.db.execute(sql, (status, release, n))
 
     def release(self, claim: Claim) -> None:
         """Give a claim up; nothing happens if it was lost."""
@@ -241,14 +246,16 @@ class Append(Job):
 
     def write(self, tx: Tx, found: tuple[int, int] | None) -> None:
         """Write what was checked."""
-        found = found or tx.create(self.session, cast("SessionStarted", self.events[0]))
-        n = found[0]
+        new = found is None
+        n, root = found or tx.create(self.session, cast("SessionStarted", self.events[0]))
         seq, pos = tx.add(n, self.bodies)
         self._stamps = (seq, pos, tx.now)
         for name, body in (self._blobs or {}).items():
             tx.db.execute("INSERT OR IGNORE INTO blobs VALUES (?, ?)", (name, body))
-        self._note(tx, n, seq, found[1])
-        if self.releases and self.claim is not None:
+        status = self._note(tx, n, seq, root)
+        mine = self.releases and n == root  # the claim was checked in this transaction, and is one on the root
+        tx.list_as(n, None if new and status == "idle" else status, release=mine)
+        if self.releases and not mine and self.claim is not None:
             tx.release(self.claim)
 
     def _refuse(self, tx: Tx, found: tuple[int, int] | None) -> None:
@@ -267,8 +274,8 @@ class Append(Job):
         if not mine:
             raise StoreError(tx.where, f"{first.type} needs a claim on the run tree of session {self.session!r}")
 
-    def _note(self, tx: Tx, n: int, seq: int, root: int) -> None:
-        """Keep what is listed of the session true, and drop bodies that were replaced."""
+    def _note(self, tx: Tx, n: int, seq: int, root: int) -> str | None:
+        """Keep the callbacks' rows true, and drop bodies that were replaced; returns the session's new status."""
         status = None
         asks: list[tuple[int, AnyEvent]] = []
         for at, event in enumerate(self.events, seq):
@@ -285,8 +292,7 @@ class Append(Job):
                 asks.append(((n << SEQ_BITS) + at, event))
         if asks:
             note(tx, root, asks)
-        if status is not None:
-            tx.db.execute("UPDATE sessions SET status = ? WHERE n = ?", (status, n))
+        return status
 
     def told(self) -> Sequence[AnyEvent]:
         """What was appended without a claim."""
