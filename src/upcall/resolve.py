@@ -256,7 +256,9 @@ class Resolver:
                 last = self._road.store.now() + seconds
                 expires = last if expires is None else min(expires, last)
             member.log.add(CallbackAsked(callback_id, "user", len(way.asks), expires))
-            if not self._road.unattended:  # else it is written with the parking
+            if self._road.unattended:  # it is written with the parking
+                member.log.send_soon()
+            else:
                 await member.log.commit()
             self._watch_expiry(member, ask)
             self._road.person_asked(ask)

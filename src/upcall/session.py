@@ -7,7 +7,6 @@ questions, replay, threads.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from types import CoroutineType
@@ -46,6 +45,9 @@ from upcall.threads import Threads
 R = TypeVar("R")
 PINNED = "pinned."
 """Context whose key begins so is shown to the model again when the conversation is compacted."""
+
+SOON = 0.001
+"""Seconds that what nobody waits for may wait for something to be written with."""
 
 Sink = Callable[[AnyEvent | Delta], None]
 
@@ -111,23 +113,19 @@ class Log:
         return True if not (self.store.durable or self.sinks) else self.send()
 
     def send_soon(self) -> None:
-        """Send what nobody waits for: with the next append, or as soon as the code that runs waits for anything.
-
-        In memory, or where somebody watches, at once: nothing is gained, and who watches sees it in order.
-        """
-        if not self.store.durable or self.sinks:
+        """Send what nobody waits for: with the next append, or by itself a moment later."""
+        if not self.store.durable or self.sinks:  # nothing is gained, and who watches sees it in order
             self.send(lazy=True)
         elif not self._soon:
             self._soon = True
-            asyncio.get_running_loop().call_soon(self._send_late)
+            asyncio.get_running_loop().call_later(SOON, self._send_late)
 
     def _send_late(self) -> None:
-        if self._soon:  # else it went with something else
-            with contextlib.suppress(UpcallError):  # the claim has failed, and its holder is told
-                self.send(lazy=True)
+        if self._soon and self.claim is not None and self.claim.failure is None:
+            self.send(lazy=True)
 
     def take(self, asked: Sequence[str]) -> list[AnyEvent]:
-        """What was not sent yet, for the parking to write, if all these callbacks are raised in it; else nothing."""
+        """What was not sent yet, for the parking to write, if it raises all these callbacks; else nothing."""
         events = self._buffer
         if self._blobs or not {e.callback_id for e in events if type(e) is CallbackRaised}.issuperset(asked):
             return []

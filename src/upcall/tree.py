@@ -231,7 +231,9 @@ class RunTree:
         new = root.log.take(waits)
         await root.log.commit()
         events[root.id][:0] = new
-        done = await self.store.park(self.claim, events, () if new else waits)  # nobody settles what nobody has seen
+        done = await self.store.park(
+            self.claim, events, () if new else waits
+        )  # nobody settles what nobody has seen
         if done:
             if new:
                 root.log.written(new)
@@ -264,11 +266,8 @@ class RunTree:
         now = member.actor.setup
         member.children = -1  # counted when the first one more is started
         if before != now:
-            log.warning(
-                "%s's instructions, tools or policy have changed since its turn in %s began",
-                member.actor.name,
-                member.id,
-            )
+            said = "%s's instructions, tools or policy have changed since its turn in %s began"
+            log.warning(said, member.actor.name, member.id)
         member.log.add(TurnResumed(state.turn, now if before != now else ""))
         if not state.header.parent:
             member.log.send_soon()
@@ -288,9 +287,6 @@ class RunTree:
     def _quiet(self) -> None:
         since = self.resolver.since
         if self.active or not since:
-            for turn in tuple(self.home.turns.values()):
-                if turn.tree is self:
-                    turn.log.send_soon()
             return
         if self._parking is not None:  # what it was set for may have been settled, or left for later, since
             self._parking.cancel()
@@ -313,11 +309,7 @@ class RunTree:
         since = self.resolver.since
         if callback_id in since:
             since[callback_id] = (since[callback_id][0], 0.0)
-        if self._parking is not None:
-            self._parking.cancel()
-            self._parking = None
-        if not self.active:
-            self._quiet()
+        self._quiet()
 
     def _unwind(self) -> None:
         """Let everything that waits go: what it waits for is in the log."""
@@ -328,7 +320,6 @@ class RunTree:
                     if not wait.done():
                         wait.set_exception(Parking())
                         wait.exception()
-                turn.log.send_soon()  # what was asked now: with the parking, unless the unwinding takes its time
 
     # --- children -------------------------------------------------------------------------
 

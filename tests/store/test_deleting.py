@@ -103,6 +103,13 @@ async def test_a_deleted_name_may_be_used_again(store: Store) -> None:
     assert await store.rows(parent="s") == []
 
 
+async def test_who_owned_a_deleted_session_does_not_own_the_next_one_of_its_name(store: Store) -> None:
+    old = await owned(store, "s")
+    await store.release(old)
+    await store.delete(["s"])
+    assert (await owned(store, "s")).epoch > old.epoch
+
+
 async def test_closing_twice_is_as_good_as_once(house: House, store: Store) -> None:
     await owned(store)
     await store.close()

@@ -34,8 +34,8 @@ class Open(Protocol):
 _MASK = (1 << SEQ_BITS) - 1
 _path = msgspec.json.Decoder(tuple[tuple[str, str, str], ...])
 _BY_ID = (
-    "SELECT c.status, c.target, c.message, c.path, c.expires, c.delivered, c.settled, e.key, e.pos, e.time, e.body, "
-    "(SELECT id FROM sessions WHERE n = c.raised >> 32), (SELECT id FROM sessions WHERE n = c.root) "
+    "SELECT c.status, c.target, c.message, c.path, c.expires, c.delivered, c.settled, e.key, e.pos, e.time, "
+    "e.body, (SELECT id FROM sessions WHERE n = c.raised >> 32), (SELECT id FROM sessions WHERE n = c.root) "
     "FROM callbacks c JOIN events e ON e.key = c.raised WHERE c.id = ?"
 )
 OF_TREE = "SELECT c.id FROM sessions r JOIN callbacks c ON c.root = r.n WHERE r.id = ? ORDER BY c.rowid LIMIT ?"
@@ -68,7 +68,9 @@ def held(db: apsw.Connection, callback_id: str) -> Held | None:
     raised, settled = decode(body, session, key & _MASK, pos, at), None
     assert isinstance(raised, CallbackRaised)
     if ended is not None:
-        pos, at, body = cast("Any", db.execute("SELECT pos, time, body FROM events WHERE key = ?", (ended,)).fetchone())
+        pos, at, body = cast(
+            "Any", db.execute("SELECT pos, time, body FROM events WHERE key = ?", (ended,)).fetchone()
+        )
         settled = decode(body, session, ended & _MASK, pos, at)
     steps = _path.decode(path)
     return Held(raised, root, status, target, message or raised.message, steps, expires, settled, bool(delivered))

@@ -254,7 +254,11 @@ class SqliteStore:
 
     def _query(self, sql: str, values: Sequence[Any] = ()) -> list[Any]:
         """Rows."""
-        return self._look_up(lambda db: db.execute(sql, values).fetchall())
+
+        def read(db: apsw.Connection) -> list[Any]:
+            return db.execute(sql, values).fetchall()
+
+        return self._look_up(read)
 
     def _look_up(self, read: Callable[[apsw.Connection], R]) -> R:
         """Read through whichever connection is free: the reader is only opened when it is needed."""
@@ -358,7 +362,8 @@ class SqliteStore:
         sql, values = (WAITING, (limit,)) if inbox else (OF_TREE, (root or "", limit))
 
         def read(db: apsw.Connection) -> list[Held]:
-            all_held = [held(db, i) for (i,) in db.execute(sql, values).fetchall()]
+            ids: list[Any] = db.execute(sql, values).fetchall()
+            all_held = [held(db, i) for (i,) in ids]
             return [h for h in all_held if h is not None and (not inbox or waits(h))]  # as it is by now
 
         return self._look_up(read)
