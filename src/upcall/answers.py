@@ -33,13 +33,14 @@ def callback_of(held: Held | Asked, group: tuple[str, ...] = ()) -> Callback:
     raised: Any = held.raised
     now: Any = held
     settled = held.answer if isinstance(held, Asked) else held.settled
-    path = [Step(s["agent"], "skipped", s["reason"]) for s in raised.route["stations"] if s["step"] == "skip"]
-    path += [Step(*step) for step in now.path]
+    path = [Step(*step) for step in now.path]
+    if stations := raised.route["stations"]:
+        path[:0] = [Step(s["agent"], "skipped", s["reason"]) for s in stations if s["step"] == "skip"]
     return Callback(
         raised.callback_id, raised.session, raised.agent, raised.message, raised.intent, raised.kind,
         raised.priority, raised.choices, raised.schema, raised.context, raised.tool, raised.args, raised.digest,
         raised.time, held.expires, tuple(path), now.status,
-        answer_of(settled, raised.gate) if isinstance(settled, CallbackAnswered) else None, group,
+        answer_of(settled, raised.gate) if type(settled) is CallbackAnswered else None, group,
         held.message if held.message != raised.message else "",
     )  # fmt: skip
 

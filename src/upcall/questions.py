@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any, cast
 
 import msgspec
@@ -27,6 +28,7 @@ class Missing:
 
 NO_DEFAULT = Missing()
 _NO_HINTS = Hints()
+_SHORT = 1000
 
 
 class Question(Value, frozen=True):
@@ -94,6 +96,19 @@ def ask(
         whole.append(default)
     _plain(whole)
     return question
+
+
+def asking(message: str, callback_type: str, options: dict[str, Any]) -> Question:
+    """`ask`, keeping short ones: code that waits asks the same again when it is entered again."""
+    if len(message) < _SHORT and "default" not in options:  # 1 and True are found as one
+        try:
+            return _kept(message, callback_type, **options)
+        except TypeError:  # a list or a dict can't be looked up
+            pass
+    return ask(message, callback_type, **options)
+
+
+_kept = lru_cache(1000, typed=True)(ask)
 
 
 def _check_shape(choices: Any, schema: Mapping[str, Any] | None) -> None:

@@ -1,19 +1,19 @@
 """A callback walks its route: hooks and side turns of the agents above, then the person, until it is settled.
 
-May import: agent, answers, callbacks, contracts, errors, events, hooks, messages, points, policy, progress,
+May import: answers, callbacks, contracts, errors, events, hooks, messages, points, progress,
 questions, routing, session, sidetools, toolcall.
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Protocol, cast
+from collections.abc import Sequence
+from typing import Any, Protocol
 
 import msgspec
 
-from upcall.agent import Agent
 from upcall.answers import callback_of, checked, route_of
-from upcall.callbacks import Answer, Hints, Kind
+from upcall.callbacks import Answer, Hints
 from upcall.contracts import Claim, Store
 from upcall.errors import STOPS, AnswerRefused, HookFailed, UnknownAgent, UpcallError
 from upcall.events import (
@@ -27,16 +27,14 @@ from upcall.events import (
     ContextSet,
     HookRaised,
     MessageAdded,
-    SessionStarted,
     digest,
 )
 from upcall.hooks import name_of
 from upcall.messages import user
 from upcall.points import run_hooks
-from upcall.policy import Policy
 from upcall.progress import Asked
 from upcall.questions import NO_DEFAULT, Question
-from upcall.routing import Ancestor, Raised, Route, Station, refusal, route
+from upcall.routing import Route, Station, refusal
 from upcall.session import Asker, Member, Parking, Tree
 from upcall.sidetools import ASKED_BACK, Passed, Said, exchange_text, may_answer, question_text
 from upcall.toolcall import mismatch
@@ -51,20 +49,12 @@ class Road(Tree, Protocol):
     store: Store
     claim: Claim | None
 
-    def can_reach_person(self) -> bool:
-        """Whether anybody would see a question to the person."""
-        ...
-
-    def agent_names(self) -> tuple[str, ...]:
-        """Every agent that a fallback may name."""
-        ...
-
     def look(self) -> None:
         """See whether everything waits."""
         ...
 
-    async def reach(self, agent: Agent, header: SessionStarted) -> tuple[Policy, list[Ancestor]]:
-        """What a session may ask by, and the agents above it, nearest first."""
+    async def way(self, member: Member, asked: Question | CallbackRaised, hints: Hints) -> Route:
+        """Where such a question of the member would go by the policies as they are now."""
         ...
 
     async def asked(self, member: Member, station: Station, callback_id: str) -> Member:
@@ -163,12 +153,7 @@ class Resolver:
         if member.purpose == "side_turn":
             member.log.add(ContextSet(ASKED_BACK, True))
             raise UpcallError("nobody can be asked while a callback is being answered; pass it up instead")
-        policy, chain = await road.reach(member.actor.agent, member.state.header)
-        raised = Raised(
-            member.actor.name, policy, question.intent, question.kind, question.hints, question.gate,
-            road.can_reach_person(), road.agent_names(),
-        )  # fmt: skip
-        way = route(raised, chain)
+        way = await road.way(member, question, question.hints)
         callback_id = "q" + digest(member.id, asker.origin, question.digest, question.gate, count)[:12]
         for save in member.savers:
             save()
@@ -204,15 +189,15 @@ class Resolver:
                 task.cancel()
 
     async def _set_out(self, member: Member, ask: Asked) -> None:
-        way = route_of(ask.raised)
         if ask.expires is not None and ask.expires <= self._road.store.now():
             await self._expire(member, ask)
             return
         self._watch_expiry(member, ask)
-        if ask.station < len(way.asks):
-            self._spawn(member, ask, self._climb(member, ask, way))
+        stations = route_of(ask.raised).asks if ask.raised.route["stations"] else ()
+        if ask.station < len(stations):
+            self._spawn(member, ask, self._climb(member, ask, stations))
         else:
-            await self._ask_person(member, ask, way)
+            await self._ask_person(member, ask, len(stations))
 
     def _watch_expiry(self, member: Member, ask: Asked) -> None:
         if ask.expires is not None:
@@ -235,18 +220,17 @@ class Resolver:
 
         task.add_done_callback(ended)
 
-    async def _climb(self, member: Member, ask: Asked, way: Route) -> None:
-        stations = way.asks
+    async def _climb(self, member: Member, ask: Asked, stations: Sequence[Station]) -> None:
         while ask.status == "open" and ask.station < len(stations):
             await self._ask_agent(member, ask, stations[ask.station], ask.station)
         if ask.status == "open":
-            await self._ask_person(member, ask, way)
+            await self._ask_person(member, ask, len(stations))
 
-    async def _ask_person(self, member: Member, ask: Asked, way: Route) -> None:
+    async def _ask_person(self, member: Member, ask: Asked, station: int) -> None:
         """The route's end: the person, or nobody."""
-        callback_id = ask.raised.callback_id
-        if way.end != "person":
-            member.log.add(CallbackWithdrawn(callback_id, way.why, unresolved=True))
+        callback_id, way = ask.raised.callback_id, ask.raised.route
+        if way["end"] != "person":
+            member.log.add(CallbackWithdrawn(callback_id, way["why"], unresolved=True))
             await member.log.commit()
             member.wake(callback_id)
             return
@@ -255,7 +239,7 @@ class Resolver:
             if seconds:
                 last = self._road.store.now() + seconds
                 expires = last if expires is None else min(expires, last)
-            member.log.add(CallbackAsked(callback_id, "user", len(way.asks), expires))
+            member.log.add(CallbackAsked(callback_id, "user", station, expires))
             if self._road.unattended:  # it is written with the parking
                 member.log.send_soon()
             else:
@@ -314,7 +298,8 @@ class Resolver:
         if ask.target != station.agent:
             member.log.add(CallbackAsked(callback_id, station.agent, index))
             await member.log.commit()
-        barred = refusal(route_of(ask.raised), await self._way_now(member, ask.raised, station), station.agent)
+        hints = Hints(fallback_target=station.agent) if station.fallback else Hints()  # no other counts now
+        barred = refusal(route_of(ask.raised), await road.way(member, ask.raised, hints), station.agent)
         if barred:  # the stricter of then and now
             member.log.add(CallbackPassed(callback_id, station.agent, barred, index))
             await member.log.commit()
@@ -329,16 +314,6 @@ class Resolver:
             return
         answered = CallbackAnswered(callback_id, said.value, station.agent, said.right)
         await road.store.settle(callback_id, {callback_id: answered}, road.claim)
-
-    async def _way_now(self, member: Member, raised: CallbackRaised, station: Station) -> Route:
-        """Where the same callback would go by the policies as they are now; of its hints only a fallback counts."""
-        road, hints = self._road, Hints(fallback_target=station.agent) if station.fallback else Hints()
-        policy, chain = await road.reach(member.actor.agent, member.state.header)
-        asks = Raised(
-            raised.agent, policy, raised.intent, cast("Kind", raised.kind), hints,
-            gate=raised.gate, person=road.can_reach_person(), known=road.agent_names(),
-        )  # fmt: skip
-        return route(asks, chain)
 
     async def _consult(self, member: Member, station: Station, ask: Asked) -> Said | Passed:
         """Its on_callback hooks, then its model; whatever goes wrong counts as passing up."""
@@ -395,6 +370,8 @@ class Resolver:
 def _group(question: Question, way: dict[str, Any]) -> str:
     """What questions share that one answer may settle; those with one key may differ in what they take."""
     takes = (question.choices, question.schema, question.timeout)
+    if not way["stations"] and takes == ((), None, None):
+        return question.digest[:24]  # nothing else can differ between those that reach the person
     return digest(question.digest, way["stations"], way["end"], *takes)
 
 

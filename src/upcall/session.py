@@ -38,7 +38,7 @@ from upcall.events import (
 from upcall.fold import FOLDS, State
 from upcall.messages import Instruction, Message, Purpose, Text, clean, compacted_messages
 from upcall.progress import Asked
-from upcall.questions import Question, ask, outcome_of
+from upcall.questions import Question, asking, outcome_of
 from upcall.replay import conversation
 from upcall.threads import Threads
 
@@ -62,13 +62,12 @@ class Log:
     __slots__ = ("_blobs", "_buffer", "_kept", "_last", "_soon", "absorb", "claim", "sinks", "state", "store")
 
     def __init__(self, store: Store, claim: Claim | None, state: State, sinks: list[Sink]) -> None:
-        self.store, self.claim, self.state, self.sinks = store, claim, state, sinks
+        self.store, self.claim, self.state, self.sinks, self._soon = store, claim, state, sinks, False
         self.absorb: Callable[[AnyEvent], None] | None = None
         self._buffer: list[AnyEvent] = []
         self._blobs: dict[str, bytes] = {}
         self._kept: set[str] = set()  # what is on its way already, or there
         self._last: asyncio.Future[None] | None = None
-        self._soon = False  # whether `send_soon` has yet to send
 
     def add(self, event: AnyEvent) -> None:
         """Write an event down with the next ones."""
@@ -126,10 +125,9 @@ class Log:
 
     def take(self, asked: Sequence[str]) -> list[AnyEvent]:
         """What was not sent yet, for the parking to write, if it raises all these callbacks; else nothing."""
-        events = self._buffer
-        if self._blobs or not {e.callback_id for e in events if type(e) is CallbackRaised}.issuperset(asked):
+        if self._blobs or {*asked} - {e.callback_id for e in self._buffer if type(e) is CallbackRaised}:
             return []
-        self._buffer = []
+        events, self._buffer = self._buffer, []
         return events
 
     async def stored(self) -> None:
@@ -525,12 +523,12 @@ class Access(Reading):
 
     async def raise_callback(self, message: str, callback_type: str = "query", **options: Any) -> Any:
         """Ask whoever is above, by policy; returns the answer's value."""
-        question = ask(message, callback_type, **options)
+        question = asking(message, callback_type, options)
         return outcome_of(await self.member.tree.raise_callback(self.asking(), question))
 
     async def raise_callback_full(self, message: str, callback_type: str = "query", **options: Any) -> Callback:
         """Like `raise_callback`, returning the settled callback: who answered, by what right, by which path."""
-        asked = await self.member.tree.raise_callback(self.asking(), ask(message, callback_type, **options))
+        asked = await self.member.tree.raise_callback(self.asking(), asking(message, callback_type, options))
         outcome_of(asked)
         return callback_of(asked)
 

@@ -11,13 +11,13 @@ import contextlib
 import logging
 from collections.abc import Callable
 from types import CoroutineType
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from upcall.above import reach
 from upcall.actor import Actor
 from upcall.agent import Agent
 from upcall.answers import callback_of
-from upcall.callbacks import Callback
+from upcall.callbacks import Callback, Hints, Kind
 from upcall.contracts import Claim, Files, Host, Reply, Spent, Store
 from upcall.deadlines import Deadlines
 from upcall.errors import ChildFailed, LimitReached, TurnError
@@ -31,7 +31,7 @@ from upcall.progress import Asked
 from upcall.questions import Question
 from upcall.replay import load_state, refresh
 from upcall.resolve import Resolver
-from upcall.routing import Ancestor, Raised, Station, route
+from upcall.routing import Ancestor, Raised, Route, Station, route
 from upcall.session import NOWHERE, Asker, Log, Member, Parking, Place, Sink
 from upcall.shelf import RootShelf
 from upcall.sidetools import Passed, Said, outcome_in
@@ -142,13 +142,15 @@ class RunTree:
     def spent(self, member: Member) -> CoroutineType[Any, Any, Spent]:
         """What all sessions of this tree have used."""
         if self.spending is None:
-            self.spending = Spending(self.store, [t.state for t in self.home.turns.values() if t.tree is self])
+            self.spending = Spending(self.store, [turn.state for turn in self._turns()])
         return self.spending.total(member.state.header.root or member.id)
 
+    def _turns(self) -> list[Turn]:
+        return [turn for turn in self.home.turns.values() if turn.tree is self]
+
     def _lost(self, error: Exception) -> None:
-        for turn in tuple(self.home.turns.values()):
-            if turn.tree is self:
-                turn.stop(error)
+        for turn in self._turns():
+            turn.stop(error)
 
     # --- turns ----------------------------------------------------------------------------
 
@@ -314,12 +316,9 @@ class RunTree:
     def _unwind(self) -> None:
         """Let everything that waits go: what it waits for is in the log."""
         self.resolver.since.clear()
-        for turn in tuple(self.home.turns.values()):
-            if turn.tree is self:
-                for wait in tuple(turn.waits.values()):
-                    if not wait.done():
-                        wait.set_exception(Parking())
-                        wait.exception()
+        for wait in [wait for turn in self._turns() for wait in turn.waits.values() if not wait.done()]:
+            wait.set_exception(Parking())
+            wait.exception()
 
     # --- children -------------------------------------------------------------------------
 
@@ -350,7 +349,7 @@ class RunTree:
                 begins=bool(declared.hooks.begin_session or parent.actor.passed_on.begin_session),
                 source=header.source, role=place.role, team=place.team, above=place.above,
             )  # fmt: skip
-            way = await self.reach(declared, state.header)
+            way = await reach(declared, state.header, self.store, self.home.turns, self.home.agent_of)
             state.header = state.header.replace(asks=self.somebody_to_ask(declared, *way))
         member = self.member(state, declared, parent.actor.passed_on)
         try:
@@ -456,10 +455,6 @@ class RunTree:
         """Whether anybody would see a question to the person: a live host, or a store on disk."""
         return self.home.host is not None or self.store.durable
 
-    def agent_names(self) -> tuple[str, ...]:
-        """Every agent that a fallback may name."""
-        return self.home.agent_names()
-
     def somebody_to_ask(self, agent: Agent, policy: Policy, chain: list[Ancestor]) -> bool:
         """Whether a question of this agent would reach anybody."""
         if not agent.ask:
@@ -471,9 +466,12 @@ class RunTree:
             known[key] = bool(way.asks) or way.end == "person"
         return known[key]
 
-    def reach(self, agent: Agent, header: SessionStarted) -> CoroutineType[Any, Any, tuple[Policy, list[Ancestor]]]:
-        """What a session may ask by, and the agents above it, nearest first."""
-        return reach(agent, header, self.store, self.home.turns, self.home.agent_of)
+    async def way(self, member: Member, asked: Question | CallbackRaised, hints: Hints) -> Route:
+        """Where such a question of the member would go by the policies as they are now."""
+        home, agent, kind = self.home, member.actor.agent, cast("Kind", asked.kind)
+        policy, chain = await reach(agent, member.state.header, self.store, home.turns, home.agent_of)
+        person, known = self.can_reach_person(), home.agent_names()
+        return route(Raised(agent.name, policy, asked.intent, kind, hints, asked.gate, person, known), chain)
 
     async def asked(self, member: Member, station: Station, callback_id: str) -> Member:
         """The session of an agent that is asked, live or from the log; a fresh one outside the chain."""
