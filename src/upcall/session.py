@@ -46,9 +46,6 @@ R = TypeVar("R")
 PINNED = "pinned."
 """Context whose key begins so is shown to the model again when the conversation is compacted."""
 
-SOON = 0.001
-"""Seconds that what nobody waits for may wait for something to be written with."""
-
 Sink = Callable[[AnyEvent | Delta], None]
 
 
@@ -91,9 +88,7 @@ class Log:
             raise claim.failure
         if not events:
             return self._last is None
-        self._buffer, self._soon, blobs = [], False, self._blobs
-        if blobs:
-            self._blobs = {}
+        self._buffer, self._soon, blobs, self._blobs = [], False, self._blobs, {}
         state = self.state
         future = self.store.append(state.id, events, claim, blobs=blobs, release=release, lazy=lazy)
         if future is not None:
@@ -117,7 +112,7 @@ class Log:
             self.send(lazy=True)
         elif not self._soon:
             self._soon = True
-            asyncio.get_running_loop().call_later(SOON, self._send_late)
+            asyncio.get_running_loop().call_later(0.001, self._send_late)
 
     def _send_late(self) -> None:
         if self._soon and self.claim is not None and self.claim.failure is None:
@@ -125,9 +120,8 @@ class Log:
 
     def take(self, asked: Sequence[str]) -> list[AnyEvent]:
         """What was not sent yet, for the parking to write, if it raises all these callbacks; else nothing."""
-        if self._blobs or {*asked} - {e.callback_id for e in self._buffer if type(e) is CallbackRaised}:
-            return []
-        events, self._buffer = self._buffer, []
+        left = self._blobs or {*asked} - {e.callback_id for e in self._buffer if type(e) is CallbackRaised}
+        events, self._buffer = ([], self._buffer) if left else (self._buffer, [])
         return events
 
     async def stored(self) -> None:
@@ -159,9 +153,8 @@ class Log:
             self._fetch(state.seq, events[0].seq)
         if events[-1].seq > state.seq:
             state.seq, state.last_time = events[-1].seq, events[-1].time
-        if self.sinks:
-            for event in events:
-                self.publish(event)
+        for event in events:
+            self.publish(event)
 
     def _fetch(self, after: int, before: int) -> None:
         """Others wrote in between: read it. The store has told of most of it already; folding twice is harmless."""
