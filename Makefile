@@ -7,6 +7,7 @@ SAY := @echo "upcall:"
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check --no-input
 PYTEST := $(BIN)/python -m pytest --dist worksteal
 WORKERS ?= auto
+TYPES := PYRIGHT_PYTHON_IGNORE_WARNINGS=1 $(BIN)/python -m pyright
 COVERAGE := --cov --cov-branch --cov-report=term:skip-covered
 PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3.11; do \
 	"$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo "$$python" && break; done)
@@ -15,11 +16,11 @@ PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint chaos bench docs clean
+.PHONY: help demo test check lint style chaos bench docs clean
 
 help:
 	@echo "make demo     see an agent work, offline"
-	@echo "make check    format, lint, types, layers, and the quick tests"
+	@echo "make check    format, lint, layers, types, and the quick tests"
 	@echo "make test     the same with all tests and their branch coverage"
 	@echo "make chaos    the kill tests at full count"
 	@echo "make docs     run every snippet in the docs, hold the reference to the code"
@@ -31,23 +32,31 @@ help:
 demo: $(VENV)/.runtime
 	@$(BIN)/upcall demo
 
-test: lint
-	$(SAY) all tests, with branch coverage
-	@$(PYTEST) -n $(WORKERS) $(COVERAGE)
+test: style
+	$(SAY) all tests, with branch coverage, and the types beside them
+	@$(call with_types,$(PYTEST) -n $(WORKERS) $(COVERAGE))
 
-check: lint
-	$(SAY) the tests that are not slow
-	@$(PYTEST) -n $(WORKERS) -m "not slow" --hypothesis-profile=quick
+check: style
+	$(SAY) the tests that are not slow, and the types beside them
+	@$(call with_types,$(PYTEST) -n $(WORKERS) -m "not slow" --hypothesis-profile=quick)
 
-lint: $(VENV)/.dev
+lint: style
+	$(SAY) types
+	@$(TYPES)
+
+style: $(VENV)/.dev
 	$(SAY) format
 	@$(BIN)/python -m ruff format --quiet --check .
 	$(SAY) lint
 	@$(BIN)/python -m ruff check --quiet .
-	$(SAY) types
-	@PYRIGHT_PYTHON_IGNORE_WARNINGS=1 $(BIN)/python -m pyright
 	$(SAY) layers
 	@$(BIN)/lint-imports --no-logo
+
+# Tests wait now and then, and types do not: what these say is told after the tests.
+define with_types
+$(TYPES) >$(VENV)/types.txt 2>&1 & types=$$!; trap "kill $$types" INT; $(1); tests=$$?; \
+	wait $$types; types=$$?; echo "upcall: types"; cat $(VENV)/types.txt; exit $$((types || tests))
+endef
 
 chaos: $(VENV)/.dev
 	$(SAY) the kill tests at full count
