@@ -1,8 +1,9 @@
-"""Set-up that every test shares: how hard Hypothesis tries, and which folder is slow."""
+"""Set-up that every test shares: how hard Hypothesis tries, where files go, and which folder is slow."""
 
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,11 @@ settings.register_profile("full", settings.get_profile("dev"), max_examples=2000
 usual = "ci" if os.environ.get("CI") else "dev"
 settings.register_profile("quick", settings.get_profile(usual), max_examples=20)
 settings.load_profile("full" if os.environ.get("UPCALL_CHAOS") == "full" else usual)
+
+# A commit waits for the disk, and there are many thousands: where memory can hold the files of the tests, it does.
+MEMORY = Path("/dev/shm")
+if MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > 2 * 2**30:
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
