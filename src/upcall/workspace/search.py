@@ -19,9 +19,6 @@ from upcall.workspace.ignore import Glob, Rule, is_ignored, rules_in
 
 _MOST_FOUND, _MOST_LINES, _LONGEST_LINE = 1000, 200, 400
 _MOST_RULES = 1_000_000
-_SECONDS = 30.0
-"""How long one `grep` may spend on matching; a pattern can be written so that it never ends."""
-
 _SEES_MORE_THAN_A_LINE = re.compile(r"\\[AZz]|\(\?")
 
 
@@ -145,9 +142,12 @@ def _either(pattern: str) -> list[str]:
 
 
 class Lines:
-    """Lines that match a pattern, looked for in a thread, a block at a time."""
+    """Lines that match a pattern, looked for in a thread, a block at a time.
 
-    def __init__(self, pattern: str, ignore_case: bool) -> None:
+    Matching takes at most `seconds` in all: a pattern can be written so that it never ends.
+    """
+
+    def __init__(self, pattern: str, ignore_case: bool, seconds: float = 30.0) -> None:
         import regex  # slow to import, and the only one of its kind that can be stopped
 
         flags = regex.MULTILINE | (regex.IGNORECASE if ignore_case else 0)
@@ -156,7 +156,7 @@ class Lines:
         except regex.error as error:
             raise UpcallError(f"the pattern {pattern!r} is no regular expression: {error}") from None
         self.line_by_line = bool(_SEES_MORE_THAN_A_LINE.search(pattern))
-        self.left = _SECONDS
+        self.seconds = self.left = seconds
 
     async def search(self, files: Files, path: str, found: list[str]) -> None:
         """Add what one text file has, until there is enough."""
@@ -187,7 +187,7 @@ class Lines:
                 if len(found) >= _MOST_LINES:
                     break
         except TimeoutError:
-            problem = f"the pattern takes longer than {_SECONDS:g} s; make it simpler, or search less"
+            problem = f"the pattern takes longer than {self.seconds:g} s; make it simpler, or search less"
             raise UpcallError(f"{path}: {problem}") from None
         self.left -= time.monotonic() - begun
         return found
