@@ -19,6 +19,7 @@ import sys
 import termios
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 
 import msgspec
 
@@ -40,7 +41,7 @@ class Asked(msgspec.Struct):
 
 def serve(asking: socket.socket) -> None:
     """Fork for each that asks, until nobody does; returns in a process that is to be the command."""
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # a keeper ends when it likes
+    signal.signal(signal.SIGCHLD, bury)
     asking.sendall(b"!")
     while True:
         said, files, _, _ = socket.recv_fds(asking, 1, 4)
@@ -52,6 +53,13 @@ def serve(asking: socket.socket) -> None:
             return
         for file in files:
             os.close(file)
+
+
+def bury(*_: object) -> None:
+    """A keeper ends when it likes."""
+    with suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
 
 
 def keep(line: socket.socket, streams: Sequence[int]) -> None:

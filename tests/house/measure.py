@@ -19,11 +19,22 @@ NOT_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, to
 
 @dataclass(frozen=True)
 class Function:
-    """A function or method, and how many lines of it are code."""
+    """A function or method: where it stands, and how many lines of it are code."""
 
-    where: str
-    name: str
-    lines: int
+    source: Source
+    node: ast.FunctionDef | ast.AsyncFunctionDef
+
+    @property
+    def name(self) -> str:
+        return self.node.name
+
+    @property
+    def where(self) -> str:
+        return f"{self.source.path.relative_to(ROOT)}:{self.node.lineno} {self.name}"
+
+    @property
+    def lines(self) -> int:
+        return len(self.source.code.intersection(_span(self.node)))
 
 
 class Source:
@@ -53,8 +64,7 @@ class Source:
         """Every function in it, nested ones too; an overload is only a signature."""
         for node in ast.walk(self.tree):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not _is_overload(node):
-                where = f"{self.path.relative_to(ROOT)}:{node.lineno} {node.name}"
-                yield Function(where, node.name, len(self.code.intersection(_span(node))))
+                yield Function(self, node)
 
 
 @cache
