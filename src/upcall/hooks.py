@@ -21,15 +21,6 @@ from upcall.tools import Tool
 T = TypeVar("T")
 Maybe = Awaitable[T | None] | T | None
 
-BeginSession = Callable[[SessionAccess], Maybe[Any]]
-PreRequest = Callable[[SessionAccess, Message], Maybe[Message | str]]
-BeforeModel = Callable[[SessionAccess, Request], Maybe[Request | Response | str]]
-ModelFailed = Callable[[SessionAccess, Request, Exception], Maybe[Request | Response | str]]
-PostResponse = Callable[[SessionAccess, Response], Maybe[Response | str]]
-BeforeTool = Callable[[SessionAccess, Call], Maybe[Call | Result]]
-AfterTool = Callable[[SessionAccess, Call, Result], Maybe[Result | str]]
-OnCallback = Callable[[SessionAccess, Callback], Maybe[Answer]]
-EndTurn = Callable[[SessionAccess, Reply], Maybe[Reply | str]]
 Rule = Callable[[Tool, Mapping[str, Any]], bool]
 """Whether a call of this tool with these arguments needs an approval."""
 
@@ -76,15 +67,15 @@ class _Points:
 class Hooks(_Points):
     """Nine tuples of functions. Values are never changed: `adding` and `+` give new ones."""
 
-    begin_session: Sequence[BeginSession] = ()
-    pre_request: Sequence[PreRequest] = ()
-    before_model: Sequence[BeforeModel] = ()
-    model_failed: Sequence[ModelFailed] = ()
-    post_response: Sequence[PostResponse] = ()
-    before_tool: Sequence[BeforeTool] = ()
-    after_tool: Sequence[AfterTool] = ()
-    on_callback: Sequence[OnCallback] = ()
-    end_turn: Sequence[EndTurn] = ()
+    begin_session: Sequence[Callable[[SessionAccess], Maybe[Any]]] = ()
+    pre_request: Sequence[Callable[[SessionAccess, Message], Maybe[Message | str]]] = ()
+    before_model: Sequence[Callable[[SessionAccess, Request], Maybe[Request | Response | str]]] = ()
+    model_failed: Sequence[Callable[[SessionAccess, Request, Exception], Maybe[Request | Response | str]]] = ()
+    post_response: Sequence[Callable[[SessionAccess, Response], Maybe[Response | str]]] = ()
+    before_tool: Sequence[Callable[[SessionAccess, Call], Maybe[Call | Result]]] = ()
+    after_tool: Sequence[Callable[[SessionAccess, Call, Result], Maybe[Result | str]]] = ()
+    on_callback: Sequence[Callable[[SessionAccess, Callback], Maybe[Answer]]] = ()
+    end_turn: Sequence[Callable[[SessionAccess, Reply], Maybe[Reply | str]]] = ()
 
     def adding(self, **more: Sequence[Callable[..., Any]]) -> Hooks:
         """A new value with these hooks after the ones already there."""

@@ -382,9 +382,7 @@ class Sessions(People):
     async def steer(self, id: str, text: str, by: str = "") -> None:
         """Say something to a session that its next model call sees."""
         await self._open()
-        stored = self.store.append(id, [Steered(clean(text), by)], None)
-        if stored is not None:
-            await stored
+        await self.store.append_all({id: [Steered(clean(text), by)]})
 
     async def cancel(self, id: str, reason: str = "", by: str = "") -> None:
         """End a session's running or waiting turn, in whichever process it runs; an ownerless one is ended here.

@@ -15,7 +15,7 @@ import sys
 import types
 import typing
 from collections.abc import Callable, Collection, Iterator, Mapping
-from typing import Annotated, Any, ClassVar, Literal, Union, cast
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Union, cast
 
 import msgspec
 
@@ -42,7 +42,7 @@ class Shape(Value, frozen=True):
 
 def shapes(annotations: Mapping[str, Any]) -> tuple[dict[str, Shape], JsonSchema]:
     """The shape of each annotation and the `$defs` they share; TypeError or NameError for what can't be JSON."""
-    book = _Book()
+    book = _Book([], {})
     plain = {name: _rewrite(annotation, book) for name, annotation in annotations.items()}
     members = [member for stand in book.stands for member in stand.members]
     hoisted: JsonSchema = {}
@@ -160,12 +160,11 @@ class _StandIn(abc.ABC):
         return True  # msgspec wants what the hook returned to be an instance of the annotated class
 
 
-class _Book:
+class _Book(NamedTuple):
     """What one run over annotations has collected so far."""
 
-    def __init__(self) -> None:
-        self.stands: list[type[_StandIn]] = []
-        self.defs: JsonSchema = {}
+    stands: list[type[_StandIn]]
+    defs: JsonSchema
 
 
 def _stand_in(book: _Book, take: Convert, wire: JsonSchema | None, *members: Any) -> Any:

@@ -123,13 +123,6 @@ def _ceiling(actor: Actor, name: str, args: dict[str, Any]) -> str:
 # --- the tools --------------------------------------------------------------------------
 
 
-def _answering(ctx: Context) -> tuple[Member, CallbackRaised]:
-    member = cast("Access", ctx).member
-    if member.question is None:
-        raise UpcallError("this tool is only for answering a callback; none is being answered now")
-    return member, member.question
-
-
 OUTCOME = "upcall.outcome"
 ASKED_BACK = "upcall.asked_back"
 """Where a side turn keeps, in its own context, what it came to and whether it asked somebody itself."""
@@ -137,6 +130,10 @@ ASKED_BACK = "upcall.asked_back"
 
 def _come_to(ctx: Context, outcome: dict[str, Any]) -> None:
     """Write down what the side turn came to: as the tool got it, whatever hooks make of its result."""
+    member = cast("Access", ctx).member
+    if member.question is None:
+        raise UpcallError("this tool is only for answering a callback; none is being answered now")
+    _outcome(member.actor, member.question, outcome)  # AnswerRefused if it may not be that
     if ctx.get_context(OUTCOME, outcome) != outcome:
         raise UpcallError("the callback is answered or passed up already")
     ctx.set_context(OUTCOME, outcome)
@@ -148,8 +145,6 @@ async def answer_callback(value: Any, ctx: Context) -> str:
 
     value: the answer; for an approval "approve", "reject", or an object with args or reason
     """
-    member, raised = _answering(ctx)
-    may_answer(member.actor, raised, checked(raised, value))
     _come_to(ctx, {"value": value})
     return "The answer is on its way."
 
@@ -160,7 +155,6 @@ async def pass_up_callback(reason: str, ctx: Context) -> str:
 
     reason: why you can't answer it
     """
-    _answering(ctx)
     _come_to(ctx, {"reason": reason})
     return "It is passed up."
 
@@ -172,7 +166,6 @@ async def reword_callback(message: str, reason: str, ctx: Context) -> str:
     message: the question as the next one should read it
     reason: why you pass it up
     """
-    _answering(ctx)
     _come_to(ctx, {"reason": reason, "message": message})
     return "It is passed up in these words."
 
