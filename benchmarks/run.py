@@ -301,7 +301,17 @@ def run(o) -> dict:
             order = list(r.pythons)
             rng.shuffle(order)
             for p in order:
-                one(p, w, n, "--sessions", str(o.sessions), "--turns", str(o.turns), "--growth-limit", "800")
+                one(
+                    p,
+                    w,
+                    n,
+                    "--sessions",
+                    str(o.sessions),
+                    "--turns",
+                    str(o.turns),
+                    "--growth-limit",
+                    str(o.growth_limit),
+                )
     if "W5" in o.workloads:
         times = {p: [] for p in r.pythons}
         empty = []
@@ -420,6 +430,46 @@ def kit(res: dict) -> list[str]:
     return [title, "", *table(["piece", "us"], rows), ""]
 
 
+DEEP = ("upcall-deep", "deepagents")
+DEEP_ROWS = [
+    ("W9", "a task, ms", lambda d: d["us"] / 1e3),
+    ("W9", "a task, CPU ms", lambda d: d["cpu_us"] / 1e3),
+    ("W4", "a turn around turn 10, ms", lambda d: d["us_at_10"] / 1e3),
+    ("W4", "around turn 100", lambda d: d["us_at_100"] / 1e3),
+    ("W4", "around turn 500", lambda d: d["us_at_500"] / 1e3),
+    ("W4", "around turn 1000", lambda d: d["us_at_1000"] / 1e3),
+    ("W4", "its last turns, CPU ms", lambda d: d["cpu_us_series"][-1][1] / 1e3),
+    ("W4", "CPU of its last 50 turns over turns 11 to 60", lambda d: d["cpu_growth_50"]),
+    ("W4", "turns", lambda d: d["turns"]),
+    ("W4", "stored, MB", lambda d: d["db_bytes"] / 1e6),
+    ("W4", "stored a turn, KB", lambda d: d["db_bytes"] / d["turns"] / 1e3),
+    ("W4", "the process, MB", lambda d: d["rss_mb"]),
+]
+
+
+def deep(res: dict) -> list[str]:
+    """The two ready-made deep agents beside each other: one task, and one session as it grows."""
+    rows = []
+    for workload, title, of in DEEP_ROWS:
+        found = []
+        for peer in DEEP:
+            xs = []
+            for d in res["runs"]:
+                if d["peer"] == peer and d["workload"] == workload:
+                    try:
+                        xs.append(of(d))
+                    except KeyError:  # it could not do it, or was stopped before
+                        continue
+            found.append(statistics.median(xs) if xs else None)
+        ours, theirs = found
+        if ours is not None or theirs is not None:
+            over = f"{theirs / ours:,.1f}×" if ours and theirs and title != "turns" else ""
+            rows.append([f"{workload} {title}", *("-" if x is None else num(x) for x in found), over])
+    head = ["", *DEEP, "theirs over ours"]
+    title = "## Deep agents: `deep_agent` beside deepagents' `create_deep_agent`"
+    return [title, "", *table(head, rows), ""] if rows else []
+
+
 PLOTS = [
     ("times.svg", "CPU time of W1, W2, W3 and W7 per peer", plots.bars),
     ("growth.svg", "CPU time a turn as one session grows", plots.growth),
@@ -467,6 +517,7 @@ def markdown(res: dict) -> str:
             rows.append(row)
         out += table(["peer"] + [f"{w} {TITLES[w]}" for w in cols], rows) + [""]
     out += kit(res)
+    out += deep(res)
     if any(d["workload"] == "W4" for d in res["runs"]):
         out += ["## W4 growth: one session, 1,000 turns", ""]
         rows = []
@@ -583,6 +634,7 @@ def main() -> None:
     ap.add_argument("--seconds", type=float, default=1.5, help="time budget of one quick measurement")
     ap.add_argument("--sessions", type=int, default=10000)
     ap.add_argument("--turns", type=int, default=1000)
+    ap.add_argument("--growth-limit", type=float, default=800, help="W4: a peer's seconds before it is stopped")
     ap.add_argument(
         "--db-dir", default=os.environ.get("BENCH_DB_DIR"), help="where durable stores go (default: the temp dir)"
     )
