@@ -176,15 +176,13 @@ class Story:
     def _model_started(self, event: ModelStarted) -> list[Line]:
         told = self._told(event.session)
         told.model_calls += 1
-        change, before = event.change or NO_CHANGE, told.change
-        told.change = change
-        parts = ["instructions"] if change.instructions not in ("", before.instructions) else []
-        parts += ["tools"] if change.tools not in ("", before.tools) else []
-        moved = (change.removed, change.inserted) != (before.removed, before.inserted)
-        parts += ["messages"] if change.spliced and moved else []
-        if not parts or (told.depth and not self._results):
-            return []
-        return [self._line(event, "hook", f"changed the {_and(parts)}", label="")]
+        before, told.change = told.change, (change := event.change or NO_CHANGE)
+        moved = change.spliced and (change.removed, change.inserted) != (before.removed, before.inserted)
+        parts = [("instructions", change.instructions not in ("", before.instructions)),
+                 ("tools", change.tools not in ("", before.tools)), ("messages", moved)]  # fmt: skip
+        what = ", ".join(name for name, new in parts if new)
+        tells = what and (self._results or not told.depth)
+        return [self._line(event, "hook", f"changed the {what}", label="")] if tells else []
 
     def _responded(self, event: Responded) -> list[Line]:
         told = self._told(event.session)
@@ -377,8 +375,8 @@ class Story:
     def _message_added(self, event: MessageAdded) -> list[Line]:
         if event.steer or (event.origin.startswith("callback.") and not self._results):
             return []
-        first = event.message.text.strip().partition("\n")[0].rstrip(":")
-        return [self._line(event, "note", f"a message was added: {one_line(first, _MOST)}")]
+        shown = one_line(event.message.text.strip().partition("\n")[0].rstrip(":"), _MOST)
+        return [self._line(event, "note", f"a message was added: {shown}")]
 
     def _context_set(self, event: ContextSet) -> list[Line]:
         if event.key != TODOS:
@@ -504,10 +502,6 @@ def lasted(seconds: float | None) -> str:
 
 def _counted(count: int, what: str) -> list[str]:
     return [f"{count} {what}{'s' if count != 1 else ''}"] if count else []
-
-
-def _and(words: list[str]) -> str:
-    return " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))
 
 
 def _tokens(usage: Usage) -> list[str]:
