@@ -350,8 +350,8 @@ class InSession(Protocol):
         ...
 
     @property
-    def parent(self) -> str:
-        """The id of the session that started this one, or ""."""
+    def parent(self) -> str | None:
+        """The id of the session that started this one, if one did."""
         ...
 
     @property

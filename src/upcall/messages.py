@@ -6,7 +6,7 @@ May import: nothing.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, cast
 
 import msgspec
 
@@ -81,6 +81,12 @@ class Message(Value, frozen=True):
 
     role: Role
     parts: tuple[Part, ...]
+
+    def replace(self, *, text: str | None = None, **changes: Any) -> Self:
+        """A copy with these fields changed; a new `text` stands before all that is not text."""
+        if text is not None:
+            changes["parts"] = (Text(text), *[p for p in self.parts if not isinstance(p, Text | Instruction)])
+        return msgspec.structs.replace(self, **changes)
 
     @property
     def text(self) -> str:
@@ -202,6 +208,14 @@ def _same(layout: tuple[Part, ...], response: Response) -> bool:
     text = "".join(p.text for p in layout if isinstance(p, Text))
     calls = [p for p in layout if isinstance(p, Call)]
     return text == response.text and calls == list(response.calls)
+
+
+def whole(value: Any) -> Any:
+    """A user's own value as the log will give it back: what can't be read again is refused before it is written."""
+    kind = cast("type[Any]", type(value))
+    if kind is Message and isinstance(value.parts, str):
+        value = Message(value.role, (Text(value.parts),))
+    return msgspec.json.decode(msgspec.json.encode(value), type=kind)
 
 
 # --- settling what a provider would refuse ----------------------------------------------

@@ -12,7 +12,7 @@ from upcall.callbacks import Answer
 from upcall.contracts import Reply
 from upcall.errors import STOPS, HookFailed, LimitReached
 from upcall.hooks import name_of
-from upcall.messages import Call, Message, Request, Response, Result, user
+from upcall.messages import Call, Message, Request, Response, Result, user, whole
 from upcall.progress import origin
 from upcall.session import Access, Member
 
@@ -44,7 +44,6 @@ async def run_hooks(
     if member.state.asks:
         await member.tree.ready(member, where)
     access, log = Access(member, where), member.log
-    wanted, kinds, of_text = TAKES[point]
     for hook in hooks:
         try:
             out = hook(access, *args)
@@ -52,18 +51,29 @@ async def run_hooks(
                 if log.claim is not None and not log.store.durable:  # in memory: before others can run
                     log.send()
                 out = await out
+            if out is None or not args or out is args[-1]:
+                continue
+            out = _taken(point, out, *args)
         except (*STOPS, LimitReached):
             raise
         except Exception as error:
             raise HookFailed(name_of(hook), point, error) from error
-        if out is None or not args:
-            continue
-        if type(out) not in kinds:
-            out = of_text(args[-1], out) if of_text is not None and isinstance(out, str) else out
-            if not isinstance(out, kinds):
-                problem = TypeError(f"returned {type(out).__name__}; {point} takes {wanted} or None")
-                raise HookFailed(name_of(hook), point, problem)
         if not isinstance(out, type(args[-1])):
             return out
         args = (*args[:-1], out)
     return args[-1] if args else None
+
+
+def _taken(point: str, out: Any, *args: Any) -> Any:
+    """What a hook returned, as a value of the point's own kinds that the log can keep."""
+    wanted, kinds, of_text = TAKES[point]
+    if of_text is not None and isinstance(out, str):
+        out = of_text(args[-1], out)
+    if not isinstance(out, kinds):
+        raise TypeError(f"returned {type(out).__name__}; {point} takes {wanted} or None")
+    if isinstance(out, Request):  # the history is long and was read from the log: only what is new is looked at
+        known = {id(message) for message in args[0].messages}
+        messages = [m if id(m) in known else whole(m) for m in out.messages]
+        whole(out.replace(messages=()))
+        return out if messages == out.messages else out.replace(messages=messages)
+    return out if isinstance(out, Reply | Answer) else whole(out)

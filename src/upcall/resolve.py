@@ -345,7 +345,7 @@ class Resolver:
             named = str(error) if isinstance(error, UpcallError) else f"{type(error).__name__}: {error}"
             return Passed(f"its side turn failed: {named}")
 
-    async def _hooks(self, asked: Member, ask: Asked) -> Said | None:
+    async def _hooks(self, asked: Member, ask: Asked) -> Said | Passed | None:
         for hook in asked.actor.hooks.on_callback:
             try:
                 out = await run_hooks(asked, "on_callback", ask.raised.callback_id, (hook,), callback_of(ask))
@@ -357,6 +357,10 @@ class Resolver:
             except (HookFailed, AnswerRefused) as error:
                 asked.log.add(HookRaised("on_callback", name_of(hook), str(error)))
                 await asked.log.commit()
+                if isinstance(
+                    error, HookFailed
+                ):  # what it would have said is not known, so no model is asked instead
+                    return Passed(str(error))
         return None
 
     async def _show(self, asked: Member, ask: Asked, said: Said | Passed) -> None:

@@ -415,9 +415,9 @@ class Reading:
         return self._state.header.agent
 
     @property
-    def parent(self) -> str:
-        """The id of the session that started this one, or ""."""
-        return self._state.header.parent
+    def parent(self) -> str | None:
+        """The id of the session that started this one, if one did."""
+        return self._state.header.parent or None
 
     def get_messages(self) -> list[Message]:
         """The conversation since the last compaction."""

@@ -55,7 +55,7 @@ class Thinker(Member):
         if response is None:
             try:
                 response = await self.actor.model.respond(request, self._emit)
-            except ModelError as error:
+            except Exception as error:
                 self.log.add(ModelFailed(ordinal, str(error), type(error).__name__))
                 response, ordinal, by_hook = await self._recover(request, ordinal, error)
         self._respond(response, ordinal, by_hook)
@@ -127,7 +127,7 @@ class Thinker(Member):
         if send:
             log.send(lazy=True)  # nothing was acknowledged yet; the response, or the failure, is stored after it
 
-    async def _recover(self, request: Request, ordinal: int, error: ModelError) -> tuple[Response, int, bool]:
+    async def _recover(self, request: Request, ordinal: int, error: Exception) -> tuple[Response, int, bool]:
         """What model_failed hooks make of a failure: a response, or another try; else the failure is the turn's."""
         for _ in range(ASKED_AGAIN):
             self._drop_partial()
@@ -141,13 +141,13 @@ class Thinker(Member):
             self._started(base, request, ordinal)
             try:
                 return await self.actor.model.respond(request, self._emit), ordinal, False
-            except ModelError as failure:
+            except Exception as failure:
                 error = failure
                 self.log.add(ModelFailed(ordinal, str(error), type(error).__name__))
         self._drop_partial()
         raise error
 
-    def _shortened(self, error: ModelError) -> Request | None:
+    def _shortened(self, error: Exception) -> Request | None:
         """A side turn that does not fit the window goes on with the last summary and the newest messages."""
         few = len(self.state.messages()) // 4
         if self.purpose != "side_turn" or not isinstance(error, ContextTooLong) or not few:
@@ -155,7 +155,7 @@ class Thinker(Member):
         self.compact(few, "", self.state.summary)
         return self._request()
 
-    async def _model_failed(self, request: Request, error: ModelError) -> Request | Response | None:
+    async def _model_failed(self, request: Request, error: Exception) -> Request | Response | None:
         if self.purpose == "side_turn":
             return None
         out = await run_hooks(self, "model_failed", self.state.ordinal, self.hooks.model_failed, request, error)
@@ -239,7 +239,7 @@ class Thinker(Member):
             self.log.send()
             try:
                 response = await actor.model.respond(request, None)
-            except ModelError as error:
+            except Exception as error:
                 self.log.add(ModelFailed(ordinal, str(error), type(error).__name__))
                 if not isinstance(error, ContextTooLong) or not tries_left:
                     return

@@ -271,7 +271,10 @@ def _check_options(
         )
     if timeout is not None and not timeout > 0:
         raise BadTool(name, f"timeout={timeout!r} is no positive number of seconds")
-    for rule in (options.get("needs_approval", False), *(options.get("approve_patterns") or {}).values()):
+    patterns = options.get("approve_patterns") or {}
+    if not hasattr(patterns, "values"):
+        raise BadTool(name, 'approve_patterns is a dict of functions of arguments: {"folder": lambda path: ...}')
+    for rule in (options.get("needs_approval", False), *patterns.values()):
         _check_rule(name, rule, taken)
 
 

@@ -550,20 +550,24 @@ async def test_a_fallback_agent_that_passes_up_leaves_the_question_unresolved(de
     assert reply.callbacks[0].status == "withdrawn"
 
 
-async def test_a_fresh_fallback_agents_hooks_answer_and_a_broken_one_passes_on(desk: Desk) -> None:
-    def broken(session: Any, callback: Any) -> None:
-        raise ValueError("boom")
+@pytest.mark.parametrize(("broken", "said"), [(False, "'blue'"), (True, "None")])
+async def test_a_fresh_fallback_agents_hooks_answer_and_a_broken_one_passes_up(
+    broken: bool, said: str, desk: Desk
+) -> None:
+    def first(session: Any, callback: Any) -> None:
+        if broken:
+            raise ValueError("boom")
 
     def knows(session: Any, callback: Any) -> Answer:
         return Answer("blue")
 
-    oracle = Agent("oracle", model=Script([]), hooks=Hooks(on_callback=[broken, knows]))
+    oracle = Agent("oracle", model=Script([]), hooks=Hooks(on_callback=[first, knows]))
     agent = asker(policy={"fallback_target": "oracle"})
 
     async with desk.runtime(agent, oracle) as runtime:
         reply = await (await runtime.start(agent, "s")).prompt("go")
 
-    assert reply.text == "'blue'"
+    assert reply.text == said
 
 
 # --- hooks ------------------------------------------------------------------------------
@@ -682,19 +686,34 @@ async def test_an_on_callback_hook_that_returns_none_leaves_it_to_the_model() ->
     assert (reply.text, answer.by, answer.right) == ("'red'", "manager", "agent")
 
 
-@pytest.mark.parametrize("wrong", ["raises", "a bare value", "a value of the wrong type"])
-async def test_an_on_callback_hook_that_goes_wrong_is_an_event_and_passes_on(wrong: str, desk: Desk) -> None:
+@pytest.mark.parametrize("wrong", ["raises", "a bare value"])
+async def test_an_on_callback_hook_that_raises_is_an_event_and_passes_up(wrong: str, desk: Desk) -> None:
     def hook(session: Any, callback: Any) -> Any:
         if wrong == "raises":
             raise ValueError("boom")
-        return "blue" if wrong == "a bare value" else Answer("green")
+        return "blue"
 
-    manager = manager_of(asker(choices=["blue"]), answers("blue"), hooks=Hooks(on_callback=[hook]))
+    manager = manager_of(asker(choices=["blue"]), lambda _: 1 / 0, hooks=Hooks(on_callback=[hook]))
     reply = await desk.prompt(manager)
 
     (noted,) = [e for e in await desk.log(manager) if isinstance(e, HookRaised)]
-    assert reply.text == "'blue'"
+    (callback,) = reply.callbacks
     assert (noted.point, "hook" in noted.hook, bool(noted.error)) == ("on_callback", True, True)
+    assert [(p.agent, p.step) for p in callback.path] == [
+        ("manager", "asked"), ("manager", "passed"), ("user", "asked"),
+    ]  # fmt: skip
+    assert noted.error in callback.path[1].reason
+
+
+async def test_an_on_callback_hook_whose_answer_is_refused_is_an_event_and_leaves_it_to_the_model(
+    desk: Desk,
+) -> None:
+    hooks = Hooks(on_callback=[lambda session, callback: Answer("green")])
+    manager = manager_of(asker(choices=["blue"]), answers("blue"), hooks=hooks)
+    reply = await desk.prompt(manager)
+
+    (noted,) = [e for e in await desk.log(manager) if isinstance(e, HookRaised)]
+    assert (reply.text, noted.point, "green" in noted.error) == ("'blue'", "on_callback", True)
 
 
 async def test_budgets_count_a_side_turn(desk: Desk) -> None:

@@ -14,7 +14,7 @@ import msgspec
 
 from cli.forked import run
 
-COMMAND = [sys.executable, "-W", "error", "-m", "upcall.cli"]
+COMMAND = [sys.executable, "-W", "error", "-m", "upcall"]
 
 SCRIPT = """\
 from upcall import ModelUnavailable

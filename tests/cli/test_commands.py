@@ -177,7 +177,7 @@ def test_sessions_and_show_have_the_same_shape(folder: Path) -> None:
     assert [one["id"] for one in listed] == ["s2", "s1"]
     assert listed[1] == out("show", "s1", cwd=folder)
     assert listed[1] == {
-        "id": "s1", "agent": "helper", "status": "done", "text": "You said: hello", "parent": "", "children": [],
+        "id": "s1", "agent": "helper", "status": "done", "text": "You said: hello", "parent": None, "children": [],
         "callbacks": [],
     }  # fmt: skip
     assert len(out("sessions", "--limit", "1", cwd=folder)) == 1

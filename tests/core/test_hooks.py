@@ -318,6 +318,66 @@ async def test_model_failed_with_none_fails_the_turn_with_the_models_error() -> 
         await turn(agent)
 
 
+async def test_model_failed_is_told_of_any_error_that_a_model_raises() -> None:
+    errors: list[str] = []
+
+    def saved(session: SessionAccess, request: Request, error: Exception) -> str:
+        errors.append(str(error))
+        return "sorry"
+
+    reply = await turn(Agent("a", model=Script([RuntimeError("gone")]), hooks=Hooks(model_failed=[saved])))
+    assert (reply.text, errors) == ("sorry", ["gone"])
+
+
+async def test_a_failed_summary_changes_nothing_whatever_the_model_raised() -> None:
+    async def compacts(session: SessionAccess, message: Message) -> None:
+        await session.trigger_compaction(keep_last=1)
+
+    script = Script(lambda r: RuntimeError("gone") if r.purpose == "summary" else "ok")
+    assert (await turn(Agent("a", model=script, hooks=Hooks(pre_request=[compacts])))).text == "ok"
+
+
+BROKEN: list[tuple[str, Any]] = [
+    ("pre_request", Message("user", 5)),  # pyright: ignore[reportArgumentType]
+    ("before_model", Response(5)),  # pyright: ignore[reportArgumentType]
+    ("post_response", Response("x", calls=[Call("", "echo", "word")])),  # pyright: ignore[reportArgumentType]
+    ("before_tool", Call("", "echo", {"word": object()})),
+    ("after_tool", Result("", None)),  # pyright: ignore[reportArgumentType]
+]
+
+
+@pytest.mark.parametrize(("point", "broken"), BROKEN, ids=[point for point, _ in BROKEN])
+async def test_what_the_log_could_not_read_again_is_refused_by_the_hooks_name(
+    point: str, broken: Any, place: Place
+) -> None:
+    def returns(*passing: Any) -> Any:
+        return broken
+
+    hooks = Hooks(**{point: [returns]})
+    agent = Agent("a", model=Script([call("echo", word="hi"), "ok"]), tools=[echo], hooks=hooks)
+    async with Runtime(place.store(), agents=[agent]) as runtime:
+        with pytest.raises(HookFailed, match=point):
+            await (await runtime.start(agent, "s")).prompt("go")
+    async with Runtime(place.store(), agents=[agent]) as runtime:
+        assert (await runtime.load("s")).get_messages()[0].text == "go"
+
+
+async def test_a_request_may_hold_messages_made_of_plain_text() -> None:
+    def more(session: SessionAccess, request: Request) -> Request:
+        return request.replace(messages=[*request.messages, Message("user", "more")])  # pyright: ignore[reportArgumentType]
+
+    agent = Agent("a", model=Script(lambda r: r.messages[-1].text), hooks=Hooks(before_model=[more]))
+    assert (await turn(agent)).text == "more"
+
+
+async def test_a_messages_text_can_be_replaced() -> None:
+    def louder(session: SessionAccess, message: Message) -> Message:
+        return message.replace(text=message.text.upper())
+
+    agent = Agent("a", model=Script(lambda r: r.messages[-1].text), hooks=Hooks(pre_request=[louder]))
+    assert (await turn(agent, "go")).text == "GO"
+
+
 async def test_post_response_replaces_the_response_before_its_calls_are_looked_at() -> None:
     ran: list[str] = []
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 from typing import Any
@@ -128,9 +129,14 @@ async def test_when_all_fail_the_last_error_tells_of_the_others():
     assert [n.partition(":")[0] for n in caught.value.__notes__] == ["before it", "before it"]
 
 
-async def test_other_errors_are_not_caught():
-    with pytest.raises(ZeroDivisionError):
-        await fallback_models(Script([ZeroDivisionError()]), Script(["x"])).respond(HELLO, None)
+async def test_the_next_model_is_asked_whatever_error_the_first_raised():
+    model = fallback_models(Script([ZeroDivisionError()]), Script(["x"]))
+    assert (await model.respond(HELLO, None)).text == "x"
+
+
+async def test_a_cancelled_call_is_not_asked_of_the_next_model():
+    with pytest.raises(asyncio.CancelledError):
+        await fallback_models(Script([asyncio.CancelledError()]), Script(["x"])).respond(HELLO, None)
 
 
 def test_one_model_is_no_fallback():

@@ -257,6 +257,7 @@ OPTIONS: list[tuple[Any, dict[str, Any], str]] = [
     (lambda: 0, {"name": "x", "needs_approval": "yes"}, "a plain function"),
     (lambda: 0, {"name": "x", "needs_approval": _absolute}, "wants 'path'"),
     (lambda: 0, {"name": "x", "approve_patterns": {"a": _many}}, "wants 'paths'"),
+    (lambda: 0, {"name": "x", "approve_patterns": ["a*"]}, "a dict of functions"),
     (read_config, {}, "is a tool already"),
 ]
 

@@ -105,16 +105,21 @@ async def described(runtime: Runtime, session_id: str) -> dict[str, Any]:
 async def described_row(runtime: Runtime, row: Row) -> dict[str, Any]:
     """A listed session as `sessions --json` has it."""
     state = await load_state(runtime.store, row.id)
-    children = await runtime.rows(parent=row.id, limit=100_000)
     return {
         "id": row.id,
         "agent": row.agent,
         "status": status_of(row),
         "text": state.text if state is not None else "",
-        "parent": row.parent,
-        "children": [child.id for child in children],
+        "parent": row.parent or None,
+        "children": [child.id for child in await children_of(runtime, row.id)],
         "callbacks": await _callbacks(runtime, row),
     }
+
+
+async def children_of(runtime: Runtime, session_id: str) -> list[Row]:
+    """The sessions that this one started; a side turn over it is none of them."""
+    rows = await runtime.rows(parent=session_id, limit=100_000)
+    return [row for row in rows if row.kind != "side_turn"]
 
 
 async def _callbacks(runtime: Runtime, row: Row) -> list[Any]:

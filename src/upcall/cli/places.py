@@ -79,12 +79,12 @@ def person_here(args: argparse.Namespace) -> TerminalHost | None:
 def program() -> str:
     """What to type for this command, to be pasted: its name where a shell finds it, else its path."""
     own = Path(sys.argv[0]).absolute()
-    if own.stem != "upcall":  # python -m upcall.cli
+    if own.stem != "upcall":  # python -m upcall
         own = Path(sys.executable).with_name("upcall")
     found = shutil.which("upcall")
     if found is not None and Path(found).resolve() == own.resolve():
         return "upcall"
-    return shlex.quote(str(own)) if own.exists() else f"{shlex.quote(sys.executable)} -m upcall.cli"
+    return shlex.quote(str(own)) if own.exists() else f"{shlex.quote(sys.executable)} -m upcall"
 
 
 def os_user() -> str:

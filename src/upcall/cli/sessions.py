@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from upcall.cli.options import Commands, as_json, count, subcommand
 from upcall.cli.output import (
     ago,
+    children_of,
     clock,
     confirmed,
     described,
@@ -191,7 +192,7 @@ async def _show(args: argparse.Namespace) -> int:
             tell_it(event)
         if found["children"]:
             say("\nchildren")
-            for child in await runtime.rows(parent=args.id, limit=_ALL):
+            for child in await children_of(runtime, args.id):
                 say(f"  {plain(child.id)}  {plain(child.agent)}  {status_of(child)}")
     return 0
 

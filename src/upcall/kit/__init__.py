@@ -1,9 +1,10 @@
 """The pieces that ship: each makes a `Kit` of hooks and tools for `Agent(kit=[...])`, and none knows another.
 
-May import: kit.approve, kit.budget, kit.compact, kit.evict, kit.instructions, kit.log_calls, kit.memory,
+May import: agent, kit.approve, kit.budget, kit.compact, kit.evict, kit.instructions, kit.log_calls, kit.memory,
 kit.prompt, kit.rate_limit, kit.skills, kit.stuck.
 """
 
+from upcall.agent import Kit
 from upcall.kit.approve import approve
 from upcall.kit.budget import budget
 from upcall.kit.compact import compact
@@ -17,6 +18,7 @@ from upcall.kit.skills import skills
 from upcall.kit.stuck import stuck
 
 __all__ = [
+    "Kit",
     "add_instructions",
     "approve",
     "budget",

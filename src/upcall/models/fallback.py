@@ -6,12 +6,12 @@ May import: contracts, errors, messages.
 from __future__ import annotations
 
 from upcall.contracts import Emit, Model
-from upcall.errors import ContextTooLong, ModelError, SetupError
+from upcall.errors import ContextTooLong, SetupError
 from upcall.messages import Request, Response
 
 
 def fallback_models(first: Model, *others: Model) -> Model:
-    """A model that asks the next one when one fails with a ModelError.
+    """A model that asks the next one when one fails.
 
     ContextTooLong is raised at once: compacting mends it, while going on to another model would fail, or pay
     for two models, on every later request of that conversation too.
@@ -41,13 +41,13 @@ class _Fallback:
             if emit is not None:
                 emit(kind, text)
 
-        failures: list[ModelError] = []
+        failures: list[Exception] = []
         for model in self._models:
             try:
                 return await model.respond(request, heard if emit is not None else None)
             except ContextTooLong:
                 raise
-            except ModelError as error:
+            except Exception as error:
                 failures.append(error)
             if spoke and model is not self._models[-1]:
                 heard("drop", "")
