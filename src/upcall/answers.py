@@ -5,7 +5,7 @@ May import: callbacks, contracts, errors, events, policy, progress, routing, sch
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -33,16 +33,33 @@ def callback_of(held: Held | Asked, group: tuple[str, ...] = ()) -> Callback:
     raised: Any = held.raised
     now: Any = held
     settled = held.answer if isinstance(held, Asked) else held.settled
-    path = [Step(*step) for step in now.path]
-    if stations := raised.route["stations"]:
-        path[:0] = [Step(s["agent"], "skipped", s["reason"]) for s in stations if s["step"] == "skip"]
     return Callback(
         raised.callback_id, raised.session, raised.agent, raised.message, raised.intent, raised.kind,
         raised.priority, raised.choices, raised.schema, raised.context, raised.tool, raised.args, raised.digest,
-        raised.time, held.expires, tuple(path), now.status,
+        raised.time, held.expires, _path(raised.route, now.path), now.status,
         answer_of(settled, raised.gate) if type(settled) is CallbackAnswered else None, group,
         held.message if held.message != raised.message else "",
     )  # fmt: skip
+
+
+_ARRIVES: tuple[str, Any, str] = ("", "asked", "")
+
+
+def _path(way: dict[str, Any], walked: Sequence[tuple[str, Any, str]]) -> tuple[Step, ...]:
+    """Whom it met, in order, each with the reason; the skipped stand where they were skipped."""
+    path: list[Step] = []
+    stations = iter(way["stations"])
+    for agent, step, reason in (*walked, _ARRIVES):
+        if step == "asked" and not (path and path[-1].step == "asked"):
+            reason = way["why"]
+            for at in stations:
+                if at["step"] == "ask":
+                    reason = at["reason"]
+                    break
+                path.append(Step(at["agent"], "skipped", at["reason"]))
+        if agent:
+            path.append(Step(agent, step, reason))
+    return tuple(path)
 
 
 def answer_of(settled: CallbackAnswered, gate: bool) -> Answer:

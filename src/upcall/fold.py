@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any, ClassVar, Literal, cast
 
 from upcall import events
-from upcall.messages import NO_USAGE, Call, Instruction, Message, Text, Usage, cancelled, user
+from upcall.messages import NO_USAGE, Call, Instruction, Message, Result, Text, Usage, user
 from upcall.progress import Asked, CallState, origin
 
 Phase = Literal["idle", "running", "done", "cancelled", "limit", "failed"]
@@ -91,6 +91,7 @@ class State:
     def read_from(self, other: State) -> None:
         """Begin with another session's conversation, as a side turn does; what is written stays here."""
         self.history, self.context, self.summary = other.messages(), other.context, other.summary
+        self.ordinal = other.ordinal  # one request never holds two calls of one id
 
     def absorb(self, event: events.AnyEvent) -> None:
         """Take in what somebody else appended, out of turn; twice is harmless."""
@@ -99,11 +100,11 @@ class State:
     # --- what a model would read now ------------------------------------------------------
 
     def messages(self) -> list[Message]:
-        """The conversation, valid for every provider: each open call has a result, if only a cancelled one."""
+        """The conversation, valid for every provider: an open call has a result too, "in progress"."""
         history = [m for m in self.history if m.parts] if self.hollow else self.history
         if not self.calls:
             return [*history, *self.deferred] if self.deferred else history.copy()
-        return [*history, self._results("it is still running"), *self.deferred]
+        return [*history, self._results("in progress: it is still running", is_error=False), *self.deferred]
 
     def wants_model(self) -> bool:
         """Whether the turn's next step is to ask the model."""
@@ -117,7 +118,7 @@ class State:
     def settle_calls(self, why: str = "the turn ended before it was completed") -> None:
         """Move the calls' results into the history, in call order, then what was added meanwhile."""
         if self.calls:
-            self.history.append(self._results(why))
+            self.history.append(self._results(f"cancelled: {why}"))
             for call in self.calls.values():
                 if call.saved is not None and call.saved.ended:
                     self.program = call.saved
@@ -126,8 +127,9 @@ class State:
             self.history.extend(self.deferred)
             self.deferred = []
 
-    def _results(self, why: str) -> Message:
-        return Message("tool", tuple([c.result or cancelled(i, why) for i, c in self.calls.items()]))
+    def _results(self, text: str, *, is_error: bool = True) -> Message:
+        results = [c.result or Result(i, text, is_error=is_error) for i, c in self.calls.items()]
+        return Message("tool", tuple(results))
 
     def call(self, call_id: str) -> CallState | None:
         """An open call of the response, or of a program that runs as one."""

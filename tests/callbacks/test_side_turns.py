@@ -84,7 +84,25 @@ async def test_the_open_delegating_call_is_shown_as_in_progress() -> None:
     assert [m.role for m in side.messages] == ["user", "assistant", "tool", "user"]
     (open_call,) = results(side.messages)
     assert open_call.call_id == side.messages[1].calls[0].id
-    assert "still running" in open_call.text
+    assert (open_call.text, open_call.is_error) == ("in progress: it is still running", False)
+
+
+async def test_no_two_calls_that_a_side_turn_reads_have_one_id() -> None:
+    @tool(read_only=True)
+    async def look() -> str:
+        """Look."""
+        return "seen"
+
+    seen = Seen()
+
+    def aside(request: Request) -> Any:
+        looked = any(c.name == "look" for m in request.messages for c in m.calls)
+        return call("answer_callback", value="blue") if looked else call("look")
+
+    await run(manager_of(asker(), aside, seen, tools=[look]))
+
+    ids = [c.id for m in seen.of("side_turn")[-1].messages for c in m.calls]
+    assert (len(ids), len(set(ids))) == (2, 2)
 
 
 async def test_the_question_names_the_child_the_intent_and_what_may_be_answered() -> None:
@@ -469,9 +487,22 @@ async def test_a_reworded_question_goes_up_in_the_new_words_and_keeps_the_origin
     assert "which?" in question
     assert (waiting.message, waiting.reworded) == ("which?", "RAL 5015 or RAL 3020?")
     assert [(s.agent, s.step, s.reason) for s in waiting.path] == [
-        ("middle", "asked", ""), ("middle", "reworded", "it means the door"),
-        ("manager", "asked", ""), ("manager", "passed", "no idea"), ("user", "asked", ""),
+        ("middle", "asked", "hop 1"), ("middle", "reworded", "it means the door"),
+        ("manager", "asked", "hop 2"), ("manager", "passed", "no idea"),
+        ("user", "asked", "its own right: the agent developer has can_use_host_interaction: true"),
     ]  # fmt: skip
+
+
+async def test_a_path_has_the_skipped_where_they_were_skipped_and_a_reason_for_each_step(desk: Desk) -> None:
+    middle = delegates("middle", asker(max_bubble_hops=1), passes("not mine"))
+
+    reply = await desk.prompt(delegates("top", middle))
+
+    path = reply.callbacks[0].path
+    assert [(s.agent, s.step) for s in path] == [
+        ("middle", "asked"), ("middle", "passed"), ("top", "skipped"), ("user", "asked"),
+    ]  # fmt: skip
+    assert all(s.reason for s in path)
 
 
 async def test_max_bubble_hops_stops_the_climb_at_the_fallback(desk: Desk) -> None:

@@ -61,7 +61,8 @@ def _question(callback: Callback) -> str:
     answer = callback.answer
     if answer is not None:
         return f"{said}; answered by {answer.by or 'somebody'}: {_json(answer.value)}"
-    passed = ", ".join(f"{s.agent} {s.step}" + (f" ({s.reason})" if s.reason else "") for s in callback.path)
+    told = {s: f" ({s.reason})" if s.reason and s.step != "asked" else "" for s in callback.path}
+    passed = ", ".join(f"{s.agent} {s.step}{told[s]}" for s in callback.path)
     return f"{said}; {callback.status}" + (f" after: {passed}" if passed else "")
 
 
