@@ -7,6 +7,7 @@ import pwd
 import re
 import signal
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -333,12 +334,16 @@ def test_resume_all_tells_a_session_whose_agents_are_gone_and_goes_on_with_the_o
     assert "session s1: there is no module 'lost'" in done.stderr
 
 
-@pytest.mark.slow
+def listening(folder: Path, processes: int) -> Callable[[], bool]:
+    """Whether so many processes wait for what others write."""
+    return lambda: len(list(folder.glob(".upcall/log.db-wake/*"))) == processes
+
+
 def test_resume_all_that_follows_goes_on_as_answers_come_and_idles_cheaply(folder: Path) -> None:
     (entry,) = parked(folder, "name")
     with start("resume", "--all", "--follow", cwd=folder) as following:
         assert following.stdout is not None
-        time.sleep(1.0)
+        eventually(listening(folder, 1), "it waits")
         before = _cpu(following.pid)
         time.sleep(2.0)
         idle = _cpu(following.pid) - before
@@ -354,14 +359,13 @@ def test_resume_all_that_follows_goes_on_as_answers_come_and_idles_cheaply(folde
     assert idle < 0.1, f"{idle:.2f} s of CPU in 2 s"
 
 
-@pytest.mark.slow
 def test_of_two_followers_one_goes_on_and_the_other_says_nothing(folder: Path) -> None:
     (entry,) = parked(folder, "name")
     with (
         start("resume", "--all", "--follow", cwd=folder) as one,
         start("resume", "--all", "--follow", cwd=folder) as two,
     ):
-        time.sleep(1.5)
+        eventually(listening(folder, 2), "both wait")
         upcall("answer", entry["id"], "Otto", cwd=folder)
         eventually(lambda: out("show", "s1", cwd=folder)["status"] == "done", "it is done")
         time.sleep(1.0)
