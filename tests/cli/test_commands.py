@@ -583,35 +583,33 @@ def test_a_reader_that_leaves_early_is_no_error_on_the_screen(folder: Path) -> N
 # --- completion -------------------------------------------------------------------------
 
 
-def complete(folder: Path, *words: str) -> set[str]:
-    """What bash offers for the last of these words."""
+def complete(folder: Path, *typed: str) -> list[set[str]]:
+    """What bash offers at the end of each of these lines."""
     (folder / "upcall").write_text(f'#!/bin/sh\nexec {" ".join(COMMAND)} "$@"\n')
     (folder / "upcall").chmod(0o755)
-    script = 'source <(upcall completion bash); COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _upcall; '
-    script += 'echo "${COMPREPLY[*]}"'
+    script = "source <(upcall completion bash); for line; do IFS=' ' read -ra COMP_WORDS <<< \"upcall ${line% }\"; "
+    script += '[[ $line == *" " ]] && COMP_WORDS+=(""); COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); _upcall; '
+    script += 'echo "${COMPREPLY[*]}"; done'
     path = f"{folder}:{os.environ['PATH']}"
     done = subprocess.run(
-        ["bash", "-c", script, "bash", "upcall", *words],
+        ["bash", "-c", script, "bash", *typed],
         cwd=folder, env=environment(PATH=path), capture_output=True, text=True, timeout=60, check=True,
     )  # fmt: skip
-    return set(done.stdout.split())
+    return [set(row.split()) for row in done.stdout.split("\n")[:-1]]
 
 
 def test_bash_completes_commands_options_and_session_ids(folder: Path) -> None:
     upcall("run", "agents", "hello", "--id", "my-session", cwd=folder)
-    assert complete(folder, "se") == {"sessions"}
-    assert complete(folder, "new", "") == {"agent", "team"}
-    assert complete(folder, "show", "my") == {"my-session"}
-    assert complete(folder, "run", "agents", "--id", "") == {"my-session"}
-    assert {"--follow", "--after", "--json"} <= complete(folder, "events", "--")
+    *found, options = complete(folder, "se", "new ", "show my", "run agents --id ", "events --")
+    assert found == [{"sessions"}, {"agent", "team"}, {"my-session"}, {"my-session"}]
+    assert {"--follow", "--after", "--json"} <= options
 
 
 def test_bash_completes_the_ids_of_callbacks_that_wait(tmp_path: Path) -> None:
     (entry,) = asking.parked(asking.make_team(tmp_path), "paint")
-    waiting = {entry["id"]}
-    assert complete(tmp_path, "answer", "q") == complete(tmp_path, "explain", "q") == waiting
-    assert "team.py" in complete(tmp_path, "explain", "t")
-    assert complete(tmp_path, "answer", "x") == set()
+    *found, files = complete(tmp_path, "answer q", "explain q", "answer x", "explain t")
+    assert found == [{entry["id"]}, {entry["id"]}, set()]
+    assert "team.py" in files
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

@@ -36,11 +36,10 @@ def change(file: Path, old: str, new: str) -> None:
 
 
 def run_pytest(folder: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    """The tests of a made folder, as its reader runs them."""
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:asyncio", folder]
-    return subprocess.run(
-        command, cwd=cwd, env=environment(), capture_output=True, text=True, timeout=60, check=False
-    )
+    """The tests of a made folder, as its reader runs them, who has pytest and none of our plugins."""
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", folder]
+    env = environment(PYTEST_DISABLE_PLUGIN_AUTOLOAD="1")
+    return subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, timeout=60, check=False)
 
 
 # --- new --------------------------------------------------------------------------------

@@ -193,7 +193,7 @@ async def test_what_is_outside_stays_out_of_reach(program: str, secret: Path, po
     ],
 )
 async def test_a_program_without_an_end_is_ended(program: str, files: Files) -> None:
-    result = await attack(program, tools=[files.read_file], python=run_python(seconds=0.3, memory=20_000_000))
+    result = await attack(program, tools=[files.read_file], python=run_python(seconds=0.1, memory=20_000_000))
     assert result.is_error
     assert "limit" in result.text.splitlines()[-2] + result.text.splitlines()[-1]
 
