@@ -13,6 +13,7 @@ from upcall.events import AnyEvent
 from upcall.models import Script, call
 from upcall.store.memory import MemoryStore
 from upcall.store.sqlite import SqliteStore
+from upcall.tools import Tool
 
 Decide = Callable[[Request], Any]
 
@@ -116,6 +117,11 @@ def worker(*calls: Call, aside: Decide | None = None) -> Script:
         return "; ".join(r.text for r in said) if said else list(calls)
 
     return Script(decide)
+
+
+def at_work(work: Tool) -> Agent:
+    """A developer who calls the tool `work` once."""
+    return Agent("developer", model=worker(call("work")), tools=[work])
 
 
 def answers(value: Any) -> Decide:

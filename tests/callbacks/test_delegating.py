@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from callbacks.doubles import Desk, answers, asker, delegates, passes, results, worker
+from callbacks.doubles import Desk, answers, asker, at_work, delegates, passes, results, worker
 from upcall import Agent, Context, Limits, Request, Runtime, tool
 from upcall.events import SessionStarted
 from upcall.models import Script, call
@@ -93,7 +93,7 @@ async def test_a_child_that_waits_does_not_hold_up_its_siblings(desk: Desk) -> N
         ended.append(text)
         return text
 
-    child = Agent("developer", model=worker(call("work")), tools=[work])
+    child = at_work(work)
     manager = Agent(
         "manager",
         model=worker(*(call("task", agent="developer", prompt=str(i)) for i in range(3))),

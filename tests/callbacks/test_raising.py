@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from callbacks.doubles import Desk, Person, answers, asker, delegates, never, passes, worker
+from callbacks.doubles import Desk, Person, answers, asker, at_work, delegates, never, passes, worker
 from upcall import Agent, AnswerRefused, Callback, Context, Request, Runtime, SyncContext, tool
 from upcall.models import Script, call
 
@@ -35,7 +35,7 @@ async def test_a_sync_tool_asks_from_its_thread_and_gets_the_answer(place: Desk)
         full = ctx.raise_callback_full("which?", "clarification")
         return f"{ctx.raise_callback('how?', choices=['so', 'thus'])} {full.answer and full.answer.value}"
 
-    agent = Agent("developer", model=worker(call("work")), tools=[work])
+    agent = at_work(work)
 
     await place.prompt(agent)
     await place.settle(agent, "this")
@@ -123,7 +123,7 @@ async def test_raise_callback_full_tells_who_answered_by_what_right_and_path(des
         found.append(await ctx.raise_callback_full("which?"))
         return "ok"
 
-    manager = delegates("manager", Agent("developer", model=worker(call("work")), tools=[work]), passes("no idea"))
+    manager = delegates("manager", at_work(work), passes("no idea"))
 
     await desk.prompt(manager)
     await desk.settle(manager, "this", by="ann")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from callbacks.doubles import Decide, Desk, answers, asker, delegates, passes, results, worker
+from callbacks.doubles import Decide, Desk, answers, asker, at_work, delegates, passes, results, worker
 from upcall import (
     Agent,
     Answer,
@@ -427,7 +427,7 @@ async def test_the_second_of_two_children_asking_at_once_is_answered_with_the_fi
         """Ask."""
         return str(await ctx.raise_callback(f"colour of {ctx.get_messages()[0].text}?"))
 
-    child = Agent("developer", model=worker(call("work")), tools=[work])
+    child = at_work(work)
     running: list[str] = []
 
     async def aside(request: Request) -> Any:
@@ -776,6 +776,6 @@ async def test_a_parent_is_asked_again_and_again_while_its_one_call_stays_open()
     def aside(request: Request) -> Any:
         return call("answer_callback", value=len([m for m in request.messages if "asked you" in m.text]))
 
-    child = Agent("developer", model=worker(call("work")), tools=[work])
+    child = at_work(work)
 
     assert (await run(manager_of(child, aside))).text == "0,1,2,3,4"

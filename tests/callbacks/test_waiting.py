@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from callbacks.doubles import Desk, Person, answers, asker, delegates, never, passes, results, worker
+from callbacks.doubles import Desk, Person, answers, asker, at_work, delegates, never, passes, results, worker
 from upcall import Agent, AlreadySettled, Callback, Context, Limits, Request, SyncContext, tool
 from upcall.events import (
     CallbackDelivered,
@@ -49,7 +49,7 @@ async def test_a_question_does_not_wait_for_code_that_takes_its_time_to_unwind(p
                     seen.extend(await runtime.inbox())
                     await asyncio.sleep(0.01)
 
-    agent = Agent("developer", model=worker(call("work")), tools=[work])
+    agent = at_work(work)
     async with place.runtime(agent) as runtime:
         reply = await (await runtime.start(agent, "s")).prompt("go")
 
@@ -88,7 +88,7 @@ async def test_delivered_is_written_before_the_value_reaches_the_code(place: Des
         seen.append([e.type for e in await place.log(agent)])
         return "ok"
 
-    agent = Agent("developer", model=worker(call("work")), tools=[work])
+    agent = at_work(work)
     await place.prompt(agent)
     await place.settle(agent, "this")
     await place.resume(agent)
@@ -102,7 +102,7 @@ async def test_every_re_entry_is_logged_as_an_attempt(desk: Desk) -> None:
         """Ask three times."""
         return "".join([str(await ctx.raise_callback(f"{n}?")) for n in range(3)])
 
-    agent = Agent("developer", model=worker(call("work")), tools=[work])
+    agent = at_work(work)
     reply = await desk.prompt(agent)
     for n in range(3):
         await desk.settle(agent, n)
@@ -250,7 +250,7 @@ async def test_equal_questions_of_one_call_are_matched_by_count(place: Desk) -> 
         """Ask the same twice."""
         return f"{await ctx.raise_callback('next?')} {await ctx.raise_callback('next?')}"
 
-    agent = Agent("developer", model=worker(call("work")), tools=[work])
+    agent = at_work(work)
     await place.prompt(agent)
     await place.settle(agent, "first")
     await place.resume(agent)
@@ -268,7 +268,7 @@ async def test_a_key_stands_for_the_whole_question(desk: Desk) -> None:
         runs.append(1)
         return str(await ctx.raise_callback(f"attempt {len(runs)}: which?", key="which"))
 
-    agent = Agent("developer", model=worker(call("work")), tools=[work])
+    agent = at_work(work)
     await desk.prompt(agent)
     await desk.settle(agent, "this")
 
@@ -289,7 +289,7 @@ async def test_context_hints_and_times_are_no_part_of_the_digest(desk: Desk) -> 
             )
         )
 
-    agent = Agent("developer", model=worker(call("work")), tools=[work])
+    agent = at_work(work)
     await desk.prompt(agent)
     await desk.settle(agent, "this")
 
@@ -319,7 +319,7 @@ async def test_a_call_that_asks_something_else_when_it_runs_again_gets_replay_mi
         question: dict[str, Any] = {"message": "which?"} if len(runs) == 1 else second
         return str(await ctx.raise_callback(**question))
 
-    agent = Agent("developer", model=worker(call("work")), tools=[work])
+    agent = at_work(work)
     await desk.prompt(agent)
     await desk.settle(agent, "this")
     done = await desk.resume(agent)
@@ -339,7 +339,7 @@ async def test_a_call_that_no_longer_asks_gets_replay_mismatch_too(desk: Desk) -
         runs.append(1)
         return str(await ctx.raise_callback("which?")) if len(runs) == 1 else "no need"
 
-    agent = Agent("developer", model=worker(call("work")), tools=[work])
+    agent = at_work(work)
     await desk.prompt(agent)
     await desk.settle(agent, "this")
 
@@ -369,7 +369,7 @@ async def test_a_tool_that_wants_other_arguments_by_now_refuses_the_call_and_the
         """Take what it had to ask for."""
         return shade
 
-    done = await place.resume(Agent("developer", model=worker(call("work")), tools=[work]))
+    done = await place.resume(at_work(work))
 
     assert done.status == "done"
     assert "shade: missing; expected string" in done.text
@@ -405,7 +405,7 @@ async def test_parking_inside_gather_leaves_no_task_and_no_question_behind(place
 
         return ",".join(await asyncio.gather(*(one(n) for n in range(3))))
 
-    agent = Agent("developer", model=worker(call("work")), tools=[work])
+    agent = at_work(work)
     async with place.runtime(agent) as runtime:
         before = len(asyncio.all_tasks())
         session = await runtime.start(agent, "s")
@@ -446,7 +446,7 @@ async def test_parking_ends_what_a_tool_runs_beside_its_question(how: str, place
             await asyncio.gather(ask(), slow())
         return await asyncio.create_task(ask())
 
-    agent = Agent("developer", model=worker(call("work")), tools=[work])
+    agent = at_work(work)
     async with place.runtime(agent) as runtime:
         if how == "wait":
             begun.set()
@@ -482,7 +482,7 @@ async def test_parking_inside_a_task_group_ends_its_tasks(place: Desk) -> None:
             beside.cancel()
         return answer
 
-    agent = Agent("developer", model=worker(call("work")), tools=[work])
+    agent = at_work(work)
     waiting = await place.prompt(agent)
     await place.settle(agent, "this")
     done = await place.resume(agent)
@@ -504,7 +504,7 @@ async def test_except_exception_can_not_swallow_the_parking_and_finally_runs(pla
         finally:
             ran.append("finally")
 
-    agent = Agent("developer", model=worker(call("work")), tools=[work])
+    agent = at_work(work)
     waiting = await place.prompt(agent)
     await place.settle(agent, "this")
     done = await place.resume(agent)
@@ -558,7 +558,7 @@ async def test_a_parked_sync_tool_leaves_its_thread(desk: Desk) -> None:
         finally:
             left.set()
 
-    await desk.prompt(Agent("developer", model=worker(call("work")), tools=[work]))
+    await desk.prompt(at_work(work))
 
     assert left.is_set()
 
@@ -573,7 +573,7 @@ async def test_a_call_that_ends_withdraws_what_it_still_asked(desk: Desk) -> Non
         asked.cancel()
         return "did not wait"
 
-    agent = Agent("developer", model=worker(call("work")), tools=[work])
+    agent = at_work(work)
     async with desk.runtime(agent, host=Person(never)) as runtime:
         reply = await (await runtime.start(agent, "s")).prompt("go")
 
@@ -593,7 +593,7 @@ async def test_an_answer_while_it_is_held_enters_the_tool_once(place: Desk) -> N
         entered.append(1)
         return str(await ctx.raise_callback("which?"))
 
-    agent = Agent("developer", model=worker(call("work")), tools=[work])
+    agent = at_work(work)
     async with place.runtime(agent, host=Person(never)) as runtime:
         session = await runtime.start(agent, "s")
         turn = asyncio.ensure_future(session.prompt("go"))
@@ -681,7 +681,7 @@ async def test_parallel_children_are_asked_about_side_by_side(desk: Desk) -> Non
         """Ask."""
         return str(await ctx.raise_callback(f"{ctx.get_messages()[0].text}?"))
 
-    child = Agent("developer", model=worker(call("work")), tools=[work])
+    child = at_work(work)
     calls = [call("task", agent="developer", prompt=p) for p in "abc"]
     manager = Agent("manager", model=worker(*calls, aside=passes()), agents=[child])
 
@@ -862,7 +862,7 @@ async def test_cancel_withdraws_more_callbacks_than_a_page_has(desk: Desk) -> No
         await asyncio.gather(*(ctx.raise_callback(f"{n}?") for n in range(many)))
         return "ok"
 
-    agent = Agent("developer", model=worker(call("work")), tools=[work])
+    agent = at_work(work)
     waiting = await desk.prompt(agent)
 
     async with desk.runtime(agent) as runtime:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from cli.tmux import Terminal
+from teams.mending import git, make_repository
 
 PROGRAM = """\
 import shlex
@@ -41,35 +41,12 @@ def decide(request):
 
 coder = coder_agent(Script(decide), Folder("repository"))
 """
-BROKEN = "def mean(numbers):\n    return sum(numbers) / (len(numbers) + 1)\n"
-CHECKS = """\
-import unittest
-
-from mean import mean
-
-
-class Mean(unittest.TestCase):
-    def test_mean(self):
-        self.assertEqual(mean([1, 2, 3]), 2)
-"""
-
-
-def git(repository: Path, *words: str) -> str:
-    who = ["-c", "user.name=a", "-c", "user.email=a@example.org", "-c", "commit.gpgsign=false"]
-    return subprocess.run(["git", *who, *words], cwd=repository, capture_output=True, text=True, check=True).stdout
 
 
 @pytest.fixture
 def repository(tmp_path: Path) -> Path:
     (tmp_path / "work.py").write_text(PROGRAM)
-    folder = tmp_path / "repository"
-    folder.mkdir()
-    (folder / "mean.py").write_text(BROKEN)
-    (folder / "test_mean.py").write_text(CHECKS)
-    git(folder, "init", "-q", "-b", "main")
-    git(folder, "add", ".")
-    git(folder, "commit", "-q", "-m", "begin")
-    return folder
+    return make_repository(tmp_path)
 
 
 @pytest.mark.parametrize("columns", [80, 40])

@@ -1,19 +1,5 @@
-"""Where a test's log is kept: in memory, which is quick; what goes on in another process also in a file."""
+"""Where a test's log is kept, as in the callbacks' tests."""
 
-from __future__ import annotations
+from callbacks.conftest import desk, place
 
-from pathlib import Path
-
-import pytest
-
-from callbacks.doubles import Desk
-
-
-@pytest.fixture
-def desk() -> Desk:
-    return Desk()
-
-
-@pytest.fixture(params=["memory", "file"])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Desk:
-    return Desk(tmp_path / "log.db" if request.param == "file" else None)
+__all__ = ["desk", "place"]

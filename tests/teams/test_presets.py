@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import shlex
-import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from teams.mending import MENDED, TESTS, git, make_repository
 from upcall import (
     Agent,
     Answer,
@@ -34,38 +32,10 @@ from upcall.models import Script, call
 from upcall.teams import coder_agent, deep_agent
 from upcall.workspace import Folder
 
-TESTS = f"{shlex.quote(sys.executable)} -B -m unittest -q"
-BROKEN = "def mean(numbers):\n    return sum(numbers) / (len(numbers) + 1)\n"
-MENDED = "def mean(numbers):\n    return sum(numbers) / len(numbers)\n"
-CHECKS = """\
-import unittest
-
-from mean import mean
-
-
-class Mean(unittest.TestCase):
-    def test_mean(self):
-        self.assertEqual(mean([1, 2, 3]), 2)
-"""
-
-
-def git(repository: Path, *words: str) -> str:
-    who = ["-c", "user.name=a", "-c", "user.email=a@example.org", "-c", "commit.gpgsign=false"]
-    done = subprocess.run(["git", *who, *words], cwd=repository, capture_output=True, text=True, check=True)
-    return done.stdout
-
 
 @pytest.fixture
 def repository(tmp_path: Path) -> Path:
-    folder = tmp_path / "repository"
-    folder.mkdir()
-    (folder / "mean.py").write_text(BROKEN)
-    (folder / "test_mean.py").write_text(CHECKS)
-    (folder / "AGENTS.md").write_text("Tests are run with unittest.")
-    git(folder, "init", "-q", "-b", "main")
-    git(folder, "add", ".")
-    git(folder, "commit", "-q", "-m", "begin")
-    return folder
+    return make_repository(tmp_path, **{"AGENTS.md": "Tests are run with unittest."})
 
 
 def steps(*calls: Call | Sequence[Call], last: str = "done") -> Script:
