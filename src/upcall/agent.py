@@ -109,7 +109,7 @@ class Agent:
         callback_policy: Mapping[str, Any] | Policy | None = None,
     ) -> None:
         self._given = {k: v for k, v in locals().items() if k != "self"}
-        _check(name, instructions, model, hooks, kit, limits, workspace)
+        _check(name, instructions, model, hooks, kit, tools, limits, workspace)
         _check_names(name, agents)
         self.name, self.instructions, self.model = name, instructions, model
         self.agents, self.kit, self.description = tuple(agents), tuple(kit), description
@@ -144,26 +144,30 @@ class Agent:
 
 
 def _check(
-    name: Any, instructions: Any, model: Any, hooks: Any, kit: Sequence[Any], limits: Any, workspace: Any
+    name: Any, instructions: Any, model: Any, hooks: Any, kit: Any, tools: Any, limits: Any, workspace: Any
 ) -> None:
     if not isinstance(name, str) or not name:
         raise BadAgent(str(name), "the first argument is the agent's name, a string")
-    problem = name_problem(name)
-    if problem:
+    if problem := name_problem(name):
         raise BadAgent(name, problem)
     if not isinstance(instructions, str):
         raise BadAgent(name, f"instructions is a string, not {type(instructions).__name__}")
+    if isinstance(tools, str | Tool) or callable(tools):
+        raise BadAgent(name, f"tools is a list of functions: tools=[{getattr(tools, 'name', 'read_file')}]")
     if not isinstance(hooks, Hooks):
         raise BadAgent(name, "hooks is a Hooks value: hooks=Hooks(before_tool=[guard])")
     if limits is not None and not isinstance(limits, Limits):
         raise BadAgent(name, "limits is a Limits value: limits=Limits(model_calls=20)")
     if model is not None and not isinstance(model, str) and not hasattr(model, "respond"):
-        raise BadAgent(name, f"model is a name such as 'openai:gpt-6', or a Model, not {type(model).__name__}")
+        raise BadAgent(
+            name,
+            f"model is a name such as 'openai:gpt-6', or a Model such as Script([...]), not {type(model).__name__}",
+        )
     if workspace is not None and not hasattr(workspace, "open"):
         raise BadAgent(name, f"workspace is a place for files, such as Folder('work'), not {workspace!r}")
     for piece in kit:
         if not isinstance(piece, Kit):
-            raise BadAgent(name, f"kit is a list of Kit values; {piece!r} is none (did you forget to call it?)")
+            raise BadAgent(name, f"kit is a list of Kit values; {piece!r:.80} is none (did you forget to call it?)")
 
 
 def _check_names(name: str, agents: Sequence[Any]) -> None:

@@ -186,6 +186,15 @@ def _keys() -> str:
     return ", ".join((*TEXTS, *LISTS))
 
 
+_YAML = {
+    "mapping values are not allowed": "a text with ': ' in it stands in quotes",
+    "'\\t' that cannot start": "indent with spaces, not with a tab",
+    "unexpected end of stream": "a quote is not closed",
+    "expected ',' or ']'": "a list is not closed; write [one, two]",
+}
+"""What is meant by the mistakes that people make most."""
+
+
 def _front_matter(draft: _Draft, text: str) -> None:
     import yaml
 
@@ -194,7 +203,9 @@ def _front_matter(draft: _Draft, text: str) -> None:
         node = yaml.SafeLoader(text).get_single_node()
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        draft.wrong(mark.line + 2 if mark else 1, "", f"the front matter is not YAML: {error.problem}")
+        where = f" (column {mark.column + 1})" if mark else ""
+        said = next((hint for words, hint in _YAML.items() if words in str(error.problem)), error.problem)
+        draft.wrong(mark.line + 2 if mark else 1, "", f"the front matter is not YAML: {said}{where}")
         return
     except (yaml.YAMLError, RecursionError) as error:
         draft.wrong(1, "", f"the front matter is not YAML: {str(error).splitlines()[0]}")
@@ -265,7 +276,7 @@ def _is_text(node: yaml.Node) -> bool:
 
 def _shown(node: yaml.Node) -> str:
     kind = node.tag.rpartition(":")[2]
-    words = {"seq": "a list", "map": "keys with values", "null": "nothing"}
+    words = {"seq": "a list", "map": "keys with values", "null": "nothing", "str": f"{str(node.value)[:60]!r}"}
     return words.get(kind) or f"{str(node.value)[:60]!r} (YAML reads it as {kind}; quotes make it text)"
 
 

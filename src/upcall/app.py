@@ -35,6 +35,13 @@ class Runtime(Sessions):
         notify: Sequence[Any] = (),
         events_file: str | os.PathLike[str] | None = None,
     ) -> None:
+        given: Any = agents
+        if isinstance(given, Agent):
+            raise SetupError(f"agents is a list: Runtime(..., agents=[{given.name}])")
+        if host is not None and not hasattr(host, "ask"):
+            raise SetupError(
+                f"a host has `async ask(callback)` and `withdraw(callback_id, reason)`; {host!r} has not"
+            )
         super().__init__(open_store(store), agents, model_of, host, hold)
         self._mirror = self._notifier = None
         if notify:
@@ -61,6 +68,8 @@ class Runtime(Sessions):
 def open_store(where: Place) -> Store:
     """A store by its path; nothing is opened yet."""
     if not isinstance(where, str | os.PathLike):
+        if not hasattr(where, "append"):
+            raise SetupError(f"a store is a path, ':memory:' or a Store, not {where!r:.80}")
         return where
     if str(where) == ":memory:":
         from upcall.store.memory import MemoryStore
@@ -125,6 +134,12 @@ def run(
             "    async with Runtime(agents=[agent]) as runtime:\n"
             "        session = await runtime.start(agent)\n"
             "        reply = await session.prompt(...)"
+        )
+
+    given: tuple[Any, Any] = (agent, prompt)
+    if not isinstance(given[0], Agent) or not isinstance(given[1], str | Message):
+        raise SetupError(
+            f"upcall.run(agent, prompt) takes an Agent and a text, not {agent!r:.80} and {prompt!r:.80}"
         )
 
     async def once() -> Reply:

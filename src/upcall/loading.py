@@ -122,6 +122,12 @@ def tool_problems(files: Iterable[AgentFile]) -> list[Problem]:
     return problems
 
 
+def model_problems(files: Iterable[AgentFile]) -> list[Problem]:
+    """Each model of these files that could never be asked."""
+    found = [(file, text) for file in files if (text := _model_problem(file))]
+    return [Problem(f.path, _line_of(f.path, f.model) or 0, "model", text) for f, text in found]
+
+
 def build_problems(files: Sequence[AgentFile]) -> list[Problem]:
     """What keeps files without mistakes, whose tools can be imported, from becoming agents."""
     try:
@@ -245,6 +251,14 @@ def _model(file: AgentFile) -> str:
     if provider in _IN_FILES and rest:
         return f"{provider}:{Path(file.path).parent.absolute() / rest}"
     return file.model
+
+
+def _model_problem(file: AgentFile) -> str:
+    provider, _, rest = file.model.partition(":")
+    if file.model and not (provider and rest):
+        return f"{file.model!r} is no model's name; write provider:model, such as openai:gpt-6 or script:play.py"
+    path = Path(file.path).parent / rest
+    return f"there is no file {path}" if provider in _IN_FILES and not path.is_file() else ""
 
 
 def _workspace(file: AgentFile) -> Workspace | None:

@@ -72,7 +72,7 @@ def ask(
     _one_of("priority", priority, PRIORITIES)
     if callback_type == "approval" and default is not NO_DEFAULT:
         raise UpcallError("an approval has no default: what nobody approved must not run")
-    if timeout is not None and not timeout > 0:
+    if timeout is not None and not (type(timeout) in (int, float) and timeout > 0):
         raise UpcallError(f"timeout={timeout!r}: seconds above 0, or None")
     if choices != () or schema is not None:
         _check_shape(choices, schema)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import stat
 import subprocess
 import sys
@@ -313,6 +314,19 @@ def test_check_of_nothing_is_an_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("model", "says"),
+    [
+        ("gpt-6", "3: model: 'gpt-6' is no model's name; write provider:model"),
+        ("script:paly.py", "3: model: there is no file agents/paly.py"),
+    ],
+)
+def test_check_finds_a_model_that_could_never_be_asked(model: str, says: str, folder: Path) -> None:
+    file = folder / "agents" / "helper.md"
+    file.write_text(file.read_text().replace("script:play.py", model))
+    assert f"error    agents/helper.md:{says}" in upcall("check", "agents", cwd=folder).stdout
+
+
+@pytest.mark.parametrize(
     ("place", "says"),
     [
         ("program:agent", "what Python declares is checked as it is imported"),
@@ -560,6 +574,21 @@ def test_a_broken_agent_file_is_told_with_file_and_line(folder: Path) -> None:
     done = upcall("run", "agents", "x", cwd=folder)
     assert done.returncode == 1
     assert done.stderr.startswith("upcall: agents/helper.md:2: modle: unknown key")
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-"])
+def test_a_stream_that_is_closed_from_the_start_is_no_stack_trace(closed: str, folder: Path) -> None:
+    command = shlex.join([*COMMAND, "run", "agents", "add them"])
+    done = subprocess.run(
+        f"{command} {closed}",
+        shell=True,
+        cwd=folder,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "The tools said: 3 / 7\n" * (closed != ">&-"), "")
 
 
 def test_a_reader_that_leaves_early_is_no_error_on_the_screen(folder: Path) -> None:

@@ -143,6 +143,8 @@ def test_a_changed_policy_takes_the_question_to_the_person_and_resume_finds_the_
     assert done.returncode == 3
     assert "developer01 asks: Which colour should the page have?" in done.stderr
     assert (resumed.returncode, resumed.stdout) == (0, "Done: page.html is written in gold.\n")
+    again = upcall("run", "site", "hello", "--id", "s1", cwd=site)
+    assert (again.returncode, again.stdout) == (3, "")  # the reply of the turn before is none of this one
 
 
 def test_a_manager_that_does_not_know_passes_the_question_up_to_the_terminal(site: Path) -> None:

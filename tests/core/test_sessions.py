@@ -31,6 +31,13 @@ from upcall import (
 )
 from upcall.models import Script, call
 
+
+@tool
+def later() -> str:
+    """Later."""
+    return "later"
+
+
 # --- starting and loading ---------------------------------------------------------------
 
 
@@ -384,6 +391,23 @@ def test_run_does_not_go_on_with_another_agents_session(tmp_path: Path) -> None:
 def test_run_raises_what_failed_the_turn() -> None:
     with pytest.raises(upcall.ScriptExhausted):
         upcall.run(Agent("a", model=Script([])), "hi")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        (lambda a: upcall.run("hi", a), r"takes an Agent and a text, not 'hi' and Agent\('a'\)"),
+        (lambda a: upcall.run(a, None), r"takes an Agent and a text, not Agent\('a'\) and None"),
+        (lambda a: upcall.run(a, "hi", store=5), "a store is a path, ':memory:' or a Store, not 5"),
+        (lambda a: Runtime(agents=a), r"agents is a list: Runtime\(..., agents=\[a\]\)"),
+        (lambda a: Runtime(host=a), r"a host has `async ask\(callback\)`"),
+        (lambda a: Agent("b", tools=later), r"tools is a list of functions: tools=\[later\]"),
+        (lambda a: Script("hello"), r"a list of replies: Script\(\['hello'\]\)"),
+    ],
+)
+def test_what_is_given_in_a_wrong_place_is_told_with_the_right_one(wrong: Any, says: str) -> None:
+    with pytest.raises(SetupError, match=says):
+        wrong(Agent("a", model=Script(["hello"])))
 
 
 async def test_run_inside_a_running_loop_is_an_error_that_points_to_runtime() -> None:

@@ -21,6 +21,11 @@ def bare_environment(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(variable, raising=False)
 
 
+def test_a_misspelt_provider_is_told_with_the_one_that_may_be_meant() -> None:
+    with pytest.raises(ModelRefused, match="there is no provider 'opneai'; did you mean openai:gpt-6?"):
+        resolve_model("opneai:gpt-6")
+
+
 @pytest.mark.parametrize(
     ("name", "variable"), [("openai:gpt-6", "OPENAI_API_KEY"), ("anthropic:c", "ANTHROPIC_API_KEY")]
 )

@@ -67,10 +67,10 @@ def add(commands: Commands) -> None:
 
 def _check(args: argparse.Namespace) -> int:
     from upcall.agentfiles import read_agents
-    from upcall.loading import build_problems, tool_problems
+    from upcall.loading import build_problems, model_problems, tool_problems
 
     agents, problems = read_agents(args.folder)
-    problems += tool_problems(agents)
+    problems += [*tool_problems(agents), *model_problems(agents)]
     if all(problem.severity == "warning" for problem in problems):
         problems += build_problems(agents)
     problems.sort(key=lambda problem: (problem.file, problem.line))

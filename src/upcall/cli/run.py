@@ -145,7 +145,7 @@ async def shown(
     if args.json:
         extra = {"usage": msgspec.structs.asdict(reply.usage), "limit": reply.limit}
         dump({**await described(runtime, session_id), **extra})
-    elif out is not sys.stdout and reply.text.strip():
+    elif out is not sys.stdout and reply.text.strip() and reply.status != "waiting":  # then it is an earlier one's
         sys.stdout.write(plain(reply.text).strip() + "\n")
     sys.stdout.flush()
     if reply.status == "waiting" and not args.json:

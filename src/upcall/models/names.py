@@ -6,6 +6,7 @@ models.script.
 
 from __future__ import annotations
 
+import difflib
 import importlib.util
 import os
 import sys
@@ -40,6 +41,8 @@ def resolve_model(name: str, folder: Path | None = None) -> Model:
         "local": lambda: Local(where),
         "script": lambda: _script(name, where),
     }
+    if provider not in builders and (near := difflib.get_close_matches(provider, builders, 1, 0.8)):
+        raise ModelRefused(name, f"there is no provider {provider!r}; did you mean {near[0]}:{rest}?")
     return Named(name, builders.get(provider, lambda: Provided(name)))
 
 

@@ -34,6 +34,8 @@ class Script:
     """
 
     def __init__(self, replies: Iterable[Reply] | Decide, *, name: str = "script") -> None:
+        if isinstance(replies, str):
+            raise SetupError(f"Script takes a list of replies: Script([{replies[:40]!r}])")
         self.name = name
         self._decide = replies if callable(replies) else None
         given = () if callable(replies) else replies

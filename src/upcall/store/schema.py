@@ -162,7 +162,8 @@ def _create_file(path: str) -> bool:
         with contextlib.suppress(OSError):
             Path(path).chmod(0o600)
     except OSError as error:
-        raise StoreUnavailable(path, f"it can't be created: {error.strerror}") from error
+        first = "" if Path(path).parent.is_dir() else "; make its folder first"
+        raise StoreUnavailable(path, f"it can't be created: {error.strerror}{first}") from error
     return True
 
 
