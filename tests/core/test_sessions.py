@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -393,21 +394,20 @@ def test_run_raises_what_failed_the_turn() -> None:
         upcall.run(Agent("a", model=Script([])), "hi")
 
 
-@pytest.mark.parametrize(
-    ("wrong", "says"),
-    [
-        (lambda a: upcall.run("hi", a), r"takes an Agent and a text, not 'hi' and Agent\('a'\)"),
-        (lambda a: upcall.run(a, None), r"takes an Agent and a text, not Agent\('a'\) and None"),
-        (lambda a: upcall.run(a, "hi", store=5), "a store is a path, ':memory:' or a Store, not 5"),
-        (lambda a: Runtime(agents=a), r"agents is a list: Runtime\(..., agents=\[a\]\)"),
-        (lambda a: Runtime(host=a), r"a host has `async ask\(callback\)`"),
-        (lambda a: Agent("b", tools=later), r"tools is a list of functions: tools=\[later\]"),
-        (lambda a: Script("hello"), r"a list of replies: Script\(\['hello'\]\)"),
-    ],
-)
-def test_what_is_given_in_a_wrong_place_is_told_with_the_right_one(wrong: Any, says: str) -> None:
-    with pytest.raises(SetupError, match=says):
-        wrong(Agent("a", model=Script(["hello"])))
+def test_what_is_given_in_a_wrong_place_is_told_with_the_right_one() -> None:
+    run, runtime, agent, script = cast("list[Any]", [upcall.run, Runtime, Agent, Script])
+    a = agent("a", model=Script(["hello"]))
+    for wrong, says in [
+        (lambda: run("hi", a), "takes an Agent and a text, not 'hi' and Agent('a')"),
+        (lambda: run(a, None), "takes an Agent and a text, not Agent('a') and None"),
+        (lambda: run(a, "hi", store=5), "a store is a path, ':memory:' or a Store, not 5"),
+        (lambda: runtime(agents=a), "agents is a list: Runtime(..., agents=[a])"),
+        (lambda: runtime(host="me"), "a host has `async ask(callback)`"),
+        (lambda: agent("b", tools=later), "tools is a list of functions: tools=[later]"),
+        (lambda: script("hello"), "a list of replies: Script(['hello'])"),
+    ]:
+        with pytest.raises(SetupError, match=re.escape(says)):
+            wrong()
 
 
 async def test_run_inside_a_running_loop_is_an_error_that_points_to_runtime() -> None:

@@ -22,7 +22,7 @@ def bare_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_misspelt_provider_is_told_with_the_one_that_may_be_meant() -> None:
-    with pytest.raises(ModelRefused, match="there is no provider 'opneai'; did you mean openai:gpt-6?"):
+    with pytest.raises(ModelRefused, match=r"there is no provider 'opneai'; did you mean openai:gpt-6\?"):
         resolve_model("opneai:gpt-6")
 
 

@@ -15,7 +15,7 @@ import threading
 import time
 import traceback
 from collections.abc import Coroutine, Sequence
-from io import TextIOWrapper
+from io import StringIO, TextIOWrapper
 from typing import Any
 
 from upcall.cli import agents, chat, completion, demo, events, new, people, resume, run, sessions
@@ -30,9 +30,9 @@ GRACE = 1.0
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code."""
-    for name, mode in (("stdin", os.O_RDONLY), ("stdout", os.O_WRONLY), ("stderr", os.O_WRONLY)):
+    for name in ("stdin", "stdout", "stderr"):
         if getattr(sys, name) is None:  # whoever began this process closed it
-            setattr(sys, name, os.fdopen(os.open(os.devnull, mode), "r" if name == "stdin" else "w"))
+            setattr(sys, name, StringIO())
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")  # a narrow terminal shows ? where it can't show more
