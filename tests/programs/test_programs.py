@@ -218,7 +218,12 @@ async def test_each_call_out_is_an_event_below_the_program_and_stays_out_of_the_
     assert len([r for m in messages for r in m.results]) == 1
     story = Story()
     told = [(line.label, line.depth) for e in log for line in story.feed(e) if line.kind == "tool"]
-    assert told == [("read_file", 1), ("read_file", 1), ("run_python", 0)]
+    assert told == [
+        ("run_python", 0),
+        ("read_file", 1),
+        ("read_file", 1),
+        ("run_python", 0),
+    ]  # its beginning and end
 
 
 async def test_hooks_stand_around_every_call_out(files: Files) -> None:

@@ -1,6 +1,6 @@
 """The command `events`: what was written down, in order, and what is being written now.
 
-May import: cli.options, cli.output, cli.places, events, hosts.story, messages, observe.plain.
+May import: cli.options, cli.output, cli.places, events, hosts.phrases, messages, observe.plain.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from upcall.cli.options import Commands, as_json
 from upcall.cli.output import dump, say, width
 from upcall.cli.places import reading, runtime_for
 from upcall.events import AnyEvent
-from upcall.hosts.story import args_line
+from upcall.hosts.phrases import args_line
 from upcall.messages import Call, Instruction, Message, Result, Text, Thinking
 from upcall.observe.plain import one_line, plain
 

@@ -1,7 +1,7 @@
 """Commands that make agents work: run, cancel. And one turn that a person watches.
 
-May import: answers, app, callbacks, cli.options, cli.output, cli.places, contracts, errors, hosts.question,
-hosts.story, hosts.terminal, hosts.terminal_host, observe.plain, runtime.
+May import: answers, app, callbacks, cli.options, cli.output, cli.places, contracts, errors, hosts.phrases,
+hosts.question, hosts.terminal, hosts.terminal_host, observe.plain, runtime.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from upcall.cli.places import (
 )
 from upcall.contracts import Reply
 from upcall.errors import SessionWaiting, SetupError
+from upcall.hosts.phrases import args_line
 from upcall.hosts.question import command, is_approval
-from upcall.hosts.story import args_line
 from upcall.hosts.terminal import Drawing, View, make_console, view_on
 from upcall.hosts.terminal_host import TerminalHost
 from upcall.observe.plain import one_line, plain

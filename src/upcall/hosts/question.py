@@ -1,6 +1,6 @@
 """A callback as a person reads it: who asks, what, on which way it came here, and how to answer.
 
-May import: callbacks, hosts.story, hosts.terminal, observe.plain.
+May import: callbacks, hosts.phrases, hosts.terminal, observe.plain.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, cast
 import msgspec
 
 from upcall.callbacks import Callback, Step
-from upcall.hosts.story import lasted
+from upcall.hosts.phrases import lasted
 from upcall.hosts.terminal import Piece
 from upcall.observe.plain import one_line, plain
 

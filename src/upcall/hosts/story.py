@@ -1,6 +1,6 @@
 """A run told in lines: what each event means to somebody who reads along, with no word about colours.
 
-May import: events, messages, observe.plain.
+May import: events, hosts.phrases, messages, observe.plain.
 """
 
 from __future__ import annotations
@@ -8,8 +8,6 @@ from __future__ import annotations
 import re
 from collections import deque
 from typing import Any, Literal, cast
-
-import msgspec
 
 from upcall.events import (
     AnyEvent,
@@ -43,11 +41,20 @@ from upcall.events import (
     TurnResumed,
     TurnStarted,
 )
+from upcall.hosts.phrases import (
+    MOST,
+    args_line,
+    call_change,
+    changed_part,
+    counted,
+    plan_list,
+    tokens,
+    value_line,
+    verdict,
+)
 from upcall.messages import Call, Message, Result, Usage, Value
 from upcall.observe.plain import one_line, plain
 
-_MOST = 200
-_LONG = 2000
 _KEPT = 100
 TODOS = "todos"
 """Under this key an agent's context has its todos: each with `content` and `status`."""
@@ -168,7 +175,7 @@ class Story:
         told = self._told(event.session)
         lines = [self._line(event, "note", plain(event.error), state="failed")] if event.error else []
         parts = [f"limit {event.limit} reached"] if event.limit else []
-        parts += _counted(told.model_calls, "model call") + _counted(told.tools, "tool call") + _tokens(told.usage)
+        parts += counted(told.model_calls, "model call") + counted(told.tools, "tool call") + tokens(told.usage)
         return [*lines, self._line(event, "end", " · ".join(parts), state=event.status, seconds=event.seconds)]
 
     # --- the model ------------------------------------------------------------------------
@@ -198,7 +205,7 @@ class Story:
         if event.by_hook:
             lines.append(self._line(event, "hook", "answered in the model's place", label="before_model"))
         if text := plain(message.text).strip():
-            plan = _plan(text) if told.plans else ""
+            plan = plan_list(text) if told.plans else ""
             self._told(event.session.rpartition("~")[0]).planned |= bool(plan)
             lines.append(self._line(event, "text", plan or text))
         for call in message.calls:
@@ -207,15 +214,15 @@ class Story:
         return lines
 
     def _model_failed(self, event: ModelFailed) -> list[Line]:
-        return [self._line(event, "note", f"the model call failed: {one_line(event.error, _MOST)}")]
+        return [self._line(event, "note", f"the model call failed: {one_line(event.error, MOST)}")]
 
     def _output_refused(self, event: OutputRefused) -> list[Line]:
-        return [self._line(event, "note", f"the reply is asked for again: {one_line(event.problem, _MOST)}")]
+        return [self._line(event, "note", f"the reply is asked for again: {one_line(event.problem, MOST)}")]
 
     # --- tools and hooks ------------------------------------------------------------------
 
     def _inner_called(self, event: InnerCalled) -> list[Line]:
-        outer = self.open.get((event.session, event.call.id.rpartition(".")[0]))
+        outer = self.open.get((event.session, event.parent))
         below = self._told(event.session).depth + 1 if outer is None else outer.depth + 1
         self.open[event.session, event.call.id] = Running(event.call, event.session, below)
         if outer is None or outer.inside:
@@ -232,7 +239,7 @@ class Story:
         if event.name or event.args is not None:
             asked, args = running.call, running.call.args if event.args is None else event.args
             running.call = Call(event.call_id, event.name or asked.name, args)
-            running.changed = _call_change(asked, running.call)
+            running.changed = call_change(asked, running.call)
         return []
 
     def _tool_ended(self, event: ToolEnded) -> list[Line]:
@@ -261,9 +268,9 @@ class Story:
         if running.changed:
             lines.append(self._line(event, "hook", f"changed the call: {running.changed}", label="before_tool"))
         if replaced is not None:
-            shown = one_line(_changed_part(ended.result.text, replaced.text), _MOST)
+            shown = one_line(changed_part(ended.result.text, replaced.text), MOST)
             lines.append(self._line(event, "hook", f"changed the result: {shown}", label="after_tool"))
-        shown = one_line(result.text, _MOST)
+        shown = one_line(result.text, MOST)
         if shown and (self._results or state != "ok"):
             lines.append(self._line(event, "result", shown, state=state, depth=running.depth))
         lines, told.todos = [*lines, *told.todos], []
@@ -274,7 +281,7 @@ class Story:
         if point == "after_tool" and (running := self.open.get((event.session, event.at))):
             return self._call_lines(event, running, event.result)
         if point == "pre_request" and event.message is not None:
-            shown = one_line(event.message.text, _MOST)
+            shown = one_line(event.message.text, MOST)
             return [self._line(event, "hook", f"changed the prompt: {shown}", label=point)]
         if point == "end_turn" and event.text is not None:
             return [
@@ -297,7 +304,7 @@ class Story:
 
     def _raised(self, event: CallbackRaised) -> list[Line]:
         self._questions[event.callback_id] = event
-        what = f"{plain(event.agent)} asks ({plain(event.intent)}): {one_line(event.message, _MOST)}"
+        what = f"{plain(event.agent)} asks ({plain(event.intent)}): {one_line(event.message, MOST)}"
         if event.gate:
             what = f"{plain(event.agent)} needs an approval: {plain(event.tool)} {args_line(event.args or {})}"
         return [self._line(event, "callback", what, label="?")]
@@ -315,14 +322,14 @@ class Story:
 
     def _passed(self, event: CallbackPassed) -> list[Line]:
         how = "reworded it and passed it up" if event.message else "passed it up"
-        why = f": {one_line(event.message or event.reason, _MOST)}" if event.message or event.reason else ""
+        why = f": {one_line(event.message or event.reason, MOST)}" if event.message or event.reason else ""
         return [self._line(event, "callback", f"{plain(event.agent)} {how}{self._about(event)}{why}", label="  ↳")]
 
     def _answered(self, event: CallbackAnswered) -> list[Line]:
         by = f"{plain(event.by) or 'somebody'} ({plain(event.right)})" if event.right else plain(event.by)
         about = self._about(event)
         asked = self._questions.pop(event.callback_id, None)
-        said = _verdict(event.value) if asked is not None and asked.gate else _value(event.value)
+        said = verdict(event.value) if asked is not None and asked.gate else value_line(event.value)
         return [self._line(event, "callback", f"answered by {by}{about}: {said}", label="  ↳")]
 
     def _settled(self, event: CallbackExpired | CallbackWithdrawn) -> list[Line]:
@@ -331,17 +338,17 @@ class Story:
         if isinstance(event, CallbackExpired):
             return [self._line(event, "callback", f"expired without an answer{about}", label="  ↳")]
         how = "unresolved" if event.unresolved else "withdrawn"
-        return [self._line(event, "callback", f"{how}{about}: {one_line(event.reason, _MOST)}", label="  ↳")]
+        return [self._line(event, "callback", f"{how}{about}: {one_line(event.reason, MOST)}", label="  ↳")]
 
     def _parked(self, event: Parked) -> list[Line]:
         for key, running in self.open.items():
             if key[0] == event.session:
                 running.started = None
-        what = _counted(len(event.waits), "answer") or ["a child"]
+        what = counted(len(event.waits), "answer") or ["a child"]
         return [self._line(event, "end", f"for {what[0]}", state="waiting")]
 
     def _hook_raised(self, event: HookRaised) -> list[Line]:
-        problem = f"{plain(event.hook)} raised, which counts as passing up: {one_line(event.error, _MOST)}"
+        problem = f"{plain(event.hook)} raised, which counts as passing up: {one_line(event.error, MOST)}"
         return [self._line(event, "hook", problem, label=event.point)]
 
     # --- a team's or chain's steps --------------------------------------------------------
@@ -350,15 +357,15 @@ class Story:
         match event.value:
             case [{"worker": _}, *_] as plan:
                 rows = sorted(plan, key=lambda a: a["sequence"])
-                told = [f"{a['sequence']}. {a['worker']}: {one_line(a['task'], _MOST)}" for a in rows]
+                told = [f"{a['sequence']}. {a['worker']}: {one_line(a['task'], MOST)}" for a in rows]
                 if self._told(event.session).planned:  # by its manager, a moment ago
                     names = ", ".join(a["worker"] for a in rows)
-                    return [self._line(event, "note", f"the plan is taken: {one_line(names, _MOST)}")]
+                    return [self._line(event, "note", f"the plan is taken: {one_line(names, MOST)}")]
                 return [self._line(event, "note", text) for text in ("the plan:", *told)]
             case []:
                 return [self._line(event, "note", "the plan: nothing more")]
             case str() as picked:
-                return [self._line(event, "note", f"step {event.step}: {one_line(picked, _MOST)}")]
+                return [self._line(event, "note", f"step {event.step}: {one_line(picked, MOST)}")]
             case _:
                 return []
 
@@ -367,7 +374,7 @@ class Story:
         if planned or not self._results:  # the plan is told itself; who reads along has seen the session end
             return []
         said = event.text if event.status == "done" else event.error or event.text
-        shown = f": {one_line(said, _MOST)}" if said else ""
+        shown = f": {one_line(said, MOST)}" if said else ""
         return [self._line(event, "note", f"{plain(event.step)} {event.status}{shown}")]
 
     # --- the rest -------------------------------------------------------------------------
@@ -375,7 +382,7 @@ class Story:
     def _message_added(self, event: MessageAdded) -> list[Line]:
         if event.steer or (event.origin.startswith("callback.") and not self._results):
             return []
-        shown = one_line(event.message.text.strip().partition("\n")[0].rstrip(":"), _MOST)
+        shown = one_line(event.message.text.strip().partition("\n")[0].rstrip(":"), MOST)
         return [self._line(event, "note", f"a message was added: {shown}")]
 
     def _context_set(self, event: ContextSet) -> list[Line]:
@@ -384,7 +391,7 @@ class Story:
         value: Any = event.value
         kept = cast("list[Any]", value) if isinstance(value, list) else []
         todos = [cast("dict[str, Any]", one) for one in kept if isinstance(one, dict)]
-        shown = [(one_line(str(todo.get("content", "")), _MOST), str(todo.get("status", ""))) for todo in todos]
+        shown = [(one_line(str(todo.get("content", "")), MOST), str(todo.get("status", ""))) for todo in todos]
         lines = [self._line(event, "todo", text, state=state) for text, state in shown]
         if not self.calls_open(event.session):
             return lines
@@ -396,10 +403,10 @@ class Story:
 
     def _steered(self, event: Steered) -> list[Line]:
         by = f" by {plain(event.by)}" if event.by else ""
-        return [self._line(event, "note", f"steered{by}: {one_line(event.text, _MOST)}")]
+        return [self._line(event, "note", f"steered{by}: {one_line(event.text, MOST)}")]
 
     def _cancel_requested(self, event: CancelRequested) -> list[Line]:
-        why = f": {one_line(event.reason, _MOST)}" if event.reason else ""
+        why = f": {one_line(event.reason, MOST)}" if event.reason else ""
         return [self._line(event, "note", f"asked to cancel{why}")]
 
     _tellers: dict[type[Any], Any] = {  # noqa: RUF012
@@ -432,80 +439,3 @@ class Story:
         StepEnded: _step_ended,
         HookRaised: _hook_raised,
     }
-
-
-def args_line(args: dict[str, Any], most: int = 160) -> str:
-    """Arguments as people write them, short."""
-    shown = (f"{plain(str(name))}={_value(value)}" for name, value in args.items())
-    return one_line(" ".join(shown), most)
-
-
-def _value(value: Any) -> str:
-    text = msgspec.json.encode(value).decode("utf-8", "replace")
-    return one_line(text, 60)
-
-
-def _plan(text: str) -> str:
-    """A manager's plan as a list to read, in Markdown; "" where it is none."""
-    try:
-        entries = msgspec.json.decode(text[text.find("[") : text.rfind("]") + 1], type=list[dict[str, Any]])
-        rows = sorted(entries, key=lambda entry: entry["sequence"])
-        told = [(a["sequence"], a["role"], one_line(a["task"], _LONG), a.get("caller") or "nobody") for a in rows]
-    except (msgspec.MsgspecError, KeyError, TypeError, AttributeError):
-        return ""
-    return "\n".join(f"- {at} · {role}: {task} (may ask {whom})" for at, role, task, whom in told)
-
-
-def _verdict(value: Any) -> str:
-    """An approval's answer in words."""
-    match value:
-        case {"approve": True, "args": dict()}:
-            return f"approved with {_value(value['args'])}"
-        case {"approve": True, "for_session": True}:
-            return "approved for the session"
-        case {"approve": True}:
-            return "approved"
-        case {"approve": False, "reason": str(why)} if why:
-            return f"rejected: {one_line(why, _MOST)}"
-        case _:
-            return "rejected"
-
-
-def _call_change(asked: Call, final: Call) -> str:
-    """What a hook made of a call, as old → new."""
-    changes = [f"{asked.name} → {final.name}"] if asked.name != final.name else []
-    for name in {**asked.args, **final.args}:
-        before, after = (_value(call.args[name]) if name in call.args else "nothing" for call in (asked, final))
-        if before != after:
-            changes.append(f"{plain(str(name))} {before} → {after}")
-    return one_line(", ".join(changes), _MOST)
-
-
-def _changed_part(before: str, after: str) -> str:
-    """The first line that differs: long results are changed in small places. A log keeps only the new text."""
-    known = set(before.splitlines())
-    rows = [row for row in after.splitlines() if row not in known] if before else []
-    return rows[0] if rows else after
-
-
-def lasted(seconds: float | None) -> str:
-    """A duration for people."""
-    if seconds is None:
-        return ""
-    if seconds < 0.9995:
-        return f"{max(seconds, 0) * 1000:.0f} ms"
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
-
-
-def _counted(count: int, what: str) -> list[str]:
-    return [f"{count} {what}{'s' if count != 1 else ''}"] if count else []
-
-
-def _tokens(usage: Usage) -> list[str]:
-    if not usage.total:
-        return []
-    cached = f" ({usage.cached_tokens:,} cached)" if usage.cached_tokens else ""
-    return [f"{usage.input_tokens:,} tokens in{cached}, {usage.output_tokens:,} out"]

@@ -1,6 +1,6 @@
 """A run at a terminal: lines as they happen, Markdown as it is written, and what is still running below it.
 
-May import: contracts, events, hosts.story, observe.plain.
+May import: contracts, events, hosts.phrases, hosts.story, observe.plain.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, TextIO
 
 from upcall.contracts import Delta
 from upcall.events import AnyEvent
-from upcall.hosts.story import Line, Running, Story, args_line, lasted
+from upcall.hosts.phrases import args_line, lasted
+from upcall.hosts.story import Line, Running, Story
 from upcall.observe.plain import one_line, plain
 
 if TYPE_CHECKING:

@@ -1,14 +1,15 @@
 """A tool call unfolded: its arguments and its result whole, where a run shows it as one line.
 
-May import: hosts.question, hosts.story, hosts.terminal, observe.plain.
+May import: hosts.phrases, hosts.question, hosts.story, hosts.terminal, observe.plain.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+from upcall.hosts.phrases import lasted
 from upcall.hosts.question import exact
-from upcall.hosts.story import Running, lasted
+from upcall.hosts.story import Running
 from upcall.hosts.terminal import Piece
 from upcall.observe.plain import plain
 
