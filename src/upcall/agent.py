@@ -159,10 +159,7 @@ def _check(
     if limits is not None and not isinstance(limits, Limits):
         raise BadAgent(name, "limits is a Limits value: limits=Limits(model_calls=20)")
     if model is not None and not isinstance(model, str) and not hasattr(model, "respond"):
-        raise BadAgent(
-            name,
-            f"model is a name such as 'openai:gpt-6', or a Model such as Script([...]), not {type(model).__name__}",
-        )
+        raise BadAgent(name, f"model is a name as 'openai:gpt-6', or Script(...), not {type(model).__name__}")
     if workspace is not None and not hasattr(workspace, "open"):
         raise BadAgent(name, f"workspace is a place for files, such as Folder('work'), not {workspace!r}")
     for piece in kit:
