@@ -13,19 +13,10 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
+from upcall import events
 from upcall.agent import Agent
 from upcall.contracts import Reply
 from upcall.errors import STOPS, LimitReached, OutputInvalid, SessionTakenOver, StoreError, UpcallError
-from upcall.events import (
-    AnyEvent,
-    CallbackWithdrawn,
-    CancelRequested,
-    HooksPassed,
-    OutputRefused,
-    Responded,
-    ToolEnded,
-    TurnEnded,
-)
 from upcall.fold import State
 from upcall.messages import Message, Text, cancelled
 from upcall.points import run_hooks
@@ -91,7 +82,7 @@ class Turn(Thinker):
         finally:
             self._summing, self._task, self.log.absorb = False, None, None
             self.leave()
-        self.log.add(HooksPassed("begin_session"))
+        self.log.add(events.HooksPassed("begin_session"))
 
     async def _steps(self) -> None:
         state, side = self.state, self.purpose == "side_turn"
@@ -135,10 +126,10 @@ class Turn(Thinker):
         assert prompt is not None
         message = await run_hooks(self, "pre_request", self.state.turn, self.hooks.pre_request, prompt.message)
         if message is prompt.message:
-            self.log.add(HooksPassed("pre_request"))
+            self.log.add(events.HooksPassed("pre_request"))
         else:
             await self.log.commit()
-            self.log.add(HooksPassed("pre_request", replaces=prompt.seq, message=message))
+            self.log.add(events.HooksPassed("pre_request", replaces=prompt.seq, message=message))
 
     # --- tools ----------------------------------------------------------------------------
 
@@ -194,7 +185,7 @@ class Turn(Thinker):
             self._take_steers()
             return False
         if self.question is not None:
-            self.log.add(OutputRefused(NUDGE))
+            self.log.add(events.OutputRefused(NUDGE))
             return False
         output = self.actor.output
         if output is None or self.purpose != "turn":
@@ -202,7 +193,7 @@ class Turn(Thinker):
         try:
             output.parse(self.state.said)
         except ValueError as error:
-            self.log.add(OutputRefused(f"{error}. Reply with nothing but JSON that fits the schema."))
+            self.log.add(events.OutputRefused(f"{error}. Reply with nothing but JSON that fits the schema."))
             if self.state.refused >= OUTPUT_TRIES:
                 raise OutputInvalid(self.actor.name, OUTPUT_TRIES, str(error), self.state.said) from None
             return False
@@ -219,12 +210,12 @@ class Turn(Thinker):
             text = changed.text if changed.text != reply.text else None
             output = plain_json("a reply's output", changed.output) if changed.output != reply.output else None
             reply = changed
-            self.log.add(HooksPassed("end_turn", at, text=text, output=output))
+            self.log.add(events.HooksPassed("end_turn", at, text=text, output=output))
             await self.log.commit()
 
     def _end(self, status: Any, limit: str = "", error: str = "") -> None:
         seconds = self.state.running_seconds(self.log.store.now())
-        self.log.add(TurnEnded(self.state.turn, status, limit, error, seconds))
+        self.log.add(events.TurnEnded(self.state.turn, status, limit, error, seconds))
 
     def reply(self) -> Reply:
         """What the turn has come to so far."""
@@ -235,10 +226,10 @@ class Turn(Thinker):
             await self.log.commit()
         return self.reply().replace(status="waiting")
 
-    def absorb(self, event: AnyEvent) -> None:
+    def absorb(self, event: events.AnyEvent) -> None:
         """Take in what somebody else appended to this session."""
         super().absorb(event)
-        if isinstance(event, CancelRequested):
+        if isinstance(event, events.CancelRequested):
             self.stop(Cancelled(event.reason))
 
     def stop(self, why: Exception) -> None:
@@ -291,15 +282,15 @@ class Turn(Thinker):
     def _settle_open(self, why: str) -> None:
         state = self.state
         if state.asked is not None and self._partial:
-            text = "".join(self._partial)
-            self.log.add(Responded(state.asked.ordinal, Message("assistant", (Text(text),)), stop="cancelled"))
+            said = Message("assistant", (Text("".join(self._partial)),))
+            self.log.add(events.Responded(state.asked.ordinal, said, stop="cancelled"))
         for ask in tuple(state.asks.values()):
             if ask.status == "open":
-                self.log.add(CallbackWithdrawn(ask.raised.callback_id, why))
+                self.log.add(events.CallbackWithdrawn(ask.raised.callback_id, why))
                 self.tree.withdraw(ask.raised.callback_id, why)
         for call_id, call in (*state.inner.items(), *state.calls.items()):
             if call.result is None:
-                self.log.add(ToolEnded(call_id, cancelled(call_id, why), "cancelled"))
+                self.log.add(events.ToolEnded(call_id, cancelled(call_id, why), "cancelled"))
 
 
 def reply_of(state: State, agent: Agent) -> Reply:

@@ -12,23 +12,11 @@ from typing import Any, Protocol
 
 import msgspec
 
+from upcall import events
 from upcall.answers import callback_of, checked, route_of
 from upcall.callbacks import Answer, Hints
 from upcall.contracts import Claim, Store
 from upcall.errors import STOPS, AnswerRefused, HookFailed, UnknownAgent, UpcallError
-from upcall.events import (
-    CallbackAnswered,
-    CallbackAsked,
-    CallbackDelivered,
-    CallbackExpired,
-    CallbackPassed,
-    CallbackRaised,
-    CallbackWithdrawn,
-    ContextSet,
-    HookRaised,
-    MessageAdded,
-    digest,
-)
 from upcall.hooks import name_of
 from upcall.messages import user
 from upcall.points import run_hooks
@@ -53,7 +41,7 @@ class Road(Tree, Protocol):
         """See whether everything waits."""
         ...
 
-    async def way(self, member: Member, asked: Question | CallbackRaised, hints: Hints) -> Route:
+    async def way(self, member: Member, asked: Question | events.CallbackRaised, hints: Hints) -> Route:
         """Where such a question of the member would go by the policies as they are now."""
         ...
 
@@ -61,7 +49,7 @@ class Road(Tree, Protocol):
         """The session of an agent that is asked, or a fresh one."""
         ...
 
-    async def answer_aside(self, asked: Member, raised: CallbackRaised, text: str) -> Said | Passed:
+    async def answer_aside(self, asked: Member, raised: events.CallbackRaised, text: str) -> Said | Passed:
         """A side turn of the asked agent over its own conversation."""
         ...
 
@@ -136,7 +124,7 @@ class Resolver:
         if ask.delivered:
             await asyncio.sleep(0)  # other code of this call may want to claim its answers too
             return
-        member.log.add(CallbackDelivered(ask.raised.callback_id, ask.raised.origin))
+        member.log.add(events.CallbackDelivered(ask.raised.callback_id, ask.raised.origin))
         await member.log.commit()
 
     async def _refuse_unclaimed(self, asker: Asker) -> None:
@@ -151,10 +139,10 @@ class Resolver:
     async def _raise(self, asker: Asker, question: Question, count: int) -> Asked:
         member, road = asker.member, self._road
         if member.purpose == "side_turn":
-            member.log.add(ContextSet(ASKED_BACK, True))
+            member.log.add(events.ContextSet(ASKED_BACK, True))
             raise UpcallError("nobody can be asked while a callback is being answered; pass it up instead")
         way = await road.way(member, question, question.hints)
-        callback_id = "q" + digest(member.id, asker.origin, question.digest, question.gate, count)[:12]
+        callback_id = "q" + events.digest(member.id, asker.origin, question.digest, question.gate, count)[:12]
         for save in member.savers:
             save()
         member.log.add(_raised_event(member, asker.origin, question, callback_id, msgspec.to_builtins(way)))
@@ -230,7 +218,7 @@ class Resolver:
         """The route's end: the person, or nobody."""
         callback_id, way = ask.raised.callback_id, ask.raised.route
         if way["end"] != "person":
-            member.log.add(CallbackWithdrawn(callback_id, way["why"], unresolved=True))
+            member.log.add(events.CallbackWithdrawn(callback_id, way["why"], unresolved=True))
             await member.log.commit()
             member.wake(callback_id)
             return
@@ -239,7 +227,7 @@ class Resolver:
             if seconds:
                 last = self._road.store.now() + seconds
                 expires = last if expires is None else min(expires, last)
-            member.log.add(CallbackAsked(callback_id, "user", station, expires))
+            member.log.add(events.CallbackAsked(callback_id, "user", station, expires))
             if self._road.unattended:  # it is written with the parking
                 member.log.send_soon()
             else:
@@ -259,7 +247,7 @@ class Resolver:
             self._watch_expiry(member, ask)
         else:
             await member.log.commit()
-            expired = {callback_id: CallbackExpired(callback_id)}
+            expired = {callback_id: events.CallbackExpired(callback_id)}
             await self._road.store.settle(callback_id, expired, self._road.claim)
 
     async def ready(self, member: Member, origin: str) -> None:
@@ -296,12 +284,12 @@ class Resolver:
     async def _ask_agent(self, member: Member, ask: Asked, station: Station, index: int) -> None:
         callback_id, road = ask.raised.callback_id, self._road
         if ask.target != station.agent:
-            member.log.add(CallbackAsked(callback_id, station.agent, index))
+            member.log.add(events.CallbackAsked(callback_id, station.agent, index))
             await member.log.commit()
         hints = Hints(fallback_target=station.agent) if station.fallback else Hints()  # no other counts now
         barred = refusal(route_of(ask.raised), await road.way(member, ask.raised, hints), station.agent)
         if barred:  # the stricter of then and now
-            member.log.add(CallbackPassed(callback_id, station.agent, barred, index))
+            member.log.add(events.CallbackPassed(callback_id, station.agent, barred, index))
             await member.log.commit()
             return
         async with self._turn_order.setdefault(station.session_id or callback_id, asyncio.Lock()):
@@ -309,10 +297,10 @@ class Resolver:
         if ask.status != "open":
             return
         if isinstance(said, Passed):
-            member.log.add(CallbackPassed(callback_id, station.agent, said.reason, index, said.message))
+            member.log.add(events.CallbackPassed(callback_id, station.agent, said.reason, index, said.message))
             await member.log.commit()
             return
-        answered = CallbackAnswered(callback_id, said.value, station.agent, said.right)
+        answered = events.CallbackAnswered(callback_id, said.value, station.agent, said.right)
         await road.store.settle(callback_id, {callback_id: answered}, road.claim)
 
     async def _consult(self, member: Member, station: Station, ask: Asked) -> Said | Passed:
@@ -355,7 +343,7 @@ class Resolver:
                 may_answer(asked.actor, ask.raised, value)
                 return Said(value, "hook")
             except (HookFailed, AnswerRefused) as error:
-                asked.log.add(HookRaised("on_callback", name_of(hook), str(error)))
+                asked.log.add(events.HookRaised("on_callback", name_of(hook), str(error)))
                 await asked.log.commit()
                 if isinstance(
                     error, HookFailed
@@ -367,7 +355,7 @@ class Resolver:
         """Tell the agent, in its own conversation, what it was asked and what it answered."""
         message = user(exchange_text(ask.raised, ask.message, said))
         if asked.state.header.kind != "side_turn" and message not in asked.state.messages():
-            asked.log.add(MessageAdded(message, f"callback.{ask.raised.callback_id}"))
+            asked.log.add(events.MessageAdded(message, f"callback.{ask.raised.callback_id}"))
             await asked.log.commit()
 
 
@@ -376,12 +364,12 @@ def _group(question: Question, way: dict[str, Any]) -> str:
     takes = (question.choices, question.schema, question.timeout)
     if not way["stations"] and takes == ((), None, None):
         return question.digest[:24]  # nothing else can differ between those that reach the person
-    return digest(question.digest, way["stations"], way["end"], *takes)
+    return events.digest(question.digest, way["stations"], way["end"], *takes)
 
 
 def _raised_event(
     member: Member, origin: str, question: Question, callback_id: str, way: dict[str, Any]
-) -> CallbackRaised:
+) -> events.CallbackRaised:
     state = member.state
     call = state.call(origin)
     if call is not None and call.given.name == "raise_callback":  # by a program: that says more than the call does
@@ -394,7 +382,7 @@ def _raised_event(
     expires = member.log.store.now() + question.timeout if question.timeout is not None else None
     group = "" if question.gate else _group(question, way)
     has_default = question.default is not NO_DEFAULT
-    return CallbackRaised(
+    return events.CallbackRaised(
         callback_id, origin, member.actor.name, question.message, question.intent, question.kind, way,
         question.digest, question.priority, question.choices, question.schema, {**filled, **question.context},
         question.context, question.tool, question.args, question.gate, question.patterns, expires, has_default,
