@@ -71,9 +71,20 @@ def _taken(point: str, out: Any, *args: Any) -> Any:
         out = of_text(args[-1], out)
     if not isinstance(out, kinds):
         raise TypeError(f"returned {type(out).__name__}; {point} takes {wanted} or None")
-    if isinstance(out, Request):  # the history is long and was read from the log: only what is new is looked at
-        known = {id(message) for message in args[0].messages}
-        messages = [m if id(m) in known else whole(m) for m in out.messages]
-        whole(out.replace(messages=()))
-        return out if messages == out.messages else out.replace(messages=messages)
+    if isinstance(out, Request):
+        return _request(args[0], out)
     return out if isinstance(out, Reply | Answer) else whole(out)
+
+
+def _request(before: Request, out: Request) -> Request:
+    """A request is long and mostly what it was: only what is new in it is looked at."""
+    text = out.instructions
+    told = text is before.instructions or (type(text) is str and text.isascii())
+    same = out.tools is before.tools and out.output is before.output and out.agent is before.agent
+    if not (told and same and out.purpose is before.purpose):
+        whole(out.replace(messages=()))
+    if out.messages is before.messages:
+        return out
+    known = {id(message) for message in before.messages}
+    messages = [m if id(m) in known else whole(m) for m in out.messages]
+    return out if messages == out.messages else out.replace(messages=messages)
