@@ -137,6 +137,21 @@ def test_deleting_asks_a_person_and_no_is_no(folder: Path) -> None:
     assert out("sessions", cwd=folder) == []
 
 
+def test_on_a_narrow_screen_a_listed_session_keeps_its_status(folder: Path) -> None:
+    upcall("run", "agents", "hello", "--id", "a-session-with-a-long-id", cwd=folder)
+    with Screen("sessions", cwd=folder, COLUMNS="40") as screen:
+        assert screen.end() == 0
+    rows = [line.split() for line in screen.text.splitlines()]
+    assert rows == [["SESSION", "STATUS"], ["a-session-with-a-long-id", "done"]]
+
+
+def test_the_command_to_go_on_with_a_chat_names_its_store(folder: Path) -> None:
+    with Screen("chat", "agents", "--store", "own.db", "--id", "s1", cwd=folder) as screen:
+        screen.see("›")
+        screen.press(CTRL_D)
+        screen.see("upcall chat agents --store own.db --id s1")
+
+
 def test_tables_and_shown_sessions_fit_on_80_columns(folder: Path) -> None:
     upcall("run", "agents", "add " + "many words " * 30, "--id", "s1", cwd=folder)
     for args in (["sessions"], ["show", "s1"], ["events", "s1"]):

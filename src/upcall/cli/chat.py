@@ -7,6 +7,7 @@ hosts.mentions, hosts.terminal, hosts.typing, observe.plain, runtime.
 from __future__ import annotations
 
 import argparse
+import shlex
 import signal
 import sys
 from pathlib import Path
@@ -17,7 +18,7 @@ from upcall.cli.chat_commands import COMMANDS, Talk, command_in, run_command
 from upcall.cli.conversation import Conversation, said
 from upcall.cli.options import Commands, agent_argument, events_file
 from upcall.cli.output import say, tell
-from upcall.cli.places import HOME, load, make_home, person_here, program, runtime_for
+from upcall.cli.places import HOME, given_store, load, make_home, person_here, program, runtime_for
 from upcall.cli.run import CODES, tell_waiting, turn
 from upcall.errors import SessionWaiting, SetupError
 from upcall.hosts.terminal import make_console, markdown, moves
@@ -68,6 +69,7 @@ async def _chat(args: argparse.Namespace) -> int:
         _greet(session, new=new)
         await Conversation(talk, _keyboard(talk)).run()
         again = f" --agent {args.agent_name}" if args.agent_name else ""
+        again += f" --store {shlex.quote(given_store(args))}" if given_store(args) else ""
         tell(f"kept; go on with: {program()} chat {plain(args.agent)}{again} --id {plain(session.id)}")
         return 0
 

@@ -9,6 +9,7 @@ import argparse
 import difflib
 import re
 import shutil
+import textwrap
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -62,7 +63,7 @@ class _Top(Parser):
         lines = ["usage: upcall COMMAND [options]", "", INTRO]
         for title, commands in self.groups:
             lines += ["", f"{title}:", *(f"  {c.name:<12}{c.summary}" for c in commands)]
-        return "\n".join([*lines, "", OUTRO])
+        return _narrow("\n".join([*lines, "", OUTRO]), 14)
 
 
 class Commands:
@@ -183,3 +184,16 @@ class _Formatter(argparse.RawDescriptionHelpFormatter):
     def __init__(self, prog: str, **_: Any) -> None:
         width = min(shutil.get_terminal_size().columns, 80)
         super().__init__(prog, max_help_position=24, width=width - 2)
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        return _narrow(super()._fill_text(text, width, indent), 4)
+
+
+def _narrow(text: str, indent: int) -> str:
+    """A text whose lines fit on the screen; what goes on in the next row, and began indented, is indented."""
+    room = max(shutil.get_terminal_size().columns, 30)
+    rows = [
+        row if len(row) <= room else textwrap.fill(row, room, subsequent_indent=" " * (indent * (row[:1] == " ")))
+        for row in text.split("\n")
+    ]
+    return "\n".join(rows)

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from upcall.app import Runtime
 
 _ALL = 1_000_000
+_ROOM = 8
+"""Columns without which a reply is not worth beginning."""
 
 
 def add(commands: Commands) -> None:
@@ -143,10 +145,16 @@ def _print_list(found: Sequence[tuple[Row, dict[str, Any]]]) -> None:
         )
         for row in _families([row for row, _ in found])
     ]
-    used = sum(max(len(row[at]) for row in rows) + 2 for at in range(4))
-    room = max(width() - used, 20)
-    cut = [(*row[:4], first_line(row[4], room)) for row in rows]
-    table(("SESSION", "AGENT", "STATUS", "CHANGED", "LAST REPLY"), cut, styled=2)
+    headers = ("SESSION", "AGENT", "STATUS", "CHANGED", "LAST REPLY")
+    screen = sys.stdout.isatty()
+    wide = {at: max(len(row[at]) for row in (headers, *rows)) + 2 for at in range(4)}
+    for least_needed in (3, 1) if screen else ():
+        if width() - sum(wide.values()) < _ROOM:
+            del wide[least_needed]
+    room = width() - sum(wide.values())
+    columns = [*wide, *([4] if room >= _ROOM or not screen else [])]
+    cut = [(*row[:4], first_line(row[4], room if screen else max(room, 20))) for row in rows]
+    table([headers[at] for at in columns], [[row[at] for at in columns] for row in cut], styled=columns.index(2))
 
 
 def _families(rows: Sequence[Row]) -> list[Row]:
