@@ -24,6 +24,12 @@ if MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > 2 * 2**30:
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """One more than there are cores: a test waits now and then, for a process or a clock."""
+    return (os.cpu_count() or 1) + 1
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What kills processes takes its time."""
     for item in items:
