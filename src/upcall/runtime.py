@@ -432,9 +432,16 @@ class Sessions(People):
     # --- looking --------------------------------------------------------------------------
 
     async def status(self, id: str) -> str:
-        """What a session is doing: its last turn's end, or `running`, `interrupted`, `waiting`."""
+        """What a session is doing: its last turn's end, or `running`, `interrupted`, `waiting`.
+
+        An open question to a person is waited for whatever has become of the process that asked it.
+        """
         await self._open()
-        return status_of(await self._row(id))
+        row = await self._row(id)
+        status = status_of(row)
+        held = await self.store.callbacks(root=row.root) if status == "interrupted" else ()
+        below = [h for h in held if f"{h.raised.session}~".startswith(f"{id}~") and h.status == "open"]
+        return "waiting" if below and all(h.target == "user" for h in below) else status
 
     async def rows(self, *, parent: str | None = None, limit: int = 1000) -> list[Row]:
         """Sessions as the store lists them, newest first; with `parent`, its children."""

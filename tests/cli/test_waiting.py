@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from cli.command import out, upcall
+from cli.command import environment, out, upcall
 from cli.screen import CTRL_C, Screen
 from upcall import Runtime
 
@@ -87,6 +90,47 @@ def test_a_run_that_waits_is_exit_code_3_and_resumes_once_it_is_answered(folder:
     ):
         assert part in text
     assert 'answered by ops (asserted): "blue"' in text
+
+
+HOST_DIES = """\
+import asyncio, os, signal
+import wall
+from upcall import Runtime
+
+
+class Host:
+    async def ask(self, callback):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def withdraw(self, callback_id, reason):
+        pass
+
+
+async def main():
+    async with Runtime("killed.db", agents=[wall.boss], host=Host()) as runtime:
+        await (await runtime.start("boss", "s1")).prompt("go")
+
+
+asyncio.run(main())
+"""
+
+
+def test_a_question_is_waited_for_whatever_became_of_the_process_that_asked_it(folder: Path) -> None:
+    (folder / "host.py").write_text(HOST_DIES)
+    killed = subprocess.run([sys.executable, "host.py"], cwd=folder, env=environment(), check=False)
+    assert killed.returncode == -signal.SIGKILL
+
+    at = ("--store", "killed.db")
+    assert [one["status"] for one in out("sessions", *at, cwd=folder) if one["callbacks"]] == ["waiting", "waiting"]
+    (callback,) = out("inbox", *at, cwd=folder)
+    assert upcall("answer", callback["id"], "red", *at, cwd=folder).returncode == 0
+    done = upcall("resume", "s1", "--agents", "wall:boss", *at, cwd=folder)
+    assert (done.returncode, done.stdout) == (0, "painted it red\n")
+
+
+def test_a_log_can_begin_in_a_folder_that_is_not_there_yet(folder: Path) -> None:
+    assert upcall("run", "wall:worker", "go", "--store", "new/logs/a.db", cwd=folder).returncode == 3
+    assert (folder / "new" / "logs" / "a.db").exists()
 
 
 def test_a_child_that_waits_is_seen_from_its_parent(folder: Path) -> None:

@@ -48,7 +48,7 @@ async def test_start_takes_a_name_or_an_agent_and_makes_up_an_id() -> None:
         by_name, by_agent = await runtime.start("a"), await runtime.start(agent)
 
         assert by_name.id != by_agent.id
-        assert (by_name.agent, by_name.parent, by_name.status) == ("a", "", "idle")
+        assert (by_name.agent, by_name.parent, by_name.status) == ("a", None, "idle")
 
 
 async def test_start_accepts_an_agent_the_runtime_did_not_know() -> None:

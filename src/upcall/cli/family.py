@@ -1,6 +1,6 @@
 """A run tree as a drawing: who worked for whom, who asked what, and who answered.
 
-May import: answers, app, callbacks, contracts, hosts.terminal_host, observe.plain, runtime.
+May import: answers, app, callbacks, contracts, hosts.terminal_host, observe.plain.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from upcall.callbacks import Callback
 from upcall.contracts import Row
 from upcall.hosts.terminal_host import told
 from upcall.observe.plain import one_line, plain
-from upcall.runtime import status_of
 
 if TYPE_CHECKING:
     from upcall.app import Runtime
@@ -24,6 +23,7 @@ _SAID = {"passed": "passed it up", "reworded": "reworded it and passed it up"}
 async def family(runtime: Runtime, root: str, width: int = 80) -> list[str]:
     """The tree of a root session, line by line."""
     rows = [row for row in await runtime.rows(limit=100_000) if row.root == root and row.kind != "side_turn"]
+    rows = [row.replace(status=await runtime.status(row.id)) for row in rows]
     held = await runtime.store.callbacks(root=root, limit=100_000)
     asked: dict[str, list[Callback]] = {}
     for one in held:
@@ -44,7 +44,7 @@ def _by_number(session_id: str) -> list[tuple[int, str]]:
 def _drawn(
     row: Row, children: dict[str, list[Row]], asked: dict[str, list[Callback]], first: str, bar: str
 ) -> list[str]:
-    lines = [f"{first}{plain(row.agent)} · {status_of(row)}"]
+    lines = [f"{first}{plain(row.agent)} · {row.status}"]
     below = children.get(row.id, [])
     for callback in asked.get(row.id, []):
         pipe = "│  " if below else "   "

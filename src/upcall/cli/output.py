@@ -1,6 +1,6 @@
 """Printing: JSON for programs, tables and plain text for people, questions where somebody can be asked.
 
-May import: answers, app, contracts, errors, hosts.terminal, observe.plain, replay, runtime.
+May import: answers, app, contracts, errors, hosts.terminal, observe.plain, replay.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from upcall.errors import SetupError, UnknownSession
 from upcall.hosts.terminal import make_console
 from upcall.observe.plain import escaped, one_line, plain
 from upcall.replay import load_state
-from upcall.runtime import status_of
 
 if TYPE_CHECKING:
     from upcall.app import Runtime
@@ -108,7 +107,7 @@ async def described_row(runtime: Runtime, row: Row) -> dict[str, Any]:
     return {
         "id": row.id,
         "agent": row.agent,
-        "status": status_of(row),
+        "status": await runtime.status(row.id),
         "text": state.text if state is not None else "",
         "parent": row.parent or None,
         "children": [child.id for child in await children_of(runtime, row.id)],

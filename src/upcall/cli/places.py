@@ -43,7 +43,7 @@ def is_url(store: str) -> bool:
 
 def make_home(folder: Path) -> None:
     """A folder for logs that nobody else reads and no repository takes in."""
-    folder.mkdir(mode=0o700, exist_ok=True)
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     mark = folder / ".gitignore"
     if folder.name == HOME.name and not mark.exists():
         with contextlib.suppress(OSError):

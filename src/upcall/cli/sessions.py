@@ -1,6 +1,6 @@
 """Commands over kept sessions: list, show, delete, prune.
 
-May import: app, cli.options, cli.output, cli.places, contracts, hosts.terminal, observe.plain, runtime.
+May import: app, cli.options, cli.output, cli.places, contracts, hosts.terminal, observe.plain.
 """
 
 from __future__ import annotations
@@ -30,7 +30,6 @@ from upcall.cli.places import has_log, reading, source_of, store_of
 from upcall.contracts import Row
 from upcall.hosts.terminal import PlainView, RichView, make_console
 from upcall.observe.plain import plain
-from upcall.runtime import status_of
 
 if TYPE_CHECKING:
     from upcall.app import Runtime
@@ -134,14 +133,14 @@ def _print_list(found: Sequence[tuple[Row, dict[str, Any]]]) -> None:
     if not found:
         say("No sessions yet. Begin one: upcall run AGENT PROMPT")
         return
-    texts = {row.id: described["text"] for row, described in found}
+    shown = {row.id: described for row, described in found}
     rows = [
         (
             "  " * row.id.count("~") + plain(row.id),
             plain(row.agent),
-            status_of(row),
+            shown[row.id]["status"],
             ago(row.updated),
-            texts[row.id],
+            shown[row.id]["text"],
         )
         for row in _families([row for row, _ in found])
     ]
@@ -201,7 +200,7 @@ async def _show(args: argparse.Namespace) -> int:
         if found["children"]:
             say("\nchildren")
             for child in await children_of(runtime, args.id):
-                say(f"  {plain(child.id)}  {plain(child.agent)}  {status_of(child)}")
+                say(f"  {plain(child.id)}  {plain(child.agent)}  {await runtime.status(child.id)}")
     return 0
 
 
