@@ -565,6 +565,8 @@ def test_wrong_usage_is_exit_code_2_and_says_what_would_be_right(args: list[str]
             ["run", "agents", "x", "--agent", "helpr"],
             "upcall: no agent is called 'helpr'; there are: helper. Choose",
         ),
+        (["demo", "--nope"], "upcall demo: there is no option --nope.\n"),
+        (["completion"], "upcall completion: the following arguments are required: bash|zsh|fish\n"),
         (["explain", "agents/helper.md"], "upcall explain agents/helper.md callback_to_caller blocker\n"),
         (["explain", "agents", "error"], "upcall explain agents callback_to_caller error\n"),
         (["explain", "agents", "query", "request_user_input"], "upcall explain agents request_user_input query\n"),
@@ -574,6 +576,11 @@ def test_what_is_misspelt_is_told_with_what_may_be_meant(args: list[str], says: 
     done = upcall(*args, cwd=folder)
     assert done.returncode == 2
     assert says in done.stderr
+
+
+def test_a_file_that_can_not_be_written_is_told_by_its_name(folder: Path) -> None:
+    done = upcall("run", "agents", "x", "--events-file", "nowhere/x.jsonl", cwd=folder)
+    assert (done.returncode, done.stderr) == (1, "upcall: nowhere/x.jsonl: No such file or directory\n")
 
 
 def test_a_broken_agent_file_is_told_with_file_and_line(folder: Path) -> None:

@@ -1,7 +1,7 @@
 """The command `upcall`: one module for each group of commands, and what happens when one fails.
 
 May import: cli.agents, cli.chat, cli.completion, cli.demo, cli.events, cli.new, cli.options, cli.output,
-cli.people, cli.resume, cli.run, cli.sessions, errors, observe.plain.
+cli.people, cli.places, cli.resume, cli.run, cli.sessions, errors, observe.plain.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from typing import Any
 from upcall.cli import agents, chat, completion, demo, events, new, people, resume, run, sessions
 from upcall.cli.options import Commands
 from upcall.cli.output import clock
-from upcall.errors import AlreadySettled, SessionWaiting, SetupError, UnknownAgent, UpcallError
+from upcall.cli.places import program
+from upcall.errors import AlreadySettled, SessionBusy, SessionWaiting, SetupError, UnknownAgent, UpcallError
 from upcall.observe.plain import plain
 
 CANCELLED = 130
@@ -106,6 +107,11 @@ def _failed(error: Exception, *, trace: bool) -> int:
     if isinstance(error, AlreadySettled):
         by = f" by {error.by}" if error.by else ""
         text = f"callback {error.callback_id} was {error.status}{by} on {clock(error.at)}; nothing was changed"
+    if isinstance(error, SessionBusy):
+        text = f"session {error.session_id!r} is being run by {error.owner}; wait for it, or end its turn: "
+        text += f"{program()} cancel {error.session_id}"
+    if isinstance(error, OSError) and error.filename and error.strerror:
+        text = f"{error.filename}: {error.strerror}"
     with contextlib.suppress(OSError):
         sys.stdout.flush()
         sys.stderr.write(f"upcall: {plain(text).strip()}\n")

@@ -27,7 +27,7 @@ def add(commands: Commands) -> None:
             "upcall completion fish > ~/.config/fish/completions/upcall.fish",
         ],
     )
-    parser.add_argument("shell", choices=tuple(_SHELLS), help="which shell")
+    parser.add_argument("shell", choices=tuple(_SHELLS), metavar="|".join(_SHELLS), help="which shell")
 
 
 def _completion(args: argparse.Namespace) -> int:

@@ -166,8 +166,9 @@ def long_options(parser: argparse.ArgumentParser) -> list[str]:
 
 def _meant(given: str, known: Sequence[str]) -> str:
     """The closest of what there is, as a question; "" where nothing is close."""
-    close = difflib.get_close_matches(given, known, 1)
-    return f" Did you mean {close[0]}?" if close else ""
+    bare = {one.strip("-"): one for one in known}
+    close = difflib.get_close_matches(given.strip("-"), bare, 1)
+    return f" Did you mean {bare[close[0]]}?" if close else ""
 
 
 def _help(summary: str, about: str, examples: Sequence[str]) -> dict[str, Any]:
