@@ -96,6 +96,12 @@ async def test_a_coder_reads_edits_asks_before_it_runs_the_tests_and_leaves_the_
     assert git(repository, "status", "--porcelain").splitlines() == [" M mean.py"]
 
 
+def test_a_preset_takes_the_path_of_a_folder_as_its_workspace(tmp_path: Path) -> None:
+    agents = [coder_agent(None, tmp_path), coder_agent(None, str(tmp_path)), deep_agent(None, workspace=tmp_path)]
+
+    assert [repr(agent.workspace) for agent in agents] == [repr(Folder(tmp_path))] * 3
+
+
 async def test_a_coder_whose_command_is_rejected_is_told_and_has_run_nothing(
     repository: Path, tmp_path: Path
 ) -> None:

@@ -15,7 +15,7 @@ from upcall.contracts import Model, Workspace
 from upcall.errors import BadAgent
 from upcall.hooks import NO_HOOKS, Hooks
 from upcall.kit import approve, compact, evict, memory, prompt, skills
-from upcall.workspace import InLog, file_tools, shell, todo_tools
+from upcall.workspace import Folder, InLog, file_tools, shell, todo_tools
 
 GENERAL_PURPOSE = "general_purpose"
 
@@ -36,6 +36,8 @@ CODE = (
 
 Rules = Mapping[str, bool | Mapping[str, str | Sequence[str]]] | str
 Folders = Sequence[str | os.PathLike[str]]
+Place = Workspace | str | os.PathLike[str]
+"""A workspace, or the path of a folder that is to be one."""
 
 UNCONFINED: Rules = {"shell": True}
 """What has to be approved unless somebody says otherwise: a shell reaches beyond the workspace."""
@@ -67,7 +69,7 @@ def deep_agent(
     interrupt_on: Rules | None = UNCONFINED,
     summarize: int | None = 100_000,
     execution: bool = False,
-    workspace: Workspace | None = None,
+    workspace: Place | None = None,
     extra_hooks: Hooks = NO_HOOKS,
     general_purpose: str = GENERAL_PURPOSE,
     name: str = "deep_agent",
@@ -101,14 +103,14 @@ def deep_agent(
         agents=below,
         kit=[*own, *_asking(interrupt_on)],
         hooks=extra_hooks,
-        workspace=workspace or InLog(),
+        workspace=InLog() if workspace is None else _place(workspace),
         **ours,
     )
 
 
 def coder_agent(
     model: str | Model | None,
-    workspace: Workspace,
+    workspace: Place,
     *,
     instructions: str = "",
     skills: Folders = (),
@@ -130,8 +132,12 @@ def coder_agent(
         model=model,
         kit=[*pieces, *_asking(interrupt_on)],
         hooks=extra_hooks,
-        workspace=workspace,
+        workspace=_place(workspace),
     )
+
+
+def _place(workspace: Place) -> Workspace:
+    return Folder(workspace) if isinstance(workspace, str | os.PathLike) else workspace
 
 
 def _taught(files: Sequence[str], folders: Folders) -> Iterator[Kit]:
