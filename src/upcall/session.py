@@ -108,9 +108,9 @@ class Log:
 
     def send_soon(self) -> None:
         """Send what nobody waits for: with the next append, or by itself a moment later."""
-        if not self.store.durable or self.sinks:  # nothing is gained, and who watches sees it in order
+        if self.sinks:  # who watches sees it in order
             self.send(lazy=True)
-        elif not self._soon:
+        elif self._buffer and not self._soon:
             self._soon = True
             asyncio.get_running_loop().call_later(0.001, self._send_late)
 

@@ -190,8 +190,10 @@ class ToolCall(msgspec.Struct, eq=False):
         first, log = self.call.call, self.member.log
         changed = None if call is first or call.args == first.args else call.args
         log.add(ToolStarted(call.id, call.name, changed, approval))
-        if not log.send():
+        if not (log.send() if self.alone else log.stands()):
             await log.stored()
+        if not self.alone:
+            log.send_soon()
         self.end(await self._invoke(tool, call.id, args), "ran")
 
     async def before_tool(self, call: Call) -> Call | Result:
@@ -275,8 +277,8 @@ class ToolCall(msgspec.Struct, eq=False):
             result = result.replace(text=f"{told}{result.text}") if told else result
             self._withdraw()
         self.member.log.add(ToolEnded(self.call.call.id, result, how, bool(self.member.hooks.after_tool)))
-        if not self.alone:
-            self.member.log.send()
+        if not self.alone and self.member.log.stands():
+            self.member.log.send_soon()
 
     def _withdraw(self) -> None:
         """End what the call, the calls of its program, or hooks around them still ask."""

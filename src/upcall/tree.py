@@ -13,6 +13,8 @@ from collections.abc import Callable
 from types import CoroutineType
 from typing import Any, Protocol, cast
 
+from msgspec.structs import force_setattr
+
 from upcall.above import reach
 from upcall.actor import Actor
 from upcall.agent import Agent
@@ -271,8 +273,7 @@ class RunTree:
             said = "%s's instructions, tools or policy have changed since its turn in %s began"
             log.warning(said, member.actor.name, member.id)
         member.log.add(TurnResumed(state.turn, now if before != now else ""))
-        if not state.header.parent:
-            member.log.send_soon()
+        member.log.send_soon()
 
     # --- when everything waits ------------------------------------------------------------
 
@@ -327,10 +328,12 @@ class RunTree:
     ) -> Reply:
         """Run a child called after its parent and `name`; run again, it goes on, or returns its logged end."""
         await self.secure(parent)
-        parent.log.send(lazy=True)  # ahead of all below: a tree that goes on must not be listed as waiting
+        if parent.children < 0:
+            parent.log.send(lazy=True)  # ahead of all below: a tree that goes on must not be listed as waiting
         declared = self.home.agent(agent) if isinstance(agent, str) else agent
-        child_id = f"{parent.id}~{name}"
-        state = await load_state(self.store, child_id)
+        child_id, state, call = f"{parent.id}~{name}", None, parent.state.call(name)
+        if call is None or call.attempts:  # else the call that is called so has just begun, and has no child yet
+            state = await load_state(self.store, child_id)
         if state is not None and state.phase == "running" and state.turn < place.turn:  # that one is finished first
             with contextlib.suppress(ChildFailed):
                 await self.start_child(parent, agent, prompt, name, place._replace(turn=state.turn, again=False))
@@ -350,7 +353,7 @@ class RunTree:
                 source=header.source, role=place.role, team=place.team, above=place.above,
             )  # fmt: skip
             way = await reach(declared, state.header, self.store, self.home.turns, self.home.agent_of)
-            state.header = state.header.replace(asks=self.somebody_to_ask(declared, *way))
+            force_setattr(state.header, "asks", self.somebody_to_ask(declared, *way))  # nobody has seen it yet
         member = self.member(state, declared, parent.actor.passed_on)
         try:
             if state.turn >= place.turn:
