@@ -125,7 +125,8 @@ class Resolver:
             await asyncio.sleep(0)  # other code of this call may want to claim its answers too
             return
         member.log.add(events.CallbackDelivered(ask.raised.callback_id, ask.raised.origin))
-        await member.log.commit()
+        if not member.log.send():
+            await member.log.stored()
 
     async def _refuse_unclaimed(self, asker: Asker) -> None:
         """A run that asks something new while an answer it got stays unclaimed is another program than before."""

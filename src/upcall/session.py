@@ -111,8 +111,8 @@ class Log:
         if self.sinks:  # who watches sees it in order
             self.send(lazy=True)
         elif self._buffer and not self._soon:
-            self._soon = True
-            asyncio.get_running_loop().call_later(0.001, self._send_late)
+            self._soon, loop = True, asyncio.get_running_loop()
+            loop.call_later(0.001, self._send_late) if self.store.durable else loop.call_soon(self._send_late)
 
     def _send_late(self) -> None:
         if self._soon and self.claim is not None and self.claim.failure is None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Collection
+from typing import Any
 
 from upcall.callbacks import PRIORITIES
 from upcall.contracts import Held
@@ -23,29 +24,30 @@ from upcall.events import (
 )
 
 CALLBACK_EVENTS = {CallbackRaised, CallbackAsked, CallbackPassed, CallbackDelivered, *SETTLING}
-_STATUS = {CallbackAnswered: "answered", CallbackExpired: "expired", CallbackWithdrawn: "withdrawn"}
+_STATUS: dict[type[Any], str] = {
+    CallbackAnswered: "answered",
+    CallbackExpired: "expired",
+    CallbackWithdrawn: "withdrawn",
+}
 _RANKS = {word: -place for place, word in enumerate(PRIORITIES)}
 
 
 def after(held: Held, event: AnyEvent) -> Held:
     """A callback once this event is written; what comes after it is settled changes nothing but its delivery."""
-    match event:
-        case CallbackDelivered():
-            return held.replace(delivered=True)
-        case _ if held.status != "open":
-            return held
-        case CallbackAsked():
-            path = (*held.path, (event.target, "asked", ""))
-            expires = event.expires if event.expires is not None else held.raised.expires
-            return held.replace(target=event.target, path=path, expires=expires)
-        case CallbackPassed():
-            step = "reworded" if event.message else "passed"
-            path = (*held.path, (event.agent, step, event.reason))
-            return held.replace(target="", path=path, message=event.message or held.message)
-        case CallbackAnswered() | CallbackExpired() | CallbackWithdrawn():
-            return held.replace(status=_STATUS[type(event)], settled=event)
-        case _:
-            return held
+    if type(event) is CallbackDelivered:
+        return held.replace(delivered=True)
+    if held.status != "open":
+        return held
+    if type(event) is CallbackAsked:
+        path = (*held.path, (event.target, "asked", ""))
+        expires = event.expires if event.expires is not None else held.raised.expires
+        return held.replace(target=event.target, path=path, expires=expires)
+    if type(event) is CallbackPassed:
+        step = "reworded" if event.message else "passed"
+        path = (*held.path, (event.agent, step, event.reason))
+        return held.replace(target="", path=path, message=event.message or held.message)
+    status = _STATUS.get(type(event))
+    return held if status is None else held.replace(status=status, settled=event)
 
 
 def refusal(held: Held, event: AnyEvent, now: float) -> Held | None:
