@@ -306,7 +306,7 @@ class CallbackExpired(CallbackError):
     def __init__(self, callback_id: str, message: str, after: float) -> None:
         self.callback_id, self.message, self.after = callback_id, message, after
         super().__init__(
-            f"callback {callback_id} ({_short(message)!r}) expired after {after:g} s without an answer"
+            f"callback {callback_id} ({_short(message)!r}) expired after {round(after, 1):g} s without an answer"
         )
 
 

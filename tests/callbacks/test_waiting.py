@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from callbacks.doubles import Desk, Person, answers, asker, at_work, delegates, never, passes, results, worker
-from upcall import Agent, AlreadySettled, Callback, Context, Limits, Request, SyncContext, tool
+from upcall import Agent, AlreadySettled, Callback, Context, Limits, Request, SyncContext, errors, tool
 from upcall.events import (
     CallbackDelivered,
     CallbackWithdrawn,
@@ -745,6 +745,7 @@ async def test_without_a_default_expiry_raises_callback_expired(intent: str, des
     done = await desk.resume(agent)
 
     assert "('which?') expired after 60 s without an answer" in done.text
+    assert "after 3 s without" in str(errors.CallbackExpired("q1", "which?", 2.99978))
 
 
 async def test_a_held_callback_expires_by_itself(desk: Desk) -> None:

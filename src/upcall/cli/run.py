@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import shlex
 import signal
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
@@ -29,6 +30,7 @@ from upcall.cli.places import (
     reading,
     resume_command,
     runtime_for,
+    source_of,
 )
 from upcall.contracts import Reply
 from upcall.errors import SessionWaiting, SetupError
@@ -43,8 +45,8 @@ if TYPE_CHECKING:
 
 CODES = {"done": 0, "failed": 1, "limit": 1, "waiting": 3, "cancelled": 130}
 _UNFINISHED = {
-    "limit": "the limit {limit} ended the turn; go on with: {program} run AGENT 'go on' --id {id}",
-    "cancelled": "the turn was cancelled; go on with: {program} run AGENT 'go on' --id {id}",
+    "limit": "the limit {limit} ended the turn",
+    "cancelled": "the turn was cancelled",
 }
 
 
@@ -151,8 +153,11 @@ async def shown(
     if reply.status == "waiting" and not args.json:
         await tell_waiting(runtime, session_id, args)
     elif reply.status in _UNFINISHED and not args.json:
-        how = _UNFINISHED[reply.status].format(limit=reply.limit, id=plain(session_id), program=program())
-        tell(f"upcall: {how}")
+        agent = getattr(args, "agent", "") or (await source_of(runtime, session_id))[0] or "AGENT"
+        again = f"{program()} run {shlex.quote(plain(agent))} 'go on' --id {plain(session_id)}"
+        again += f" --agent {args.agent_name}" if getattr(args, "agent_name", None) else ""
+        store = f" --store {shlex.quote(given_store(args))}" if given_store(args) else ""
+        tell(f"upcall: {_UNFINISHED[reply.status].format(limit=reply.limit)}; go on with: {again}{store}")
     return CODES[reply.status]
 
 
