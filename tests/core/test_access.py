@@ -65,7 +65,7 @@ async def test_a_hook_reads_its_session(place: Place) -> None:
         session = await runtime.start(agent, "s")
         await session.prompt("go")
 
-    assert seen == [("s", "a", "", ["user: go"])]
+    assert seen == [("s", "a", None, ["user: go"])]
 
 
 async def test_context_is_kept_across_turns_and_runtimes(place: Place) -> None:

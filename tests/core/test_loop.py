@@ -442,7 +442,7 @@ async def test_a_plain_def_tool_has_the_calls_of_an_async_one_without_await() ->
 
     agent = Agent("a", model=Script(decide), tools=[work], agents=[helper])
     assert (await turn(agent, "go")).text == "and hurry"
-    assert seen == ["", "turn", "go", "", 1, "helped", "about work", ["go"]]
+    assert seen == [None, "turn", "go", "", 1, "helped", "about work", ["go"]]
 
 
 async def test_a_name_that_no_context_has_is_an_error_that_lists_what_there_is() -> None:
