@@ -136,7 +136,6 @@ def test_one_session_is_followed_from_a_number_on(folder: Path) -> None:
         following.kill()
 
 
-@pytest.mark.slow
 def test_a_second_run_of_a_busy_session_says_who_has_it(folder: Path) -> None:
     with start("run", "agents", "wait 60", "--id", "s1", cwd=folder) as running:
         eventually(lambda: started(folder, "s1"), "the tool has started")

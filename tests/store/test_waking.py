@@ -140,7 +140,6 @@ async def test_what_a_killed_process_left_in_the_folder_is_cleared_away(tmp_path
     assert not Path(f"{path}-wake").exists()
 
 
-@pytest.mark.slow
 async def test_a_process_in_which_nothing_waits_does_not_wake_up(tmp_path: Path) -> None:
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-c", IDLE, str(tmp_path / "log.db"), stdout=asyncio.subprocess.PIPE
