@@ -425,7 +425,7 @@ class SessionAccess(InSession, Protocol):
         kind: str = "callback_to_caller",
         choices: Sequence[str] = (),
         schema: Mapping[str, Any] | None = None,
-        context: Mapping[str, Any] | None = None,
+        context: Any = None,
         priority: Priority = "normal",
         timeout: float | None = None,
         default: Any = None,

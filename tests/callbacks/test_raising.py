@@ -157,6 +157,13 @@ async def test_the_context_is_filled_with_the_task_the_tool_and_its_arguments(de
     }  # fmt: skip
 
 
+@pytest.mark.parametrize("given", ["config.py", ["a", "b"], 3])
+async def test_a_context_that_is_no_object_is_kept_under_a_key(given: Any, desk: Desk) -> None:
+    reply = await desk.prompt(asker(context=given))
+
+    assert reply.callbacks[0].context["context"] == given
+
+
 async def test_a_wrong_choice_is_told_the_choices_and_the_callback_stays_open(desk: Desk) -> None:
     agent = asker(choices=["red", "blue"])
     await desk.prompt(agent)
