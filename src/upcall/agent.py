@@ -121,12 +121,16 @@ class Agent:
             self.policy = callback_policy
         else:
             self.policy = Policy.build(can_query_caller, can_use_host_interaction, callback_policy, agent=name)
+        self.can_query_caller = self.policy.can_query_caller
+        self.can_use_host_interaction = self.policy.can_use_host_interaction
+        self.callback_policy = self.policy.callback_policy
         self.hooks = NO_HOOKS
         for piece in kit:
             self.hooks = self.hooks + piece.hooks
         self.hooks = self.hooks + hooks
         self.results = tuple(keeper for piece in kit for keeper in piece.results)
         self.toolbox = _toolbox(name, [*(t for k in kit for t in k.tools), *tools])
+        self.tools = tuple(self.toolbox.values())
         self.source = ""
         self.cast_from: Agent | None = None
 

@@ -249,3 +249,16 @@ def test_settling_answers_open_calls_at_the_end() -> None:
 def test_settling_twice_changes_nothing_more() -> None:
     once = settle([user("go"), calling("a", "b"), user("x"), results("a")])
     assert settle(once) == once
+
+
+def test_what_an_agent_was_declared_with_can_be_read_from_it() -> None:
+    def look(path: str) -> str:
+        """Look at it."""
+        return path
+
+    policy = {"max_bubble_hops": 2}
+    agent = Agent("a", tools=[look], can_query_caller=False, callback_policy=policy)
+
+    assert [one.name for one in agent.tools] == ["look"]
+    assert (agent.can_query_caller, agent.can_use_host_interaction) == (False, True)
+    assert agent.callback_policy.max_bubble_hops == 2
