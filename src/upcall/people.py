@@ -78,9 +78,6 @@ class People:
 
         One in which nothing is open any more, too: what waited in it was cancelled.
         """
-        for ask in state.asks.values() if state is not None else ():
-            if ask.status != "open" and not ask.delivered and await self._is_awaited(ask.raised, state):
-                return True
         now, all_held = self.store.now(), await self.store.callbacks(root=root, limit=100_000)
         for held in all_held:
             if held.status != "open":

@@ -28,7 +28,6 @@ class Missing:
 
 NO_DEFAULT = Missing()
 _NO_HINTS = Hints()
-_SHORT = 1000
 
 
 class Question(Value, frozen=True):
@@ -99,16 +98,12 @@ def ask(
 
 
 def asking(message: str, callback_type: str, options: dict[str, Any]) -> Question:
-    """`ask`, keeping short ones: code that waits asks the same again when it is entered again."""
-    if len(message) < _SHORT and "default" not in options:  # 1 and True are found as one
-        try:
-            return _kept(message, callback_type, **options)
-        except TypeError:  # a list or a dict can't be looked up
-            pass
-    return ask(message, callback_type, **options)
+    """`ask`, keeping short plain ones: code that waits asks the same again when it is entered again."""
+    plain = len(message) < 1000 and all(type(option) is str for option in options.values())
+    return (_kept if plain else ask)(message, callback_type, **options)
 
 
-_kept = lru_cache(1000, typed=True)(ask)
+_kept = lru_cache(1000)(ask)
 
 
 def _check_shape(choices: Any, schema: Mapping[str, Any] | None) -> None:
