@@ -23,11 +23,6 @@ class Actor:
     What the log names instead of repeating, the instructions and the tool list, is here with its hashes.
     """
 
-    __slots__ = (
-        "_told", "agent", "hooks", "instructions_body", "instructions_hash", "limits", "model", "name", "output",
-        "passed_on", "rules", "setup", "specs", "to_run", "toolbox", "tools_body", "tools_hash",
-    )  # fmt: skip
-
     def __init__(self, agent: Agent, model: Model, hooks: Hooks, extra: Sequence[Tool] = ()) -> None:
         self.agent, self.model, self.hooks, self.name = agent, model, hooks, agent.name
         self.limits, self.output = agent.limits, agent.output

@@ -15,21 +15,12 @@ from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from typing import Any, Self, TypeVar
 
+from upcall import errors
 from upcall.actor import Actor
 from upcall.agent import Agent, all_agents
 from upcall.answers import callback_of
 from upcall.contracts import Claim, Delta, Host, Model, Reply, Row, Store
 from upcall.deadlines import Deadlines
-from upcall.errors import (
-    BadAgent,
-    RuntimeClosed,
-    SessionBusy,
-    SessionExists,
-    SessionWaiting,
-    UnknownAgent,
-    UnknownSession,
-    UpcallError,
-)
 from upcall.events import AnyEvent, CallbackWithdrawn, CancelRequested, SessionStarted, Steered, TurnEnded
 from upcall.fold import State
 from upcall.hooks import NO_HOOKS, Hooks
@@ -157,7 +148,7 @@ class Sessions(People):
             return
         self._closed = True
         for turn in tuple(self.turns.values()):
-            turn.stop(RuntimeClosed())
+            turn.stop(errors.RuntimeClosed())
         for asked in tuple(self._asks.values()):
             asked.cancel()
         for _ in range(int(PATIENCE / 0.01)):
@@ -181,7 +172,7 @@ class Sessions(People):
         try:
             return self._agents[name]
         except KeyError:
-            raise UnknownAgent(name, self._agents) from None
+            raise errors.UnknownAgent(name, self._agents) from None
 
     def agent_of(self, header: SessionStarted) -> Agent:
         """The agent of a session: a team says who its members are."""
@@ -194,7 +185,7 @@ class Sessions(People):
         if known is None:
             self._agents.update(all_agents([*self._agents.values(), agent]))
         elif known is not agent:
-            raise BadAgent(agent.name, "this runtime has another agent of this name")
+            raise errors.BadAgent(agent.name, "this runtime has another agent of this name")
         return agent
 
     def agent_names(self) -> tuple[str, ...]:
@@ -236,7 +227,7 @@ class Sessions(People):
         state = State(session_id)
         if begins:
             if id is not None and await self.store.row(id) is not None:
-                raise SessionExists(id)
+                raise errors.SessionExists(id)
             await self._begin(RunTree(self, None), state, declared, started)
         else:
             stored = self.store.append(session_id, [started], None)
@@ -271,7 +262,7 @@ class Sessions(People):
         await self._open()
         state = await load_state(self.store, id)
         if state is None:
-            raise UnknownSession(id)
+            raise errors.UnknownSession(id)
         return Session(self, state)
 
     async def run_turn(
@@ -286,12 +277,12 @@ class Sessions(People):
             if sink is not None:
                 tree.sinks.append(sink)
             if not state.begun and not await tree.begin_root(member):
-                raise SessionWaiting(state.id, [c.id for c in await self._open_callbacks(state.id)])
+                raise errors.SessionWaiting(state.id, [c.id for c in await self._open_callbacks(state.id)])
             if state.phase == "running":
                 await tree.resume(member)
                 reply = await tree.run_root(member)
                 if reply.status == "waiting":
-                    raise SessionWaiting(state.id, [c.id for c in await self._open_callbacks(state.id)])
+                    raise errors.SessionWaiting(state.id, [c.id for c in await self._open_callbacks(state.id)])
                 tree = await self._claim(state.header.root or state.id, take_over)
                 member = tree.member(state, self.agent_of(state.header), NO_HOOKS)
             tree.begin(member, user(text) if isinstance(text, str) else text)
@@ -348,7 +339,7 @@ class Sessions(People):
         if state.stale:
             fresh = await load_state(self.store, state.id)
             if fresh is None:
-                raise UnknownSession(state.id)
+                raise errors.UnknownSession(state.id)
             state.become(fresh)
         await refresh(self.store, state)
 
@@ -366,7 +357,7 @@ class Sessions(People):
         while True:
             try:
                 return RunTree(self, await self.store.claim(root, take_over=take_over))
-            except SessionBusy as error:
+            except errors.SessionBusy as error:
                 if waited >= PATIENCE or error.owner == "this program":
                     raise
             await asyncio.sleep(RETRY)
@@ -374,7 +365,7 @@ class Sessions(People):
 
     async def _let_go(self, claim: Claim) -> None:
         if claim.failure is None:
-            with contextlib.suppress(UpcallError):
+            with contextlib.suppress(errors.UpcallError):
                 await self.store.release(claim)
 
     # --- from outside ---------------------------------------------------------------------
@@ -485,7 +476,7 @@ def status_of(row: Row) -> str:
 
 def _checked_id(given: str) -> str:
     if not _SESSION_ID.match(given):
-        raise UpcallError(
+        raise errors.UpcallError(
             f"{given[:80]!r} is no session id: 1 to 200 characters without spaces, '/', '\\' and '~' (which "
             "parts a child's id from its parent's)"
         )

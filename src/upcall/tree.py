@@ -345,12 +345,10 @@ class RunTree:
                 parent.children = await self._count_children(parent)
             self._check_child(parent)
             state = State(child_id)
-            header = parent.state.header
-            state.header = SessionStarted(
-                place.agent or declared.name, parent.id, header.root or parent.id, name, header.depth + 1,
-                "coordinator" if declared.runs else "agent",
+            state.header = _below(
+                parent, place.agent or declared.name, name, "coordinator" if declared.runs else "agent",
                 begins=bool(declared.hooks.begin_session or parent.actor.passed_on.begin_session),
-                source=header.source, role=place.role, team=place.team, above=place.above,
+                role=place.role, team=place.team, above=place.above,
             )  # fmt: skip
             way = await reach(declared, state.header, self.store, self.home.turns, self.home.agent_of)
             force_setattr(state.header, "asks", self.somebody_to_ask(declared, *way))  # nobody has seen it yet
@@ -433,16 +431,10 @@ class RunTree:
         elif state is None or state.phase == "idle":
             if state is None:
                 fresh.read_from(asked.state)
-                side.log.add(self._side_header(asked, name))
+                more = {"reads": asked.state.seq, "asks": asked.state.header.asks}
+                side.log.add(_below(asked, asked.actor.name, name, "side_turn", deeper=0, **more))
             self.begin(side, user(text))
         return side
-
-    def _side_header(self, asked: Member, name: str) -> SessionStarted:
-        header = asked.state.header
-        return SessionStarted(
-            asked.actor.name, asked.id, header.root or asked.id, name, header.depth, "side_turn", asked.state.seq,
-            asks=header.asks, source=header.source,
-        )  # fmt: skip
 
     # --- callbacks ------------------------------------------------------------------------
 
@@ -488,15 +480,11 @@ class RunTree:
                 inherited = parent.actor.passed_on if parent is not None else NO_HOOKS
                 return self.member(state, self.home.agent_of(state.header), inherited)
         agent = self.home.agent(station.agent)
-        name, header = f"{station.agent}.{callback_id}", member.state.header
+        name = f"{station.agent}.{callback_id}"
         state = await load_state(self.store, f"{member.id}~{name}") or State(f"{member.id}~{name}")
         fresh = self.member(state, agent, member.actor.passed_on)
         if not state.seq:
-            root = header.root or member.id
-            started = SessionStarted(
-                agent.name, member.id, root, name, header.depth + 1, "side_turn", source=header.source
-            )
-            fresh.log.add(started)
+            fresh.log.add(_below(member, agent.name, name, "side_turn"))
             await fresh.log.commit()
         return fresh
 
@@ -514,6 +502,13 @@ class RunTree:
         """Put a question before the person, if there is one here."""
         if self.home.host is not None:
             self.home.ask_host(callback_of(ask))
+
+
+def _below(starter: Member, agent: str, name: str, kind: Any, deeper: int = 1, **more: Any) -> SessionStarted:
+    """How a session begins that another one starts."""
+    by = starter.state.header
+    depth, root = by.depth + deeper, by.root or starter.id
+    return SessionStarted(agent, starter.id, root, name, depth, kind, source=by.source, **more)
 
 
 def _ended(state: State, agent: Agent) -> Reply:
