@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
+from upcall import events
 from upcall.actor import Actor
 from upcall.agent import Agent
 from upcall.answers import callback_of
@@ -21,20 +22,6 @@ from upcall.callbacks import Callback
 from upcall.contracts import Claim, Delta, Files, Reply, Spent, Store
 from upcall.deadlines import Deadlines, Guard
 from upcall.errors import OutcomeUnknown, UpcallError
-from upcall.events import (
-    FOREIGN,
-    SETTLING,
-    AnyEvent,
-    CallbackRaised,
-    Compacted,
-    CompactionAsked,
-    ContextSet,
-    MessageAdded,
-    OnceEnded,
-    OnceStarted,
-    digest,
-    encode,
-)
 from upcall.fold import FOLDS, State
 from upcall.messages import Instruction, Message, Purpose, Text, clean, compacted_messages
 from upcall.progress import Asked
@@ -46,7 +33,7 @@ R = TypeVar("R")
 PINNED = "pinned."
 """Context whose key begins so is shown to the model again when the conversation is compacted."""
 
-Sink = Callable[[AnyEvent | Delta], None]
+Sink = Callable[[events.AnyEvent | Delta], None]
 
 
 class Log:
@@ -60,13 +47,13 @@ class Log:
 
     def __init__(self, store: Store, claim: Claim | None, state: State, sinks: list[Sink]) -> None:
         self.store, self.claim, self.state, self.sinks, self._soon = store, claim, state, sinks, False
-        self.absorb: Callable[[AnyEvent], None] | None = None
-        self._buffer: list[AnyEvent] = []
+        self.absorb: Callable[[events.AnyEvent], None] | None = None
+        self._buffer: list[events.AnyEvent] = []
         self._blobs: dict[str, bytes] = {}
         self._kept: set[str] = set()  # what is on its way already, or there
         self._last: asyncio.Future[None] | None = None
 
-    def add(self, event: AnyEvent) -> None:
+    def add(self, event: events.AnyEvent) -> None:
         """Write an event down with the next ones."""
         self._buffer.append(event)
         FOLDS[type(event)](self.state, event)  # its stamps are not there yet, so no `apply`
@@ -83,23 +70,23 @@ class Log:
         In two steps because mostly there is nothing to wait for, and awaiting nothing costs more than asking.
         `lazy` is for what nobody waits for: it need not survive a power cut before what is added next.
         """
-        claim, events = self.claim, self._buffer
+        claim, added = self.claim, self._buffer
         if claim is not None and claim.failure is not None:
             raise claim.failure
-        if not events:
+        if not added:
             return self._last is None
         self._buffer, self._soon, blobs, self._blobs = [], False, self._blobs, {}
         state = self.state
-        future = self.store.append(state.id, events, claim, blobs=blobs, release=release, lazy=lazy)
+        future = self.store.append(state.id, added, claim, blobs=blobs, release=release, lazy=lazy)
         if future is not None:
             self._last = future
-            future.add_done_callback(partial(self._done, events))
+            future.add_done_callback(partial(self._done, added))
             return False
-        last = events[-1]
-        if last.seq == state.seq + len(events) and not self.sinks:
+        last = added[-1]
+        if last.seq == state.seq + len(added) and not self.sinks:
             state.seq, state.last_time = last.seq, last.time
         else:
-            self.written(events)
+            self.written(added)
         return self._last is None
 
     def stands(self) -> bool:
@@ -118,11 +105,11 @@ class Log:
         if self._soon and self.claim is not None and self.claim.failure is None:
             self.send(lazy=True)
 
-    def take(self, asked: Sequence[str]) -> list[AnyEvent]:
+    def take(self, asked: Sequence[str]) -> list[events.AnyEvent]:
         """What was not sent yet, for the parking to write, if it raises all these callbacks; else nothing."""
-        left = self._blobs or {*asked} - {e.callback_id for e in self._buffer if type(e) is CallbackRaised}
-        events, self._buffer = ([], self._buffer) if left else (self._buffer, [])
-        return events
+        left = self._blobs or {*asked} - {e.callback_id for e in self._buffer if type(e) is events.CallbackRaised}
+        added, self._buffer = ([], self._buffer) if left else (self._buffer, [])
+        return added
 
     async def stored(self) -> None:
         """Return when everything that was sent is stored; raises what kept any of it from being."""
@@ -137,33 +124,33 @@ class Log:
         if not self.send(release):
             await self.stored()
 
-    def publish(self, item: AnyEvent | Delta) -> None:
+    def publish(self, item: events.AnyEvent | Delta) -> None:
         """Show it to everybody who watches."""
         for sink in self.sinks:
             sink(item)
 
-    def _done(self, events: Sequence[AnyEvent], future: asyncio.Future[None]) -> None:
+    def _done(self, added: Sequence[events.AnyEvent], future: asyncio.Future[None]) -> None:
         if not future.cancelled() and future.exception() is None:
-            self.written(events)
+            self.written(added)
 
-    def written(self, events: Sequence[AnyEvent]) -> None:
+    def written(self, added: Sequence[events.AnyEvent]) -> None:
         """These are in the store."""
         state = self.state
-        if events[0].seq > state.seq + 1:
-            self._fetch(state.seq, events[0].seq)
-        if events[-1].seq > state.seq:
-            state.seq, state.last_time = events[-1].seq, events[-1].time
-        for event in events:
+        if added[0].seq > state.seq + 1:
+            self._fetch(state.seq, added[0].seq)
+        if added[-1].seq > state.seq:
+            state.seq, state.last_time = added[-1].seq, added[-1].time
+        for event in added:
             self.publish(event)
 
     def _fetch(self, after: int, before: int) -> None:
         """Others wrote in between: read it. The store has told of most of it already; folding twice is harmless."""
         task = asyncio.ensure_future(self.store.read(self.state.id, after, before - after - 1))
 
-        def read(done: asyncio.Future[list[AnyEvent]]) -> None:
+        def read(done: asyncio.Future[list[events.AnyEvent]]) -> None:
             if not done.cancelled() and done.exception() is None:
                 for event in done.result():
-                    if isinstance(event, FOREIGN):  # an own one is on its way here, it was only overtaken
+                    if isinstance(event, events.FOREIGN):  # an own one is on its way here, it was only overtaken
                         (self.absorb or self.state.absorb)(event)
 
         task.add_done_callback(read)
@@ -266,7 +253,7 @@ class Member:
         self.purpose: Purpose = purpose
         self.children = 0
         self.waits: dict[str, asyncio.Future[None]] = {}  # open callbacks that code here waits for
-        self.question: CallbackRaised | None = None  # what a side turn is to answer
+        self.question: events.CallbackRaised | None = None  # what a side turn is to answer
         self.savers: list[Callable[[], None]] = []  # programs to save in the append that raises a callback
         self._busy = 0
         self._partial: list[str] = []  # what its model has said so far
@@ -305,12 +292,12 @@ class Member:
 
     async def summarise(self, keep_last: int, origin: str) -> None:
         """Have the model summarise: now, if a turn runs that is not at it already; else before its next call."""
-        self.log.add(CompactionAsked(keep_last, True, origin))
+        self.log.add(events.CompactionAsked(keep_last, True, origin))
 
-    def absorb(self, event: AnyEvent) -> None:
+    def absorb(self, event: events.AnyEvent) -> None:
         """Take in what somebody else appended; whoever waits for it goes on."""
         self.state.absorb(event)
-        if isinstance(event, SETTLING):
+        if isinstance(event, events.SETTLING):
             self.wake(event.callback_id)
 
     def wake(self, callback_id: str) -> None:
@@ -331,10 +318,10 @@ class Member:
         base, carried = 0, state.carried()
         if state.prompt is not None:  # a fold goes through the last turn whole: how it ended has to be known
             base, carried = state.prompt.seq, state.before_turn
-        marks = tuple(_place(messages, state.history, at) for at in (state.prompt_at, state.response_at))
+        prompt, newest = (_place(messages, state.history, at) for at in (state.prompt_at, state.response_at))
         kept = {id(m) for m in messages}
         dropped = sum(id(m) not in kept for m in before)
-        self.log.add(Compacted(tuple(messages), summary, dropped, origin, base, (marks[0], marks[1]), carried))
+        self.log.add(events.Compacted(tuple(messages), summary, dropped, origin, base, (prompt, newest), carried))
 
 
 def _place(messages: list[Message], history: list[Message], at: int) -> int:
@@ -459,18 +446,18 @@ class Access(Reading):
 
     def add_message(self, role: str, content: str) -> None:
         """Add to the conversation. `system` becomes an instruction; between a call and its result it waits."""
-        self._write(MessageAdded(message_from(role, content), self._origin))
+        self._write(events.MessageAdded(message_from(role, content), self._origin))
 
     def set_context(self, key: str, value: Any) -> None:
         """Keep a JSON value under a key."""
-        self._write(ContextSet(key, plain_json(f"set_context({key!r}, ...)", value), self._origin))
+        self._write(events.ContextSet(key, plain_json(f"set_context({key!r}, ...)", value), self._origin))
 
     def compact_messages(self, keep_last: int = 10) -> None:
         """Forget all but the first user message and the last few, without a model."""
         if self._compacted_before():
             return
         if self.member.state.calls:
-            self._write(CompactionAsked(keep_last, False, self._origin))
+            self._write(events.CompactionAsked(keep_last, False, self._origin))
         else:
             self.member.compact(keep_last, self._origin)
 
@@ -480,7 +467,7 @@ class Access(Reading):
         if self._compacted_before():
             return
         if member.state.calls:
-            self._write(CompactionAsked(keep_last, True, self._origin))
+            self._write(events.CompactionAsked(keep_last, True, self._origin))
         else:
             await member.summarise(keep_last, self._origin)
 
@@ -536,16 +523,16 @@ class Access(Reading):
             if ended.error:
                 raise UpcallError(f"the effect {name!r} failed when it ran: {ended.error}")
             return ended.value
-        member.log.add(OnceStarted(self._origin, name))
+        member.log.add(events.OnceStarted(self._origin, name))
         await member.log.commit()
         try:
             out: Any = effect(*args, **kwargs)
             value = await out if hasattr(out, "__await__") else out
         except Exception as error:
-            member.log.add(OnceEnded(self._origin, name, error=f"{type(error).__name__}: {error}"))
+            member.log.add(events.OnceEnded(self._origin, name, error=f"{type(error).__name__}: {error}"))
             await member.log.commit()
             raise
-        member.log.add(OnceEnded(self._origin, name, plain_json(f"the effect {name!r}", value)))
+        member.log.add(events.OnceEnded(self._origin, name, plain_json(f"the effect {name!r}", value)))
         await member.log.commit()
         return value
 
@@ -558,11 +545,11 @@ class Access(Reading):
 
     def _name(self, kind: str, what: Any) -> str:
         """A name that follows from this occurrence, what is asked of it, and how often the same was before."""
-        mark = digest(kind, what)[:8]
+        mark = events.digest(kind, what)[:8]
         count = self.asking().occurrence(f"{kind} {mark}")
         return f"{self._origin}.{mark}" + (f".{count + 1}" if count else "")
 
-    def _write(self, event: AnyEvent) -> None:
+    def _write(self, event: events.AnyEvent) -> None:
         if self._logged:
             body = _body(event)
             if body in self._logged:
@@ -573,7 +560,7 @@ class Access(Reading):
     def _compacted_before(self) -> bool:
         """Whether the first run of this hook compacted already: the history has changed, so bodies can't match."""
         logged = self.member.state.writes.get(self._origin, ()) if self._logged is not None else ()
-        return any(isinstance(e, Compacted | CompactionAsked) for e in logged)
+        return any(isinstance(e, events.Compacted | events.CompactionAsked) for e in logged)
 
 
 def plain_json(what: str, value: Any) -> Any:
@@ -598,4 +585,4 @@ def message_from(role: str, content: str) -> Message:
 
 
 def _body(event: Any) -> bytes:
-    return encode(event.replace(session="", seq=0, pos=0, time=0.0))
+    return events.encode(event.replace(session="", seq=0, pos=0, time=0.0))
