@@ -154,11 +154,16 @@ async def _answer(args: argparse.Namespace) -> int:
         else:
             value = ""  # whatever it is, it comes too late; the runtime says to what
         by, right = (args.by, "asserted") if args.by else (os_user(), "os-user")
+        row = await runtime.store.row(held.root)  # before: whoever runs it may be done a moment after
         settled = await runtime.answer(args.id, value, by=by, right=right, only=args.only)
         if args.json:
             dump(whole(settled))
         else:
-            await _tell(runtime, settled, value, held.root, args)
+            say(_settled(settled, value))
+            if row is not None and row.owner:
+                say(f"session {plain(held.root)} is running and goes on by itself")
+            else:
+                say(f"go on with: {await resume_command(runtime, held.root, args)}")
     return 0
 
 
@@ -245,12 +250,7 @@ async def _asked(args: argparse.Namespace, held: Held) -> Any:
     return said.replace(for_session=True) if args.for_session and isinstance(said, Approve | Reject) else said
 
 
-async def _tell(runtime: Runtime, settled: Callback, value: Any, root: str, args: argparse.Namespace) -> None:
+def _settled(settled: Callback, value: Any) -> str:
     others = len(settled.group) - 1
     with_it = f", and {others} equal question{'s' if others > 1 else ''} with it" if others > 0 else ""
-    say(f"{settled.id} {told(value)}{with_it}")
-    row = await runtime.store.row(root)
-    if row is not None and row.owner:
-        say(f"session {plain(root)} is running and goes on by itself")
-        return
-    say(f"go on with: {await resume_command(runtime, root, args)}")
+    return f"{settled.id} {told(value)}{with_it}"
