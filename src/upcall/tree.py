@@ -387,8 +387,12 @@ class RunTree:
         parent.children += 1
         if limits.children is not None and parent.children > limits.children:
             raise LimitReached("children", f"{limits.children} in this turn")
-        if limits.depth is not None and parent.state.header.depth + 1 > limits.depth:
-            raise LimitReached("depth", f"{limits.depth} below the root")
+        above: Member | None = parent
+        while above is not None:  # whoever is above may have set the lowest
+            most = above.actor.agent.limits.depth
+            if most is not None and parent.state.header.depth + 1 > most:
+                raise LimitReached("depth", f"{most} below the root")
+            above = self.home.turns.get(above.state.header.parent)
 
     # --- side turns -----------------------------------------------------------------------
 

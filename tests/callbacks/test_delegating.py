@@ -136,6 +136,15 @@ async def test_children_and_depth_have_limits_that_end_the_turn_by_name(
     assert (reply.status, reply.limit) == ("limit", name)
 
 
+async def test_a_depth_that_the_root_sets_holds_for_all_below_it(desk: Desk) -> None:
+    lead = delegates("lead", echo())
+    manager = delegates("manager", lead, limits=Limits(depth=1))
+
+    await desk.prompt(manager)
+
+    assert "lead ended with limit depth" in results(await desk.messages(manager))[0].text
+
+
 async def test_depth_and_children_have_defaults(desk: Desk) -> None:
     assert (Limits().depth, Limits().children) == (5, 100)
 
