@@ -33,9 +33,7 @@ TAKES: dict[str, Takes] = {
 """What a hook may return at each point, in words and types, and what a string stands for."""
 
 
-async def run_hooks(
-    member: Member, point: str, at: int | str, hooks: Sequence[Callable[..., Any]], *args: Any
-) -> Any:
+async def run_hooks(member: Member, point: str, at: int | str, hooks: Sequence[Hook], *args: Any) -> Any:
     """The last argument as the hooks leave it; a return of another kind than that ends the chain.
 
     If they asked somebody before, they wait until they may run again. What one raises fails the turn by its name.

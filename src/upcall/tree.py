@@ -235,9 +235,8 @@ class RunTree:
         new = root.log.take(waits)
         await root.log.commit()
         events[root.id][:0] = new
-        done = await self.store.park(
-            self.claim, events, () if new else waits
-        )  # nobody settles what nobody has seen
+        # nobody settles what nobody has seen
+        done = await self.store.park(self.claim, events, () if new else waits)
         if done:
             if new:
                 root.log.written(new)
