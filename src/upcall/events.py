@@ -9,7 +9,8 @@ May import: messages.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any, Literal
 
 import msgspec
@@ -432,8 +433,10 @@ AnyEvent = (
 )  # fmt: skip
 
 _encoder = msgspec.json.Encoder()
-_decoder: msgspec.json.Decoder[AnyEvent] = msgspec.json.Decoder(AnyEvent)
 _canonical = msgspec.json.Encoder(order="deterministic")
+
+_decoder: Callable[[], msgspec.json.Decoder[AnyEvent]] = cache(lambda: msgspec.json.Decoder(AnyEvent))
+"""Made when it is needed: that takes as long as all else here."""
 
 
 def encode(event: Event) -> bytes:
@@ -443,7 +446,7 @@ def encode(event: Event) -> bytes:
 
 def decode(body: bytes, session: str, seq: int, pos: int, time: float) -> AnyEvent:
     """An event from its stored body and stamps."""
-    return stamp(_decoder.decode(body), session, seq, pos, time)
+    return stamp(_decoder().decode(body), session, seq, pos, time)
 
 
 def stamp(event: AnyEvent, session: str, seq: int, pos: int, time: float) -> AnyEvent:

@@ -5,7 +5,6 @@ May import: callbacks, contracts, errors, messages, tools.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from inspect import Parameter, Signature, signature
 from typing import Any, TypeVar, dataclass_transform
@@ -47,6 +46,8 @@ class _Points:
     def __init__(self, **given: Any) -> None:
         for point, hooks in given.items():
             if point not in POINTS:
+                import difflib
+
                 near = difflib.get_close_matches(point, POINTS, 1, 0.0)[0]
                 raise BadHook("given", point, f"no such point; did you mean {near}? There are: {', '.join(POINTS)}")
             if isinstance(hooks, str) or callable(hooks) or hooks is None:

@@ -20,7 +20,6 @@ Hook = Callable[..., Any]
 Takes = tuple[str, tuple[type, ...], Callable[[Any, str], Any] | None]
 _RESPONSE: Takes = ("a Request, a Response, a string", (Request, Response), lambda _, text: Response(text))
 TAKES: dict[str, Takes] = {
-    "begin_session": ("nothing", (), None),
     "pre_request": ("a Message, a string", (Message,), lambda _, text: user(text)),
     "before_model": _RESPONSE,
     "model_failed": _RESPONSE,
