@@ -6,7 +6,6 @@ May import: contracts, errors, events, hooks, messages, policy, schema, tools.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import PurePath
 from typing import Any, ClassVar, cast
 
 import msgspec
@@ -165,8 +164,9 @@ def _check(
         raise BadAgent(name, "limits is a Limits value: limits=Limits(model_calls=20)")
     if model is not None and not isinstance(model, str) and not hasattr(model, "respond"):
         raise BadAgent(name, f"model is a name as 'openai:gpt-6', or Script(...), not {type(model).__name__}")
-    # a pathlib.Path has an `open` too, and so does a class that nobody has called
-    if workspace is not None and (isinstance(workspace, PurePath | type) or not hasattr(workspace, "open")):
+    # a pathlib.Path (which need not be imported to be known) has an `open` too, as has a class nobody has called
+    wrong = not hasattr(workspace, "open") or hasattr(workspace, "__fspath__") or isinstance(workspace, type)
+    if workspace is not None and wrong:
         raise BadAgent(name, f"workspace is a place for files, such as Folder('work'), not {workspace!r}")
     for piece in kit:
         if not isinstance(piece, Kit):

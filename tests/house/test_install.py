@@ -11,8 +11,8 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 HEAVY = {
-    "aiohttp", "apsw", "fastjsonschema", "httpx", "importlib.metadata", "mcp", "prompt_toolkit", "pydantic",
-    "pydantic_ai", "regex", "rich", "sqlite3", "starlette", "xllamacpp", "yaml",
+    "aiohttp", "apsw", "difflib", "fastjsonschema", "httpx", "importlib.metadata", "mcp", "pathlib",
+    "prompt_toolkit", "pydantic", "pydantic_ai", "regex", "rich", "sqlite3", "starlette", "xllamacpp", "yaml",
 }  # fmt: skip
 
 
