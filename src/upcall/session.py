@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from functools import partial
 from types import CoroutineType
 from typing import Any, NamedTuple, Protocol, TypeVar
 
@@ -43,19 +42,20 @@ class Log:
     `sinks` are those who watch the run tree; `absorb` takes what others wrote.
     """
 
-    __slots__ = ("_blobs", "_buffer", "_kept", "_last", "_soon", "absorb", "claim", "sinks", "state", "store")
+    __slots__ = ("_blobs", "_kept", "_last", "_new", "_sent", "_soon", "absorb", "claim", "sinks", "state", "store")
 
     def __init__(self, store: Store, claim: Claim | None, state: State, sinks: list[Sink]) -> None:
         self.store, self.claim, self.state, self.sinks, self._soon = store, claim, state, sinks, False
         self.absorb: Callable[[events.AnyEvent], None] | None = None
-        self._buffer: list[events.AnyEvent] = []
+        self._new: list[events.AnyEvent] = []
         self._blobs: dict[str, bytes] = {}
         self._kept: set[str] = set()  # what is on its way already, or there
         self._last: asyncio.Future[None] | None = None
+        self._sent: list[tuple[asyncio.Future[None], list[events.AnyEvent]]] = []  # and not heard of since
 
     def add(self, event: events.AnyEvent) -> None:
         """Write an event down with the next ones."""
-        self._buffer.append(event)
+        self._new.append(event)
         FOLDS[type(event)](self.state, event)  # its stamps are not there yet, so no `apply`
 
     def keep(self, name: str, body: bytes) -> None:
@@ -70,23 +70,22 @@ class Log:
         In two steps because mostly there is nothing to wait for, and awaiting nothing costs more than asking.
         `lazy` is for what nobody waits for: it need not survive a power cut before what is added next.
         """
-        claim, added = self.claim, self._buffer
+        claim, added = self.claim, self._new
         if claim is not None and claim.failure is not None:
             raise claim.failure
         if not added:
             return self._last is None
-        self._buffer, self._soon, blobs, self._blobs = [], False, self._blobs, {}
+        self._new, self._soon, blobs, self._blobs = [], False, self._blobs, {}
         state = self.state
         future = self.store.append(state.id, added, claim, blobs=blobs, release=release, lazy=lazy)
         if future is not None:
             self._last = future
-            future.add_done_callback(partial(self._done, added))
+            self._sent.append((future, added))
+            future.add_done_callback(self._arrived)
             return False
-        last = added[-1]
-        if last.seq == state.seq + len(added) and not self.sinks:
-            state.seq, state.last_time = last.seq, last.time
-        else:
-            self.written(added)
+        if self._sent:
+            self._arrived()
+        self.written(added)
         return self._last is None
 
     def stands(self) -> bool:
@@ -97,7 +96,7 @@ class Log:
         """Send what nobody waits for: with the next append, or by itself a moment later."""
         if self.sinks:  # who watches sees it in order
             self.send(lazy=True)
-        elif self._buffer and not self._soon:
+        elif self._new and not self._soon:
             self._soon, loop = True, asyncio.get_running_loop()
             loop.call_later(0.001, self._send_late) if self.store.durable else loop.call_soon(self._send_late)
 
@@ -107,8 +106,8 @@ class Log:
 
     def take(self, asked: Sequence[str]) -> list[events.AnyEvent]:
         """What was not sent yet, for the parking to write, if it raises all these callbacks; else nothing."""
-        left = self._blobs or {*asked} - {e.callback_id for e in self._buffer if type(e) is events.CallbackRaised}
-        added, self._buffer = ([], self._buffer) if left else (self._buffer, [])
+        left = self._blobs or {*asked} - {e.callback_id for e in self._new if type(e) is events.CallbackRaised}
+        added, self._new = ([], self._new) if left else (self._new, [])
         return added
 
     async def stored(self) -> None:
@@ -129,9 +128,12 @@ class Log:
         for sink in self.sinks:
             sink(item)
 
-    def _done(self, added: Sequence[events.AnyEvent], future: asyncio.Future[None]) -> None:
-        if not future.cancelled() and future.exception() is None:
-            self.written(added)
+    def _arrived(self, _: object = None) -> None:
+        """Take note of what is stored by now, in the order in which it was sent."""
+        while self._sent and self._sent[0][0].done():
+            future, added = self._sent.pop(0)
+            if not future.cancelled() and future.exception() is None:
+                self.written(added)
 
     def written(self, added: Sequence[events.AnyEvent]) -> None:
         """These are in the store."""
@@ -140,8 +142,9 @@ class Log:
             self._fetch(state.seq, added[0].seq)
         if added[-1].seq > state.seq:
             state.seq, state.last_time = added[-1].seq, added[-1].time
-        for event in added:
-            self.publish(event)
+        if self.sinks:
+            for event in added:
+                self.publish(event)
 
     def _fetch(self, after: int, before: int) -> None:
         """Others wrote in between: read it. The store has told of most of it already; folding twice is harmless."""
@@ -575,13 +578,10 @@ def plain_json(what: str, value: Any) -> Any:
 
 def message_from(role: str, content: str) -> Message:
     """A message as hooks add it: `user`, `assistant`, or `system` for an instruction."""
-    match role:
-        case "user" | "assistant":
-            return Message(role, (Text(clean(content)),))
-        case "system":
-            return Message("user", (Instruction(clean(content)),))
-        case _:
-            raise UpcallError(f"add_message({role!r}, ...): the role is 'user', 'assistant' or 'system'")
+    if role not in ("user", "assistant", "system"):
+        raise UpcallError(f"add_message({role!r}, ...): the role is 'user', 'assistant' or 'system'")
+    part = Instruction(clean(content)) if role == "system" else Text(clean(content))
+    return Message("assistant" if role == "assistant" else "user", (part,))
 
 
 def _body(event: Any) -> bytes:

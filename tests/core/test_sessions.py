@@ -16,6 +16,7 @@ from upcall import (
     Agent,
     BadAgent,
     Context,
+    Delta,
     Hooks,
     OutputInvalid,
     Reply,
@@ -31,6 +32,7 @@ from upcall import (
     tool,
 )
 from upcall.models import Script, call
+from upcall.store.memory import MemoryStore
 
 
 @tool
@@ -451,3 +453,24 @@ async def test_followed_events_come_without_gaps(place: Place) -> None:
         await running
 
         assert seen == list(range(1, len(seen) + 1))
+
+
+class HeardOfLater(MemoryStore):
+    """Stores what nobody waits for at once, and says so a moment later, as a writer in a thread does."""
+
+    def append(self, *args: Any, lazy: bool = False, **options: Any) -> Any:
+        super().append(*args, lazy=lazy, **options)
+        if lazy:
+            heard = asyncio.get_running_loop().create_future()
+            heard.set_result(None)
+            return heard
+        return None
+
+
+async def test_whoever_watches_sees_events_in_their_order_however_late_the_store_tells() -> None:
+    async with Runtime(HeardOfLater(), agents=[Agent("a", model=Script(["hello"]))]) as runtime:
+        session = await runtime.start("a")
+        seen = [item.seq async for item in session.stream("go") if not isinstance(item, Delta)]
+
+    assert seen == sorted(seen)
+    assert len(seen) == 4
