@@ -55,10 +55,13 @@ def _is_own(tool: Tool) -> bool:
 
 def _by_name(rules: Rules) -> Rule:
     globs = [(name, wanted) for name, wanted in rules.items() if any(sign in name for sign in "*?[")]
+    each: dict[str, list[Any]] = {name: [wanted] for name, wanted in rules.items()}  # by a tool's own name
 
     def rule(tool: Tool, args: Mapping[str, Any]) -> bool:
-        found = [rules[tool.name]] if tool.name in rules else [r for n, r in globs if fnmatchcase(tool.name, n)]
-        return any(_asks(wanted, {**tool.defaults, **args}) for wanted in found)
+        found = each.get(tool.name)
+        if found is None:
+            found = each[tool.name] = [wanted for name, wanted in globs if fnmatchcase(tool.name, name)]
+        return bool(found) and any(_asks(wanted, {**tool.defaults, **args}) for wanted in found)
 
     return rule
 

@@ -28,7 +28,8 @@ def log_calls(logger: logging.Logger | str | None = None) -> Kit:
     to = given if isinstance(given, logging.Logger) else logging.getLogger(given or "upcall.calls")
 
     def began(session: SessionAccess) -> None:
-        to.info("%s %s: session begins", session.agent, session.id)
+        if to.isEnabledFor(logging.INFO):
+            to.info("%s %s: session begins", session.agent, session.id)
 
     def responded(session: SessionAccess, response: Response) -> None:
         if not to.isEnabledFor(logging.INFO):

@@ -9,7 +9,7 @@ import codecs
 from typing import Any
 
 from upcall.agent import Kit
-from upcall.contracts import Files, SessionAccess
+from upcall.contracts import SessionAccess
 from upcall.errors import BadKit, WorkspaceError
 from upcall.events import digest
 from upcall.hooks import Hooks
@@ -36,6 +36,7 @@ def memory(*paths: str, chars: int = 40_000) -> Kit:
     check_number("memory", "chars", chars, whole=True)
     each = sorted(dict.fromkeys(paths or ("AGENTS.md",)), key=lambda path: path.strip("/").count("/"))
     key = f"memory.{digest(each)[:8]}"
+    most = chars * 4 + 1  # bytes: one more than can be shown
     where = f"{_WRITE} They are: {', '.join(each)}."
     last: tuple[list[_Found], str] = ([], "")  # most sessions find the same
     shown: tuple[str, Any, str] = ("", None, "")
@@ -49,7 +50,15 @@ def memory(*paths: str, chars: int = 40_000) -> Kit:
             raise BadKit(
                 "memory", f"{session.agent} has no workspace to read {each[0]} from; give it one: {example}"
             )
-        found = [await _read(files, path, chars) for path in each]
+        found: list[_Found] = []
+        for path in each:
+            try:
+                data = await files.read(path, 0, most)
+                found.append((data, len(data) if len(data) < most else (await files.look(path)).size))
+            except WorkspaceError as error:
+                if not error.missing:
+                    raise
+                found.append(None)
         if found != last[0]:
             notes = [_framed(path, *one, chars) for path, one in zip(each, found, strict=True) if one]
             last = (found, joined([_HEAD, *notes]) if any(notes) else "")
@@ -65,17 +74,6 @@ def memory(*paths: str, chars: int = 40_000) -> Kit:
         return adding.to(request, shown[2])
 
     return Kit(Hooks(begin_session=[load], before_model=[show]))
-
-
-async def _read(files: Files, path: str, chars: int) -> _Found:
-    """As much of a file as may be shown, and its size; None if there is none."""
-    try:
-        data = await files.read(path, 0, chars * 4 + 1)
-        return data, len(data) if len(data) <= chars * 4 else (await files.look(path)).size
-    except WorkspaceError as error:
-        if error.missing:
-            return None
-        raise
 
 
 def _framed(path: str, data: bytes, size: int, chars: int) -> str:

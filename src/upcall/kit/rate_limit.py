@@ -31,14 +31,15 @@ def rate_limit(seconds: float, *tools: str, clock: Callable[[], float] = time.ti
         if (call.name not in tools) if tools else call.name in OWN:
             return None
         last: dict[str, Any] = session.get_context(KEY, {})
-        at, call_id = last.get(call.name, (0.0, ""))
         now = clock()
-        wait = at + seconds - now
-        if call_id == call.id:  # this very call, whose hooks run again
-            return None
-        if 0 < wait <= seconds:
-            text = f"Rate limited: wait {math.ceil(wait * 10) / 10:g} s before you call {call.name} again."
-            return Result(call.id, text, is_error=True)
+        if call.name in last:
+            at, call_id = last[call.name]
+            if call_id == call.id:  # this very call, whose hooks run again
+                return None
+            wait = at + seconds - now
+            if 0 < wait <= seconds:
+                text = f"Rate limited: wait {math.ceil(wait * 10) / 10:g} s before you call {call.name} again."
+                return Result(call.id, text, is_error=True)
         session.set_context(KEY, {**last, call.name: (now, call.id)})
         return None
 

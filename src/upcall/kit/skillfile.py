@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -40,7 +40,7 @@ class Shelf:
 
     def skills(self) -> tuple[Skill, ...]:
         """All skills, by name; of two with one name the later folder's. BadKit names the first wrong file."""
-        if self._marks and all(_mark(path) == mark for path, mark in self._marks.items()):
+        if self._marks and _unchanged(self._marks):
             return self._found
         now, files, marks = time.time_ns(), list[list[Path]](), dict[str, _Mark]()
         for folder in self._folders:
@@ -67,6 +67,18 @@ def _mark(path: str) -> _Mark:
     except OSError:
         return None
     return found.st_mtime_ns, found.st_size, found.st_ino
+
+
+def _unchanged(marks: Mapping[str, _Mark]) -> bool:
+    """Whether all is as it was; every session that begins wants to know."""
+    try:
+        for path, mark in marks.items():
+            found = os.stat(path)  # noqa: PTH116
+            if (found.st_mtime_ns, found.st_size, found.st_ino) != mark:
+                return False
+    except OSError:
+        return False
+    return True
 
 
 def _walked(folder: Path, marks: dict[str, _Mark]) -> Iterator[Path]:

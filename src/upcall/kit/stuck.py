@@ -27,7 +27,8 @@ def stuck(times: int = 3) -> Kit:
     check_number("stuck", "times", times, whole=True)
 
     def ask(session: SessionAccess, call: Call) -> Awaitable[Result] | None:
-        problem = _problem(session.get_messages(), call, times)
+        messages = session.get_messages()
+        problem = "" if _few(messages, times) else _problem(messages, call, times)
         return told(session, call, problem) if problem else None
 
     async def told(session: SessionAccess, call: Call, problem: str) -> Result:
@@ -44,10 +45,20 @@ def stuck(times: int = 3) -> Kit:
     return Kit(Hooks(before_tool=[ask]))
 
 
+def _few(messages: list[Message], times: int) -> bool:
+    """Whether the turn has made too few calls for any problem: two parts are of the call that is about to run."""
+    parts = 0
+    for message in reversed(messages):
+        if message.role == "user" and type(message.parts[0]) is Text:
+            return True
+        parts += len(message.parts)
+        if parts > times:
+            return False
+    return True
+
+
 def _problem(messages: list[Message], call: Call, times: int) -> str:
     own, before = _since_prompt(messages, call)
-    if len(before) < times - 1:  # most calls
-        return ""
     same = failures = 0
     for part in before:
         if isinstance(part, Call):
