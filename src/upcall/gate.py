@@ -1,11 +1,11 @@
 """The approval gate: it stands after the hooks, on the final call, and fails closed.
 
-May import: answers, callbacks, errors, events, messages, questions, session, tools.
+May import: answers, callbacks, errors, events, messages, points, questions, session, tools.
 """
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
@@ -14,27 +14,22 @@ from upcall.callbacks import Approve, Reject, approval_digest
 from upcall.errors import CallbackExpired, CallbackUnresolved
 from upcall.events import CallbackDelivered, CallbackRaised
 from upcall.messages import Call, Result
+from upcall.points import run_hooks
 from upcall.questions import Question, outcome_of
 from upcall.session import Asker, Member
-from upcall.tools import Tool
+from upcall.tools import NotRun, Tool
 
 
-class Gated(Protocol):
-    """A tool call at the gate."""
-
-    member: Member
-
-    async def before_tool(self, call: Call) -> Call | Result:
-        """Run the hooks once more: an approver changed the arguments."""
-        ...
-
-    def end(self, result: Result, how: Any) -> None:
-        """Give the call its result without running it."""
-        ...
+async def before_tool(member: Member, call: Call) -> Call | Result:
+    """The hooks' chain: a changed call goes on to the next hook, a result ends it."""
+    out = await run_hooks(member, "before_tool", call.id, member.hooks.before_tool, call)
+    if out is call:
+        return call
+    return out.replace(call_id=call.id) if isinstance(out, Result) else out.replace(id=call.id)
 
 
-async def gate(gated: Gated, tool: Tool, call: Call, args: dict[str, Any]) -> tuple[str, Call] | None:
-    """The approval's id and the call that may run; None if the call has got its result instead.
+async def gate(member: Member, tool: Tool, call: Call, args: dict[str, Any]) -> tuple[str, Call] | Result:
+    """The approval's id and the call that may run, or the result that a hook gives it instead; NotRun says why not.
 
     What is approved is exactly this tool with exactly these arguments: edited ones pass the hooks again and are
     approved with them, unless a hook changes them once more; then that is another call to approve, or the end if
@@ -43,33 +38,33 @@ async def gate(gated: Gated, tool: Tool, call: Call, args: dict[str, Any]) -> tu
     """
     while True:
         try:
-            free, decided = _decided(gated.member, tool, call, args)
+            free, decided = _decided(member, tool, call, args)
         except Exception as error:
-            return _refuse(gated, call, f"whether it needs an approval could not be told ({error!r})")
+            raise _refused(call, f"whether it needs an approval could not be told ({error!r})") from error
         if free:
             return "", call
-        if gated.member.purpose == "side_turn":
-            return _refuse(gated, call, "nobody can approve it while a callback is being answered")
-        raised, said, by = decided or await _asked(gated, tool, call, args)
+        if member.purpose == "side_turn":
+            raise _refused(call, "nobody can approve it while a callback is being answered")
+        raised, said, by = decided or await _asked(member, tool, call, args)
         if not isinstance(said, Approve):
             reason = f": {said.reason}" if said is not None and said.reason else ""
-            _note(gated.member, raised)
-            return _refuse(gated, call, by if said is None else f"rejected by {by}{reason}")
-        edited = await _edited(gated, call, said)
-        if edited is None:
-            return None
-        _note(gated.member, raised)
+            _note(member, raised)
+            raise _refused(call, by if said is None else f"rejected by {by}{reason}")
+        edited = call if said.args is None else await before_tool(member, call.replace(args=said.args))
+        if isinstance(edited, Result):
+            return edited
+        _note(member, raised)
         if edited.name != tool.name:
             return "", edited
         if said.args is None or edited.args == said.args:
             return raised.callback_id, edited
-        if _asked_before(gated.member, edited):  # asking again would get the same answer, without end
-            return _refuse(gated, call, "a hook changed the arguments back that its approver had edited")
+        if _asked_before(member, edited):  # asking again would get the same answer, without end
+            raise _refused(call, "a hook changed the arguments back that its approver had edited")
         call, args = edited, tool.check(edited.args)
 
 
-def _refuse(gated: Gated, call: Call, why: str) -> None:
-    gated.end(Result(call.id, f"{call.name} was not run: {why}", is_error=True), "refused")
+def _refused(call: Call, why: str) -> NotRun:
+    return NotRun(f"{call.name} was not run: {why}")
 
 
 Decided = tuple[CallbackRaised, Approve | Reject | None, str]
@@ -103,8 +98,7 @@ def _asked_before(member: Member, call: Call) -> bool:
     return any(a.raised.gate and a.raised.digest == digest for a in member.state.asks_of(call.id))
 
 
-async def _asked(gated: Gated, tool: Tool, call: Call, args: dict[str, Any]) -> Decided:
-    member = gated.member
+async def _asked(member: Member, tool: Tool, call: Call, args: dict[str, Any]) -> Decided:
     question = Question(
         f"May {member.actor.name} run {tool.name}?", "approval", "callback_to_caller",
         approval_digest(tool.name, call.args), schema=tool.schema, tool=tool.name, args=call.args, gate=True,
@@ -116,16 +110,6 @@ async def _asked(gated: Gated, tool: Tool, call: Call, args: dict[str, Any]) -> 
     except (CallbackUnresolved, CallbackExpired) as error:
         kind = "its approval expired" if isinstance(error, CallbackExpired) else "nobody could approve it"
         return asked.raised, None, f"{kind}. {error}"
-
-
-async def _edited(gated: Gated, call: Call, said: Approve) -> Call | None:
-    if said.args is None:
-        return call
-    out = await gated.before_tool(call.replace(args=said.args))
-    if isinstance(out, Result):
-        gated.end(out, "hook")
-        return None
-    return out
 
 
 def edits_of(member: Member, call_id: str) -> str:

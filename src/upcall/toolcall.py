@@ -16,12 +16,12 @@ from upcall.contracts import Delta, SyncContext
 from upcall.deadlines import Guard
 from upcall.errors import STOPS, HookFailed, LimitReached, ReplayMismatch, ToolSwallowedParking, UpcallError
 from upcall.events import CallbackWithdrawn, HooksPassed, InnerCalled, ToolEnded, ToolStarted, ToolTriedAgain
-from upcall.gate import edits_of, gate
+from upcall.gate import before_tool, edits_of, gate
 from upcall.messages import Call, Result
 from upcall.points import run_hooks
 from upcall.progress import CallState
 from upcall.session import Access, Asker, Member, Parking
-from upcall.tools import BadArguments, Tool, to_result, unknown_tool_text
+from upcall.tools import BadArguments, NotRun, Tool, to_result, unknown_tool_text
 
 R = TypeVar("R")
 SYNC = frozenset(name for name in dir(SyncContext) if not name.startswith("_"))
@@ -128,7 +128,7 @@ class ToolCall(msgspec.Struct, eq=False):
                         await self._begin_after_hooks(state.call)
                     else:
                         await self._begin(state.call)
-                except BadArguments as error:
+                except NotRun as error:
                     self.end(Result(state.call.id, str(error), is_error=True), "refused")
             if not state.settled:
                 await self._after_tool()
@@ -138,7 +138,7 @@ class ToolCall(msgspec.Struct, eq=False):
         return False
 
     async def _begin_after_hooks(self, call: Call) -> None:
-        out = await self.before_tool(call)
+        out = await before_tool(self.member, call)
         if isinstance(out, Result):
             self.end(out, "hook")
         else:
@@ -171,16 +171,14 @@ class ToolCall(msgspec.Struct, eq=False):
         """Look, check, have it approved, write its start down, run it."""
         tool = self._tools.get(call.name)
         if tool is None:
-            self.end(Result(call.id, unknown_tool_text(call.name, self._tools), is_error=True), "refused")
-            return
+            raise NotRun(unknown_tool_text(call.name, self._tools))
         if self.member.purpose == "side_turn" and not tool.read_only:
-            why = f"{tool.name} can't be used while answering: only tools that read can"
-            self.end(Result(call.id, why, is_error=True), "refused")
-            return
+            raise NotRun(f"{tool.name} can't be used while answering: only tools that read can")
         args, approval = self._check(tool, call), ""
         if tool.needs_approval or self.member.actor.rules:
-            passed = await gate(self, tool, call, args)
-            if passed is None:
+            passed = await gate(self.member, tool, call, args)
+            if isinstance(passed, Result):
+                self.end(passed, "hook")
                 return
             approval, final = passed
             if final.name != tool.name:  # a hook sent what an approver had changed to another tool
@@ -195,13 +193,6 @@ class ToolCall(msgspec.Struct, eq=False):
         if not self.alone:
             log.send_soon()
         self.end(await self._invoke(tool, call.id, args), "ran")
-
-    async def before_tool(self, call: Call) -> Call | Result:
-        """The hooks' chain: a changed call goes on to the next hook, a result ends it."""
-        out = await run_hooks(self.member, "before_tool", call.id, self.member.hooks.before_tool, call)
-        if out is call:
-            return call
-        return out.replace(call_id=call.id) if isinstance(out, Result) else out.replace(id=call.id)
 
     @staticmethod
     def _check(tool: Tool, call: Call) -> dict[str, Any]:

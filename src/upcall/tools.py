@@ -30,8 +30,12 @@ Rule = Callable[..., Any]
 """A plain function of some of a tool's arguments, by name."""
 
 
-class BadArguments(Exception):
-    """A call's arguments don't fit; its text is written for the model that made the call."""
+class NotRun(Exception):
+    """A call does not run; the text, for the model that made it, says why."""
+
+
+class BadArguments(NotRun):
+    """A call's arguments don't fit."""
 
     def __init__(self, tool: str, problems: Iterable[str]) -> None:
         self.tool, self.problems = tool, tuple(problems)
