@@ -99,12 +99,12 @@ def _asked_before(member: Member, call: Call) -> bool:
 
 
 async def _asked(member: Member, tool: Tool, call: Call, args: dict[str, Any]) -> Decided:
-    question = Question(
-        f"May {member.actor.name} run {tool.name}?", "approval", "callback_to_caller",
+    draft = CallbackRaised(
+        "", "", "", f"May {member.actor.name} run {tool.name}?", "approval", "callback_to_caller", {},
         approval_digest(tool.name, call.args), schema=tool.schema, tool=tool.name, args=call.args, gate=True,
         patterns=tool.patterns(args),
     )  # fmt: skip
-    asked = await member.tree.raise_callback(Asker(member, call.id), question)
+    asked = await member.tree.raise_callback(Asker(member, call.id), Question(draft))
     try:
         return asked.raised, outcome_of(asked), asked.answer.by if asked.answer is not None else ""
     except (CallbackUnresolved, CallbackExpired) as error:

@@ -210,8 +210,7 @@ class Turn(Thinker):
             text = changed.text if changed.text != reply.text else None
             output = plain_json("a reply's output", changed.output) if changed.output != reply.output else None
             reply = changed
-            self.log.add(events.HooksPassed("end_turn", at, text=text, output=output))
-            await self.log.commit()
+            await self.log.write(events.HooksPassed("end_turn", at, text=text, output=output))
 
     def _end(self, status: Any, limit: str = "", error: str = "") -> None:
         seconds = self.state.running_seconds(self.log.store.now())

@@ -1,6 +1,6 @@
 """A question as code raises it, checked; and what its outcome means to the one who asked.
 
-May import: answers, callbacks, errors, messages, progress, routing.
+May import: answers, callbacks, errors, events, messages, progress, routing.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from typing import Any, cast
 import msgspec
 
 from upcall.answers import LARGEST, answer_of, callback_of, misfit, route_of
-from upcall.callbacks import KINDS, PRIORITIES, Hints, Kind, Priority, normal_kind, question_digest
+from upcall.callbacks import KINDS, PRIORITIES, Hints, normal_kind, question_digest
 from upcall.errors import CallbackExpired, CallbackUnresolved, UpcallError
+from upcall.events import CallbackRaised
 from upcall.messages import Value
 from upcall.progress import Asked
 from upcall.routing import story
@@ -31,23 +32,11 @@ _NO_HINTS = Hints()
 
 
 class Question(Value, frozen=True):
-    """What is asked, before it has a route. `call` is set by the approval gate, with the tool's schema."""
+    """What is asked: the event that raises it, without who asks and where it goes; its seconds and hints."""
 
-    message: str
-    intent: str
-    kind: Kind
-    digest: str
-    choices: tuple[str, ...] = ()
-    schema: dict[str, Any] | None = None
-    context: dict[str, Any] = msgspec.field(default_factory=dict[str, Any])
-    priority: Priority = "normal"
+    raised: CallbackRaised
     timeout: float | None = None
-    default: Any = NO_DEFAULT
     hints: Hints = _NO_HINTS
-    tool: str = ""
-    args: dict[str, Any] | None = None
-    gate: bool = False
-    patterns: dict[str, str] = msgspec.field(default_factory=dict[str, str])
 
 
 def ask(
@@ -75,26 +64,19 @@ def ask(
         raise UpcallError(f"timeout={timeout!r}: seconds above 0, or None")
     if choices != () or schema is not None:
         _check_shape(choices, schema)
-    asked = normal_kind(kind, callback_type)
-    question = Question(
-        message,
-        callback_type,
-        asked,
-        question_digest(message, callback_type, asked, tuple(choices), dict(schema) if schema else None, key),
-        tuple(choices),
-        _plain(dict(schema)) if schema is not None else None,
-        _plain(context if isinstance(context, Mapping) else {"context": context}) if context else {},
-        cast("Priority", priority),
-        timeout,
-        _plain(default) if default is not NO_DEFAULT else default,
-        _hints(hints) if hints else _NO_HINTS,
-    )
-    whole = [message, choices, question.schema, question.context]
+    if context and not isinstance(context, Mapping):
+        context = {"context": context}
+    shape, fallback = None if schema is None else dict(schema), None if default is NO_DEFAULT else default
+    message, picked, shape, helps, fallback = _plain([message, choices, shape, context or {}, fallback])
     if default is not NO_DEFAULT:
-        _check_default(question)
-        whole.append(default)
-    _plain(whole)
-    return question
+        _check_default(picked, shape, fallback)
+    asked = normal_kind(kind, callback_type)
+    digest = question_digest(message, callback_type, asked, picked, shape or None, key)
+    raised = CallbackRaised(
+        "", "", "", message, callback_type, asked, {}, digest, priority, tuple(picked), shape, given=helps,
+        has_default=default is not NO_DEFAULT, default=fallback,
+    )  # fmt: skip
+    return Question(raised, timeout, _hints(hints) if hints else _NO_HINTS)
 
 
 def asking(message: str, callback_type: str, options: dict[str, Any]) -> Question:
@@ -130,9 +112,9 @@ def _hints(hints: dict[str, Any]) -> Hints:
         raise UpcallError(f"raise_callback: {error}") from None
 
 
-def _plain(value: Any) -> Any:
+def _plain(parts: list[Any]) -> list[Any]:
     try:
-        body = msgspec.json.encode(value)
+        body = msgspec.json.encode(parts)
     except (TypeError, UnicodeEncodeError) as error:
         raise UpcallError(f"a callback holds what JSON can hold: {error}") from None
     if len(body) > LARGEST:
@@ -140,11 +122,11 @@ def _plain(value: Any) -> Any:
     return msgspec.json.decode(body)
 
 
-def _check_default(question: Question) -> None:
-    if question.choices and question.default not in question.choices:
-        raise UpcallError(f"default={question.default!r} is none of its choices")
-    if question.schema is not None and (why := misfit(question.schema, question.default)):
-        raise UpcallError(f"default={question.default!r} does not fit the schema: {why}")
+def _check_default(choices: Sequence[str], schema: dict[str, Any] | None, default: Any) -> None:
+    if choices and default not in choices:
+        raise UpcallError(f"default={default!r} is none of its choices")
+    if schema is not None and (why := misfit(schema, default)):
+        raise UpcallError(f"default={default!r} does not fit the schema: {why}")
 
 
 def outcome_of(ask: Asked) -> Any:

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import msgspec
 
 from upcall import events
-from upcall.answers import callback_of, checked, route_of
+from upcall.answers import callback_of, route_of
 from upcall.callbacks import Answer, Hints
 from upcall.contracts import Claim, Store
 from upcall.errors import STOPS, AnswerRefused, HookFailed, UnknownAgent, UpcallError
@@ -21,10 +21,10 @@ from upcall.hooks import name_of
 from upcall.messages import user
 from upcall.points import run_hooks
 from upcall.progress import Asked
-from upcall.questions import NO_DEFAULT, Question
+from upcall.questions import Question
 from upcall.routing import Route, Station, refusal
 from upcall.session import Asker, Member, Parking, Tree
-from upcall.sidetools import ASKED_BACK, Passed, Said, exchange_text, may_answer, question_text
+from upcall.sidetools import ASKED_BACK, Passed, Said, answer_of_agent, exchange_text, question_text
 from upcall.toolcall import mismatch
 
 _YIELDS = 20
@@ -41,7 +41,7 @@ class Road(Tree, Protocol):
         """See whether everything waits."""
         ...
 
-    async def way(self, member: Member, asked: Question | events.CallbackRaised, hints: Hints) -> Route:
+    async def way(self, member: Member, asked: events.CallbackRaised, hints: Hints) -> Route:
         """Where such a question of the member would go by the policies as they are now."""
         ...
 
@@ -89,20 +89,20 @@ class Resolver:
             self._road.leave()
         if ask.status == "open":
             await self._wait(asker, ask)
-        if not question.gate:  # an approval is written down with the start of its tool
+        if not ask.raised.gate:  # an approval is written down with the start of its tool
             await self._deliver(member, ask)
         return ask
 
     async def _find_or_raise(self, asker: Asker, question: Question) -> Asked:
-        member, count = asker.member, asker.occurrence(question.digest)
+        member, draft, count = asker.member, question.raised, asker.occurrence(question.raised.digest)
         if self._road.claim is None:
             await self._road.secure(member)
         asked = member.state.asks_of(asker.origin)
-        logged = [a for a in asked if a.raised.digest == question.digest and a.raised.gate == question.gate]
+        logged = [a for a in asked if a.raised.digest == draft.digest and a.raised.gate == draft.gate]
         if count < len(logged):
             ask = logged[count]
         else:
-            if asked and not question.gate:
+            if asked and not draft.gate:
                 await self._refuse_unclaimed(asker)
             ask = await self._raise(asker, question, count)
         asker.claimed.add(ask.raised.callback_id)
@@ -138,12 +138,12 @@ class Resolver:
         raise mismatch(call.call.name if call is not None else asker.origin, asker)
 
     async def _raise(self, asker: Asker, question: Question, count: int) -> Asked:
-        member, road = asker.member, self._road
+        member, draft = asker.member, question.raised
         if member.purpose == "side_turn":
             member.log.add(events.ContextSet(ASKED_BACK, True))
             raise UpcallError("nobody can be asked while a callback is being answered; pass it up instead")
-        way = await road.way(member, question, question.hints)
-        callback_id = "q" + events.digest(member.id, asker.origin, question.digest, question.gate, count)[:12]
+        way = await self._road.way(member, draft, question.hints)
+        callback_id = "q" + events.digest(member.id, asker.origin, draft.digest, draft.gate, count)[:12]
         for save in member.savers:
             save()
         member.log.add(_raised_event(member, asker.origin, question, callback_id, msgspec.to_builtins(way)))
@@ -186,7 +186,7 @@ class Resolver:
         if ask.station < len(stations):
             self._spawn(member, ask, self._climb(member, ask, stations))
         else:
-            await self._ask_person(member, ask, len(stations))
+            await self._ask_person(member, ask)
 
     def _watch_expiry(self, member: Member, ask: Asked) -> None:
         if ask.expires is not None:
@@ -211,16 +211,15 @@ class Resolver:
 
     async def _climb(self, member: Member, ask: Asked, stations: Sequence[Station]) -> None:
         while ask.status == "open" and ask.station < len(stations):
-            await self._ask_agent(member, ask, stations[ask.station], ask.station)
+            await self._ask_agent(member, ask, stations[ask.station])
         if ask.status == "open":
-            await self._ask_person(member, ask, len(stations))
+            await self._ask_person(member, ask)
 
-    async def _ask_person(self, member: Member, ask: Asked, station: int) -> None:
+    async def _ask_person(self, member: Member, ask: Asked) -> None:
         """The route's end: the person, or nobody."""
         callback_id, way = ask.raised.callback_id, ask.raised.route
         if way["end"] != "person":
-            member.log.add(events.CallbackWithdrawn(callback_id, way["why"], unresolved=True))
-            await member.log.commit()
+            await member.log.write(events.CallbackWithdrawn(callback_id, way["why"], unresolved=True))
             member.wake(callback_id)
             return
         if ask.target != "user":
@@ -228,7 +227,7 @@ class Resolver:
             if seconds:
                 last = self._road.store.now() + seconds
                 expires = last if expires is None else min(expires, last)
-            member.log.add(events.CallbackAsked(callback_id, "user", station, expires))
+            member.log.add(events.CallbackAsked(callback_id, "user", ask.station, expires))
             if self._road.unattended:  # it is written with the parking
                 member.log.send_soon()
             else:
@@ -282,39 +281,34 @@ class Resolver:
 
     # --- asking an agent ------------------------------------------------------------------
 
-    async def _ask_agent(self, member: Member, ask: Asked, station: Station, index: int) -> None:
-        callback_id, road = ask.raised.callback_id, self._road
+    async def _ask_agent(self, member: Member, ask: Asked, station: Station) -> None:
+        callback_id, at = ask.raised.callback_id, ask.station
         if ask.target != station.agent:
-            member.log.add(events.CallbackAsked(callback_id, station.agent, index))
-            await member.log.commit()
-        hints = Hints(fallback_target=station.agent) if station.fallback else Hints()  # no other counts now
-        barred = refusal(route_of(ask.raised), await road.way(member, ask.raised, hints), station.agent)
-        if barred:  # the stricter of then and now
-            member.log.add(events.CallbackPassed(callback_id, station.agent, barred, index))
-            await member.log.commit()
-            return
+            await member.log.write(events.CallbackAsked(callback_id, station.agent, at))
         async with self._turn_order.setdefault(station.session_id or callback_id, asyncio.Lock()):
             said = await self._consult(member, station, ask)
         if ask.status != "open":
             return
         if isinstance(said, Passed):
-            member.log.add(events.CallbackPassed(callback_id, station.agent, said.reason, index, said.message))
-            await member.log.commit()
+            await member.log.write(events.CallbackPassed(callback_id, station.agent, said.reason, at, said.message))
             return
         answered = events.CallbackAnswered(callback_id, said.value, station.agent, said.right)
-        await road.store.settle(callback_id, {callback_id: answered}, road.claim)
+        await self._road.store.settle(callback_id, {callback_id: answered}, self._road.claim)
 
     async def _consult(self, member: Member, station: Station, ask: Asked) -> Said | Passed:
         """Its on_callback hooks, then its model; whatever goes wrong counts as passing up."""
         if ask.status != "open":  # somebody else was quicker while it waited for its turn
             return Passed("it was settled elsewhere")
+        hints = Hints(fallback_target=station.agent) if station.fallback else Hints()  # no other counts now
+        now = await self._road.way(member, ask.raised, hints)
+        barred = refusal(route_of(ask.raised), now, station.agent)  # the stricter of then and now
+        if barred:
+            return Passed(barred)
         try:
             asked = await self._road.asked(member, station, ask.raised.callback_id)
         except UnknownAgent as error:
             return Passed(str(error))
-        said = await self._hooks(asked, ask)
-        if said is None:
-            said = await self._aside(member, asked, ask)
+        said = await self._hooks(asked, ask) or await self._aside(member, asked, ask)
         if ask.status == "open":
             await self._show(asked, ask, said)
         return said
@@ -340,15 +334,10 @@ class Resolver:
                 out = await run_hooks(asked, "on_callback", ask.raised.callback_id, (hook,), callback_of(ask))
                 if not isinstance(out, Answer):
                     continue
-                value = checked(ask.raised, out.value)
-                may_answer(asked.actor, ask.raised, value)
-                return Said(value, "hook")
+                return answer_of_agent(asked.actor, ask.raised, out.value, "hook")
             except (HookFailed, AnswerRefused) as error:
-                asked.log.add(events.HookRaised("on_callback", name_of(hook), str(error)))
-                await asked.log.commit()
-                if isinstance(
-                    error, HookFailed
-                ):  # what it would have said is not known, so no model is asked instead
+                await asked.log.write(events.HookRaised("on_callback", name_of(hook), str(error)))
+                if isinstance(error, HookFailed):  # what it would have said is not known: no model is asked instead
                     return Passed(str(error))
         return None
 
@@ -356,22 +345,22 @@ class Resolver:
         """Tell the agent, in its own conversation, what it was asked and what it answered."""
         message = user(exchange_text(ask.raised, ask.message, said))
         if asked.state.header.kind != "side_turn" and message not in asked.state.messages():
-            asked.log.add(events.MessageAdded(message, f"callback.{ask.raised.callback_id}"))
-            await asked.log.commit()
+            await asked.log.write(events.MessageAdded(message, f"callback.{ask.raised.callback_id}"))
 
 
 def _group(question: Question, way: dict[str, Any]) -> str:
     """What questions share that one answer may settle; those with one key may differ in what they take."""
-    takes = (question.choices, question.schema, question.timeout)
+    draft = question.raised
+    takes = (draft.choices, draft.schema, question.timeout)
     if not way["stations"] and takes == ((), None, None):
-        return question.digest[:24]  # nothing else can differ between those that reach the person
-    return events.digest(question.digest, way["stations"], way["end"], *takes)
+        return draft.digest[:24]  # nothing else can differ between those that reach the person
+    return events.digest(draft.digest, way["stations"], way["end"], *takes)
 
 
 def _raised_event(
     member: Member, origin: str, question: Question, callback_id: str, way: dict[str, Any]
 ) -> events.CallbackRaised:
-    state = member.state
+    state, draft = member.state, question.raised
     call = state.call(origin)
     if call is not None and call.given.name == "raise_callback":  # by a program: that says more than the call does
         call = state.calls.get(origin.rpartition(".")[0])
@@ -380,12 +369,8 @@ def _raised_event(
         filled["task"] = state.prompt.message.text[:2000]
     if call is not None:
         filled |= {"tool": call.call.name, "arguments": call.call.args}
-    expires = member.log.store.now() + question.timeout if question.timeout is not None else None
-    group = "" if question.gate else _group(question, way)
-    has_default = question.default is not NO_DEFAULT
-    return events.CallbackRaised(
-        callback_id, origin, member.actor.name, question.message, question.intent, question.kind, way,
-        question.digest, question.priority, question.choices, question.schema, {**filled, **question.context},
-        question.context, question.tool, question.args, question.gate, question.patterns, expires, has_default,
-        question.default if has_default else None, group,
+    return draft.replace(
+        callback_id=callback_id, origin=origin, agent=member.actor.name, route=way, context=filled | draft.given,
+        expires=member.log.store.now() + question.timeout if question.timeout is not None else None,
+        group="" if draft.gate else _group(question, way),
     )  # fmt: skip

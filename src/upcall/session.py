@@ -123,6 +123,11 @@ class Log:
         if not self.send(release):
             await self.stored()
 
+    async def write(self, event: events.AnyEvent) -> None:
+        """Add an event and return when it is stored."""
+        self.add(event)
+        await self.commit()
+
     def publish(self, item: events.AnyEvent | Delta) -> None:
         """Show it to everybody who watches."""
         for sink in self.sinks:
@@ -526,17 +531,14 @@ class Access(Reading):
             if ended.error:
                 raise UpcallError(f"the effect {name!r} failed when it ran: {ended.error}")
             return ended.value
-        member.log.add(events.OnceStarted(self._origin, name))
-        await member.log.commit()
+        await member.log.write(events.OnceStarted(self._origin, name))
         try:
             out: Any = effect(*args, **kwargs)
             value = await out if hasattr(out, "__await__") else out
         except Exception as error:
-            member.log.add(events.OnceEnded(self._origin, name, error=f"{type(error).__name__}: {error}"))
-            await member.log.commit()
+            await member.log.write(events.OnceEnded(self._origin, name, error=f"{type(error).__name__}: {error}"))
             raise
-        member.log.add(events.OnceEnded(self._origin, name, plain_json(f"the effect {name!r}", value)))
-        await member.log.commit()
+        await member.log.write(events.OnceEnded(self._origin, name, plain_json(f"the effect {name!r}", value)))
         return value
 
     def asking(self) -> Asker:

@@ -34,5 +34,4 @@ class RootShelf:
         log = self._root.log
         for name, body in bodies.items():
             log.keep(name, body)
-        log.add(ContextSet(key, value))
-        await log.commit()
+        await log.write(ContextSet(key, value))

@@ -96,14 +96,14 @@ def exchange_text(raised: CallbackRaised, message: str, said: Said | Passed) -> 
 # --- who may answer ---------------------------------------------------------------------
 
 
-def may_answer(actor: Actor, raised: CallbackRaised, value: Any) -> None:
-    """Refuse an approval by an agent that may not give it: no agent approves what it may not do itself."""
-    if not raised.gate or not value["approve"]:
-        return
-    args = value["args"] if value["args"] is not None else raised.args or {}
-    why = _ceiling(actor, raised.tool, cast("dict[str, Any]", args))
-    if why:
-        raise AnswerRefused(raised.callback_id, f"{actor.name} may not approve {raised.tool}: {why}")
+def answer_of_agent(actor: Actor, raised: CallbackRaised, value: Any, right: str = "agent") -> Said:
+    """An agent's answer, checked, or AnswerRefused: no agent approves what it may not do itself."""
+    value = checked(raised, value)
+    if raised.gate and value["approve"]:
+        why = _ceiling(actor, raised.tool, raised.args or {} if value["args"] is None else value["args"])
+        if why:
+            raise AnswerRefused(raised.callback_id, f"{actor.name} may not approve {raised.tool}: {why}")
+    return Said(value, right)
 
 
 def _ceiling(actor: Actor, name: str, args: dict[str, Any]) -> str:
@@ -189,9 +189,7 @@ def outcome_in(member: Member) -> Said | Passed | None:
 def _outcome(actor: Actor, raised: CallbackRaised, outcome: dict[str, Any]) -> Said | Passed:
     if "value" not in outcome:
         return Passed(str(outcome["reason"]), str(outcome.get("message", "")))
-    value = checked(raised, outcome["value"])
-    may_answer(actor, raised, value)
-    return Said(value)
+    return answer_of_agent(actor, raised, outcome["value"])
 
 
 # --- delegating and asking --------------------------------------------------------------

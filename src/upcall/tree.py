@@ -464,7 +464,7 @@ class RunTree:
             known[key] = bool(way.asks) or way.end == "person"
         return known[key]
 
-    async def way(self, member: Member, asked: Question | CallbackRaised, hints: Hints) -> Route:
+    async def way(self, member: Member, asked: CallbackRaised, hints: Hints) -> Route:
         """Where such a question of the member would go by the policies as they are now."""
         home, agent, kind = self.home, member.actor.agent, cast("Kind", asked.kind)
         policy, chain = await reach(agent, member.state.header, self.store, home.turns, home.agent_of)
@@ -487,8 +487,7 @@ class RunTree:
         state = await load_state(self.store, f"{member.id}~{name}") or State(f"{member.id}~{name}")
         fresh = self.member(state, agent, member.actor.passed_on)
         if not state.seq:
-            fresh.log.add(_below(member, agent.name, name, "side_turn"))
-            await fresh.log.commit()
+            await fresh.log.write(_below(member, agent.name, name, "side_turn"))
         return fresh
 
     @property
