@@ -62,6 +62,8 @@ from upcall.tools import Tool, tool
 if TYPE_CHECKING:
     from upcall.teams import Team, chain
 
+    __version__: str
+
 __all__ = [
     "Agent",
     "AlreadySettled",
@@ -140,9 +142,16 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Teams and chains are imported when they are first used: most programs have none."""
+    """What most programs do without is imported when it is first used: teams, chains, the version."""
     if name in ("Team", "chain"):
         from upcall import teams
 
         return getattr(teams, name)
+    if name == "__version__":
+        from importlib.metadata import PackageNotFoundError, version
+
+        try:
+            return version("upcall")
+        except PackageNotFoundError:  # run from its sources
+            return "0+unknown"
     raise AttributeError(f"module 'upcall' has no attribute {name!r}")

@@ -1,10 +1,10 @@
 """`python -m upcall` is the command.
 
-May import: cli.
+May import: nothing.
 """
 
 import sys
 
-from upcall.cli import main
+from upcall_command import main
 
 sys.exit(main())

@@ -1,7 +1,7 @@
 """The command `upcall`: one module for each group of commands, and what happens when one fails.
 
 May import: cli.agents, cli.chat, cli.completion, cli.demo, cli.events, cli.new, cli.options, cli.output,
-cli.people, cli.places, cli.resume, cli.run, cli.sessions, errors, observe.plain.
+cli.people, cli.places, cli.resume, cli.run, cli.sessions, errors, observe.plain, upcall.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from collections.abc import Coroutine, Sequence
 from io import StringIO, TextIOWrapper
 from typing import Any
 
+import upcall
 from upcall.cli import agents, chat, completion, demo, events, new, people, resume, run, sessions
 from upcall.cli.options import Commands
 from upcall.cli.output import clock
@@ -40,7 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     commands = build()
     args = commands.parse(argv)
     if args.version:
-        sys.stdout.write(f"upcall {_version()}\n")
+        sys.stdout.write(f"upcall {upcall.__version__}\n")
         return 0
     if args.command is None:
         commands.parser.print_help(sys.stderr)
@@ -72,15 +73,6 @@ def build() -> Commands:
     commands.group("Set up")
     completion.add(commands)
     return commands
-
-
-def _version() -> str:
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return version("upcall")
-    except PackageNotFoundError:
-        return "(not installed)"
 
 
 def _run(args: argparse.Namespace) -> int:
