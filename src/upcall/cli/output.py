@@ -98,21 +98,32 @@ async def described(runtime: Runtime, session_id: str) -> dict[str, Any]:
     row = await runtime.store.row(session_id)
     if row is None:
         raise UnknownSession(session_id)
-    return await described_row(runtime, row)
+    return (await described_rows(runtime, [row]))[0]
 
 
-async def described_row(runtime: Runtime, row: Row) -> dict[str, Any]:
-    """A listed session as `sessions --json` has it."""
+async def described_rows(runtime: Runtime, rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """Listed sessions as `sessions --json` has them."""
+    asked: dict[str, list[Any]] = {}
+    for root in {row.root for row in rows}:
+        await _callbacks(runtime, root, asked)
+    return [
+        {
+            "id": row.id,
+            "agent": row.agent,
+            "status": await runtime.status(row.id),
+            "text": await last_text(runtime, row),
+            "parent": row.parent or None,
+            "children": [child.id for child in await children_of(runtime, row.id)],
+            "callbacks": asked.get(row.id, []),
+        }
+        for row in rows
+    ]
+
+
+async def last_text(runtime: Runtime, row: Row) -> str:
+    """What a session said last."""
     state = await load_state(runtime.store, row.id)
-    return {
-        "id": row.id,
-        "agent": row.agent,
-        "status": await runtime.status(row.id),
-        "text": state.text if state is not None else "",
-        "parent": row.parent or None,
-        "children": [child.id for child in await children_of(runtime, row.id)],
-        "callbacks": await _callbacks(runtime, row),
-    }
+    return state.text if state is not None else ""
 
 
 async def children_of(runtime: Runtime, session_id: str) -> list[Row]:
@@ -121,11 +132,12 @@ async def children_of(runtime: Runtime, session_id: str) -> list[Row]:
     return [row for row in rows if row.kind != "side_turn"]
 
 
-async def _callbacks(runtime: Runtime, row: Row) -> list[Any]:
-    """The callbacks of a session and of all below it, oldest first."""
-    held = await runtime.store.callbacks(root=row.root, limit=100_000)
-    mine = [h for h in held if f"{h.raised.session}~".startswith(f"{row.id}~")]
-    return [whole(callback_of(h)) for h in mine]
+async def _callbacks(runtime: Runtime, root: str, asked: dict[str, list[Any]]) -> None:
+    """Note the callbacks of a run tree, oldest first, for each session and for all above it."""
+    for held in await runtime.store.callbacks(root=root, limit=100_000):
+        shown, names = whole(callback_of(held)), held.raised.session.split("~")
+        for depth in range(len(names)):
+            asked.setdefault("~".join(names[: depth + 1]), []).append(shown)
 
 
 def whole(value: Any) -> Any:

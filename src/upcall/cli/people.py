@@ -107,7 +107,8 @@ async def _inbox(args: argparse.Namespace) -> int:
 
 async def print_inbox(runtime: Runtime, args: argparse.Namespace, limit: int) -> None:
     """What waits for a person, each with what to type to answer it."""
-    found = await runtime.inbox(limit=max(limit * _MORE, 1000))
+    most = max(limit * _MORE, 1000)
+    found = await runtime.inbox(limit=most)
     listed = found[:limit]
     if not listed:
         say("Nothing waits for an answer.")
@@ -115,7 +116,8 @@ async def print_inbox(runtime: Runtime, args: argparse.Namespace, limit: int) ->
     for callback in listed:
         _print(callback, await runtime.store.callback(callback.id), args)
     left = len(found) - len(listed)
-    say(f"\n{_counted(len(found))}{f'; {left} more with --limit {len(found)}' if left else ''}")
+    how = "at least " if sum(len(callback.group) for callback in found) >= most else ""
+    say(f"\n{how}{_counted(len(found))}{f'; {left} more with --limit {len(found)}' if left else ''}")
 
 
 def _counted(count: int) -> str:

@@ -18,9 +18,10 @@ from upcall.cli.output import (
     clock,
     confirmed,
     described,
-    described_row,
+    described_rows,
     dump,
     first_line,
+    last_text,
     say,
     table,
     tell,
@@ -106,7 +107,8 @@ def _days(text: str) -> float:
 
 async def print_sessions(runtime: Runtime, limit: int) -> None:
     """The newest sessions, with the beginning of what each said last."""
-    _print_list([(row, await described_row(runtime, row)) for row in await runtime.rows(limit=limit)])
+    rows = await runtime.rows(limit=limit)
+    _print_list([(row, await runtime.status(row.id), await last_text(runtime, row)) for row in _families(rows)])
 
 
 async def _list(args: argparse.Namespace) -> int:
@@ -125,24 +127,17 @@ async def _list(args: argparse.Namespace) -> int:
             for row in rows:
                 say(plain(row.id))
         else:
-            dump([await described_row(runtime, row) for row in rows])
+            dump(await described_rows(runtime, rows))
     return 0
 
 
-def _print_list(found: Sequence[tuple[Row, dict[str, Any]]]) -> None:
+def _print_list(found: Sequence[tuple[Row, str, str]]) -> None:
     if not found:
         say("No sessions yet. Begin one: upcall run AGENT PROMPT")
         return
-    shown = {row.id: described for row, described in found}
     rows = [
-        (
-            "  " * row.id.count("~") + plain(row.id),
-            plain(row.agent),
-            shown[row.id]["status"],
-            ago(row.updated),
-            shown[row.id]["text"],
-        )
-        for row in _families([row for row, _ in found])
+        ("  " * row.id.count("~") + plain(row.id), plain(row.agent), status, ago(row.updated), text)
+        for row, status, text in found
     ]
     headers = ("SESSION", "AGENT", "STATUS", "CHANGED", "LAST REPLY")
     screen = sys.stdout.isatty()
