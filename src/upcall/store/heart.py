@@ -16,7 +16,7 @@ import apsw
 
 from upcall.contracts import Claim
 from upcall.errors import SessionTakenOver, StoreError
-from upcall.store.process import Background, Identity
+from upcall.store.process import LATE, Background, Identity
 from upcall.store.schema import connect
 
 BEAT = 1.0
@@ -85,6 +85,7 @@ class Heart:
     def _connect(self) -> apsw.Connection:
         db = connect(self._path, BEAT)
         db.pragma("synchronous", 1)  # a lost heartbeat is no lost work: no fsync
+        db.execute("DELETE FROM processes WHERE beat < ?", (self._clock() - LATE,))  # one that lives comes back
         return db
 
     def _check(self, db: apsw.Connection) -> None:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+import stat
 import time
-from collections.abc import Generator
 from pathlib import Path
 
 import apsw
@@ -83,15 +83,6 @@ _READ_ONLY = "it is read-only here; check the permissions of the file and its fo
 _FULL = "the disk is full; nothing acknowledged is lost. Make room and resume"
 
 
-@contextlib.contextmanager
-def explained(path: str) -> Generator[None]:
-    """Turn what SQLite raises into an error that says what, where and what to do."""
-    try:
-        yield
-    except apsw.Error as error:
-        raise explain(path, error) from error
-
-
 def explain(path: str, error: Exception) -> StoreError:
     """What went wrong while the file was used as one of our errors."""
     match error:
@@ -129,35 +120,40 @@ def open_database(path: str, busy: float) -> apsw.Connection:
 
     What is not ours is refused unchanged: it is looked at without a lock before anything is written.
     """
-    with explained(path):
-        if not _create_file(path):
-            _refuse_foreign(path, busy)
-        db = connect(path, busy)
-        try:
-            _prepare(db, path, busy)
-        except BaseException:
-            db.close()
-            raise
-        return db
+    if not _create_file(path):
+        _refuse_foreign(path, busy)
+    db = connect(path, busy)
+    try:
+        _prepare(db, path, busy)
+    except BaseException as error:
+        db.close()
+        if isinstance(error, apsw.Error):
+            raise explain(path, error) from error
+        raise
+    return db
 
 
 def connect(path: str, busy: float, flags: int = apsw.SQLITE_OPEN_READWRITE) -> apsw.Connection:
     """One more connection to a store that is known to be ours."""
-    with explained(path):
+    try:
         db = apsw.Connection(path, flags=flags)
-        db.set_busy_timeout(int(busy * 1000))
-        db.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)  # else most statements are planned anew at each use
-        return db
+    except apsw.Error as error:
+        raise explain(path, error) from error
+    db.set_busy_timeout(int(busy * 1000))
+    db.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)  # else most statements are planned anew at each use
+    return db
 
 
 def _create_file(path: str) -> bool:
     """Make the file with mode 600, so that no other user can read it even for a moment; False if it has content."""
     try:
+        if _size(path):
+            return False
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
     except FileExistsError:
         if not Path(path).is_file():
             raise StoreUnavailable(path, "this is no file; choose another --store path") from None
-        if Path(path).stat().st_size:
+        if _size(path):
             return False
         with contextlib.suppress(OSError):
             Path(path).chmod(0o600)
@@ -175,9 +171,11 @@ def _refuse_foreign(path: str, busy: float) -> None:
     """
     logged = _has_log(path)
     try:
-        with Path(path).open("rb") as file:
-            head = file.read(_HEAD)
-            size = os.fstat(file.fileno()).st_size
+        file = os.open(path, os.O_RDONLY)
+        try:
+            head, size = os.read(file, _HEAD), os.fstat(file).st_size
+        finally:
+            os.close(file)
     except OSError as error:
         raise StoreUnavailable(path, f"it can't be read: {error.strerror}") from error
     if head[:16] != _MAGIC or len(head) < _HEAD:
@@ -196,10 +194,16 @@ def _refuse_foreign(path: str, busy: float) -> None:
 
 
 def _has_log(path: str) -> bool:
+    return _size(f"{path}-wal") > 0
+
+
+def _size(path: str) -> int:
+    """The size of a file; 0 if there is none, or something else."""
     try:
-        return Path(f"{path}-wal").stat().st_size > 0
+        found = os.stat(path)  # noqa: PTH116
     except FileNotFoundError:
-        return False
+        return 0
+    return found.st_size if stat.S_ISREG(found.st_mode) else 0
 
 
 def _has_tables_in_log(path: str, busy: float) -> bool:
@@ -210,6 +214,8 @@ def _has_tables_in_log(path: str, busy: float) -> bool:
             bool(db.execute("SELECT count(*) FROM sqlite_schema").get)
             and db.pragma("application_id") != APPLICATION_ID
         )
+    except apsw.Error as error:
+        raise explain(path, error) from error
     finally:
         db.close()
 

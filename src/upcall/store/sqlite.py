@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -33,9 +34,9 @@ from upcall.store.inbox import Settle, Together, all_open
 from upcall.store.ledger import waits
 from upcall.store.process import LATE, Identity, is_gone
 from upcall.store.rows import MAY_GO_ON, OF_TREE, WAITING, held
-from upcall.store.schema import BUSY, SEQ_BITS, connect, explain, explained, open_database
+from upcall.store.schema import BUSY, SEQ_BITS, connect, explain, open_database
 from upcall.store.wake import Wake
-from upcall.store.writer import SESSION, Append, Job, Operation, Tx, Writer, fail_soon
+from upcall.store.writer import Append, Job, Operation, Tx, Writer, fail_soon
 
 R = TypeVar("R")
 
@@ -66,7 +67,7 @@ class SqliteStore:
     durable = True
 
     def __init__(self, path: str | Path, clock: Callable[[], float] = time.time, busy: float = BUSY) -> None:
-        self.where = str(Path(path).absolute())
+        self.where = os.fspath(path) if os.path.isabs(path) else str(Path(path).absolute())  # noqa: PTH117
         self.now = clock
         self._busy = busy
         self._me = Identity()
@@ -91,12 +92,11 @@ class SqliteStore:
             return
         db = open_database(self.where, self._busy)
         try:
-            with explained(self.where):
-                self._seen = db.execute("SELECT coalesce(max(pos), 0) FROM events").get
-        except StoreError:
+            self._writer = Writer(db, self.where, self.now, self._busy, self._committed)
+        except apsw.Error as error:
             db.close()
-            raise
-        self._writer = Writer(db, self.where, self.now, self._busy, self._committed)
+            raise explain(self.where, error) from error
+        self._seen = self._writer.first
 
     async def close(self) -> None:
         """Commit what is queued and let go of the file."""
@@ -158,21 +158,23 @@ class SqliteStore:
         """Do something in a transaction. Who owns what need not survive a power cut: no owner does."""
         job = Operation(work)
         job.sync = sync
+        return await self._do(job, root)
+
+    async def _do(self, job: Job, root: str = "") -> Any:
         future = self._open_writer().submit(job, root)
         return job.result() if future is None else await future
 
     def _committed(self, first: int, last: int, jobs: Sequence[Job]) -> None:
         """After each commit of this process: see what others wrote before it, tell who waits, wake the others."""
         for job in jobs:
-            if isinstance(job, Append | Together) and job.releases and job.claim is not None and job.error is None:
+            if job.releases and job.claim is not None and job.error is None:
                 self._forget(job.claim)
         if not last:
             return
         before = self._seen
         if first > before + 1:
             self._catch_up_to(first)
-        own = last >= first > self._seen
-        if own:
+        if last >= first > self._seen:
             self._seen = last
             for job in jobs:
                 if job.error is None:
@@ -191,8 +193,7 @@ class SqliteStore:
             raise SessionBusy(root, "this program")
         self._claiming.append(root)
         try:
-            took = await self._operate(lambda tx: self._take(tx, root, take_over), root)
-            epoch, seq, base, self._beaten = took
+            epoch, seq, base, self._beaten = await self._operate(lambda tx: self._take(tx, root, take_over), root)
         finally:
             self._claiming.remove(root)
         mine = self._claims.get(root)
@@ -207,18 +208,19 @@ class SqliteStore:
 
     def _take(self, tx: Tx, root: str, take_over: bool) -> tuple[int, int, int, float]:
         me, beaten = self._me, self._beaten
-        row = tx.db.execute(SESSION, (root,)).fetchone()
-        if row is None:
+        found = tx.session(root)
+        if found is None:
             raise UnknownSession(root)
-        n, _, _, owner, base = row
-        if not take_over and owner != me.id:  # what this process owns by the file alone is a claim that failed
-            self._refuse_owned(tx, root, owner)
-        if self._heart is None:
-            tx.db.execute("DELETE FROM processes WHERE beat < ?", (tx.now - LATE,))  # one that lives comes back
+        if (
+            not take_over and found.owner != me.id
+        ):  # what this process owns by the file alone is a claim that failed
+            self._refuse_owned(tx, root, found.owner)
         if not 0.0 <= tx.now - beaten < BEAT:  # else its row is there: only late ones are ever deleted
             tx.db.execute(BEATS, me.beat(tx.now))
             beaten = tx.now
-        return tx.take(root, n, me.id), tx.last_seq(n), base, beaten
+        found.epoch, found.owner = found.epoch + 1, me.id
+        tx.save(found)
+        return found.epoch, found.seq, found.base, beaten
 
     def _refuse_owned(self, tx: Tx, session: str, owner: str) -> None:
         sql = "SELECT id, name, machine, pid, born, beat FROM processes WHERE id = ?"
@@ -263,7 +265,7 @@ class SqliteStore:
     def _look_up(self, read: Callable[[apsw.Connection], R]) -> R:
         """Read through whichever connection is free: the reader is only opened when it is needed."""
         writer = self._open_writer()
-        with explained(self.where):
+        try:
             if writer.lock.acquire(blocking=False):
                 try:
                     return read(writer.db)
@@ -272,6 +274,8 @@ class SqliteStore:
             if self._reader is None:
                 self._reader = connect(self.where, self._busy)
             return read(self._reader)
+        except apsw.Error as error:
+            raise explain(self.where, error) from error
 
     async def read(self, session: str, after: int = 0, limit: int = 1000) -> list[AnyEvent]:
         """Events of one session with `seq` above `after`, oldest first."""
@@ -330,10 +334,6 @@ class SqliteStore:
         return rows[0][0]
 
     # --- callbacks ------------------------------------------------------------------------
-
-    async def _do(self, job: Together | Settle, root: str = "") -> Any:
-        future = self._open_writer().submit(job, root)
-        return job.result() if future is None else await future
 
     async def append_all(self, events: Mapping[str, Sequence[AnyEvent]]) -> None:
         """Add events that need no claim to several sessions, all or none."""
@@ -476,12 +476,12 @@ class SqliteStore:
     def _remove(self, tx: Tx, sessions: Sequence[str]) -> int:
         roots: set[int] = set()
         for session in sessions:
-            found = tx.number(session)
+            found = tx.session(session)
             if found is None:
                 raise UnknownSession(session)
-            owner: str = tx.db.execute("SELECT owner FROM sessions WHERE n = ?", (found[1],)).get
+            owner: str = tx.db.execute("SELECT owner FROM sessions WHERE n = ?", (found.root,)).get
             self._refuse_owned(tx, session, owner)
-            roots.add(found[1])
+            roots.add(found.root)
         tx.keep_counting()
         gone, names = 0, set[str]()
         for root in roots:

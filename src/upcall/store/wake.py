@@ -21,7 +21,6 @@ class Wake:
 
     def __init__(self, path: str, name: str) -> None:
         self._where = f"{path}-wake"
-        self._folder = Path(self._where)
         self._name = name
         self._fd: int | None = None
         self.socket: socket.socket | None = None
@@ -33,7 +32,7 @@ class Wake:
         """A socket that becomes readable when another process has written, or None where there can't be one."""
         self._forget_folder()
         try:
-            self._folder.mkdir(mode=0o700, exist_ok=True)
+            Path(self._where).mkdir(mode=0o700, exist_ok=True)
             self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
             self.socket.setblocking(False)
             self.socket.bind(self._address(self._name))
@@ -49,13 +48,15 @@ class Wake:
                 self.socket.recv(16)
 
     def call(self) -> None:
-        """Tell every other watcher, if that can be done. Costs one `stat` when there is none."""
+        """Tell every other watcher, if that can be done. Costs one look when there is none."""
+        if not os.access(self._where, os.F_OK):
+            return
         try:
             changed = os.stat(self._where).st_mtime_ns  # noqa: PTH116 (after each commit)
             if changed != self._seen:
                 self._seen = changed
                 self._forget_folder()  # it may be another one of the same name
-                self._others = [n for n in os.listdir(self._folder) if n != self._name]  # noqa: PTH208
+                self._others = [n for n in os.listdir(self._where) if n != self._name]  # noqa: PTH208
             for name in self._others:
                 self._send(name)
         except OSError:  # no folder, or none of ours: they look by themselves now and then
@@ -69,16 +70,16 @@ class Wake:
             self._sender.sendto(b"", self._address(name))
         except (ConnectionRefusedError, FileNotFoundError):  # it ended without taking its socket away
             with contextlib.suppress(OSError):
-                (self._folder / name).unlink()
+                Path(self._where, name).unlink()
         except OSError:  # its queue is full: it has been told already
             return
 
     def _address(self, name: str) -> str:
-        plain = str(self._folder / name)
+        plain = f"{self._where}/{name}"
         if len(plain.encode()) < _LONGEST:
             return plain
         if self._fd is None:  # a short way to the same folder, where the system has one
-            self._fd = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY)
+            self._fd = os.open(self._where, os.O_RDONLY | os.O_DIRECTORY)
         return f"/proc/self/fd/{self._fd}/{name}"
 
     def close(self) -> None:
@@ -89,7 +90,7 @@ class Wake:
         self._forget_folder()
         if self._seen >= 0:
             with contextlib.suppress(OSError):  # others may be there
-                self._folder.rmdir()
+                Path(self._where).rmdir()
 
     def _forget_folder(self) -> None:
         if self._fd is not None:
@@ -103,8 +104,8 @@ class Wake:
             self.socket = None
             self._forget_folder()
             with contextlib.suppress(OSError):
-                (self._folder / self._name).unlink()
-                self._folder.rmdir()
+                Path(self._where, self._name).unlink()
+                Path(self._where).rmdir()
 
     @staticmethod
     def _close(one: socket.socket | None) -> None:

@@ -22,10 +22,12 @@ from upcall.contracts import Claim, Held
 from upcall.errors import SessionExists, SessionTakenOver, StoreError, StoreUnavailable, UnknownSession, UpcallError
 from upcall.events import (
     FOREIGN,
+    STATUS,
     AnyEvent,
     Compacted,
     HooksPassed,
     SessionStarted,
+    TurnEnded,
     decode,
     encode,
     hollow,
@@ -42,16 +44,27 @@ FAST = 0.002
 
 _KNOWN = 5000  # sessions
 
-_LAST = "SELECT max(coalesce((SELECT max(pos) FROM events), 0), (SELECT value FROM counters WHERE name = 'pos'))"
-"""The newest position that was ever given."""
-
-_FREE = (
-    "SELECT 1 + max(coalesce((SELECT max(n) FROM sessions), 0), c.value), e.value "
-    "FROM counters c, counters e WHERE c.name = 'n' AND e.name = 'epoch'"
+_GIVEN = (
+    "SELECT name, value FROM counters UNION ALL SELECT 'last', max(pos) FROM events "
+    "UNION ALL SELECT 'newest', max(n) FROM sessions"
 )
-"""A session's number and its first epoch that no session ever had, not even a deleted one."""
+"""What was ever given: positions, sessions' numbers, and epochs of deleted ones."""
 
-SESSION = "SELECT n, root, epoch, owner, base FROM sessions WHERE id = ?"
+_SESSION = (
+    "SELECT n, root, status, base, epoch, owner, "
+    "(SELECT max(key) FROM events WHERE key > n << 32 AND key < (n + 1) << 32) FROM sessions WHERE id = ?"
+)
+_LISTED = {*STATUS, TurnEnded, HooksPassed, Compacted}
+
+
+class Known:
+    """A session's row as it is in the file now, with its newest sequence number."""
+
+    __slots__ = ("base", "epoch", "n", "owner", "root", "seq", "status")
+
+    def __init__(self, n: int, root: int, status: str, base: int, epoch: int, owner: str, key: int | None) -> None:
+        self.n, self.root, self.status, self.base, self.epoch, self.owner = n, root, status, base, epoch, owner
+        self.seq = key - (n << SEQ_BITS) if key else 0
 
 
 class Tx:
@@ -62,22 +75,24 @@ class Tx:
 
     def __init__(self, db: apsw.Connection, where: str) -> None:
         self.db, self.where, self.now = db, where, 0.0
-        self.first = self.pos = 0
+        self.first = self.pos = self._newest = self._epoch = 0
         self._rows: list[Any] = []
-        self._numbers: dict[str, tuple[int, int]] = {}
-        self._seqs: dict[int, int] = {}
-        self._epochs: dict[str, int] = {}
-        self._version = -1
+        self._known: dict[str, Known] = {}
         self.held: dict[str, Held] = {}  # callbacks as they are in this one
+        self._version = -1
+        try:
+            self.forget()
+            self._version = db.data_version()
+        except apsw.CorruptError:  # what is not damaged can be read all the same
+            self.pos = db.execute("SELECT max(pos) FROM events").get or 0
 
     def begin(self, now: float) -> None:
         """Start one; waits for whoever else writes."""
         self.db.execute("BEGIN IMMEDIATE")
         self.now = now
         self.held.clear()
-        if self.db.data_version() != self._version or len(self._numbers) > _KNOWN:
+        if self.db.data_version() != self._version or len(self._known) > _KNOWN:
             self.forget()
-            self.pos = self.db.execute(_LAST).get
         self.first = self.pos
 
     def commit(self) -> None:
@@ -93,29 +108,34 @@ class Tx:
             self.db.execute("ROLLBACK")
 
     def forget(self) -> None:
-        """Sessions may be gone, or other ones than before: read again."""
-        for known in (self._numbers, self._seqs, self._epochs):
-            known.clear()
+        """Sessions may be gone, or other ones than before, and more may have been given: read again."""
+        self._known.clear()
+        given: dict[str, Any] = dict(cast("Any", self.db.execute(_GIVEN).fetchall()))
+        self.pos = max(given["pos"], given["last"] or 0)
+        self._newest, self._epoch = max(given["n"], given["newest"] or 0), given["epoch"]
 
-    def number(self, session: str) -> tuple[int, int] | None:
-        """A session's own number and its root's."""
-        found = self._numbers.get(session)
+    def session(self, session: str) -> Known | None:
+        """A session's row, if it is there; who changes it saves it."""
+        found = self._known.get(session)
         if found is None:
-            row = self.db.execute(SESSION, (session,)).fetchone()
+            row: Any = self.db.execute(_SESSION, (session,)).fetchone()
             if row is not None:
-                found = self._numbers[session] = row[:2]
+                found = self._known[session] = Known(*row)
         return found
 
-    def check_fence(self, claim: Claim) -> None:
-        """Refuse whoever no longer owns the tree, or whose earlier append failed."""
+    def save(self, found: Known) -> None:
+        """Write a session's row."""
+        sql = "UPDATE sessions SET status = ?, base = ?, epoch = ?, owner = ? WHERE n = ?"
+        self.db.execute(sql, (found.status, found.base, found.epoch, found.owner, found.n))
+
+    def check_fence(self, claim: Claim) -> Known:
+        """Refuse whoever no longer owns the tree, or whose earlier append failed; returns the root."""
         if claim.failure is not None:
             raise claim.failure
-        epoch = self._epochs.get(claim.root)
-        if epoch is None:
-            row = self.db.execute(SESSION, (claim.root,)).fetchone()
-            epoch = self._epochs[claim.root] = row[2] if row is not None else -1
-        if epoch != claim.epoch:
+        root = self.session(claim.root)
+        if root is None or root.epoch != claim.epoch:
             raise SessionTakenOver(claim.root)
+        return root
 
     def keep_counting(self) -> None:
         """Something is about to be deleted: remember which positions and numbers were given."""
@@ -124,52 +144,30 @@ class Tx:
             sql = f"UPDATE counters SET value = max(value, (SELECT max({name}) FROM sessions)) WHERE name = ?"
             self.db.execute(sql, (name,))
 
-    def take(self, session: str, n: int, owner: str) -> int:
-        """Make somebody the owner of a tree; returns the epoch that fences all earlier ones."""
-        sql = "UPDATE sessions SET epoch = epoch + 1, owner = ? WHERE n = ? RETURNING epoch"
-        epoch: int = self.db.execute(sql, (owner, n)).get
-        self._epochs[session] = epoch
-        return epoch
-
-    def create(self, session: str, event: SessionStarted) -> tuple[int, int]:
-        """A new session's row; returns its number and its root's."""
+    def create(self, session: str, event: SessionStarted) -> Known:
+        """A new session's row."""
         parent = self._relative(event.parent) if event.parent else None
-        root = self._relative(event.root) if event.root and event.root != session else None
-        n, epoch = cast("tuple[int, int]", self.db.execute(_FREE).fetchone())
-        found = (n, n if root is None else root)
-        sql = (
-            "INSERT INTO sessions (n, id, agent, parent, root, kind, status, created, epoch) "
-            "VALUES (?, ?, ?, ?, ?, ?, 'idle', ?, ?)"
-        )
-        self.db.execute(sql, (n, session, event.agent, parent, found[1], event.kind, self.now, epoch))
-        self._numbers[session] = found
-        self._seqs[n] = 0
+        n = self._newest = self._newest + 1
+        root = self._relative(event.root) if event.root and event.root != session else n
+        sql = "INSERT INTO sessions VALUES (?, ?, ?, ?, ?, ?, 'idle', ?, 0, ?, '')"
+        self.db.execute(sql, (n, session, event.agent, parent, root, event.kind, self.now, self._epoch))
+        found = self._known[session] = Known(n, root, "idle", 0, self._epoch, "", None)
         return found
 
     def _relative(self, session: str) -> int:
-        found = self.number(session)
+        found = self.session(session)
         if found is None:
             raise UnknownSession(session)
-        return found[0]
+        return found.n
 
-    def last_seq(self, n: int) -> int:
-        """The newest sequence number of a session."""
-        seq = self._seqs.get(n)
-        if seq is None:
-            low = n << SEQ_BITS
-            sql = "SELECT max(key) FROM events WHERE key > ? AND key < ?"
-            seq = self._seqs[n] = (self.db.execute(sql, (low, low + (1 << SEQ_BITS))).get or low) - low
-        return seq
-
-    def add(self, n: int, bodies: Sequence[bytes]) -> tuple[int, int]:
+    def add(self, found: Known, bodies: Sequence[bytes]) -> tuple[int, int]:
         """Number these events; returns the first one's sequence number and position."""
-        seq = self.last_seq(n)
-        first = (seq + 1, self.pos + 1)
-        for body in bodies:
-            seq, self.pos = seq + 1, self.pos + 1
-            self._rows.append(((n << SEQ_BITS) + seq, self.pos, self.now, body))
-        self._seqs[n] = seq
-        return first
+        seq, pos, now = found.seq + 1, self.pos + 1, self.now
+        key = (found.n << SEQ_BITS) + seq
+        self._rows += [(key + i, pos + i, now, body) for i, body in enumerate(bodies)]
+        found.seq += len(bodies)
+        self.pos += len(bodies)
+        return seq, pos
 
     def flush(self) -> None:
         """Write the events that were numbered so far."""
@@ -177,16 +175,19 @@ class Tx:
         if rows:
             self.db.executemany("INSERT INTO events VALUES (?, ?, ?, ?)", rows)
 
-    def list_as(self, n: int, status: str | None, *, release: bool) -> None:
-        """What is listed of a session now, and that nobody owns it any more."""
-        if status is not None or release:
-            sql = "UPDATE sessions SET status = coalesce(?, status), owner = iif(?, '', owner) WHERE n = ?"
-            self.db.execute(sql, (status, release, n))
+    def drop_body(self, key: int) -> None:
+        """Keep of an event whose body a hook replaced only that it happened."""
+        self.flush()
+        body = self.db.execute("SELECT body FROM events WHERE key = ?", (key,)).get
+        slim = encode(hollow(decode(body, "", 0, 0, 0.0)))
+        self.db.execute("UPDATE events SET body = ? WHERE key = ?", (slim, key))
 
     def release(self, claim: Claim) -> None:
         """Give a claim up; nothing happens if it was lost."""
-        sql = "UPDATE sessions SET owner = '' WHERE id = ? AND epoch = ?"
-        self.db.execute(sql, (claim.root, claim.epoch))
+        root = self.session(claim.root)
+        if root is not None and root.epoch == claim.epoch:
+            root.owner = ""
+            self.save(root)
 
 
 class Job(abc.ABC):
@@ -196,6 +197,8 @@ class Job(abc.ABC):
     """
 
     sync = True
+    releases = False
+    """Whether it gives up the claim."""
     claim: Claim | None = None
     error: Exception | None = None
     future: asyncio.Future[Any] | None = None
@@ -236,63 +239,57 @@ class Append(Job):
         """Check the right to write, then write."""
         self.write(tx, self.check(tx))
 
-    def check(self, tx: Tx) -> tuple[int, int] | None:
-        """Refuse what may not be written; returns the session's number and its root's if it is there."""
-        if self.claim is not None:
-            tx.check_fence(self.claim)
-        found = tx.number(self.session)
-        self._refuse(tx, found)
-        return found
-
-    def write(self, tx: Tx, found: tuple[int, int] | None) -> None:
-        """Write what was checked."""
-        new = found is None
-        n, root = found or tx.create(self.session, cast("SessionStarted", self.events[0]))
-        seq, pos = tx.add(n, self.bodies)
-        self._stamps = (seq, pos, tx.now)
-        for name, body in (self._blobs or {}).items():
-            tx.db.execute("INSERT OR IGNORE INTO blobs VALUES (?, ?)", (name, body))
-        status = self._note(tx, n, seq, root)
-        mine = self.releases and n == root  # the claim was checked in this transaction, and is one on the root
-        tx.list_as(n, None if new and status == "idle" else status, release=mine)
-        if self.releases and not mine and self.claim is not None:
-            tx.release(self.claim)
-
-    def _refuse(self, tx: Tx, found: tuple[int, int] | None) -> None:
+    def check(self, tx: Tx) -> Known | None:
+        """Refuse what may not be written; returns the session if it is there."""
         first, claim = self.events[0], self.claim
+        root = None if claim is None else tx.check_fence(claim)
+        found = tx.session(self.session)
         if found is None:
             if not isinstance(first, SessionStarted):
                 raise UnknownSession(self.session)
             mine = claim is None or claim.root == (first.root or self.session)
         elif isinstance(first, SessionStarted):
             raise SessionExists(self.session)
-        elif claim is None:
+        elif root is None:
             mine = all(isinstance(e, FOREIGN) for e in self.events)
         else:
-            root = tx.number(claim.root)
-            mine = root is not None and root[0] == found[1]
+            mine = root.n == found.root
         if not mine:
             raise StoreError(tx.where, f"{first.type} needs a claim on the run tree of session {self.session!r}")
+        return found
 
-    def _note(self, tx: Tx, n: int, seq: int, root: int) -> str | None:
-        """Keep the callbacks' rows true, and drop bodies that were replaced; returns the session's new status."""
-        status = None
+    def write(self, tx: Tx, found: Known | None) -> None:
+        """Write what was checked."""
+        if found is None:
+            found = tx.create(self.session, cast("SessionStarted", self.events[0]))
+        seq, pos = tx.add(found, self.bodies)
+        self._stamps = (seq, pos, tx.now)
+        for name, body in (self._blobs or {}).items():
+            tx.db.execute("INSERT OR IGNORE INTO blobs VALUES (?, ?)", (name, body))
+        changed = self._note(tx, found, seq)
+        if self.releases and self.claim is not None:
+            tx.release(self.claim)
+            changed = changed and self.claim.root != self.session
+        if changed:
+            tx.save(found)
+
+    def _note(self, tx: Tx, found: Known, seq: int) -> bool:
+        """Keep the callbacks' rows true, drop replaced bodies; returns whether the session's row changes."""
+        before = (found.status, found.base)
         asks: list[tuple[int, AnyEvent]] = []
         for at, event in enumerate(self.events, seq):
-            status = status_after(event) or status
-            if isinstance(event, Compacted):
-                tx.db.execute("UPDATE sessions SET base = ? WHERE n = ?", (event.base or at, n))
-            elif isinstance(event, HooksPassed) and event.replaces:
-                tx.flush()
-                key = (n << SEQ_BITS) + event.replaces
-                body = tx.db.execute("SELECT body FROM events WHERE key = ?", (key,)).get
-                slim = encode(hollow(decode(body, "", 0, 0, 0.0)))
-                tx.db.execute("UPDATE events SET body = ? WHERE key = ?", (slim, key))
-            elif type(event) in CALLBACK_EVENTS:
-                asks.append(((n << SEQ_BITS) + at, event))
+            kind = type(event)
+            if kind in CALLBACK_EVENTS:
+                asks.append(((found.n << SEQ_BITS) + at, event))
+            elif kind in _LISTED:
+                found.status = status_after(event) or found.status
+                if isinstance(event, Compacted):
+                    found.base = event.base or at
+                elif isinstance(event, HooksPassed) and event.replaces:
+                    tx.drop_body((found.n << SEQ_BITS) + event.replaces)
         if asks:
-            note(tx, root, asks)
-        return status
+            note(tx, found.root, asks)
+        return before != (found.status, found.base)
 
     def told(self) -> Sequence[AnyEvent]:
         """What was appended without a claim."""
@@ -353,6 +350,7 @@ class Writer:
         self._cost = 0.0
         self._level = FULL
         self._tx = Tx(db, where)
+        self.first = self._tx.pos  # what was there when it was opened
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: Background | None = None
         self._closing = False
@@ -382,18 +380,18 @@ class Writer:
 
     def _inline(self, job: Job) -> bool:
         """Commit here and now, unless another process is writing: the loop must not wait for it."""
-        span = (0, 0)
+        span, jobs = (0, 0), [job]
         self.db.set_busy_timeout(0)
         try:
             with self.lock:
-                span = self._commit([job])
+                span = self._commit(jobs, job.sync)
         except apsw.BusyError:
             return False
         except Exception as error:
-            self._fail([job], explain(self._where, error))
+            self._fail(job, explain(self._where, error))
         finally:
             self.db.set_busy_timeout(self._busy_ms)
-        self._settle(span, [job])
+        self._settle(span, jobs)
         return True
 
     def _work(self) -> None:
@@ -415,50 +413,46 @@ class Writer:
         span = (0, 0)
         try:
             with self.lock:
-                span = self._commit(jobs)
+                span = self._commit(jobs, any(job.sync for job in jobs))
         except Exception as error:
             if len(jobs) > 1 and not isinstance(error, apsw.BusyError):
                 for job in jobs:
                     self._commit_or_fail([job])
                 return
-            self._fail(jobs, explain(self._where, error))
+            for job in jobs:
+                self._fail(job, explain(self._where, error))
         assert self._loop is not None
         with contextlib.suppress(RuntimeError):  # the loop is gone: nobody waits
             self._loop.call_soon_threadsafe(self._settle, span, jobs)
 
-    def _commit(self, jobs: Sequence[Job]) -> tuple[int, int]:
+    def _commit(self, jobs: Sequence[Job], sync: bool) -> tuple[int, int]:
         """All jobs in one transaction, or an exception. A job that refuses leaves the others alone."""
         started = time.perf_counter()
-        level = FULL if any(job.sync for job in jobs) else NORMAL
+        level, tx = FULL if sync else NORMAL, self._tx
         if level != self._level:
             self.db.pragma("synchronous", level)
             self._level = level
-        tx = self._tx
         try:
             tx.begin(self._clock())
             for job in jobs:
                 if job.error is None:
-                    self._run(job, tx)
+                    try:
+                        job.run(tx)
+                    except UpcallError as error:
+                        self._fail(job, error)
             tx.commit()
         except BaseException:
             tx.roll_back()
             raise
-        if level == FULL:
+        if sync:
             self._cost += (time.perf_counter() - started - self._cost) / 8
         return (tx.first + 1, tx.pos)
 
-    def _run(self, job: Job, tx: Tx) -> None:
-        try:
-            job.run(tx)
-        except UpcallError as error:
-            self._fail([job], error)
-
     @staticmethod
-    def _fail(jobs: Sequence[Job], error: Exception) -> None:
-        for job in jobs:
-            job.error = job.error or error
-            if job.claim is not None and job.claim.failure is None:
-                job.claim.failure = job.error  # at once: nothing of this claim may be written after a gap
+    def _fail(job: Job, error: Exception) -> None:
+        job.error = job.error or error
+        if job.claim is not None and job.claim.failure is None:
+            job.claim.failure = job.error  # at once: nothing of this claim may be written after a gap
 
     def _settle(self, span: tuple[int, int], jobs: Sequence[Job]) -> None:
         for job in jobs:
