@@ -254,7 +254,8 @@ def _member(cls: type[enum.Enum], value: Any) -> enum.Enum:
 # --- hooks for classes of others ----------------------------------------------------------
 
 
-def _is_pydantic(cls: Any) -> bool:
+def is_pydantic(cls: Any) -> bool:
+    """Whether a class is a model of pydantic."""
     pydantic = sys.modules.get("pydantic")  # a model can't be here unless its library was imported
     return pydantic is not None and isinstance(cls, type) and issubclass(cls, pydantic.BaseModel)
 
@@ -263,7 +264,7 @@ def _schema_of(cls: Any, hoisted: JsonSchema) -> JsonSchema:
     if _is_stand_in(cls):
         wire = cls.wire
         return _hoist(wire, f"field{len(hoisted)}", hoisted) if "$defs" in wire else wire
-    if _is_pydantic(cls):
+    if is_pydantic(cls):
         return _hoist(cls.model_json_schema(), cls.__qualname__, hoisted)
     if _is_path(cls):
         return {"type": "string", "format": "path"}
@@ -288,7 +289,7 @@ def _hoist(schema: JsonSchema, prefix: str, hoisted: JsonSchema) -> JsonSchema:
 def _decode(cls: Any, value: Any) -> Any:
     if _is_stand_in(cls):
         return cls.take(value)
-    if _is_pydantic(cls):
+    if is_pydantic(cls):
         return _by_pydantic(cls.model_validate_json, value)
     if _is_path(cls):
         if not isinstance(value, str):

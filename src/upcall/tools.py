@@ -9,7 +9,6 @@ import base64
 import inspect
 import json
 import re
-import sys
 import typing
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
@@ -20,7 +19,7 @@ import msgspec
 from upcall.contracts import Context, SessionAccess, SyncContext
 from upcall.errors import BadTool
 from upcall.messages import Image, JsonSchema, Result, Text, ToolSpec, Value, clean
-from upcall.schema import Shape, check_each, read_docstring, read_hints, shapes
+from upcall.schema import Shape, check_each, is_pydantic, read_docstring, read_hints, shapes
 
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}\Z")
 _CONTEXTS: tuple[Any, ...] = (Context, SyncContext, SessionAccess)
@@ -62,7 +61,6 @@ class Tool(Value, frozen=True, eq=False, kw_only=True, dict=False):
     name: str
     description: str
     schema: JsonSchema
-    spec: ToolSpec
     function: Callable[..., Any]
     is_async: bool
     inline: bool = False
@@ -79,6 +77,11 @@ class Tool(Value, frozen=True, eq=False, kw_only=True, dict=False):
     quick: dict[str, frozenset[type]]
     about: Callable[[Mapping[str, Tool]], str] | None = None
     """What it says of itself among an agent's tools, where its description depends on them."""
+
+    @property
+    def spec(self) -> ToolSpec:
+        """The tool as the model sees it."""
+        return ToolSpec(self.name, self.description, self.schema)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the function, unchecked."""
@@ -145,14 +148,7 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Unpack[Option
 
 def finished(box: Mapping[str, Tool]) -> dict[str, Tool]:
     """An agent's tools, those among them described that speak of the others."""
-    return {name: _speaking(one, box) for name, one in box.items()}
-
-
-def _speaking(one: Tool, box: Mapping[str, Tool]) -> Tool:
-    if one.about is None:
-        return one
-    said = one.about(box)
-    return one.replace(description=said, spec=one.spec.replace(description=said))
+    return {n: one if one.about is None else one.replace(description=one.about(box)) for n, one in box.items()}
 
 
 def as_tool(given: Any) -> Tool:
@@ -176,12 +172,10 @@ def _make(function: Callable[..., Any], options: Options) -> Tool:
     found = {n: _described(s, about.get(n, ""), n in defaults, defaults.get(n)) for n, s in found.items()}
     approve_patterns = dict(options.get("approve_patterns") or {})
     declared: dict[str, Any] = {**options, "name": name, "approve_patterns": approve_patterns}
-    spec = ToolSpec(name, description or name.replace("_", " "), _object(found, taken.keys() - defaults, defs))
     return Tool(
         **declared,
-        description=spec.description,
-        schema=spec.schema,
-        spec=spec,
+        description=description or name.replace("_", " "),
+        schema=_object(found, taken.keys() - defaults, defs),
         function=function,
         is_async=is_async,
         context=context,
@@ -400,7 +394,6 @@ def _storable(value: Any) -> Any:
 def _encode(value: Any) -> Any:
     if hasattr(value, "__fspath__"):
         return str(value)
-    pydantic = sys.modules.get("pydantic")  # nothing here can be a model of a library that was never imported
-    if pydantic is not None and isinstance(value, pydantic.BaseModel):
+    if is_pydantic(type(value)):
         return value.model_dump(mode="json")
     raise TypeError(f"a {type(value).__name__} is no JSON value; return text, numbers, lists, dicts or dataclasses")
