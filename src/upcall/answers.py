@@ -1,21 +1,19 @@
 """What may settle a callback, and a callback as people and programs read it.
 
-May import: callbacks, contracts, errors, events, policy, progress, routing, schema.
+May import: callbacks, errors, events, policy, routing, schema.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
-from upcall.callbacks import Answer, Approve, Callback, Reject, Step
-from upcall.contracts import Held
+from upcall.callbacks import Answer, Approve, Callback, Held, Reject, Step
 from upcall.errors import AlreadySettled, AnswerRefused
 from upcall.events import CallbackAnswered, CallbackRaised
 from upcall.policy import shown
-from upcall.progress import Asked
 from upcall.routing import Route
 from upcall.schema import words
 
@@ -28,16 +26,14 @@ def route_of(raised: CallbackRaised) -> Route:
     return msgspec.convert(raised.route, Route)
 
 
-def callback_of(held: Held | Asked, group: tuple[str, ...] = ()) -> Callback:
+def callback_of(held: Held, group: tuple[str, ...] = ()) -> Callback:
     """The callback as it is now."""
-    raised: Any = held.raised
-    now: Any = held
-    settled = held.answer if isinstance(held, Asked) else held.settled
+    raised, status = cast("Any", held.raised), cast("Any", held.status)
     return Callback(
         raised.callback_id, raised.session, raised.agent, raised.message, raised.intent, raised.kind,
         raised.priority, raised.choices, raised.schema, raised.context, raised.tool, raised.args, raised.digest,
-        raised.time, held.expires, _path(raised.route, now.path), now.status,
-        answer_of(settled, raised.gate) if type(settled) is CallbackAnswered else None, group,
+        raised.time, held.expires, _path(raised.route, held.path), status,
+        answer_of(held.answer, raised.gate) if held.answer else None, group,
         held.message if held.message != raised.message else "",
     )  # fmt: skip
 

@@ -1,6 +1,6 @@
 """A question on its way up, and what settles it.
 
-May import: messages.
+May import: events, messages.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
+from upcall import events
 from upcall.messages import JsonSchema, Value
 
 Kind = Literal["callback_to_caller", "request_user_input", "request_resolution", "callback"]
@@ -81,6 +82,50 @@ class Callback(Value, frozen=True):
     group: tuple[str, ...] = ()
     reworded: str = ""
     problem: str = ""
+
+
+class Held(msgspec.Struct, gc=False):
+    """A callback: how it was raised, how far it came, how it was settled.
+
+    A session's own takes each event as it is written; what a store lists stays as it was then.
+    """
+
+    raised: events.CallbackRaised
+    root: str = ""
+    status: str = "open"
+    target: str = ""
+    message: str = ""
+    path: list[tuple[str, str, str]] = []
+    expires: float | None = None
+    settled: events.AnyEvent | None = None
+    delivered: bool = False
+
+    @property
+    def station(self) -> int:
+        """How many stations of its route are behind it."""
+        return sum(step != "asked" for _, step, _ in self.path)
+
+    @property
+    def answer(self) -> events.CallbackAnswered | None:
+        """What answered it, if it was answered."""
+        return self.settled if type(self.settled) is events.CallbackAnswered else None
+
+    def take(self, event: events.AnyEvent) -> None:
+        """One more event of it is written; what comes after it is settled changes nothing but its delivery."""
+        if type(event) is events.CallbackDelivered:
+            self.delivered = True
+        elif self.status != "open":
+            return
+        elif type(event) is events.CallbackAsked:
+            self.target = event.target
+            self.path = [*self.path, (event.target, "asked", "")]
+            self.expires = event.expires if event.expires is not None else self.raised.expires
+        elif type(event) is events.CallbackPassed:
+            self.target = ""
+            self.path = [*self.path, (event.agent, "reworded" if event.message else "passed", event.reason)]
+            self.message = event.message or self.message
+        else:
+            self.status, self.settled = event.type.removeprefix("callback_"), event
 
 
 def normal_kind(kind: str, intent: str) -> Kind:

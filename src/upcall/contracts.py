@@ -11,8 +11,8 @@ from typing import Any, Literal, Protocol, TypeVar
 
 import msgspec
 
-from upcall.callbacks import Callback, Priority
-from upcall.events import AnyEvent, CallbackRaised
+from upcall.callbacks import Callback, Held, Priority
+from upcall.events import AnyEvent
 from upcall.messages import NO_USAGE, Message, Purpose, Request, Response, Status, Usage, Value
 
 R = TypeVar("R")
@@ -118,20 +118,6 @@ class Row(Value, frozen=True):
     seq: int
     base: int
     owner: str = ""
-
-
-class Held(Value, frozen=True):
-    """A callback as the store lists it: how it was raised, how far it came, how it was settled."""
-
-    raised: CallbackRaised
-    root: str
-    status: str = "open"
-    target: str = ""
-    message: str = ""
-    path: tuple[tuple[str, str, str], ...] = ()
-    expires: float | None = None
-    settled: AnyEvent | None = None
-    delivered: bool = False
 
 
 class Store(Protocol):

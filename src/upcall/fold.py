@@ -3,7 +3,7 @@
 Only events of the session's owner change the conversation; what others append (steering, a cancel request) waits
 here until the owner takes it up with an event of its own, so that the order of the log never changes a history.
 
-May import: events, messages, progress.
+May import: callbacks, events, messages, progress.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ from __future__ import annotations
 from typing import Any, ClassVar, Literal, cast
 
 from upcall import events
+from upcall.callbacks import Held
 from upcall.messages import NO_USAGE, Call, Instruction, Message, Result, Text, Usage, user
-from upcall.progress import Asked, CallState, origin
+from upcall.progress import CallState, origin
 
 Phase = Literal["idle", "running", "done", "cancelled", "limit", "failed"]
 
@@ -72,7 +73,7 @@ class State:
         self.response: events.Responded | None = None  # the newest
         self.cancel: events.CancelRequested | None = None
         self.writes: dict[str, list[events.Event]] = {}
-        self.asks: dict[str, Asked] = {}  # by callback id
+        self.asks: dict[str, Held] = {}  # by callback id
         self.onces: dict[tuple[str, str], events.OnceEnded | None] = {}
         # a team's or chain's, by kind of event and name
         self.steps: dict[tuple[type[events.Event], str], events.Event] = {}
@@ -345,34 +346,31 @@ class State:
 
     # --- callbacks ------------------------------------------------------------------------
 
-    def asks_of(self, at: str) -> list[Asked]:
+    def asks_of(self, at: str) -> list[Held]:
         """The callbacks that a tool call or a hook's occurrence raised, in order."""
         return [a for a in self.asks.values() if a.raised.origin == at] if self.asks else []
 
     def _raised(self, event: events.CallbackRaised) -> None:
-        self.asks[event.callback_id] = Asked(event, event.message, event.expires)
+        self.asks[event.callback_id] = Held(event, message=event.message, expires=event.expires)
         self._own(event.origin, "raised")
         if event.gate:  # the call as it was when it left its hooks: they never see it again
             call = self._call(event.origin)
             call.passed, call.call = True, Call(event.origin, event.tool, event.args or {})
 
-    def _asked(self, event: events.CallbackAsked) -> None:
-        self.asks[event.callback_id].ask(event)
-
-    def _passed(self, event: events.CallbackPassed) -> None:
-        self.asks[event.callback_id].pass_up(event)
+    def _walked(self, event: events.CallbackAsked | events.CallbackPassed) -> None:
+        self.asks[event.callback_id].take(event)
 
     def _settled(self, event: events.CallbackAnswered | events.CallbackExpired | events.CallbackWithdrawn) -> None:
         ask = self.asks.get(event.callback_id)
         if ask is None or ask.status != "open":
             return
-        ask.settle(event)
+        ask.take(event)
         if ask.answer and ask.raised.gate and cast("dict[str, Any]", ask.answer.value).get("for_session"):
             self.grants = (*self.grants, (ask.raised, ask.answer))
 
     def _delivered(self, event: events.CallbackDelivered) -> None:
         ask = self.asks[event.callback_id]
-        ask.delivered = True
+        ask.take(event)
         if not ask.raised.gate:  # an approval is part of the tool's start, not of its run
             self._own(event.origin, "delivered")
 
@@ -433,8 +431,8 @@ class State:
         events.OnceStarted: _once,
         events.OnceEnded: _once,
         events.CallbackRaised: _raised,
-        events.CallbackAsked: _asked,
-        events.CallbackPassed: _passed,
+        events.CallbackAsked: _walked,
+        events.CallbackPassed: _walked,
         events.CallbackAnswered: _settled,
         events.CallbackExpired: _settled,
         events.CallbackWithdrawn: _settled,

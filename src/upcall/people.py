@@ -10,9 +10,11 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
+from msgspec.structs import replace
+
 from upcall.answers import already, callback_of, checked
-from upcall.callbacks import Callback
-from upcall.contracts import Held, Host, Row, Store
+from upcall.callbacks import Callback, Held
+from upcall.contracts import Host, Row, Store
 from upcall.errors import AlreadySettled, AnswerRefused, UnknownCallback, UnknownSession, UpcallError
 from upcall.events import SETTLING, AnyEvent, CallbackAnswered, CallbackRaised
 from upcall.fold import State
@@ -145,7 +147,7 @@ class People:
         refused = await self.store.settle(id, events)
         if refused is not None:
             raise already(refused)
-        return callback_of(held.replace(status="answered", settled=events[id]), tuple(events))
+        return callback_of(replace(held, status="answered", settled=events[id]), tuple(events))
 
     def ask_host(self, callback: Callback) -> None:
         """Put a question before the person who is here."""

@@ -1,4 +1,4 @@
-"""What a turn waits for: a tool call and a callback, each on its way from asked to settled.
+"""What a turn waits for: a tool call, on its way from asked to settled.
 
 May import: events, messages.
 """
@@ -21,42 +21,6 @@ def origin(point: str, at: str | int = "") -> str:
     `at` is the turn, the model call's ordinal, the tool call's id, or turn and index at `end_turn`.
     """
     return f"{point}.{at}" if at != "" else point
-
-
-class Asked(msgspec.Struct, eq=False):
-    """One callback of this session, on its way from raised to delivered."""
-
-    raised: events.CallbackRaised
-    message: str
-    expires: float | None
-    station: int = 0  # how many stations of the route are behind it
-    target: str = ""
-    path: list[tuple[str, str, str]] = []
-    status: Literal["open", "answered", "expired", "withdrawn"] = "open"
-    unresolved: str = ""
-    answer: events.CallbackAnswered | None = None
-    delivered: bool = False
-
-    def ask(self, event: events.CallbackAsked) -> None:
-        """Somebody is asked."""
-        self.target, self.station = event.target, event.station
-        self.path.append((event.target, "asked", ""))
-        self.expires = event.expires if event.expires is not None else self.raised.expires
-
-    def pass_up(self, event: events.CallbackPassed) -> None:
-        """It was passed up."""
-        self.target, self.station = "", event.station + 1
-        self.path.append((event.agent, "reworded" if event.message else "passed", event.reason))
-        self.message = event.message or self.message
-
-    def settle(self, event: events.CallbackAnswered | events.CallbackExpired | events.CallbackWithdrawn) -> None:
-        """It was open, and is settled."""
-        if isinstance(event, events.CallbackAnswered):
-            self.status, self.answer = "answered", event
-        elif isinstance(event, events.CallbackExpired):
-            self.status = "expired"
-        else:
-            self.status, self.unresolved = "withdrawn", event.reason if event.unresolved else ""
 
 
 class CallState(msgspec.Struct, eq=False):

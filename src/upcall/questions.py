@@ -1,6 +1,6 @@
 """A question as code raises it, checked; and what its outcome means to the one who asked.
 
-May import: answers, callbacks, errors, events, messages, progress, routing.
+May import: answers, callbacks, errors, events, messages, routing.
 """
 
 from __future__ import annotations
@@ -13,11 +13,10 @@ from typing import Any, cast
 import msgspec
 
 from upcall.answers import LARGEST, answer_of, callback_of, misfit, route_of
-from upcall.callbacks import KINDS, PRIORITIES, Hints, normal_kind, question_digest
+from upcall.callbacks import KINDS, PRIORITIES, Held, Hints, normal_kind, question_digest
 from upcall.errors import CallbackExpired, CallbackUnresolved, UpcallError
 from upcall.events import CallbackRaised
 from upcall.messages import Value
-from upcall.progress import Asked
 from upcall.routing import story
 
 log = logging.getLogger("upcall")
@@ -129,7 +128,7 @@ def _check_default(choices: Sequence[str], schema: dict[str, Any] | None, defaul
         raise UpcallError(f"default={default!r} does not fit the schema: {why}")
 
 
-def outcome_of(ask: Asked) -> Any:
+def outcome_of(ask: Held) -> Any:
     """What `raise_callback` gives to who asked: the answer, the default, None with a warning, or an error."""
     raised = ask.raised
     if ask.answer is not None:

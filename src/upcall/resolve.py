@@ -1,7 +1,7 @@
 """A callback walks its route: hooks and side turns of the agents above, then the person, until it is settled.
 
-May import: answers, callbacks, contracts, errors, events, hooks, messages, points, progress,
-questions, routing, session, sidetools, toolcall.
+May import: answers, callbacks, contracts, errors, events, hooks, messages, points, questions, routing, session,
+sidetools, toolcall.
 """
 
 from __future__ import annotations
@@ -14,13 +14,12 @@ import msgspec
 
 from upcall import events
 from upcall.answers import callback_of, route_of
-from upcall.callbacks import Answer, Hints
+from upcall.callbacks import Answer, Held, Hints
 from upcall.contracts import Claim, Store
 from upcall.errors import STOPS, AnswerRefused, HookFailed, UnknownAgent, UpcallError
 from upcall.hooks import name_of
 from upcall.messages import user
 from upcall.points import run_hooks
-from upcall.progress import Asked
 from upcall.questions import Question
 from upcall.routing import Route, Station, refusal
 from upcall.session import Asker, Member, Parking, Tree
@@ -58,11 +57,11 @@ class Road(Tree, Protocol):
         """Whether nothing runs and nobody here sees a question: it is parked at once."""
         ...
 
-    def person_asked(self, ask: Asked) -> None:
+    def person_asked(self, ask: Held) -> None:
         """A person became the target of a callback: told once of each."""
         ...
 
-    def ask_host(self, ask: Asked) -> None:
+    def ask_host(self, ask: Held) -> None:
         """Put a question before the person, if there is one here."""
         ...
 
@@ -74,11 +73,11 @@ class Resolver:
         self._road = road
         self._drivers: dict[asyncio.Task[None], str] = {}
         self._turn_order: dict[str, asyncio.Lock] = {}
-        self.since: dict[str, tuple[Asked, float]] = {}  # when the person was asked; 0.0: it is left for later
+        self.since: dict[str, tuple[Held, float]] = {}  # when the person was asked; 0.0: it is left for later
 
     # --- raising --------------------------------------------------------------------------
 
-    async def raise_callback(self, asker: Asker, question: Question) -> Asked:
+    async def raise_callback(self, asker: Asker, question: Question) -> Held:
         """Ask, or take up what an earlier run of the same code asked; returns when it is settled."""
         member = asker.member
         # other questions of this call may wait already: it must not park before this is asked
@@ -93,7 +92,7 @@ class Resolver:
             await self._deliver(member, ask)
         return ask
 
-    async def _find_or_raise(self, asker: Asker, question: Question) -> Asked:
+    async def _find_or_raise(self, asker: Asker, question: Question) -> Held:
         member, draft, count = asker.member, question.raised, asker.occurrence(question.raised.digest)
         if self._road.claim is None:
             await self._road.secure(member)
@@ -108,7 +107,7 @@ class Resolver:
         asker.claimed.add(ask.raised.callback_id)
         return ask
 
-    async def _wait(self, asker: Asker, ask: Asked) -> None:
+    async def _wait(self, asker: Asker, ask: Held) -> None:
         asker.begin_wait()
         try:
             await self.until_settled(asker.member, ask)
@@ -120,7 +119,7 @@ class Resolver:
         finally:
             asker.end_wait()
 
-    async def _deliver(self, member: Member, ask: Asked) -> None:
+    async def _deliver(self, member: Member, ask: Held) -> None:
         if ask.delivered:
             await asyncio.sleep(0)  # other code of this call may want to claim its answers too
             return
@@ -137,7 +136,7 @@ class Resolver:
         call = asker.member.state.call(asker.origin)
         raise mismatch(call.call.name if call is not None else asker.origin, asker)
 
-    async def _raise(self, asker: Asker, question: Question, count: int) -> Asked:
+    async def _raise(self, asker: Asker, question: Question, count: int) -> Held:
         member, draft = asker.member, question.raised
         if member.purpose == "side_turn":
             member.log.add(events.ContextSet(ASKED_BACK, True))
@@ -153,7 +152,7 @@ class Resolver:
 
     # --- walking --------------------------------------------------------------------------
 
-    async def until_settled(self, member: Member, ask: Asked) -> None:
+    async def until_settled(self, member: Member, ask: Held) -> None:
         """Drive a callback along its route and return when it is settled; Parking if memory is given up first."""
         callback_id = ask.raised.callback_id
         wait = member.waits.get(callback_id)
@@ -177,7 +176,7 @@ class Resolver:
             if about == callback_id:
                 task.cancel()
 
-    async def _set_out(self, member: Member, ask: Asked) -> None:
+    async def _set_out(self, member: Member, ask: Held) -> None:
         if ask.expires is not None and ask.expires <= self._road.store.now():
             await self._expire(member, ask)
             return
@@ -188,12 +187,12 @@ class Resolver:
         else:
             await self._ask_person(member, ask)
 
-    def _watch_expiry(self, member: Member, ask: Asked) -> None:
+    def _watch_expiry(self, member: Member, ask: Held) -> None:
         if ask.expires is not None:
             key, left = ("expires", ask.raised.callback_id), max(0.0, ask.expires - self._road.store.now())
             self._road.deadlines.add(key, left, lambda: self._spawn(member, ask, self._expire(member, ask)))
 
-    def _spawn(self, member: Member, ask: Asked, work: Any) -> None:
+    def _spawn(self, member: Member, ask: Held, work: Any) -> None:
         callback_id = ask.raised.callback_id
         self._road.active += 1
         task: asyncio.Task[None] = asyncio.ensure_future(work)
@@ -209,13 +208,13 @@ class Resolver:
 
         task.add_done_callback(ended)
 
-    async def _climb(self, member: Member, ask: Asked, stations: Sequence[Station]) -> None:
+    async def _climb(self, member: Member, ask: Held, stations: Sequence[Station]) -> None:
         while ask.status == "open" and ask.station < len(stations):
             await self._ask_agent(member, ask, stations[ask.station])
         if ask.status == "open":
             await self._ask_person(member, ask)
 
-    async def _ask_person(self, member: Member, ask: Asked) -> None:
+    async def _ask_person(self, member: Member, ask: Held) -> None:
         """The route's end: the person, or nobody."""
         callback_id, way = ask.raised.callback_id, ask.raised.route
         if way["end"] != "person":
@@ -239,7 +238,7 @@ class Resolver:
             self._road.ask_host(ask)
         self._road.look()
 
-    async def _expire(self, member: Member, ask: Asked) -> None:
+    async def _expire(self, member: Member, ask: Held) -> None:
         callback_id = ask.raised.callback_id
         if ask.status != "open" or ask.expires is None:
             return
@@ -281,7 +280,7 @@ class Resolver:
 
     # --- asking an agent ------------------------------------------------------------------
 
-    async def _ask_agent(self, member: Member, ask: Asked, station: Station) -> None:
+    async def _ask_agent(self, member: Member, ask: Held, station: Station) -> None:
         callback_id, at = ask.raised.callback_id, ask.station
         if ask.target != station.agent:
             await member.log.write(events.CallbackAsked(callback_id, station.agent, at))
@@ -295,7 +294,7 @@ class Resolver:
         answered = events.CallbackAnswered(callback_id, said.value, station.agent, said.right)
         await self._road.store.settle(callback_id, {callback_id: answered}, self._road.claim)
 
-    async def _consult(self, member: Member, station: Station, ask: Asked) -> Said | Passed:
+    async def _consult(self, member: Member, station: Station, ask: Held) -> Said | Passed:
         """Its on_callback hooks, then its model; whatever goes wrong counts as passing up."""
         if ask.status != "open":  # somebody else was quicker while it waited for its turn
             return Passed("it was settled elsewhere")
@@ -313,7 +312,7 @@ class Resolver:
             await self._show(asked, ask, said)
         return said
 
-    async def _aside(self, member: Member, asked: Member, ask: Asked) -> Said | Passed:
+    async def _aside(self, member: Member, asked: Member, ask: Held) -> Said | Passed:
         seconds = member.actor.agent.policy.callback_policy.timeout
         limit = asyncio.timeout(seconds)
         try:
@@ -328,7 +327,7 @@ class Resolver:
             named = str(error) if isinstance(error, UpcallError) else f"{type(error).__name__}: {error}"
             return Passed(f"its side turn failed: {named}")
 
-    async def _hooks(self, asked: Member, ask: Asked) -> Said | Passed | None:
+    async def _hooks(self, asked: Member, ask: Held) -> Said | Passed | None:
         for hook in asked.actor.hooks.on_callback:
             try:
                 out = await run_hooks(asked, "on_callback", ask.raised.callback_id, (hook,), callback_of(ask))
@@ -341,7 +340,7 @@ class Resolver:
                     return Passed(str(error))
         return None
 
-    async def _show(self, asked: Member, ask: Asked, said: Said | Passed) -> None:
+    async def _show(self, asked: Member, ask: Held, said: Said | Passed) -> None:
         """Tell the agent, in its own conversation, what it was asked and what it answered."""
         message = user(exchange_text(ask.raised, ask.message, said))
         if asked.state.header.kind != "side_turn" and message not in asked.state.messages():

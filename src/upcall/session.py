@@ -1,7 +1,7 @@
 """The SDK over the log: a live session's log, and what hooks may do with it.
 
-May import: actor, agent, answers, callbacks, contracts, deadlines, errors, events, fold, messages, progress,
-questions, replay, threads.
+May import: actor, agent, answers, callbacks, contracts, deadlines, errors, events, fold, messages, questions,
+replay, threads.
 """
 
 from __future__ import annotations
@@ -17,13 +17,12 @@ from upcall import events
 from upcall.actor import Actor
 from upcall.agent import Agent
 from upcall.answers import callback_of
-from upcall.callbacks import Callback
+from upcall.callbacks import Callback, Held
 from upcall.contracts import Claim, Delta, Files, Reply, Spent, Store
 from upcall.deadlines import Deadlines, Guard
 from upcall.errors import OutcomeUnknown, UpcallError
 from upcall.fold import FOLDS, State
 from upcall.messages import Instruction, Message, Purpose, Text, clean, compacted_messages
-from upcall.progress import Asked
 from upcall.questions import Question, asking, outcome_of
 from upcall.replay import conversation
 from upcall.threads import Threads
@@ -242,7 +241,7 @@ class Tree(Protocol):
         """Let the member's agent answer over its own conversation without leaving a trace in it."""
         ...
 
-    async def raise_callback(self, asker: Asker, question: Question) -> Asked:
+    async def raise_callback(self, asker: Asker, question: Question) -> Held:
         """Ask whoever is above; returns the callback once it is settled, written down as delivered."""
         ...
 
@@ -386,7 +385,7 @@ class Asker:
             self._waiting = 0
             self.member.enter()
 
-    def unclaimed(self) -> list[Asked]:
+    def unclaimed(self) -> list[Held]:
         """Answers that were given to an earlier run and that this one has not asked for."""
         asks = self.member.state.asks_of(self.origin)
         return [a for a in asks if a.answer and not a.raised.gate and a.raised.callback_id not in self.claimed]

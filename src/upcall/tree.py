@@ -1,7 +1,7 @@
 """A run tree: a session and all that it starts, owned by one process at a time.
 
 May import: above, actor, agent, answers, callbacks, contracts, deadlines, errors, events, fold, hooks, loop,
-messages, policy, progress, questions, replay, resolve, routing, session, shelf, sidetools, spending, threads.
+messages, policy, questions, replay, resolve, routing, session, shelf, sidetools, spending, threads.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from upcall.above import reach
 from upcall.actor import Actor
 from upcall.agent import Agent
 from upcall.answers import callback_of
-from upcall.callbacks import Callback, Hints, Kind
+from upcall.callbacks import Callback, Held, Hints, Kind
 from upcall.contracts import Claim, Files, Host, Reply, Spent, Store
 from upcall.deadlines import Deadlines
 from upcall.errors import ChildFailed, LimitReached, TurnError
@@ -29,7 +29,6 @@ from upcall.hooks import NO_HOOKS, Hooks
 from upcall.loop import Turn, reply_of
 from upcall.messages import Message, user
 from upcall.policy import Policy
-from upcall.progress import Asked
 from upcall.questions import Question
 from upcall.replay import load_state, refresh
 from upcall.resolve import Resolver
@@ -441,7 +440,7 @@ class RunTree:
 
     # --- callbacks ------------------------------------------------------------------------
 
-    def raise_callback(self, asker: Asker, question: Question) -> CoroutineType[Any, Any, Asked]:
+    def raise_callback(self, asker: Asker, question: Question) -> CoroutineType[Any, Any, Held]:
         """Ask whoever is above."""
         return self.resolver.raise_callback(asker, question)
 
@@ -495,12 +494,12 @@ class RunTree:
         """Whether nothing runs and nobody here sees a question: it is parked at once."""
         return not self.active and self.home.host is None and not self.home.person_watchers
 
-    def person_asked(self, ask: Asked) -> None:
+    def person_asked(self, ask: Held) -> None:
         """A person became the target of a callback."""
         for watch in self.home.person_watchers:
             watch(callback_of(ask))
 
-    def ask_host(self, ask: Asked) -> None:
+    def ask_host(self, ask: Held) -> None:
         """Put a question before the person, if there is one here."""
         if self.home.host is not None:
             self.home.ask_host(callback_of(ask))

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Collection
-from typing import Any
+from copy import copy
+
+from msgspec.structs import replace
 
 from upcall.callbacks import PRIORITIES
 from upcall.contracts import Held
@@ -17,37 +19,19 @@ from upcall.events import (
     CallbackAnswered,
     CallbackAsked,
     CallbackDelivered,
-    CallbackExpired,
     CallbackPassed,
     CallbackRaised,
-    CallbackWithdrawn,
 )
 
 CALLBACK_EVENTS = {CallbackRaised, CallbackAsked, CallbackPassed, CallbackDelivered, *SETTLING}
-_STATUS: dict[type[Any], str] = {
-    CallbackAnswered: "answered",
-    CallbackExpired: "expired",
-    CallbackWithdrawn: "withdrawn",
-}
 _RANKS = {word: -place for place, word in enumerate(PRIORITIES)}
 
 
 def after(held: Held, event: AnyEvent) -> Held:
-    """A callback once this event is written; what comes after it is settled changes nothing but its delivery."""
-    if type(event) is CallbackDelivered:
-        return held.replace(delivered=True)
-    if held.status != "open":
-        return held
-    if type(event) is CallbackAsked:
-        path = (*held.path, (event.target, "asked", ""))
-        expires = event.expires if event.expires is not None else held.raised.expires
-        return held.replace(target=event.target, path=path, expires=expires)
-    if type(event) is CallbackPassed:
-        step = "reworded" if event.message else "passed"
-        path = (*held.path, (event.agent, step, event.reason))
-        return held.replace(target="", path=path, message=event.message or held.message)
-    status = _STATUS.get(type(event))
-    return held if status is None else held.replace(status=status, settled=event)
+    """A callback once this event is written."""
+    now = copy(held)
+    now.take(event)
+    return now
 
 
 def refusal(held: Held, event: AnyEvent, now: float) -> Held | None:
@@ -55,7 +39,7 @@ def refusal(held: Held, event: AnyEvent, now: float) -> Held | None:
     late = held.expires is not None and held.expires <= now and isinstance(event, CallbackAnswered)
     if held.status == "open" and not late:
         return None
-    return held.replace(status="expired") if held.status == "open" else held
+    return replace(held, status="expired") if held.status == "open" else held
 
 
 def rank(held: Held) -> tuple[int, float, int]:

@@ -32,7 +32,7 @@ class Open(Protocol):
 
 
 _MASK = (1 << SEQ_BITS) - 1
-_path = msgspec.json.Decoder(tuple[tuple[str, str, str], ...])
+_path = msgspec.json.Decoder(list[tuple[str, str, str]])
 _BY_ID = (
     "SELECT c.status, c.target, c.message, c.path, c.expires, c.delivered, c.settled, e.key, e.pos, e.time, "
     "e.body, (SELECT id FROM sessions WHERE n = c.raised >> 32), (SELECT id FROM sessions WHERE n = c.root) "
