@@ -160,11 +160,9 @@ class Resolver:
             wait = member.waits[callback_id] = asyncio.get_running_loop().create_future()
             await self._set_out(member, ask)
         try:
-            await wait
+            await asyncio.shield(wait)
         finally:
-            if wait.cancelled() and member.waits.get(callback_id) is wait:  # only who waited has gone
-                member.waits[callback_id] = asyncio.get_running_loop().create_future()
-            else:
+            if wait.done():  # else only who waited has gone
                 member.waits.pop(callback_id, None)
                 self.stop(callback_id)  # it is settled: who is still asked need not answer any more
                 if ask.status != "open":
