@@ -80,7 +80,7 @@ class People:
 
         One in which nothing is open any more, too: what waited in it was cancelled.
         """
-        now, all_held = self.store.now(), await self.store.callbacks(root=root, limit=100_000)
+        now, all_held = self.store.now(), await self.store.callbacks(root=root)
         for held in all_held:
             if held.status != "open":
                 if not held.delivered and await self._is_awaited(held.raised, state):
@@ -110,18 +110,15 @@ class People:
     async def inbox(self, limit: int = 100_000) -> list[Callback]:
         """What waits for a person, highest priority first, then oldest; equal questions of a tree are one entry."""
         await self._open()
-        now = self.store.now()
-        listed = await self.store.callbacks(inbox=True, limit=limit)
-        held = [h for h in listed if h.expires is None or h.expires > now]
-        groups: dict[tuple[str, str], list[Held]] = {}
-        for one in held:
-            key = (one.root, one.raised.group or one.raised.callback_id)
-            groups.setdefault(key, []).append(one)
+        now, groups = self.store.now(), dict[tuple[str, str], list[Held]]()
+        for one in await self.store.callbacks(inbox=True, limit=limit):
+            if one.expires is None or one.expires > now:
+                groups.setdefault((one.root, one.raised.group or one.raised.callback_id), []).append(one)
         return [callback_of(g[0], tuple([h.raised.callback_id for h in g])) for g in groups.values()]
 
     async def _open_callbacks(self, session_id: str) -> list[Callback]:
         row = await self._row(session_id)
-        held = await self.store.callbacks(root=row.root, limit=100_000)
+        held = await self.store.callbacks(root=row.root)
         return [callback_of(h) for h in held if h.status == "open"]
 
     async def answer(
@@ -134,16 +131,14 @@ class People:
             raise UnknownCallback(id)
         if held.status != "open":
             raise already(held)
-        if held.raised.kind == "request_resolution" and not held.raised.gate:
-            why = "request_resolution is settled by agents, tools and memory, never by a person"
-            raise AnswerRefused(id, why)
-        stored = checked(held.raised, value)
-        events: dict[str, AnyEvent] = {id: CallbackAnswered(id, stored, by, right)}
-        if held.raised.group and not only:
-            for other in await self.store.callbacks(root=held.root, limit=100_000):
-                if other.raised.group == held.raised.group and other.status == "open" and other.target == "user":
-                    one = other.raised.callback_id
-                    events.setdefault(one, CallbackAnswered(one, stored, by, right))
+        if held.raised.kind == "request_resolution":
+            raise AnswerRefused(id, "request_resolution is settled by agents, tools and memory, never by a person")
+        stored, ids, group = checked(held.raised, value), [id], held.raised.group
+        if group and not only:
+            tree = await self.store.callbacks(root=held.root)
+            equal = [h for h in tree if h.raised.group == group and h.status == "open" and h.target == "user"]
+            ids += [h.raised.callback_id for h in equal]
+        events: dict[str, AnyEvent] = {i: CallbackAnswered(i, stored, by, right) for i in ids}
         refused = await self.store.settle(id, events)
         if refused is not None:
             raise already(refused)
