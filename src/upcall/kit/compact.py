@@ -49,10 +49,9 @@ def compact(tokens: int = 100_000, keep_last: int = 10) -> Kit:
         return True
 
     def check(session: SessionAccess, response: Response) -> Awaitable[None] | None:
+        used = response.usage.total or count.of(session.id, session.get_messages())
         level = session.get_context(KEY, 0)
-        enough = tokens if level != MEASURE else 0
-        used = response.usage.total or count.of(session.id, session.get_messages(), enough)
-        if used <= enough or session.purpose == "side_turn":
+        if (used <= tokens and level != MEASURE) or session.purpose == "side_turn":
             return None
         if level == MEASURE:
             level = used

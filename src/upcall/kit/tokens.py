@@ -17,10 +17,6 @@ _NOTHING = (None, 0, 0)
 _IMAGE = 1_500
 """About what providers count for a picture, whatever its bytes."""
 
-_PICTURE = b'"part":"image"'
-_LITTLE = 16_384
-"""Bytes of JSON beyond which what is new in a conversation is counted, lest it be encoded again and again."""
-
 
 def tokens_in(text: str) -> int:
     """About how many tokens a text has."""
@@ -44,19 +40,22 @@ class TokenCount:
             str, tuple[Message | None, int, int]
         ] = {}  # of a session: up to which message, and the sum
 
-    def of(self, session: str, messages: Sequence[Message], enough: int = 0) -> int:
-        """About how many tokens a session's conversation has; where it is surely no more than `enough`, at most."""
+    def of(self, session: str, messages: Sequence[Message]) -> int:
+        """About how many tokens a session's conversation has."""
         last, count, tokens = self._counted.get(session, _NOTHING)
         if count and (count > len(messages) or messages[count - 1] is not last):  # it was compacted, or loaded
             count = tokens = 0
-        new = messages[count:]
-        if enough and (most := _at_most(new)) and tokens + most <= enough:
-            return tokens + most
-        at, end, before = count, count, tokens
-        for message in new:
+        at = end = count
+        before = tokens
+        for message in messages[count:]:
             if message.role == "assistant":  # the newest response, and what comes after it, may still change
                 end, before = at, tokens
-            at, tokens = at + 1, tokens + tokens_of((message,))
+            at += 1
+            for part in message.parts:
+                if type(part) is Text and part.text.isascii():  # most of them
+                    tokens += len(part.text) // BYTES + 1
+                else:
+                    tokens += _tokens(part)
         if end > count:
             if len(self._counted) >= _MOST_SESSIONS:
                 self._counted.clear()
@@ -64,23 +63,9 @@ class TokenCount:
         return tokens
 
 
-def _at_most(messages: Sequence[Message]) -> int:
-    """More tokens than these have, told without looking at each; 0 if there is no telling, or too much to encode.
-
-    As JSON each part is longer than what is counted of it, unless it is a picture.
-    """
-    try:
-        body = msgspec.json.encode(messages)
-    except UnicodeEncodeError:
-        return 0
-    return 0 if len(body) > _LITTLE or _PICTURE in body else len(body) // BYTES
-
-
 def _tokens(part: Part) -> int:
-    if type(part) is Text:  # most of them
-        return tokens_in(part.text)
-    if isinstance(part, Call):
+    if type(part) is Call:
         return tokens_in(part.name) + len(msgspec.json.encode(part.args)) // BYTES
-    if isinstance(part, Result):
-        return tokens_in(part.text) + _IMAGE * len(part.images)
-    return _IMAGE if isinstance(part, Image) else tokens_in(part.text)
+    if type(part) is Image:
+        return _IMAGE
+    return tokens_in(part.text) + (_IMAGE * len(part.images) if type(part) is Result else 0)
