@@ -26,17 +26,19 @@ class State:
     """One session, folded. `apply` takes events in the order they were written."""
 
     __slots__ = (
-        "asked", "asks", "before", "before_turn", "begun", "calls", "cancel", "compaction", "context", "deferred",
-        "end_passed", "error", "failed", "grants", "header", "history", "hollow", "id", "inner", "instructions",
-        "last_time", "limit", "model_calls", "onces", "ordinal", "output", "parked", "phase", "post_passed",
-        "pre_passed", "program", "prompt", "prompt_at", "ran", "refused", "response", "response_at", "said", "seq",
-        "since", "stale", "steers", "steps", "summary", "taken", "text", "tools", "turn", "usage", "used", "writes",
+        "alone", "asked", "asks", "before", "before_turn", "begun", "calls", "cancel", "compaction", "context",
+        "deferred", "end_passed", "error", "failed", "grants", "header", "history", "hollow", "id", "inner",
+        "instructions", "last_time", "limit", "model_calls", "onces", "ordinal", "output", "parked", "phase",
+        "post_passed", "pre_passed", "program", "prompt", "prompt_at", "ran", "refused", "response", "response_at",
+        "said", "seq", "since", "stale", "steers", "steps", "summary", "taken", "text", "tools", "turn", "usage",
+        "used", "writes",
     )  # fmt: skip
 
     def __init__(self, session_id: str) -> None:
         self.id, self.header = session_id, _NO_HEADER
         self.seq, self.last_time = 0, 0.0
-        self.begun = self.stale = False  # stale: it holds what was never stored, so the log must be folded anew
+        # stale: it holds what was never stored, so the log must be folded anew; alone: it surely started no others
+        self.begun = self.stale = self.alone = False
         # the conversation
         self.history: list[Message] = []
         self.hollow = False  # whether a message in the history has no parts: its body was replaced by a later event

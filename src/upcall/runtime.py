@@ -225,6 +225,7 @@ class Sessions(People):
             source=declared.source,
         )  # fmt: skip
         state = State(session_id)
+        state.alone = True
         if begins:
             if id is not None and await self.store.row(id) is not None:
                 raise errors.SessionExists(id)
@@ -336,6 +337,7 @@ class Sessions(People):
 
     async def _catch_up(self, state: State) -> None:
         """Be sure of the state: what others wrote, and nothing that was never stored."""
+        state.alone = False
         if state.stale:
             fresh = await load_state(self.store, state.id)
             if fresh is None:

@@ -17,8 +17,8 @@ class Spending:
 
     __slots__ = ("_each", "_loaded", "_store", "running")
 
-    def __init__(self, store: Store, running: Iterable[State]) -> None:
-        self._store, self._loaded = store, False
+    def __init__(self, store: Store, running: Iterable[State], loaded: bool = False) -> None:
+        self._store, self._loaded = store, loaded
         self._each: dict[str, Spent] = {}
         self.running = {state.id: state for state in running}
 
@@ -29,15 +29,7 @@ class Spending:
 
     async def total(self, root: str) -> Spent:
         """What all of them have used; those that have not run here are looked up in the log once."""
-        if not self._loaded:
-            await self._load(root)
-        if not self._each and len(self.running) == 1:
-            return self._spent(*self.running.values())
-        each = self._each | {name: self._spent(state) for name, state in self.running.items()}
-        return sum(each.values(), Spent())
-
-    async def _load(self, root: str) -> None:
-        above = [root]
+        above = [] if self._loaded else [root]
         while above:
             for row in await self._store.rows(parent=above.pop(), limit=1_000_000):
                 state = await load_state(self._store, row.id)
@@ -45,8 +37,11 @@ class Spending:
                     self._each.setdefault(row.id, self._spent(state))  # what ended here meanwhile is known better
                     above.append(row.id)
         self._loaded = True
+        if not self._each and len(self.running) == 1:
+            return self._spent(*self.running.values())
+        each = self._each | {name: self._spent(state) for name, state in self.running.items()}
+        return sum(each.values(), Spent())
 
     def _spent(self, state: State) -> Spent:
         calls, seconds = state.before
-        now = self._store.now() if state.since else 0.0
-        return Spent(calls + state.model_calls, state.used, seconds + state.running_seconds(now))
+        return Spent(calls + state.model_calls, state.used, seconds + state.running_seconds(self._store.now()))

@@ -143,7 +143,7 @@ class RunTree:
     def spent(self, member: Member) -> CoroutineType[Any, Any, Spent]:
         """What all sessions of this tree have used."""
         if self.spending is None:
-            self.spending = Spending(self.store, [turn.state for turn in self._turns()])
+            self.spending = Spending(self.store, [turn.state for turn in self._turns()], member.state.alone)
         return self.spending.total(member.state.header.root or member.id)
 
     def _turns(self) -> list[Turn]:
@@ -507,6 +507,7 @@ class RunTree:
 
 def _below(starter: Member, agent: str, name: str, kind: Any, deeper: int = 1, **more: Any) -> SessionStarted:
     """How a session begins that another one starts."""
+    starter.state.alone = False
     by = starter.state.header
     depth, root = by.depth + deeper, by.root or starter.id
     return SessionStarted(agent, starter.id, root, name, depth, kind, source=by.source, **more)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from core.doubles import Place
-from upcall import Agent, BadKit, HookFailed, Request, Response, Runtime, Usage, tool
+from upcall import Agent, BadKit, HookFailed, Hooks, Request, Response, Runtime, SessionAccess, Usage, tool
 from upcall.events import TurnEnded
 from upcall.kit import budget
 from upcall.models import Script, call
@@ -73,6 +73,27 @@ async def test_children_use_up_what_is_left_and_can_not_go_beyond_it(place: Plac
     assert reply.limit == "budget.calls"
     assert len(asked) == 10
     assert ends == ["budget.calls"] * 4
+
+
+@pytest.mark.parametrize("elsewhere", [False, True])
+async def test_what_was_started_before_the_first_turn_here_counts_too(place: Place, *, elsewhere: bool) -> None:
+    low = Agent("low", model=Script(lambda r: Response("ok", usage=USED)))
+
+    async def delegate(session: SessionAccess, *_: Any) -> None:
+        if session.agent == "top" and not session.get_context("delegated"):
+            session.set_context("delegated", True)
+            await session.start_child("low", "go")
+
+    hooks = Hooks(pre_request=[delegate]) if elsewhere else Hooks(begin_session=[delegate])
+    script = Script(lambda r: Response("ok", usage=USED))
+    top = Agent("top", model=script, agents=[low], hooks=hooks, kit=[budget(tokens=200)])
+    async with Runtime(place.store(), agents=[top]) as here, Runtime(place.store(), agents=[top]) as there:
+        session = await here.start(top, "s")
+        if elsewhere:
+            assert (await (await there.load("s")).prompt("go")).limit == ""
+        limits = [(await session.prompt("go")).limit for _ in range(2)]
+
+    assert limits == (["budget.tokens"] * 2 if elsewhere else ["", "budget.tokens"])
 
 
 async def test_a_model_without_a_price_is_not_run_on_credit() -> None:

@@ -64,8 +64,8 @@ class TokenCount:
 
 
 def _tokens(part: Part) -> int:
-    if type(part) is Call:
+    if isinstance(part, Call):
         return tokens_in(part.name) + len(msgspec.json.encode(part.args)) // BYTES
-    if type(part) is Image:
+    if isinstance(part, Image):
         return _IMAGE
-    return tokens_in(part.text) + (_IMAGE * len(part.images) if type(part) is Result else 0)
+    return tokens_in(part.text) + (_IMAGE * len(part.images) if isinstance(part, Result) else 0)
