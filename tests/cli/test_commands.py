@@ -509,13 +509,6 @@ def test_every_command_explains_itself_with_an_example(command: str, tmp_path: P
     assert max(len(row) for row in done.stdout.splitlines()) <= 90
 
 
-@pytest.mark.parametrize("command", ["--help", "run --help", "explain --help"])
-def test_the_help_breaks_no_word_on_a_narrow_screen(command: str, tmp_path: Path) -> None:
-    wide, narrow = (upcall(*command.split(), cwd=tmp_path, COLUMNS=columns).stdout for columns in ("100", "40"))
-    assert max(map(len, narrow.splitlines())) <= 40
-    assert set(narrow.split()) == set(wide.split())
-
-
 def test_the_help_lists_every_command(tmp_path: Path) -> None:
     done = upcall("--help", cwd=tmp_path)
     assert done.returncode == 0

@@ -99,3 +99,24 @@ def test_no_reason_can_reach_a_terminal_as_an_escape_or_a_line_of_its_own() -> N
     assert "\x1b" not in drawn
     assert len(drawn.splitlines()) == 3
     assert all("\n" not in line for line in story(way([above("manager")]), [step]))
+
+
+def test_a_drawing_on_a_narrow_screen_hangs_each_reason_behind_its_name_or_below_it() -> None:
+    found = way([above("manager")], policy=sidecar(max_bubble_hops=1), intent="blocker")
+    assert draw(found, width=40).splitlines() == [
+        "developer raises: blocker,",
+        "  callback_to_caller",
+        "├─ manager     asked: hop 1 of 1",
+        "└─ the person  by its own right: the",
+        "               agent developer has",
+        "               can_use_host_interaction:",
+        "               true",
+    ]
+    assert draw(found, width=36).splitlines()[2:] == [
+        "├─ manager",
+        "│    asked: hop 1 of 1",
+        "└─ the person",
+        "     by its own right: the agent",
+        "     developer has",
+        "     can_use_host_interaction: true",
+    ]

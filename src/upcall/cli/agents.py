@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from upcall.callbacks import KINDS, Callback
 from upcall.cli.options import Commands, agent_argument, as_json
-from upcall.cli.output import clock, dump, say, width
+from upcall.cli.output import clock, dump, hung, room, say
 from upcall.cli.places import has_log, reading
 from upcall.errors import SetupError, UnknownAgent, UnknownCallback
 from upcall.hosts.question import wrapped
@@ -80,7 +80,8 @@ def _check(args: argparse.Namespace) -> int:
         dump([{name: getattr(problem, name) for name in fields} for problem in problems])
     else:
         for problem in problems:
-            say(f"{problem.severity:<8} {plain(str(problem))}")
+            for row in hung(plain(str(problem)), f"{problem.severity:<8} ", room()):
+                say(row)
         say(f"{'' if not problems else chr(10)}{_summary(agents, problems)}")
     return 1 if errors else 0
 
@@ -124,13 +125,17 @@ async def _explain_callback(args: argparse.Namespace) -> int:
         if held is None:
             raise UnknownCallback(args.agent)
     callback = callback_of(held)
-    for row in wrapped(callback.message, min(width(), WIDEST)):
-        say(row)
+    _say_rows(callback.message)
     if callback.reworded:
-        say(one_line(f"reworded: {callback.reworded}", WIDEST * 3))
-    say(f"{draw(route_of(held.raised), callback)}")
-    say(f"{callback.status}{_settling(callback)}")
+        _say_rows(one_line(f"reworded: {callback.reworded}", WIDEST * 3))
+    say(draw(route_of(held.raised), callback, room()))
+    _say_rows(f"{callback.status}{_settling(callback)}")
     return 0
+
+
+def _say_rows(text: str) -> None:
+    for row in wrapped(text, room()):
+        say(row)
 
 
 def _settling(callback: Callback) -> str:
@@ -168,7 +173,7 @@ def _drawn(askers: Askers, way: Sequence[str], args: argparse.Namespace) -> str:
         gate=args.intent == "approval",
         known=tuple(sorted(askers.policies)),
     )
-    return draw(route(raised, [Ancestor(above, askers.policies[above]) for above in way]))
+    return draw(route(raised, [Ancestor(above, askers.policies[above]) for above in way]), width=room())
 
 
 def _under(given: str, askers: Askers, ways: Sequence[Sequence[str]]) -> list[str]:

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, NamedTuple
 
-from upcall.cli.output import say, width
+from upcall.cli.output import hung, say, width
 from upcall.cli.people import print_inbox
 from upcall.cli.sessions import print_sessions
 from upcall.errors import UpcallError
@@ -185,7 +185,8 @@ async def _all_events(talk: Talk) -> list[AnyEvent]:
 async def _help(_: Talk, __: str) -> None:
     shown = [(f"/{name}{command.takes}", command.about) for name, command in COMMANDS.items()]
     for name, about in [*shown, *_KEYS]:
-        say(f"{name:<12}{one_line(about, max(width() - 12, 20))}")
+        for row in hung(about, f"{name:<12}", width()):
+            say(row)
 
 
 class Command(NamedTuple):

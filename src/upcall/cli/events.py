@@ -20,6 +20,9 @@ from upcall.hosts.phrases import args_line
 from upcall.messages import Call, Instruction, Message, Result, Text, Thinking
 from upcall.observe.plain import one_line, plain
 
+_ROOM = 20
+"""Columns without which an event's fields stand below it."""
+
 _HEAD = {"session", "seq", "time", "type", "pos", "version"}
 
 
@@ -100,4 +103,6 @@ def _line(event: AnyEvent, *, whose: bool) -> str:
     shown = (f"{name}={_shown(getattr(event, name))}" for name in flat(event) if name not in _HEAD)
     detail = " ".join(shown)
     head = f"{at}  {number:>4}  {event.type:<16}"
-    return f"{head}  {one_line(detail, max(width() - len(head) - 2, 20))}".rstrip()
+    if sys.stdout.isatty() and detail and width() - len(head) < _ROOM:
+        return f"{head.rstrip()}\n    {one_line(detail, width() - 4)}"
+    return f"{head}  {one_line(detail, max(width() - len(head) - 2, _ROOM))}".rstrip()

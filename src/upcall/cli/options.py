@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import itertools
 import re
 import shutil
 import textwrap
@@ -28,8 +29,12 @@ after the command, or the variable UPCALL_STORE, says otherwise.
 
 Begin with `upcall demo`. `upcall COMMAND --help` explains each command.
 
-exit codes: 0 done, 1 failed or limit, 2 wrong usage,
-            3 waiting for an answer, 130 cancelled
+exit codes:
+  0    done
+  1    failed, or a limit
+  2    wrong usage
+  3    waiting for an answer
+  130  cancelled
 """
 
 
@@ -44,6 +49,10 @@ class Command(NamedTuple):
 
 class Parser(argparse.ArgumentParser):
     """Says what was wrong in one line, and where to read on."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.color = False  # Python 3.14 colours the help, whose columns are counted here
 
     def error(self, message: str) -> Any:
         """Leave with exit code 2."""
@@ -189,12 +198,28 @@ class _Formatter(argparse.RawDescriptionHelpFormatter):
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         return _narrow(super()._fill_text(text, width, indent), 4)
 
+    def _format_usage(self, usage: Any, actions: Any, groups: Any, prefix: Any) -> str:
+        """On rows that break no option apart from what it takes."""
+        room, self._width = self._width, 10_000
+        line = super()._format_usage(usage, actions, groups, prefix).strip()
+        self._width = room
+        whole = re.sub(r"\[[^]]*\]", lambda part: re.sub(r" (?!\|)", _GLUE, part[0]), line)
+        rows = textwrap.fill(whole, room, subsequent_indent=" " * 7, break_on_hyphens=False)
+        return rows.replace(_GLUE, " ") + "\n\n"
+
+
+_GLUE = "\N{NO-BREAK SPACE}"
+
 
 def _narrow(text: str, indent: int) -> str:
     """A text whose lines fit on the screen; what goes on in the next row, and began indented, is indented."""
     room = max(shutil.get_terminal_size().columns, 30)
-    rows = [
-        row if len(row) <= room else textwrap.fill(row, room, subsequent_indent=" " * (indent * (row[:1] == " ")))
-        for row in text.split("\n")
-    ]
-    return "\n".join(rows)
+    if max(map(len, text.split("\n"))) <= room:
+        return text
+    made: list[str] = []
+    for indented, rows in itertools.groupby(text.split("\n"), lambda row: row[:1] in ("", " ")):
+        # a paragraph is filled anew, what is indented stays row by row
+        for row in rows if indented else [" ".join(rows)]:
+            more = " " * indent if indented else ""
+            made += textwrap.wrap(row, room, subsequent_indent=more, break_long_words=False) or [""]
+    return "\n".join(made)

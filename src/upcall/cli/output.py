@@ -1,6 +1,6 @@
 """Printing: JSON for programs, tables and plain text for people, questions where somebody can be asked.
 
-May import: answers, app, contracts, errors, hosts.terminal, observe.plain, replay.
+May import: answers, app, contracts, errors, hosts.question, hosts.terminal, observe.plain, replay.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ import msgspec
 from upcall.answers import callback_of
 from upcall.contracts import Row
 from upcall.errors import SetupError, UnknownSession
-from upcall.hosts.terminal import make_console
+from upcall.hosts.question import wrapped
+from upcall.hosts.terminal import WIDEST, make_console
 from upcall.observe.plain import escaped, one_line, plain
 from upcall.replay import load_state
 
@@ -74,6 +75,16 @@ def _rich_table(headers: Sequence[str], rows: Sequence[Sequence[str]], styled: i
 def width() -> int:
     """Columns of the screen."""
     return shutil.get_terminal_size().columns
+
+
+def room() -> int:
+    """Columns for a text: a screen's, and without a bound in a pipe, where a row is for programs to read."""
+    return min(width(), WIDEST) if sys.stdout.isatty() else 1_000_000
+
+
+def hung(text: str, first: str, room: int) -> list[str]:
+    """A text in rows behind `first`, below which nothing of it stands."""
+    return [f"{' ' * len(first) if at else first}{row}" for at, row in enumerate(wrapped(text, room - len(first)))]
 
 
 def ago(then: float) -> str:

@@ -126,14 +126,14 @@ def _counted(count: int) -> str:
 
 def _print(callback: Callback, held: Held | None, args: argparse.Namespace) -> None:
     console = make_console(sys.stdout)
-    room = min(width(), WIDEST) - 2
     store = given_store(args)
-    lines = rows(callback, known_of(held, store), now=time.time(), width=room, whole=False)
+    lines = rows(callback, known_of(held, store), now=time.time(), width=min(width(), WIDEST) - 2, whole=False)
     lines.append([Piece("answer    ", "dim"), Piece(command(callback, store, program()), "cyan")])
     console.print()
     for line in lines:
         if sys.stdout.isatty():
-            console.print(styled([Piece("┃ ", "yellow"), *line]))
+            # a command is left to the terminal to break, so that it can be pasted
+            console.print(styled([Piece("┃ ", "yellow"), *line]), soft_wrap=line is lines[-1])
         else:
             say(f"┃ {''.join(piece.text for piece in line)}".rstrip())
 

@@ -6,6 +6,7 @@ May import: app, cli.options, cli.output, cli.places, contracts, hosts.terminal,
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 import time
 from collections.abc import Iterable, Sequence
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from upcall.app import Runtime
 
 _ALL = 1_000_000
-_ROOM = 8
+_ROOM = 10
 """Columns without which a reply is not worth beginning."""
 
 
@@ -136,7 +137,7 @@ def _print_list(found: Sequence[tuple[Row, str, str]]) -> None:
         say("No sessions yet. Begin one: upcall run AGENT PROMPT")
         return
     rows = [
-        ("  " * row.id.count("~") + plain(row.id), plain(row.agent), status, ago(row.updated), text)
+        ["  " * row.id.count("~") + plain(row.id), plain(row.agent), status, ago(row.updated), text]
         for row, status, text in found
     ]
     headers = ("SESSION", "AGENT", "STATUS", "CHANGED", "LAST REPLY")
@@ -145,6 +146,9 @@ def _print_list(found: Sequence[tuple[Row, str, str]]) -> None:
     for least_needed in (3, 1) if screen else ():
         if width() - sum(wide.values()) < _ROOM:
             del wide[least_needed]
+    if screen and sum(wide.values()) > width():  # what a child's id has in common with the one above stands there
+        for row in rows:
+            row[0] = re.sub(r"\S+(?=~)", "…", row[0])
     room = width() - sum(wide.values())
     columns = [*wide, *([4] if room >= _ROOM or not screen else [])]
     cut = [(*row[:4], first_line(row[4], room if screen else max(room, 20))) for row in rows]

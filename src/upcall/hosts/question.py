@@ -38,17 +38,25 @@ NOTHING_MORE = Known()
 
 
 def rows(
-    callback: Callback, known: Known = NOTHING_MORE, *, now: float, width: int = 80, whole: bool = True
+    callback: Callback,
+    known: Known = NOTHING_MORE,
+    *,
+    now: float,
+    width: int = 80,
+    whole: bool = True,
+    waiting: int = 0,
 ) -> list[list[Piece]]:
-    """The question, line by line. `whole` shows all of a long text or argument: what is answered must be seen."""
+    """The question, line by line. `whole` shows all of a long text or argument: what is answered must be seen.
+
+    `waiting` is how many wait behind it.
+    """
     most = 1_000_000 if whole else _LONG
     said = [[Piece(row, "bold")] for row in wrapped(callback.reworded or callback.message, width, most)]
     body = _call(callback, width, most) if is_approval(callback) else said
-    lines = [_head(callback, now), [], *body]
+    lines = [*_head(callback, now, width, waiting), [], *body]
     if is_approval(callback) and callback.reworded:
         lines += said
-    choices = enumerate(callback.choices, 1)
-    lines += [[Piece(f"  {at}  ", "cyan"), Piece(one_line(choice, width - 6))] for at, choice in choices]
+    lines += [row for at, choice in enumerate(callback.choices, 1) for row in _choice(at, choice, width, most)]
     facts = [row for name, text in _facts(callback, known) for row in _fact(name, text, width, most)]
     if callback.problem:
         refused = wrapped(f"not taken: {callback.problem}", width)
@@ -61,18 +69,31 @@ def is_approval(callback: Callback) -> bool:
     return bool(callback.tool) and callback.args is not None
 
 
-def _head(callback: Callback, now: float) -> list[Piece]:
+def _head(callback: Callback, now: float, width: int, waiting: int) -> list[list[Piece]]:
+    """Who asks and what for, on as many rows as it takes."""
     does = f"wants to run {plain(callback.tool)}" if is_approval(callback) else "asks"
-    parts = [] if is_approval(callback) else [Piece(f" · {one_line(callback.intent, 30)}", "dim")]
+    parts = [] if is_approval(callback) else [Piece(one_line(callback.intent, 30), "dim")]
     if callback.priority != "normal":
-        parts += [Piece(" · ", "dim"), Piece(callback.priority, WORST[callback.priority])]
+        parts.append(Piece(callback.priority, WORST[callback.priority]))
     since = now - callback.created
-    parts += [Piece(f" · {_long(since)} ago", "dim")] if callback.created and since >= 1 else []
+    parts += [Piece(f"{_long(since)} ago", "dim")] if callback.created and since >= 1 else []
     if callback.expires is not None:
         left = callback.expires - now
-        ends = f"expires in {_long(left)}" if left > 0 else "expired"
-        parts += [Piece(" · ", "dim"), Piece(ends, "yellow")]
-    return [Piece(one_line(callback.agent, 40), "bold yellow"), Piece(f" {does}", "yellow"), *parts]
+        parts.append(Piece(f"expires in {_long(left)}" if left > 0 else "expired", "yellow"))
+    parts += [Piece(f"{waiting} more wait{'s' if waiting == 1 else ''}", "dim")] if waiting > 0 else []
+    rows = [[Piece(one_line(callback.agent, 40), "bold yellow"), Piece(f" {does}", "yellow")]]
+    for part in parts:
+        if sum(len(piece.text) for piece in rows[-1]) + 3 + len(part.text) <= width:
+            rows[-1] += [Piece(" · ", "dim"), part]
+        else:
+            rows.append([Piece("  "), part])
+    return rows
+
+
+def _choice(number: int, choice: str, width: int, most: int) -> list[list[Piece]]:
+    first, *more = wrapped(choice, width - 6, most) or [""]
+    label = f"  {number}  "
+    return [[Piece(label, "cyan"), Piece(first)], *([Piece(" " * len(label)), Piece(row)] for row in more)]
 
 
 def _long(seconds: float) -> str:

@@ -212,11 +212,8 @@ class TerminalHost:
         alike = [w.callback.id for w in self._queue if w is not waiting and w.is_like(waiting)]
         callback = waiting.callback.replace(group=(waiting.callback.id, *alike) if alike else ())
         known = await self._known(callback)
-        lines = rows(callback, known, now=time.time(), width=self._desk.width)
         more = len(self._queue) - 1 - len(alike)
-        if more > 0:
-            lines[0].append(Piece(f" · {more} more wait{'s' if more == 1 else ''}", "dim"))
-        self._desk.put(lines)
+        self._desk.put(rows(callback, known, now=time.time(), width=self._desk.width, waiting=more))
         try:
             return await answer(callback, self._desk, known)
         except Later:

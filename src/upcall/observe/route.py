@@ -5,11 +5,17 @@ May import: callbacks, routing.
 
 from __future__ import annotations
 
+import textwrap
+
 from upcall.callbacks import Callback
 from upcall.routing import Route, plain, rows
 
+_AS_WIDE_AS_IT_IS = 1_000_000
+_ROOM = 24
+"""Columns without which a reason stands below a name and not behind it."""
 
-def draw(route: Route, callback: Callback | None = None) -> str:
+
+def draw(route: Route, callback: Callback | None = None, width: int = _AS_WIDE_AS_IT_IS) -> str:
     """The route as a few lines: who is asked, who is skipped and why, where it ends and why.
 
     With the callback itself, what happened so far takes the place of what was planned.
@@ -23,14 +29,24 @@ def draw(route: Route, callback: Callback | None = None) -> str:
         stations.append(("nobody", f"the callback was {callback.status}"))
     else:
         stations.append(_last_row(route))
-    width = max(len(name) for name, _ in stations)
-    lines = [f"{route.asker} raises: {route.intent}, {route.kind}"]
+    column = max(len(name) for name, _ in stations) + 5
+    lines = _rows(f"{route.asker} raises: {route.intent}, {route.kind}", "", "  ", width)
     for index, (name, text) in enumerate(stations):
-        branch = "└─" if index == len(stations) - 1 else "├─"
-        lines.append(f"{branch} {name.ljust(width)}  {text}")
-    lines += [f"   further with: {allow}" for allow in route.allow]
-    lines += [f"   note: {note}" for note in route.notes]
-    return "\n".join(plain(line) for line in lines)
+        branch, bar = ("└─", " ") if index == len(stations) - 1 else ("├─", "│")
+        if width - column >= _ROOM:
+            lines += _rows(text, f"{branch} {name}".ljust(column), bar.ljust(column), width)
+        else:
+            lines += [plain(f"{branch} {name}"), *_rows(text, f"{bar}    ", f"{bar}    ", width)]
+    for note in (*(f"further with: {allow}" for allow in route.allow), *(f"note: {note}" for note in route.notes)):
+        lines += _rows(note, "   ", "     ", width)
+    return "\n".join(lines)
+
+
+def _rows(text: str, first: str, more: str, width: int) -> list[str]:
+    """A text in rows, the first one behind `first` and all others behind `more`."""
+    return textwrap.wrap(
+        plain(text), width, initial_indent=plain(first), subsequent_indent=more, break_on_hyphens=False
+    )
 
 
 def _last_row(route: Route) -> tuple[str, str]:
