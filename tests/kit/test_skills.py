@@ -89,6 +89,23 @@ async def test_a_triggered_skill_stays_through_compaction_and_is_not_shown_again
     assert [len(shown(r)) for r in asked.requests if r.purpose == "turn"] == [1, 1, 1, 1]
 
 
+async def test_what_an_older_log_kept_of_skills_is_read_as_ever(tmp_path: Path) -> None:
+    from upcall import Hooks, SessionAccess
+
+    path, asked = write(tmp_path, "pdf", PDF), Asked()
+
+    def as_before(session: SessionAccess) -> None:  # it was no text once
+        known = {"old": {"path": str(path), "triggers": ["scroll"]}}
+        session.set_context("skills", {"known": known, "listed": "Skills: old"})
+
+    script = Script(asked.then(lambda r: "ok"))
+    agent = Agent("a", model=script, kit=[skills(tmp_path)], hooks=Hooks(begin_session=[as_before]))
+    await talk(agent, "read the scroll")
+
+    assert asked.requests[0].instructions == "Skills: old"
+    assert "triggered by 'scroll'" in shown(asked.requests[0])[0]
+
+
 # --- read on demand ---------------------------------------------------------------------
 
 

@@ -5,7 +5,7 @@ May import: agent, contracts, errors, hooks, kit.numbers, kit.tokens, messages, 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 
 from upcall.agent import Kit
 from upcall.contracts import Context, SessionAccess
@@ -38,19 +38,25 @@ def compact(tokens: int = 100_000, keep_last: int = 10) -> Kit:
     check_number("compact", "keep_last", keep_last, whole=True)
     count = TokenCount()
 
+    def to_keep(messages: Sequence[Message]) -> int:
+        """How many of them stay; 0 if there is nothing to gain."""
+        keep = min(keep_last, len(messages) // 2)
+        return keep if len(messages) - keep >= FEW else 0
+
     async def shrink(session: SessionAccess) -> bool:
         """Compact, if there is anything to gain."""
-        messages = len(session.get_messages())
-        keep = min(keep_last, messages // 2)
-        if messages - keep < FEW:
+        keep = to_keep(session.get_messages())
+        if not keep:
             return False
         await session.trigger_compaction(keep)
         session.set_context(KEY, MEASURE)
         return True
 
     def check(session: SessionAccess, response: Response) -> Awaitable[None] | None:
-        used = response.usage.total or count.of(session.id, session.get_messages())
-        level = session.get_context(KEY, 0)
+        used, level = response.usage.total, session.get_context(KEY, 0)
+        if not used:
+            messages = session.get_messages()
+            used = count.of(session.id, messages) if level == MEASURE or to_keep(messages) else 0
         if (used <= tokens and level != MEASURE) or session.purpose == "side_turn":
             return None
         if level == MEASURE:

@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from upcall.agent import Kit
 from upcall.contracts import SessionAccess, SyncContext
@@ -29,7 +32,7 @@ def skills(*dirs: str | os.PathLike[str]) -> Kit:
     is, is looked up when a session begins; BadKit names the file that is wrong, here and there.
     """
     shelf = Shelf([Path(d).expanduser().absolute() for d in dirs])
-    last: tuple[Any, Any] = (None, None)
+    last: tuple[Any, str] = (None, "")
     adding = Adding()
     shelf.skills()
 
@@ -38,11 +41,11 @@ def skills(*dirs: str | os.PathLike[str]) -> Kit:
         found = shelf.skills()
         if found is not last[0]:
             known = {s.name: {"path": str(s.path), "triggers": s.triggers} for s in found}
-            last = (found, {"known": known, "listed": _listed(found)})
+            last = (found, msgspec.json.encode({"known": known, "listed": _listed(found)}).decode())
         session.set_context(KEY, last[1])
 
     def trigger(session: SessionAccess, message: Message) -> None:
-        known: dict[str, Any] = session.get_context(KEY, {}).get("known", {})
+        known: dict[str, Any] = _kept(session).get("known", {})
         said = message.text.casefold()
         for name, about in known.items():
             for hit in about["triggers"]:
@@ -57,7 +60,7 @@ def skills(*dirs: str | os.PathLike[str]) -> Kit:
             session.set_context(ACTIVE, [*active, name])
 
     def list_them(session: SessionAccess, request: Request) -> Request | None:
-        listed = session.get_context(KEY, {}).get("listed")
+        listed = _kept(session).get("listed")
         return adding.to(request, listed) if listed else None
 
     hooks = Hooks(begin_session=[begin], pre_request=[trigger], before_model=[list_them])
@@ -71,7 +74,7 @@ def read_skill(name: str, ctx: SyncContext, file: str = FILE) -> Result:
     name: the skill's name
     file: the file's path in the skill's folder
     """
-    known: dict[str, Any] = ctx.get_context(KEY, {}).get("known", {})
+    known: dict[str, Any] = _kept(ctx).get("known", {})
     if name not in known:
         return _refused(f"there is no skill called {name!r}; there are: {', '.join(known) or 'none'}")
     folder = Path(known[name]["path"]).parent
@@ -89,6 +92,17 @@ def read_skill(name: str, ctx: SyncContext, file: str = FILE) -> Result:
     if name not in ctx.get_context(ACTIVE, ()):
         ctx.set_context(f"pinned.skill.{name}", text)  # what it works by stays when the conversation is compacted
     return Result("", text)
+
+
+def _kept(session: SessionAccess | SyncContext) -> dict[str, Any]:
+    """What there was when the session began. It is kept as a text, which many sessions share; once it was not."""
+    kept = session.get_context(KEY, "{}")
+    return _decoded(kept) if isinstance(kept, str) else kept
+
+
+@lru_cache(maxsize=16)
+def _decoded(text: str) -> dict[str, Any]:
+    return msgspec.json.decode(text)
 
 
 def _listed(found: Sequence[Skill]) -> str:
