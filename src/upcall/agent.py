@@ -123,10 +123,7 @@ class Agent:
         self.can_query_caller = self.policy.can_query_caller
         self.can_use_host_interaction = self.policy.can_use_host_interaction
         self.callback_policy = self.policy.callback_policy
-        self.hooks = NO_HOOKS
-        for piece in kit:
-            self.hooks = self.hooks + piece.hooks
-        self.hooks = self.hooks + hooks
+        self.hooks = sum((piece.hooks for piece in kit), NO_HOOKS) + hooks
         self.results = tuple(keeper for piece in kit for keeper in piece.results)
         self.toolbox = _toolbox(name, [*(t for k in kit for t in k.tools), *tools])
         self.tools = tuple(self.toolbox.values())

@@ -101,8 +101,6 @@ class Hooks(_Points):
 
     def under(self, parents: Hooks) -> Hooks:
         """These hooks for a child: what it inherits first, nothing twice."""
-        if parents is NO_HOOKS:
-            return self
         return parents + Hooks(**{p: [h for h in getattr(self, p) if h not in getattr(parents, p)] for p in POINTS})
 
 

@@ -94,8 +94,7 @@ class Resolver:
 
     async def _find_or_raise(self, asker: Asker, question: Question) -> Held:
         member, draft, count = asker.member, question.raised, asker.occurrence(question.raised.digest)
-        if self._road.claim is None:
-            await self._road.secure(member)
+        await self._road.secure(member)
         asked = member.state.asks_of(asker.origin)
         logged = [a for a in asked if a.raised.digest == draft.digest and a.raised.gate == draft.gate]
         if count < len(logged):
