@@ -150,6 +150,10 @@ class Store(Protocol):
         """
         ...
 
+    def hold(self, flush: Callable[[], object], /) -> bool:
+        """Whether an append may wait: `flush` makes it, before anything is read or written here, or others run."""
+        ...
+
     async def claim(self, root: str, *, take_over: bool = False) -> Claim:
         """Become the owner of a run tree; SessionBusy if a living process owns it, unless `take_over`."""
         ...

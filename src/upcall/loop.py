@@ -50,11 +50,15 @@ class Turn(Thinker):
 
     async def run(self, release: bool = True) -> Reply:
         """Run to the end, or until it waits. `release` gives the run tree up with the last append."""
-        self._task, log = asyncio.current_task(), self.log
-        log.absorb = self.absorb
-        self.enter()
+        log, hooks = self.log, self.hooks
+        self._come()
         try:
-            await self._steps()
+            self._check_cancelled()
+            if hooks.pre_request and not self.state.pre_passed and self.purpose != "side_turn":
+                await self._pre_request()
+            await self._work()
+            if hooks.end_turn and self.purpose != "side_turn":
+                await self._end_turn()
             if release and self.state.asks:
                 await self.tree.end_asides()
             self._end("done")
@@ -65,34 +69,35 @@ class Turn(Thinker):
         except BaseException as error:
             return await self._stopped(error, release)
         finally:
-            self._task = log.absorb = None
-            self.leave()
+            self._go()
         return self.reply()
 
     async def begin(self) -> None:
         """Run the hooks of a session that is being created. What they write is stored with it."""
-        self._task, self._summing = asyncio.current_task(), True  # there is nothing to summarise yet
-        self.log.absorb = self.absorb
-        self.enter()
+        self._come()
+        self._summing = True  # there is nothing to summarise yet
         try:
             await run_hooks(self, "begin_session", "", self.hooks.begin_session)
         except asyncio.CancelledError:
             self._check_stop()
             raise
+        except Parking:
+            await self._parked(release=False)
+            raise
         finally:
-            self._summing, self._task, self.log.absorb = False, None, None
-            self.leave()
+            self._summing = False
+            self._go()
         self.log.add(events.HooksPassed("begin_session"))
 
-    async def _steps(self) -> None:
-        state, side = self.state, self.purpose == "side_turn"
-        if state.cancel is not None:  # it was asked for while nobody ran this
-            raise Cancelled(state.cancel.reason)
-        if not state.pre_passed and self.hooks.pre_request and not side:
-            await self._pre_request()
-        await self._work()
-        if self.hooks.end_turn and not side:
-            await self._end_turn()
+    def _come(self) -> None:
+        self._task, self.log.absorb = asyncio.current_task(), self.absorb
+        self.tree.admit(self)
+        self.enter()
+
+    def _go(self) -> None:
+        self._task = self.log.absorb = None
+        self.leave()
+        self.tree.dismiss(self)
 
     async def _work(self) -> None:
         state, side = self.state, self.purpose == "side_turn"
@@ -112,6 +117,10 @@ class Turn(Thinker):
             elif self._complete():
                 return
 
+    def _check_cancelled(self) -> None:
+        if self.state.cancel is not None:  # it was asked for while nobody ran this
+            raise Cancelled(self.state.cancel.reason)
+
     def _check_stop(self) -> None:
         if self._stopping is not None and self._task is not None:  # a tool swallowed that it was cancelled
             self._task.uncancel()
@@ -120,7 +129,7 @@ class Turn(Thinker):
     # --- pre_request and the model --------------------------------------------------------
 
     async def _pre_request(self) -> None:
-        if not self.log.stands():
+        if not self.log.send():
             await self.log.stored()
         prompt = self.state.prompt
         assert prompt is not None
@@ -223,6 +232,7 @@ class Turn(Thinker):
     async def _parked(self, release: bool) -> Reply:
         if not release:  # else the tree is parked next, and what is left goes with that
             await self.log.commit()
+        self.tree.note_parked(self)
         return self.reply().replace(status="waiting")
 
     def absorb(self, event: events.AnyEvent) -> None:

@@ -19,7 +19,7 @@ from upcall import errors
 from upcall.actor import Actor
 from upcall.agent import Agent, all_agents
 from upcall.answers import callback_of
-from upcall.contracts import Claim, Delta, Host, Model, Reply, Row, Store
+from upcall.contracts import Delta, Host, Model, Reply, Row, Store
 from upcall.deadlines import Deadlines
 from upcall.events import AnyEvent, CallbackWithdrawn, CancelRequested, SessionStarted, Steered, TurnEnded
 from upcall.fold import State
@@ -292,8 +292,7 @@ class Sessions(People):
                 reply = await self._with_callbacks(reply, state)
             return reply
         finally:
-            if tree.claim is not None and not tree.claim.released:
-                await self._let_go(tree.claim)
+            await self._let_go(tree)
             if tree.claim is not None and tree.claim.failure is not None:
                 state.stale = True
 
@@ -322,18 +321,13 @@ class Sessions(People):
                 reply = reply_of(state, agent).replace(status="waiting")
             return await self._with_callbacks(reply, state)
         finally:
-            if tree.claim is not None and not tree.claim.released:
-                await self._let_go(tree.claim)
+            await self._let_go(tree)
 
     async def compact(self, state: State, keep_last: int) -> None:
         """Have a session's model summarise while no turn runs."""
-        tree = await self._claim(state.header.root or state.id, take_over=False)
-        assert tree.claim is not None
-        try:
+        async with self._owned(state.header.root or state.id) as tree:
             await self._catch_up(state)
             await tree.member(state, self.agent_of(state.header), NO_HOOKS).summarise_between_turns(keep_last)
-        finally:
-            await self._let_go(tree.claim)
 
     async def _catch_up(self, state: State) -> None:
         """Be sure of the state: what others wrote, and nothing that was never stored."""
@@ -365,8 +359,17 @@ class Sessions(People):
             await asyncio.sleep(RETRY)
             waited += RETRY
 
-    async def _let_go(self, claim: Claim) -> None:
-        if claim.failure is None:
+    @contextlib.asynccontextmanager
+    async def _owned(self, root: str) -> AsyncGenerator[RunTree]:
+        tree = await self._claim(root, take_over=False)
+        try:
+            yield tree
+        finally:
+            await self._let_go(tree)
+
+    async def _let_go(self, tree: RunTree) -> None:
+        claim = tree.claim
+        if claim is not None and not claim.released and claim.failure is None:
             with contextlib.suppress(errors.UpcallError):
                 await self.store.release(claim)
 
@@ -409,18 +412,14 @@ class Sessions(People):
         return found
 
     async def _end_ownerless(self, root: str, rows: Sequence[Row]) -> None:
-        tree = await self._claim(root, take_over=False)
-        try:
+        async with self._owned(root) as tree:
             for row in rows:
                 state = await load_state(self.store, row.id)
-                if state is not None and tree.claim is not None and (state.phase == "running" or not state.begun):
+                if state is not None and (state.phase == "running" or not state.begun):
                     ended = TurnEnded(state.turn, "cancelled", seconds=state.ran)
                     stored = self.store.append(row.id, [ended], tree.claim)
                     if stored is not None:
                         await stored
-        finally:
-            if tree.claim is not None:
-                await self._let_go(tree.claim)
 
     # --- looking --------------------------------------------------------------------------
 

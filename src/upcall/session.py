@@ -41,10 +41,13 @@ class Log:
     `sinks` are those who watch the run tree; `absorb` takes what others wrote.
     """
 
-    __slots__ = ("_blobs", "_kept", "_last", "_new", "_sent", "_soon", "absorb", "claim", "sinks", "state", "store")
+    __slots__ = (
+        "_blobs", "_held", "_kept", "_last", "_new", "_sent", "_soon", "absorb", "claim", "sinks", "state", "store",
+    )  # fmt: skip
 
     def __init__(self, store: Store, claim: Claim | None, state: State, sinks: list[Sink]) -> None:
-        self.store, self.claim, self.state, self.sinks, self._soon = store, claim, state, sinks, False
+        self.store, self.claim, self.state, self.sinks = store, claim, state, sinks
+        self._soon = self._held = False
         self.absorb: Callable[[events.AnyEvent], None] | None = None
         self._new: list[events.AnyEvent] = []
         self._blobs: dict[str, bytes] = {}
@@ -69,14 +72,20 @@ class Log:
         In two steps because mostly there is nothing to wait for, and awaiting nothing costs more than asking.
         `lazy` is for what nobody waits for: it need not survive a power cut before what is added next.
         """
-        claim, added = self.claim, self._new
-        if claim is not None and claim.failure is not None:
-            raise claim.failure
+        if self._new and not (release or self.sinks) and (self._held or self.store.hold(self.flush)):
+            self._held = True
+            return True  # as good as stored: it is, before anybody can look
+        return self.flush(release, lazy)
+
+    def flush(self, release: bool = False, lazy: bool = False) -> bool:
+        """Hand over what was added, now; whether all of it is stored by now."""
+        if self.claim is not None and self.claim.failure is not None:
+            raise self.claim.failure
+        added, blobs, self._held = self._new, self._blobs, False
         if not added:
             return self._last is None
-        self._new, self._soon, blobs, self._blobs = [], False, self._blobs, {}
-        state = self.state
-        future = self.store.append(state.id, added, claim, blobs=blobs, release=release, lazy=lazy)
+        self._new, self._blobs, self._soon = [], {}, False
+        future = self.store.append(self.state.id, added, self.claim, blobs=blobs, release=release, lazy=lazy)
         if future is not None:
             self._last = future
             self._sent.append((future, added))
@@ -87,17 +96,13 @@ class Log:
         self.written(added)
         return self._last is None
 
-    def stands(self) -> bool:
-        """`send`, before hooks run; in memory, with nobody watching, it can wait until a hook waits."""
-        return True if not (self.store.durable or self.sinks) else self.send()
-
     def send_soon(self) -> None:
         """Send what nobody waits for: with the next append, or by itself a moment later."""
-        if self.sinks:  # who watches sees it in order
+        if self.sinks or not self.store.durable:  # who watches sees it in order
             self.send(lazy=True)
         elif self._new and not self._soon:
-            self._soon, loop = True, asyncio.get_running_loop()
-            loop.call_later(0.001, self._send_late) if self.store.durable else loop.call_soon(self._send_late)
+            self._soon = True
+            asyncio.get_running_loop().call_later(0.001, self._send_late)
 
     def _send_late(self) -> None:
         if self._soon and self.claim is not None and self.claim.failure is None:
@@ -118,8 +123,8 @@ class Log:
                 self._last = None
 
     async def commit(self, release: bool = False) -> None:
-        """Send what was added and return when it is stored; raises what kept any of it from being."""
-        if not self.send(release):
+        """Write what was added and return when it is stored; raises what kept any of it from being."""
+        if not self.flush(release):
             await self.stored()
 
     async def write(self, event: events.AnyEvent) -> None:
@@ -198,6 +203,18 @@ class Tree(Protocol):
     threads: Threads
     active: int
     """How many things run; `leave` lowers it."""
+
+    def admit(self, member: Member) -> None:
+        """A turn of the tree begins to run."""
+        ...
+
+    def dismiss(self, member: Member) -> None:
+        """It has ended, or waits."""
+        ...
+
+    def note_parked(self, member: Member) -> None:
+        """It waits, and is part of what is parked when all of the tree does."""
+        ...
 
     def leave(self) -> None:
         """Something ended, or waits."""
@@ -316,6 +333,8 @@ class Member:
     def compact(self, keep_last: int, origin: str, summary: str = "") -> None:
         """Replace the history by its first message, the summary and the newest messages."""
         state = self.state
+        if state.prompt is not None and not state.prompt.seq:
+            self.log.flush()
         before = state.messages()
         newest = _place(before, state.history, state.response_at) if state.response is not None else -1
         if newest >= 0:  # what the turn goes on from always stays

@@ -89,7 +89,7 @@ class Thinker(Member):
 
     async def _before_model(self, asked: Request, ordinal: int) -> tuple[Request, Response | None]:
         """Run the hooks and write down that the model is asked, with what they changed."""
-        if not self.log.stands():  # hooks may have effects: the prompt, or the results so far, are on disk before
+        if not self.log.send():  # hooks may have effects: the prompt, or the results so far, are on disk before
             await self.log.stored()
         before = self.state.history
         out = await run_hooks(self, "before_model", ordinal, self.hooks.before_model, asked)
@@ -178,7 +178,7 @@ class Thinker(Member):
     async def _post_response(self) -> None:
         responded = self.state.response
         assert responded is not None
-        self.log.stands()
+        self.log.send()
         first = response_of(responded)
         response = await run_hooks(self, "post_response", responded.ordinal, self.hooks.post_response, first)
         if response is first:

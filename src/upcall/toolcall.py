@@ -188,10 +188,8 @@ class ToolCall(msgspec.Struct, eq=False):
         first, log = self.call.call, self.member.log
         changed = None if call is first or call.args == first.args else call.args
         log.add(ToolStarted(call.id, call.name, changed, approval))
-        if not (log.send() if self.alone else log.stands()):
+        if not log.send():
             await log.stored()
-        if not self.alone:
-            log.send_soon()
         self.end(await self._invoke(tool, call.id, args), "ran")
 
     @staticmethod
@@ -268,8 +266,8 @@ class ToolCall(msgspec.Struct, eq=False):
             result = result.replace(text=f"{told}{result.text}") if told else result
             self._withdraw()
         self.member.log.add(ToolEnded(self.call.call.id, result, how, bool(self.member.hooks.after_tool)))
-        if not self.alone and self.member.log.stands():
-            self.member.log.send_soon()
+        if not self.alone:
+            self.member.log.send()
 
     def _withdraw(self) -> None:
         """End what the call, the calls of its program, or hooks around them still ask."""
@@ -286,7 +284,7 @@ class ToolCall(msgspec.Struct, eq=False):
 
     async def _after_tool(self) -> None:
         """The hooks' chain over the result, which is stored before: whatever they do, the tool never runs again."""
-        if not self.member.log.stands():
+        if not self.member.log.send():
             await self.member.log.stored()
         call, first = self.call.call, self.call.result
         assert first is not None

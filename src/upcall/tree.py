@@ -155,35 +155,12 @@ class RunTree:
 
     # --- turns ----------------------------------------------------------------------------
 
-    async def run(self, turn: Turn, release: bool) -> Reply:
-        """Run an open turn to its end, or until it waits."""
-        self._admit(turn)
-        try:
-            reply = await turn.run(release)
-        finally:
-            self._dismiss(turn)
-        if reply.status == "waiting":
-            self._note_parked(turn)
-        return reply
-
-    async def begin_session(self, turn: Turn) -> None:
-        """Run a new session's begin_session hooks; like a turn, they may ask, be answered and park."""
-        self._admit(turn)
-        try:
-            await turn.begin()
-        except Parking:
-            await turn.log.commit()
-            self._note_parked(turn)
-            raise
-        finally:
-            self._dismiss(turn)
-
     async def begin_root(self, turn: Turn) -> bool:
         """Begin the session this process was asked to run; False where its hooks wait and it is parked."""
         while True:
             self._parked = None
             try:
-                await self.begin_session(turn)
+                await turn.begin()
                 return True
             except Parking:
                 if await self._park(turn):
@@ -191,27 +168,33 @@ class RunTree:
                     return False
             await refresh(self.store, turn.state)  # something was settled in between: go on with it
 
-    def _admit(self, turn: Turn) -> None:
-        self.home.turns[turn.state.id] = turn
+    def admit(self, member: Member) -> None:
+        """A turn of the tree begins to run."""
+        self.home.turns[member.state.id] = cast("Turn", member)
         if self.spending is not None:
-            self.spending.running[turn.state.id] = turn.state
+            self.spending.running[member.state.id] = member.state
 
-    def _dismiss(self, turn: Turn) -> None:
-        if self.home.turns.get(turn.state.id) is turn:
-            del self.home.turns[turn.state.id]
+    def dismiss(self, member: Member) -> None:
+        """It has ended, or waits."""
+        turns, state = self.home.turns, member.state
+        if turns.get(state.id) is member:
+            del turns[state.id]
             if self.spending is not None:
-                self.spending.end(turn.state)
+                self.spending.end(state)
 
-    def _note_parked(self, member: Member) -> None:
-        waits = tuple([i for i, a in member.state.asks.items() if a.status == "open"])
-        self._parked = {**(self._parked or {}), member.state.id: Parked(waits, member.state.ran)}
+    def note_parked(self, member: Member) -> None:
+        """It waits, and is part of what is parked when all of the tree does."""
+        state = member.state
+        waits = tuple([i for i, a in state.asks.items() if a.status == "open"])
+        parked = Parked(waits, state.running_seconds(self.store.now()))
+        self._parked = {**(self._parked or {}), state.id: parked}
 
     async def run_root(self, turn: Turn) -> Reply:
         """Run a turn of the session this process was asked to run; returns when it has ended or is parked."""
         try:
             while True:
                 self._parked = None
-                reply = await self.run(turn, release=True)
+                reply = await turn.run()
                 if reply.status != "waiting" or await self._park(turn):
                     return reply
                 fresh = await load_state(self.store, turn.id)  # something was settled in between: go on with it
@@ -356,7 +339,7 @@ class RunTree:
                 await self.resume(member)
             else:
                 await self._create(member, prompt)
-            reply = await self.run(member, release=False)
+            reply = await member.run(release=False)
         except Exception as error:
             if not isinstance(error, TurnError) and state.phase != "failed":
                 raise
@@ -371,7 +354,7 @@ class RunTree:
         if not state.seq:
             member.log.add(state.header)
         if not state.begun:
-            await self.begin_session(member)
+            await member.begin()
         self.begin(member, user(prompt))
 
     async def _count_children(self, parent: Member) -> int:
@@ -399,7 +382,7 @@ class RunTree:
         side = await self._aside(member, name, text, None)
         if side.state.phase != "running":
             return _ended(side.state, member.actor.agent).text
-        reply = await self.run(side, release=False)
+        reply = await side.run(release=False)
         if reply.status != "done":
             raise ChildFailed(side.id, member.actor.name, f"its side turn ended with {reply.limit or reply.status}")
         return reply.text
@@ -408,7 +391,7 @@ class RunTree:
         """A side turn that is to answer a callback; anything but an answer is passing up."""
         side = await self._aside(asked, raised.callback_id, text, raised)
         if side.state.phase == "running":
-            await self.run(side, release=False)
+            await side.run(release=False)
         state = side.state
         if state.phase == "cancelled":
             return Passed("its side turn was cancelled")

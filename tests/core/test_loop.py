@@ -31,6 +31,7 @@ from upcall import (
     tool,
 )
 from upcall.models import Script, call
+from upcall.store.memory import MemoryStore
 
 
 @tool
@@ -249,6 +250,7 @@ async def test_a_program_ends_although_a_plain_function_that_was_cut_off_still_r
     program = """
 import threading, upcall
 from upcall.models import Script, call
+from upcall.store.memory import MemoryStore
 
 @upcall.tool(timeout=0.01)
 def stuck() -> None:
@@ -563,3 +565,58 @@ async def test_leaving_a_stream_does_not_cancel_its_turn(place: Place) -> None:
             if event.type == "turn_ended":
                 break
         assert said((await runtime.load("s")).get_messages()) == ["user: go", "assistant: finished anyway"]
+
+
+# --- what others see of a log in memory ------------------------------------------------------
+
+
+async def test_a_tool_that_reads_its_own_log_finds_its_own_start() -> None:
+    seen: list[str] = []
+
+    @tool
+    async def look() -> str:
+        """Look."""
+        seen.extend([event.type async for event in runtime.events("s")])
+        return "seen"
+
+    agent = Agent("a", model=Script([call("look"), "ok"]), tools=[look])
+    async with Runtime(agents=[agent]) as runtime:
+        await (await runtime.start(agent, "s")).prompt("go")
+        assert seen == ["session_started", "turn_started", "model_started", "responded", "tool_started"]
+        assert [event.seq async for event in runtime.events("s")] == list(range(1, 10))
+
+
+async def test_while_a_model_thinks_others_see_since_when() -> None:
+    now, asked = [100.0], asyncio.Event()
+
+    async def think(request: Request) -> str:
+        asked.set()
+        await go_on.wait()
+        return "ok"
+
+    go_on = asyncio.Event()
+    agent = Agent("a", model=Script(think))
+    async with Runtime(MemoryStore(lambda: now[0]), agents=[agent]) as runtime:
+        running = asyncio.create_task((await runtime.start(agent, "s")).prompt("go"))
+        await asked.wait()
+        assert await runtime.status("s") == "running"
+        now[0] = 160.0
+        go_on.set()
+        await running
+        times = {event.type: event.time async for event in runtime.events("s")}
+        assert (times["model_started"], times["responded"]) == (100.0, 160.0)
+
+
+async def test_events_of_parent_and_child_stand_in_the_order_in_which_they_happened() -> None:
+    child = Agent("child", model=Script(lambda r: "done"))
+    task = call("task", agent="child", prompt="do")
+    agent = Agent("a", model=Script([[task, task], "ok"]), agents=[child])
+    async with Runtime(agents=[agent]) as runtime:
+        await (await runtime.start(agent, "s")).prompt("go")
+        order = [(event.session.rpartition("~")[2], event.type) async for event in runtime.events()]
+        for number in (0, 1):
+            name = f"r1c{number}"
+            mine = [i for i, (session, _) in enumerate(order) if session == name]
+            started = [i for i, (s, t) in enumerate(order) if (s, t) == ("s", "tool_started")][number]
+            ended = [i for i, (s, t) in enumerate(order) if (s, t) == ("s", "tool_ended")][number]
+            assert started < mine[0] <= mine[-1] < ended

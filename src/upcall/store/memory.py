@@ -52,24 +52,61 @@ class _Log(msgspec.Struct, eq=False):
         return self.owner is not None and self.owner.failure is None
 
 
+class _Kept(msgspec.Struct, eq=False):
+    """What is stored."""
+
+    logs: dict[str, _Log] = {}
+    order: list[AnyEvent] = []
+    blobs: dict[str, bytes] = {}
+    callbacks: Ledger = msgspec.field(default_factory=Ledger)
+    pos: int = 0
+
+
 class MemoryStore:
-    """A store that lives as long as the program."""
+    """A store that lives as long as the program.
+
+    One session's appends are held back while nobody could tell: they are made before anything else is read or
+    written here, and before the loop goes on.
+    """
 
     where = ":memory:"
     durable = False
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self.now = clock
-        self._logs: dict[str, _Log] = {}
-        self._order: list[AnyEvent] = []
-        self._blobs: dict[str, bytes] = {}
+        self._held: Callable[[], object] | None = None
+        self._stored = _Kept()
         self._listeners: list[Callable[[AnyEvent], None]] = []
         self._waiters: list[asyncio.Future[None]] = []
-        self._pos = self._epoch = 0
-        self._callbacks = Ledger()
+        self._epoch, self._soon = 0, False
 
     async def open(self) -> None:
         """Nothing to get ready."""
+
+    @property
+    def _kept(self) -> _Kept:
+        """All that was appended, what was held back too."""
+        if self._held is not None:
+            self._write_held()
+        return self._stored
+
+    def hold(self, flush: Callable[[], object]) -> bool:
+        """Hold an append back."""
+        self._write_held()
+        self._held = flush
+        if not self._soon:
+            self._soon = True
+            asyncio.get_running_loop().call_soon(self._loop_goes_on)
+        return True
+
+    def _loop_goes_on(self) -> None:
+        self._soon = False
+        self._write_held()
+
+    def _write_held(self) -> None:
+        flush, self._held = self._held, None
+        if flush is not None:
+            flush()
 
     def append(
         self,
@@ -84,28 +121,32 @@ class MemoryStore:
         """Add events to one session, all or none, and stamp them."""
         if claim is not None and (claim.failure is not None or claim.released):
             raise self._lost(claim)  # a take-over has set it: in one process nothing comes in between
-        log = self._logs.get(session)
+        kept = self._kept
+        log = kept.logs.get(session)
         if log is None:
             log = self._create(session, events, claim)
         elif claim is None or claim.root != log.root or type(events[0]) is SessionStarted:
             self._refuse(session, events, claim)
         if blobs:
-            self._blobs.update(blobs)
-        now, seq, pos, put = self.now(), len(log.events), self._pos, _put
+            kept.blobs.update(blobs)
+        now, seq, pos, put = self.now(), len(log.events), kept.pos, _put
+        noted: list[AnyEvent] = []
         for event in events:
-            seq, pos = seq + 1, pos + 1
+            seq += 1
+            pos += 1
             put(event, "session", session)
             put(event, "seq", seq)
             put(event, "pos", pos)
             put(event, "time", now)
-        log.events += events
-        self._order += events
-        self._pos, log.updated = pos, now
-        for event in events:
             if type(event) in _NOTED:
-                self._note(log, event)
+                noted.append(event)
+        log.events += events
+        kept.order += events
+        kept.pos, log.updated = pos, now
+        for event in noted:
+            self._note(log, event)
         if release and claim is not None:
-            self._logs[claim.root].owner = None
+            kept.logs[claim.root].owner = None
             claim.released = True
         if self._waiters:
             self._release_waiters()
@@ -128,31 +169,30 @@ class MemoryStore:
             raise _failed(claim, UnknownSession(session))
         root = first.root or session
         for relative in (first.parent, root) if first.parent or first.root else ():
-            if relative and relative != session and relative not in self._logs:
+            if relative and relative != session and relative not in self._kept.logs:
                 raise _failed(claim, UnknownSession(relative))
         if claim is not None and claim.root != root:
             raise _failed(claim, self._needs_claim(session, events))
-        log = self._logs[session] = _Log(first, root)
+        log = self._kept.logs[session] = _Log(first, root)
         if first.parent:
-            self._logs[first.parent].children += (session,)
+            self._kept.logs[first.parent].children += (session,)
         return log
 
     def _needs_claim(self, session: str, events: Sequence[AnyEvent]) -> StoreError:
         return StoreError(self.where, f"{events[0].type} needs a claim on the run tree of session {session!r}")
 
     def _note(self, log: _Log, event: AnyEvent) -> None:
-        if type(event) is HooksPassed and event.at and not event.replaces:
-            return  # most of them: nothing was changed
         if type(event) in CALLBACK_EVENTS:
-            self._callbacks.note(event, log.root)
-        elif (status := status_after(event)) is not None:
-            log.status = status
-        elif type(event) is HooksPassed and event.replaces:
-            old = log.events[event.replaces - 1]
-            slim = log.events[event.replaces - 1] = hollow(old)
-            self._order[bisect_left(self._order, old.pos, key=_position)] = slim
+            self._stored.callbacks.note(event, log.root)
         elif type(event) is Compacted:
             log.base = event.base or event.seq
+        elif type(event) is HooksPassed and event.point != "begin_session":
+            if event.replaces:
+                old, order = log.events[event.replaces - 1], self._stored.order
+                slim = log.events[event.replaces - 1] = hollow(old)
+                order[bisect_left(order, old.pos, key=_position)] = slim
+        else:
+            log.status = status_after(event) or log.status
 
     def _release_waiters(self) -> None:
         waiters, self._waiters = self._waiters, []
@@ -168,7 +208,7 @@ class MemoryStore:
 
     async def claim(self, root: str, *, take_over: bool = False) -> Claim:
         """Become the owner of a run tree."""
-        log = self._logs.get(root)
+        log = self._kept.logs.get(root)
         if log is None:
             raise UnknownSession(root)
         if log.owner is not None and log.is_owned:
@@ -181,33 +221,33 @@ class MemoryStore:
 
     async def release(self, claim: Claim) -> None:
         """Stop owning; nothing happens if the claim was lost."""
-        log = self._logs.get(claim.root)
+        log = self._kept.logs.get(claim.root)
         claim.released = True
         if log is not None and log.owner is claim:
             log.owner = None
 
     async def read(self, session: str, after: int = 0, limit: int = 1000) -> list[AnyEvent]:
         """Events of one session with `seq` above `after`."""
-        log = self._logs.get(session)
+        log = self._kept.logs.get(session)
         return log.events[after : after + limit] if log else []
 
     async def read_all(self, after: int = 0, limit: int = 1000) -> list[AnyEvent]:
         """Events of all sessions with `pos` above `after`."""
-        if len(self._order) == self._pos:  # nothing was ever deleted: positions are indexes
-            return self._order[after : after + limit]
-        start = bisect_right(self._order, after, key=_position)
-        return self._order[start : start + limit]
+        if len(self._kept.order) == self._kept.pos:  # nothing was ever deleted: positions are indexes
+            return self._kept.order[after : after + limit]
+        start = bisect_right(self._kept.order, after, key=_position)
+        return self._kept.order[start : start + limit]
 
     async def last(self) -> int:
         """The position of the newest event."""
-        return self._order[-1].pos if self._order else 0
+        return self._kept.order[-1].pos if self._kept.order else 0
 
     async def row(self, session: str) -> Row | None:
         """One session as listed, or None."""
-        log = self._logs.get(session)
+        log = self._kept.logs.get(session)
         if log is None:
             return None
-        h, root = log.header, self._logs.get(log.root, log)
+        h, root = log.header, self._kept.logs.get(log.root, log)
         owner = "this program" if root.is_owned else ""
         return Row(
             session, h.agent, log.status, h.parent, h.root or session, h.kind, h.time, log.updated,
@@ -217,16 +257,16 @@ class MemoryStore:
     async def rows(self, *, parent: str | None = None, limit: int = 1000) -> list[Row]:
         """Sessions, newest first; with `parent`, its children, oldest first."""
         if parent is None:
-            ids = list(reversed(self._logs))
+            ids = list(reversed(self._kept.logs))
         else:
-            ids = self._logs[parent].children if parent in self._logs else ()
+            ids = self._kept.logs[parent].children if parent in self._kept.logs else ()
         found = [await self.row(i) for i in ids[:limit]]
         return [r for r in found if r is not None]
 
     async def blob(self, name: str) -> bytes:
         """A body stored once under its content hash."""
         try:
-            return self._blobs[name]
+            return self._kept.blobs[name]
         except KeyError:
             raise StoreError(self.where, f"no body is stored as {name}") from None
 
@@ -245,7 +285,7 @@ class MemoryStore:
     async def append_all(self, events: Mapping[str, Sequence[AnyEvent]]) -> None:
         """Add events that need no claim to several sessions, all or none."""
         for session, added in events.items():  # all of them before the first is written
-            if session not in self._logs:
+            if session not in self._kept.logs:
                 raise UnknownSession(session)
             self._refuse(session, added, None)
         for session, added in events.items():
@@ -255,7 +295,7 @@ class MemoryStore:
         """Append to several sessions and release the claim, if all these callbacks are still open."""
         if claim.failure is not None:
             raise claim.failure
-        if not all(self._callbacks.is_open(i) for i in waits):
+        if not all(self._kept.callbacks.is_open(i) for i in waits):
             return False
         for session, added in events.items():
             self.append(session, added, claim)
@@ -268,29 +308,31 @@ class MemoryStore:
         """Settle a callback, and others with it, if it is open and not expired: the first one wins."""
         if claim is not None and claim.failure is not None:
             raise claim.failure
-        refused = self._callbacks.refusal(callback_id, events[callback_id], self.now())
+        refused = self._kept.callbacks.refusal(callback_id, events[callback_id], self.now())
         if refused is not None:
             return refused
         for other, event in events.items():
-            held = self._callbacks.get(other)
+            held = self._kept.callbacks.get(other)
             if held is not None and held.status == "open":
                 self.append(held.raised.session, [event], None)
         return None
 
     async def callback(self, callback_id: str) -> Held | None:
         """One callback, or None."""
-        return self._callbacks.get(callback_id)
+        return self._kept.callbacks.get(callback_id)
 
     async def callbacks(self, *, root: str | None = None, inbox: bool = False, limit: int = 100_000) -> list[Held]:
         """Callbacks of a run tree, oldest first; or those that wait for a person, highest priority first."""
-        return self._callbacks.waiting(limit) if inbox else self._callbacks.of_tree(root or "")[:limit]
+        return self._kept.callbacks.waiting(limit) if inbox else self._kept.callbacks.of_tree(root or "")[:limit]
 
     async def unfinished(self, limit: int = 1000) -> list[Row]:
         """Root sessions in the middle of a turn that nobody owns, oldest first."""
         busy = [
-            i for i, log in self._logs.items() if log.status in ("running", "waiting") and not log.header.parent
+            i
+            for i, log in self._kept.logs.items()
+            if log.status in ("running", "waiting") and not log.header.parent
         ]
-        rows = [await self.row(i) for i in busy if self._logs[i].owner is None]
+        rows = [await self.row(i) for i in busy if self._kept.logs[i].owner is None]
         return [r for r in rows if r is not None][:limit]
 
     def listen(self, hear: Callable[[AnyEvent], None]) -> Callable[[], None]:
@@ -302,18 +344,18 @@ class MemoryStore:
         """Remove whole run trees that nobody owns; returns how many sessions went."""
         gone: set[str] = set()
         for session in sessions:
-            log = self._logs.get(session)
+            log = self._kept.logs.get(session)
             if log is None:
                 raise UnknownSession(session)
-            if self._logs[log.root].is_owned:
+            if self._kept.logs[log.root].is_owned:
                 raise SessionBusy(session, "this program")
-            gone |= {i for i, one in self._logs.items() if one.root == log.root}
+            gone |= {i for i, one in self._kept.logs.items() if one.root == log.root}
         for session in gone:
-            del self._logs[session]
-        self._callbacks.forget(gone)
-        self._order = [e for e in self._order if e.session not in gone]
-        kept = [encode(e) for e in self._order] if self._blobs else []
-        self._blobs = {n: b for n, b in self._blobs.items() if any(n.encode() in body for body in kept)}
+            del self._kept.logs[session]
+        self._kept.callbacks.forget(gone)
+        self._kept.order = [e for e in self._kept.order if e.session not in gone]
+        kept = [encode(e) for e in self._kept.order] if self._kept.blobs else []
+        self._kept.blobs = {n: b for n, b in self._kept.blobs.items() if any(n.encode() in body for body in kept)}
         return len(gone)
 
     async def close(self) -> None:

@@ -15,7 +15,7 @@ import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import apsw
 
@@ -83,6 +83,10 @@ class SqliteStore:
         self._look: asyncio.TimerHandle | None = None
         self._heart: Heart | None = None
         self._beaten = 0.0
+
+    def hold(self, _: Callable[[], object]) -> bool:
+        """Nothing is held back: it would be lost with the process."""
+        return False
 
     # --- opening and closing --------------------------------------------------------------
 
@@ -211,9 +215,7 @@ class SqliteStore:
         found = tx.session(root)
         if found is None:
             raise UnknownSession(root)
-        if (
-            not take_over and found.owner != me.id
-        ):  # what this process owns by the file alone is a claim that failed
+        if not take_over and found.owner != me.id:  # else it is a claim of this process that failed
             self._refuse_owned(tx, root, found.owner)
         if not 0.0 <= tx.now - beaten < BEAT:  # else its row is there: only late ones are ever deleted
             tx.db.execute(BEATS, me.beat(tx.now))
@@ -255,12 +257,7 @@ class SqliteStore:
     # --- reading --------------------------------------------------------------------------
 
     def _query(self, sql: str, values: Sequence[Any] = ()) -> list[Any]:
-        """Rows."""
-
-        def read(db: apsw.Connection) -> list[Any]:
-            return db.execute(sql, values).fetchall()
-
-        return self._look_up(read)
+        return self._look_up(lambda db: cast("list[Any]", db.execute(sql, values).fetchall()))
 
     def _look_up(self, read: Callable[[apsw.Connection], R]) -> R:
         """Read through whichever connection is free: the reader is only opened when it is needed."""
