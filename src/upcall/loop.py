@@ -50,20 +50,19 @@ class Turn(Thinker):
 
     async def run(self, release: bool = True) -> Reply:
         """Run to the end, or until it waits. `release` gives the run tree up with the last append."""
-        log, hooks = self.log, self.hooks
         self._come()
         try:
-            self._check_cancelled()
-            if hooks.pre_request and not self.state.pre_passed and self.purpose != "side_turn":
+            self._check_stop()
+            if self.hooks.pre_request and not self.state.pre_passed and self.purpose != "side_turn":
                 await self._pre_request()
             await self._work()
-            if hooks.end_turn and self.purpose != "side_turn":
+            if self.hooks.end_turn and self.purpose != "side_turn":
                 await self._end_turn()
             if release and self.state.asks:
                 await self.tree.end_asides()
             self._end("done")
-            if not log.send(release):
-                await log.stored()
+            if not self.log.send(release):
+                await self.log.stored()
         except Parking:
             return await self._parked(release)
         except BaseException as error:
@@ -117,11 +116,9 @@ class Turn(Thinker):
             elif self._complete():
                 return
 
-    def _check_cancelled(self) -> None:
-        if self.state.cancel is not None:  # it was asked for while nobody ran this
-            raise Cancelled(self.state.cancel.reason)
-
     def _check_stop(self) -> None:
+        if self._stopping is None and self.state.cancel is not None:  # it was asked for while nobody ran this
+            self._stopping = Cancelled(self.state.cancel.reason)
         if self._stopping is not None and self._task is not None:  # a tool swallowed that it was cancelled
             self._task.uncancel()
             raise self._stopping

@@ -186,8 +186,7 @@ class RunTree:
         """It waits, and is part of what is parked when all of the tree does."""
         state = member.state
         waits = tuple([i for i, a in state.asks.items() if a.status == "open"])
-        parked = Parked(waits, state.running_seconds(self.store.now()))
-        self._parked = {**(self._parked or {}), state.id: parked}
+        self._parked = {**(self._parked or {}), state.id: Parked(waits, state.running_seconds(self.store.now()))}
 
     async def run_root(self, turn: Turn) -> Reply:
         """Run a turn of the session this process was asked to run; returns when it has ended or is parked."""
