@@ -60,9 +60,15 @@ async def deploy(env: str) -> str:
     return f"deployed {env}"
 
 
+async def summary():
+    while Path("slow-summary").exists():
+        await asyncio.sleep(0.02)
+    return ModelUnavailable("script", "no summary today") if Path("no-summary").exists() else "They talked."
+
+
 def says(request):
     if request.purpose == "summary":
-        return ModelUnavailable("script", "no summary today") if Path("no-summary").exists() else "They talked."
+        return summary()
     last = request.messages[-1]
     if last.role == "tool":
         return "The tools said: " + " / ".join(result.text.splitlines()[0] for result in last.results)

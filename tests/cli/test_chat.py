@@ -122,9 +122,9 @@ def test_what_a_tool_prints_stands_above_the_line(folder: Path) -> None:
         terminal.see("›")
         terminal.press("shout", "Enter")
         terminal.see("The tools said: shouted")
-        rows = [row.strip() for row in terminal.see("done ·").splitlines() if row.strip()]
-        assert "printed: hey" in rows
-        assert rows[-1] == "›"
+        terminal.see("done ·")
+        eventually(lambda: terminal.rows[-1].strip() == "›", "the line is back, below all else")
+        assert "printed: hey" in [row.strip() for row in terminal.rows]
 
 
 # --- what is shown ----------------------------------------------------------------------
@@ -331,6 +331,27 @@ def test_compact_has_the_model_summarise_what_is_old(folder: Path) -> None:
         screen.press(CTRL_D)
         assert screen.end() == 0
     assert "They talked." in upcall("events", "s1", "--json", cwd=folder).stdout
+
+
+def test_what_is_typed_during_a_summary_is_taken_after_it(folder: Path) -> None:
+    with Screen("chat", "crew:helper", "--id", "s1", cwd=folder) as screen:
+        screen.see("›")
+        for word in ("one", "two", "three", "four", "five"):
+            screen.press(word + ENTER)
+            screen.see(f"You said: {word}")
+            screen.see("done ·")
+        (folder / "slow-summary").touch()
+        screen.press("/compact" + ENTER)
+        screen.see("summarising ›")
+        screen.press("six" + ENTER)
+        screen.see("that waits for the summary: six")
+        screen.press(CTRL_D)
+        (folder / "slow-summary").unlink()
+        screen.see("compacted: 4 messages left the conversation")
+        screen.see("You said: six")
+        screen.see("done ·")
+        assert screen.end() == 0
+    assert prompts(folder)[-2:] == ["five", "six"]
 
 
 # --- the line ---------------------------------------------------------------------------

@@ -272,10 +272,11 @@ async def test_limits_of_the_agent_hold_for_calls_out() -> None:
         """Say much."""
         return "x" * 1000
 
-    limits = Limits(tool_seconds=1, result_chars=400)  # the program itself has to begin within it
-    result = await outcome("slow()", tools=[slow], limits=limits)
+    limits = Limits(tool_seconds=1, result_chars=400)
+    python = run_python().replace(timeout=60.0)  # the limit is for what it calls, not for how fast it begins
+    result = await outcome("slow()", tools=[slow], python=python, limits=limits)
     assert "slow was stopped after 1 s" in result.text
-    result = await outcome("print(len(long()))", tools=[long], limits=limits)
+    result = await outcome("print(len(long()))", tools=[long], python=python, limits=limits)
     assert int(result.text) < 500
 
 

@@ -38,7 +38,7 @@ class Conversation:
         self._unfolded = 0
         self._unread: list[str] = []  # what was said to the running turn and has not reached its model
         self._request: ModelStarted | None = None  # the last one shown: what hooks make of each is told once
-        self._next: list[Heard] = []  # what came when the turn had ended and only its last lines were being shown
+        self._next: list[Heard] = []  # what came during a summary, or while the last lines of a turn were shown
 
     async def run(self) -> None:
         """Until the person leaves."""
@@ -78,7 +78,7 @@ class Conversation:
         """Leave once what is at work has ended; it is not given up for a key that may have slipped."""
         if heard.kind == "gone":
             self._interrupt()
-        if heard.kind == "gone" or self._is_over:
+        if heard.kind == "gone" or not self._is_turn or self._is_over:
             self._next.append(Heard("leave"))
         else:
             tell("it is still at work: Ctrl-C cancels it")
@@ -97,10 +97,13 @@ class Conversation:
         elif self._work is None:
             _echo(text)
             self._begin(self._turn(text), is_turn=True)
-        elif given is not None or not self._is_turn:
-            tell("upcall: it is still at work; wait for it to end, or Ctrl-C cancels it")
-        elif self._is_over:
+        elif not self._is_turn or self._is_over:
             self._next.append(Heard("line", text))
+            if not self._is_turn:
+                tell(f"that waits for the summary: {one_line(text, width() - 28)}")
+                return
+        elif given is not None:
+            tell("upcall: it is still at work; wait for it to end, or Ctrl-C cancels it")
         else:
             self._unread.append(text)
             await self._guarded(self._talk.session.steer(text))
