@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import importlib.util
 import itertools
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -103,6 +106,23 @@ async def test_a_file_is_loaded_once_for_all_who_name_it():
     assert await one.base_url() == await Local(weights()).base_url()
     assert other.name == f"local:{weights().name}"
     await one.close()
+
+
+@pytest.mark.parametrize(("given", "spins"), [({}, False), ({"OMP_WAIT_POLICY": "active"}, True)])
+def test_threads_of_llama_cpp_wait_asleep_unless_the_environment_says_otherwise(
+    given: dict[str, str], spins: bool
+) -> None:
+    load = "import os; from upcall.models import local; local._llama(); print(os.environ.get('OMP_WAIT_POLICY'))"
+    done = subprocess.run(
+        [sys.executable, "-c", load],
+        env={**os.environ, **given, "OMP_DISPLAY_ENV": "verbose"},
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=True,
+    )
+    assert ("GOMP_SPINCOUNT = '0'" not in done.stderr) == spins, done.stderr
+    assert done.stdout.strip() == given.get("OMP_WAIT_POLICY", "None"), "it is left as it was"
 
 
 async def test_a_file_that_is_no_model_is_refused(tmp_path: Path):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import importlib
+import os
 import re
 import threading
 from pathlib import Path
@@ -29,6 +30,7 @@ To reply: {"reply": "your text"}
 To use a tool: {"name": "the tool", "arguments": {...}}
 The tools:"""
 _STARTING = threading.Lock()
+_WAITING = "OMP_WAIT_POLICY"
 
 
 class Local:
@@ -81,12 +83,26 @@ class Local:
 @functools.cache
 def _server(path: str, n_ctx: int, parallel: int) -> Any:
     """A server for the file, kept as long as the process: weights are large and slow to load."""
-    xllamacpp: Any = importlib.import_module("xllamacpp")
+    xllamacpp = _llama()
     params = xllamacpp.CommonParams()
     params.model.path, params.n_parallel = path, parallel
     params.n_ctx = n_ctx * parallel  # llama.cpp shares it out
     params.verbosity = 1  # errors only; 0 can hang when the server ends
     return xllamacpp.Server(params)
+
+
+def _llama() -> Any:
+    """The library. Its threads wait for each other asleep: spinning, they stand still on cores that others use.
+
+    OpenMP is told so by the environment alone, which it reads as it is loaded.
+    """
+    given = os.environ.get(_WAITING)
+    os.environ[_WAITING] = given or "passive"
+    try:
+        return importlib.import_module("xllamacpp")
+    finally:
+        if given is None:
+            del os.environ[_WAITING]
 
 
 # --- what is asked ----------------------------------------------------------------------
