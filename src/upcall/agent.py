@@ -38,9 +38,7 @@ class Limits(Value, frozen=True, kw_only=True):
         for name in self.__struct_fields__:
             value = getattr(self, name)
             least = 0 if name in ("children", "depth") else 1e-9
-            if value is not None and (
-                isinstance(value, bool) or not isinstance(value, int | float) or value < least
-            ):
+            if value is not None and not (type(value) in (int, float) and value >= least):
                 raise BadAgent("Limits", f"{name}={value!r} is no positive number; None is no limit")
 
 
@@ -195,13 +193,10 @@ def all_agents(roots: Sequence[Any]) -> dict[str, Any]:
     """Every agent by name: the roots and all below them. Two different ones with one name are refused."""
     found: dict[str, Any] = {}
     queue = list(roots)
-    while queue:
-        one = queue.pop(0)
-        known = found.get(one.name)
-        if known is one:
-            continue
-        if known is not None:
+    for one in queue:  # it grows as it is walked
+        if one.name not in found:
+            found[one.name] = one
+            queue.extend(cast("Sequence[Any]", one.agents))
+        elif found[one.name] is not one:
             raise BadAgent(one.name, "two different agents have this name; a log knows agents by name only")
-        found[one.name] = one
-        queue.extend(cast("Sequence[Any]", one.agents))
     return found

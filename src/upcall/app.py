@@ -38,6 +38,8 @@ class Runtime(Sessions):
         given: Any = agents
         if isinstance(given, Agent):
             raise SetupError(f"agents is a list: Runtime(..., agents=[{given.name}])")
+        if wrong := [one for one in given if not isinstance(one, Agent)]:
+            raise SetupError(f"agents is a list of agents, not of {wrong[0]!r:.80}; load_agents(folder) reads some")
         if host is not None and not hasattr(host, "ask"):
             raise SetupError(
                 f"a host has `async ask(callback)` and `withdraw(callback_id, reason)`; {host!r} has not"

@@ -286,7 +286,11 @@ class Sessions(People):
                     raise errors.SessionWaiting(state.id, [c.id for c in await self._open_callbacks(state.id)])
                 tree = await self._claim(state.header.root or state.id, take_over)
                 member = tree.member(state, self.agent_of(state.header), NO_HOOKS)
-            tree.begin(member, user(text) if isinstance(text, str) else text)
+            if isinstance(text, str):
+                text = user(text)
+            elif not hasattr(text, "parts"):
+                raise errors.SetupError(f"a prompt is a text or a Message, not {text!r:.80}")
+            tree.begin(member, text)
             reply = await tree.run_root(member)
             if tree.has_asked or reply.status == "waiting":
                 reply = await self._with_callbacks(reply, state)

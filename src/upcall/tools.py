@@ -19,7 +19,7 @@ import msgspec
 from upcall.contracts import Context, SessionAccess, SyncContext
 from upcall.errors import BadTool
 from upcall.messages import Image, JsonSchema, Result, Text, ToolSpec, Value, clean
-from upcall.schema import Shape, check_each, is_pydantic, read_docstring, read_hints, shapes
+from upcall.schema import Shape, check_each, is_pydantic, or_rather, read_docstring, read_hints, shapes
 
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}\Z")
 _CONTEXTS: tuple[Any, ...] = (Context, SyncContext, SessionAccess)
@@ -260,6 +260,8 @@ def _context(name: str, parameters: Mapping[str, Any], hints: Mapping[str, Any],
 def _check_options(
     name: str, options: Options, taken: Collection[str], *, is_async: bool, context: str | None
 ) -> None:
+    for unknown in options.keys() - Options.__annotations__:
+        raise BadTool(name, f"@tool takes no {unknown}{or_rather(unknown, Options.__annotations__)}")
     inline, timeout = options.get("inline"), options.get("timeout")
     if inline and is_async:
         raise BadTool(name, "inline is for a plain `def`; an async tool runs on the loop anyway")

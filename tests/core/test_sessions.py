@@ -404,12 +404,23 @@ def test_what_is_given_in_a_wrong_place_is_told_with_the_right_one() -> None:
         (lambda: run(a, None), "takes an Agent and a text, not Agent('a') and None"),
         (lambda: run(a, "hi", store=5), "a store is a path, ':memory:' or a Store, not 5"),
         (lambda: runtime(agents=a), "agents is a list: Runtime(..., agents=[a])"),
+        (lambda: runtime(agents=["a"]), "agents is a list of agents, not of 'a'; load_agents(folder) reads some"),
         (lambda: runtime(host="me"), "a host has `async ask(callback)`"),
         (lambda: agent("b", tools=later), "tools is a list of functions: tools=[later]"),
         (lambda: script("hello"), "a list of replies: Script(['hello'])"),
     ]:
         with pytest.raises(SetupError, match=re.escape(says)):
             wrong()
+
+
+@pytest.mark.parametrize("given", [None, 3, ["hi"], {"role": "user"}])
+async def test_what_is_no_prompt_is_refused_and_the_session_goes_on_without_it(given: Any) -> None:
+    async with Runtime(agents=[Agent("a", model=Script(["hello"]))]) as runtime:
+        session = await runtime.start("a")
+        with pytest.raises(SetupError, match=re.escape(f"a prompt is a text or a Message, not {given!r}")):
+            await session.prompt(given)
+        assert (await session.prompt("hi")).text == "hello"
+        assert [message.text for message in session.get_messages()] == ["hi", "hello"]
 
 
 async def test_run_inside_a_running_loop_is_an_error_that_points_to_runtime() -> None:

@@ -258,6 +258,12 @@ OPTIONS: list[tuple[Any, dict[str, Any], str]] = [
     (lambda: 0, {"name": "x", "needs_approval": _absolute}, "wants 'path'"),
     (lambda: 0, {"name": "x", "approve_patterns": {"a": _many}}, "wants 'paths'"),
     (lambda: 0, {"name": "x", "approve_patterns": ["a*"]}, "a dict of functions"),
+    (
+        lambda: 0,
+        {"name": "x", "need_approval": True},
+        "@tool takes no need_approval; did you mean 'needs_approval'?",
+    ),
+    (lambda: 0, {"name": "x", "zzz": 1}, "@tool takes no zzz; it takes: needs_approval, approve_patterns, "),
     (read_config, {}, "is a tool already"),
 ]
 
