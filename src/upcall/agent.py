@@ -174,18 +174,16 @@ def _check_names(name: str, agents: Sequence[Any]) -> None:
         below = getattr(one, "name", None)
         if not isinstance(below, str):
             raise BadAgent(name, f"agents is a list of agents, not of {type(one).__name__}")
-        if below in seen and seen[below] is not one:
+        if seen.setdefault(below, one) is not one:
             raise BadAgent(name, f"two agents below it are called {below!r}; names must differ")
-        seen[below] = one
 
 
 def _toolbox(name: str, tools: Sequence[Any]) -> dict[str, Tool]:
     box: dict[str, Tool] = {}
     for given in tools:
         made = as_tool(given)
-        if made.name in box and box[made.name] is not made:
+        if box.setdefault(made.name, made) is not made:
             raise BadAgent(name, f"two of its tools are called {made.name!r}; rename one with @tool(name=...)")
-        box[made.name] = made
     return finished(box)
 
 
