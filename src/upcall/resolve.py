@@ -79,7 +79,6 @@ class Resolver:
 
     async def raise_callback(self, asker: Asker, question: Question) -> Held:
         """Ask, or take up what an earlier run of the same code asked; returns when it is settled."""
-        member = asker.member
         # other questions of this call may wait already: it must not park before this is asked
         self._road.active += 1
         try:
@@ -89,7 +88,7 @@ class Resolver:
         if ask.status == "open":
             await self._wait(asker, ask)
         if not ask.raised.gate:  # an approval is written down with the start of its tool
-            await self._deliver(member, ask)
+            await self._deliver(asker.member, ask)
         return ask
 
     async def _find_or_raise(self, asker: Asker, question: Question) -> Held:
@@ -159,9 +158,11 @@ class Resolver:
             wait = member.waits[callback_id] = asyncio.get_running_loop().create_future()
             await self._set_out(member, ask)
         try:
-            await asyncio.shield(wait)
+            await wait
         finally:
-            if wait.done():  # else only who waited has gone
+            if wait.cancelled() and member.waits.get(callback_id) is wait:  # only who waited has gone
+                member.waits[callback_id] = asyncio.get_running_loop().create_future()
+            else:
                 member.waits.pop(callback_id, None)
                 self.stop(callback_id)  # it is settled: who is still asked need not answer any more
                 if ask.status != "open":

@@ -270,13 +270,11 @@ class Sessions(People):
         self, state: State, text: str | Message, take_over: bool = False, sink: Sink | None = None
     ) -> Reply:
         """One turn of a session, finishing an interrupted one first."""
-        tree = await self._claim(state.header.root or state.id, take_over)
+        tree = await self._claim(state.header.root or state.id, take_over, sink)
         try:
             if state.stale or tree.claim is None or state.id != tree.claim.root or state.seq != tree.claim.seq:
                 await self._catch_up(state)
             member = tree.member(state, self.agent_of(state.header), NO_HOOKS)
-            if sink is not None:
-                tree.sinks.append(sink)
             if not state.begun and not await tree.begin_root(member):
                 raise errors.SessionWaiting(state.id, [c.id for c in await self._open_callbacks(state.id)])
             if state.phase == "running":
@@ -284,7 +282,7 @@ class Sessions(People):
                 reply = await tree.run_root(member)
                 if reply.status == "waiting":
                     raise errors.SessionWaiting(state.id, [c.id for c in await self._open_callbacks(state.id)])
-                tree = await self._claim(state.header.root or state.id, take_over)
+                tree = await self._claim(state.header.root or state.id, take_over, sink)
                 member = tree.member(state, self.agent_of(state.header), NO_HOOKS)
             if isinstance(text, str):
                 text = user(text)
@@ -304,7 +302,7 @@ class Sessions(People):
         """Go on with an interrupted, failed or answered turn; with nothing to do, the last reply."""
         await self._open()
         root = (await self._row(id)).root if "~" in id else id
-        tree = await self._claim(root, take_over)
+        tree = await self._claim(root, take_over, sink)
         try:
             state = await load_state(self.store, root, claim=tree.claim)
             assert state is not None
@@ -313,8 +311,6 @@ class Sessions(People):
             if state.phase not in ("running", "failed") and not beginning:
                 return await self._with_callbacks(reply_of(state, agent), state)
             member = tree.member(state, agent, NO_HOOKS)
-            if sink is not None:
-                tree.sinks.append(sink)
             if beginning and await tree.begin_root(member):
                 await member.log.commit(release=True)
                 reply = reply_of(state, agent)
@@ -349,14 +345,14 @@ class Sessions(People):
         held = await self.store.callbacks(root=state.header.root or state.id, limit=100_000)
         return reply.replace(callbacks=tuple([callback_of(h) for h in held if h.raised.pos > since]))
 
-    async def _claim(self, root: str, take_over: bool) -> RunTree:
+    async def _claim(self, root: str, take_over: bool = False, sink: Sink | None = None) -> RunTree:
         """Own the tree, waiting a while for another process's claim to end or to die."""
         if self._stop_listening is None:
             await self._open()
         waited = 0.0
         while True:
             try:
-                return RunTree(self, await self.store.claim(root, take_over=take_over))
+                return RunTree(self, await self.store.claim(root, take_over=take_over), sink)
             except errors.SessionBusy as error:
                 if waited >= PATIENCE or error.owner == "this program":
                     raise
@@ -365,7 +361,7 @@ class Sessions(People):
 
     @contextlib.asynccontextmanager
     async def _owned(self, root: str) -> AsyncGenerator[RunTree]:
-        tree = await self._claim(root, take_over=False)
+        tree = await self._claim(root)
         try:
             yield tree
         finally:

@@ -91,10 +91,10 @@ class RunTree:
         "threads",
     )  # fmt: skip
 
-    def __init__(self, home: Home, claim: Claim | None) -> None:
+    def __init__(self, home: Home, claim: Claim | None, sink: Sink | None = None) -> None:
         self.home, self.store, self.deadlines, self.threads = home, home.store, home.deadlines, home.threads
         self.claim = claim
-        self.sinks = [*home.sinks]
+        self.sinks = [*home.sinks] if sink is None else [*home.sinks, sink]
         self.active = 0
         self._resolver: Resolver | None = None
         self._parking: asyncio.TimerHandle | None = None

@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 
 import upcall
-from core.doubles import Asked, Place, Stuck, said, turn, types_of
+from core.doubles import Asked, Place, Stuck, crash, said, turn, types_of
 from upcall import (
     Agent,
     BadAgent,
@@ -176,6 +176,20 @@ async def test_a_prompt_on_an_interrupted_session_first_finishes_that_turn(place
 
         assert reply.text == "re two"
         assert said(session.get_messages()) == ["user: one", "assistant: re one", "user: two", "assistant: re two"]
+
+
+async def test_who_streams_a_prompt_on_an_interrupted_session_sees_both_turns(place: Place) -> None:
+    agent = Agent("a", model=Script(lambda r: f"to {r.messages[-1].text}"))
+    assert not await crash(place, agent, 2)
+    async with Runtime(place.store(), agents=[agent]) as runtime:
+        session = await runtime.load("s")
+        seen = [item.type async for item in session.stream("next") if not isinstance(item, Delta)]
+        assert [t for t in seen if t.startswith("turn_")] == [
+            "turn_resumed",
+            "turn_ended",
+            "turn_started",
+            "turn_ended",
+        ]
 
 
 async def test_resume_says_in_the_log_that_the_agent_has_changed(place: Place) -> None:

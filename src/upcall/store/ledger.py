@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Collection
-from copy import copy
 
 from msgspec.structs import replace
 
@@ -29,7 +28,7 @@ _RANKS = {word: -place for place, word in enumerate(PRIORITIES)}
 
 def after(held: Held, event: AnyEvent) -> Held:
     """A callback once this event is written."""
-    now = copy(held)
+    now = replace(held)
     now.take(event)
     return now
 
