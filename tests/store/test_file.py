@@ -16,7 +16,7 @@ import apsw
 import pytest
 
 from store.disks import disk
-from store.houses import begin, opened, owned, put, turn
+from store.houses import begin, opened, owned, put, turn, until
 from upcall import Agent, Runtime
 from upcall.errors import NotAStore, StoreDamaged, StoreTooNew, StoreUnavailable
 from upcall.models import Script
@@ -97,6 +97,41 @@ async def test_a_store_is_opened_again_with_all_that_is_in_it(tmp_path: Path, do
     await door(tmp_path / "log.db")
     async with opened(tmp_path / "log.db") as store:
         assert {"s0", "s1", "s2"} <= {r.id for r in await store.rows()}
+
+
+def processes(path: Path) -> list[str]:
+    """Who is listed in the file as one that lives."""
+    db = apsw.Connection(str(path))
+    try:
+        return [str(name) for (name,) in db.execute("SELECT name FROM processes ORDER BY name")]
+    finally:
+        db.close()
+
+
+async def test_a_program_that_opens_a_store_again_and_again_is_listed_once(tmp_path: Path) -> None:
+    path = tmp_path / "log.db"
+    for number in range(3):
+        async with opened(path) as store:
+            await store.release(await owned(store, f"s{number}"))
+    assert len(processes(path)) == 1
+
+
+async def test_stores_that_are_open_at_once_are_listed_each_by_itself(tmp_path: Path) -> None:
+    path = tmp_path / "log.db"
+    async with opened(path) as one, opened(path) as other:
+        await owned(one, "a")
+        await owned(other, "b")
+        assert len(processes(path)) == 2
+
+
+async def test_who_has_ended_long_ago_is_taken_off_the_list(tmp_path: Path) -> None:
+    path = tmp_path / "log.db"
+    await a_store(path, 1)
+    rewrite(path, "INSERT INTO processes VALUES ('x', 'long gone', 'm', 1, '', 1.0)")
+    async with opened(path) as store:
+        await store.claim("s0")
+        await until(lambda: "long gone" not in processes(path))
+        assert len(processes(path)) == 1
 
 
 async def test_a_path_with_signs_that_mean_something_elsewhere_works(tmp_path: Path, door: Door) -> None:

@@ -21,9 +21,13 @@ class Identity:
     """This process, as it signs its claims: one per open store."""
 
     def __init__(self) -> None:
-        self.id = os.urandom(8).hex()
         self.pid = os.getpid()
-        self.machine, self.born, self.name = _self(self.pid)
+        self.machine, self.born, self.name, self._free = _self(self.pid)
+        self.id = self._free.pop() if self._free else os.urandom(8).hex()
+
+    def free(self) -> None:
+        """Nothing is signed with it any more: the next store of this process takes it, and its row with it."""
+        self._free.append(self.id)
 
     def beat(self, now: float) -> tuple[str, str, str, int, str, float]:
         """Its row in the list of those that live."""
@@ -31,9 +35,9 @@ class Identity:
 
 
 @functools.cache
-def _self(pid: int) -> tuple[str, str, str]:
-    """What does not change while this process lives."""
-    return machine(), born(pid), f"process {pid} on {platform.node() or 'this machine'}"
+def _self(pid: int) -> tuple[str, str, str, list[str]]:
+    """What does not change while this process lives, and the ids that are free."""
+    return machine(), born(pid), f"process {pid} on {platform.node() or 'this machine'}", []
 
 
 class Background:

@@ -8,7 +8,7 @@ May import: contracts, events, store.ledger, store.schema.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol, cast
+from typing import Any
 
 import apsw
 import msgspec
@@ -18,27 +18,13 @@ from upcall.events import AnyEvent, CallbackDelivered, CallbackRaised, decode
 from upcall.store.ledger import after, rank
 from upcall.store.schema import SEQ_BITS
 
-
-class Open(Protocol):
-    """A transaction under way."""
-
-    db: apsw.Connection
-    now: float
-    held: dict[str, Held]
-
-    def flush(self) -> None:
-        """Write the events that were numbered so far."""
-        ...
-
-
+_MOST = 100  # events and names that are kept
 _MASK = (1 << SEQ_BITS) - 1
 _path = msgspec.json.Decoder(list[tuple[str, str, str]])
 _BY_ID = (
-    "SELECT c.status, c.target, c.message, c.path, c.expires, c.delivered, c.settled, e.key, e.pos, e.time, "
-    "e.body, (SELECT id FROM sessions WHERE n = c.raised >> 32), (SELECT id FROM sessions WHERE n = c.root) "
-    "FROM callbacks c JOIN events e ON e.key = c.raised WHERE c.id = ?"
+    "SELECT raised, root, status, target, message, path, expires, settled, delivered FROM callbacks WHERE id = ?"
 )
-OF_TREE = "SELECT c.id FROM sessions r JOIN callbacks c ON c.root = r.n WHERE r.id = ? ORDER BY c.rowid LIMIT ?"
+OF_TREE = "SELECT id FROM callbacks WHERE root = (SELECT n FROM sessions WHERE id = ?) ORDER BY rowid LIMIT ?"
 WAITING = (
     "SELECT id FROM callbacks WHERE status = 'open' AND target = 'user' ORDER BY rank, created, raised LIMIT ?"
 )
@@ -50,33 +36,56 @@ MAY_GO_ON = (
 )
 """Whether a parked tree has anything settled or expired, or an agent to ask."""
 
-_INSERT = (
-    "INSERT INTO callbacks (status, target, message, path, expires, settled, id, root, raised, rank, created) "
-    "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
-)
+_INSERT = "INSERT INTO callbacks VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0)"
 _UPDATE = (
     "UPDATE callbacks SET status = ?, target = ?, message = ?, path = ?, expires = ?, settled = ? WHERE id = ?"
 )
 
 
-def held(db: apsw.Connection, callback_id: str) -> Held | None:
-    """A callback from its row and its events, or None."""
-    row: Any = db.execute(_BY_ID, (callback_id,)).fetchone()
-    if row is None:
-        return None
-    status, target, message, path, expires, delivered, ended, key, pos, at, body, session, root = row
-    raised, settled = decode(body, session, key & _MASK, pos, at), None
-    assert isinstance(raised, CallbackRaised)
-    if ended is not None:
-        pos, at, body = cast(
-            "Any", db.execute("SELECT pos, time, body FROM events WHERE key = ?", (ended,)).fetchone()
-        )
-        settled = decode(body, session, ended & _MASK, pos, at)
-    steps = _path.decode(path)
-    return Held(raised, root, status, target, message or raised.message, steps, expires, settled, bool(delivered))
+class Rows:
+    """Reads callbacks through one connection; what never changes once it is written is read once."""
+
+    def __init__(self, db: apsw.Connection) -> None:
+        self.db, self.now = db, 0.0
+        self.cursor = db.cursor()  # one for everything: to make one costs as much as most statements
+        self.execute = self.cursor.execute
+        self.held: dict[str, Held] = {}  # as they are in a transaction under way
+        self._events: dict[int, AnyEvent] = {}
+        self._names: dict[int, str] = {}
+
+    def flush(self) -> None:
+        """Write the events that were numbered so far."""
+
+    def callback(self, callback_id: str) -> Held | None:
+        """A callback from its row and its events, or None."""
+        row: Any = self.execute(_BY_ID, (callback_id,)).get
+        if row is None:
+            return None
+        key, tree, status, target, message, path, expires, ended, delivered = row
+        raised, settled = self._event(key), None if ended is None else self._event(ended)
+        assert isinstance(raised, CallbackRaised)
+        message, steps = message or raised.message, _path.decode(path)
+        return Held(raised, self._name(tree), status, target, message, steps, expires, settled, bool(delivered))
+
+    def _event(self, key: int) -> AnyEvent:
+        found = self._events.get(key)
+        if found is None:
+            if len(self._events) > _MOST:
+                self._events.clear()
+            pos, at, body = self.execute("SELECT pos, time, body FROM events WHERE key = ?", (key,)).get
+            found = self._events[key] = decode(body, self._name(key >> SEQ_BITS), key & _MASK, pos, at)
+        return found
+
+    def _name(self, n: int) -> str:
+        found = self._names.get(n)
+        if found is None:
+            if len(self._names) > _MOST:
+                self._names.clear()
+            found = self._names[n] = self.execute("SELECT id FROM sessions WHERE n = ?", (n,)).get
+        return found
 
 
-def note(tx: Open, root: int, events: Sequence[tuple[int, AnyEvent]]) -> None:
+def note(tx: Rows, root: int, events: Sequence[tuple[int, AnyEvent]]) -> None:
     """Take the callback events of one append, with their keys, into the callbacks' rows: each is written once."""
     changed: dict[str, Held] = {}
     raised: dict[str, int] = {}
@@ -87,7 +96,7 @@ def note(tx: Open, root: int, events: Sequence[tuple[int, AnyEvent]]) -> None:
             changed[callback_id] = Held(event, "", message=event.message, expires=event.expires)
             raised[callback_id] = key
         elif isinstance(event, CallbackDelivered):
-            tx.db.execute("UPDATE callbacks SET delivered = 1 WHERE id = ?", (callback_id,))
+            tx.execute("UPDATE callbacks SET delivered = 1 WHERE id = ?", (callback_id,))
         else:
             before = changed.get(callback_id) or find(tx, callback_id)
             if before is not None and before.status == "open":
@@ -97,20 +106,22 @@ def note(tx: Open, root: int, events: Sequence[tuple[int, AnyEvent]]) -> None:
     for callback_id, now in changed.items():
         message = now.message if now.message != now.raised.message else None
         path = msgspec.json.encode(now.path).decode()
-        values = (now.status, now.target, message, path, now.expires, settled.get(callback_id), callback_id)
+        values = (now.status, now.target, message, path)
+        ended = settled.get(callback_id)
         if callback_id in raised:
-            tx.db.execute(_INSERT, (*values, root, raised[callback_id], rank(now)[0], tx.now))
+            first = (callback_id, root, raised[callback_id])
+            tx.execute(_INSERT, (*first, *values, rank(now)[0], tx.now, now.expires, ended))
         else:
-            tx.db.execute(_UPDATE, values)
+            tx.execute(_UPDATE, (*values, now.expires, ended, callback_id))
             tx.held[callback_id] = now
 
 
-def find(tx: Open, callback_id: str) -> Held | None:
+def find(tx: Rows, callback_id: str) -> Held | None:
     """One callback inside a transaction, read once in it."""
     found = tx.held.get(callback_id)
     if found is None:
         tx.flush()
-        found = held(tx.db, callback_id)
+        found = tx.callback(callback_id)
         if found is not None:
             tx.held[callback_id] = found
     return found

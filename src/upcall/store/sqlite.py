@@ -33,7 +33,7 @@ from upcall.store.heart import BEAT, BEATS, Heart
 from upcall.store.inbox import Settle, Together, all_open
 from upcall.store.ledger import waits
 from upcall.store.process import LATE, Identity, is_gone
-from upcall.store.rows import MAY_GO_ON, OF_TREE, WAITING, held
+from upcall.store.rows import MAY_GO_ON, OF_TREE, WAITING, Rows
 from upcall.store.schema import BUSY, SEQ_BITS, connect, explain, open_database
 from upcall.store.wake import Wake
 from upcall.store.writer import Append, Job, Operation, Tx, Writer, fail_soon
@@ -53,8 +53,8 @@ _COLUMNS = (
     "LEFT JOIN sessions p ON p.n = s.parent LEFT JOIN processes o ON o.id = r.owner"
 )
 _READ = (
-    "SELECT e.key - (s.n << 32), e.pos, e.time, e.body FROM sessions s JOIN events e "
-    "ON e.key > (s.n << 32) + ?2 AND e.key < (s.n + 1) << 32 WHERE s.id = ?1 ORDER BY e.key LIMIT ?3"
+    "SELECT key & 4294967295, pos, time, body FROM sessions, events "
+    "WHERE id = ? AND key > (n << 32) + ? AND key < (n + 1) << 32 ORDER BY key LIMIT ?"
 )
 _PREFIXES = (f'{{"type":"{c.__struct_config__.tag}"'.encode() for c in FOREIGN)
 _BY_OTHERS = " OR ".join(f"substr(e.body, 1, {len(p)}) = x'{p.hex()}'" for p in _PREFIXES)
@@ -70,10 +70,8 @@ class SqliteStore:
         self.where = os.fspath(path) if os.path.isabs(path) else str(Path(path).absolute())  # noqa: PTH117
         self.now = clock
         self._busy = busy
-        self._me = Identity()
-        self._wake = Wake(self.where, self._me.id)
         self._writer: Writer | None = None
-        self._reader: apsw.Connection | None = None
+        self._reader: Rows | None = None
         self._claims: dict[str, Claim] = {}
         self._claiming: list[str] = []
         self._listeners: list[Callable[[AnyEvent], None]] = []
@@ -100,7 +98,9 @@ class SqliteStore:
         except apsw.Error as error:
             db.close()
             raise explain(self.where, error) from error
-        self._seen = self._writer.first
+        self._seen = self._writer.tx.pos
+        self._me = Identity()
+        self._wake = Wake(self.where, self._me.id)
 
     async def close(self) -> None:
         """Commit what is queued and let go of the file."""
@@ -115,12 +115,14 @@ class SqliteStore:
             heart.stop()
         if self._claims:
             with contextlib.suppress(StoreError):  # it can't be written: others see that this process has ended
-                await self._operate(lambda tx: tx.db.execute("DELETE FROM processes WHERE id = ?", (self._me.id,)))
+                await self._operate(lambda tx: tx.execute("DELETE FROM processes WHERE id = ?", (self._me.id,)))
         reader, self._reader = self._reader, None
         if reader is not None:
-            reader.close()
+            reader.db.close()
         await writer.close()
         self._wake.close()
+        if not self._claims:
+            self._me.free()
         self._writer = self._look = None
         self._claims.clear()
         self._release_waiters()
@@ -181,9 +183,9 @@ class SqliteStore:
         if last >= first > self._seen:
             self._seen = last
             for job in jobs:
-                if job.error is None:
-                    self._tell(job.told())
-        if self._seen > before:
+                if job.error is None and (told := job.told()):
+                    self._tell(told)
+        if self._waiters and self._seen > before:
             self._release_waiters()
         if last >= first:
             self._wake.call()
@@ -218,7 +220,7 @@ class SqliteStore:
         if not take_over and found.owner != me.id:  # else it is a claim of this process that failed
             self._refuse_owned(tx, root, found.owner)
         if not 0.0 <= tx.now - beaten < BEAT:  # else its row is there: only late ones are ever deleted
-            tx.db.execute(BEATS, me.beat(tx.now))
+            tx.execute(BEATS, me.beat(tx.now))
             beaten = tx.now
         found.epoch, found.owner = found.epoch + 1, me.id
         tx.save(found)
@@ -226,7 +228,7 @@ class SqliteStore:
 
     def _refuse_owned(self, tx: Tx, session: str, owner: str) -> None:
         sql = "SELECT id, name, machine, pid, born, beat FROM processes WHERE id = ?"
-        row = tx.db.execute(sql, (owner,)).fetchone() if owner else None
+        row: Any = tx.execute(sql, (owner,)).get if owner else None
         name = self._living(row) if row else ""
         if name:
             raise SessionBusy(session, name)
@@ -257,19 +259,19 @@ class SqliteStore:
     # --- reading --------------------------------------------------------------------------
 
     def _query(self, sql: str, values: Sequence[Any] = ()) -> list[Any]:
-        return self._look_up(lambda db: cast("list[Any]", db.execute(sql, values).fetchall()))
+        return self._look_up(lambda rows: cast("list[Any]", rows.execute(sql, values).fetchall()))
 
-    def _look_up(self, read: Callable[[apsw.Connection], R]) -> R:
+    def _look_up(self, read: Callable[[Rows], R]) -> R:
         """Read through whichever connection is free: the reader is only opened when it is needed."""
         writer = self._open_writer()
         try:
             if writer.lock.acquire(blocking=False):
                 try:
-                    return read(writer.db)
+                    return read(writer.tx)
                 finally:
                     writer.lock.release()
             if self._reader is None:
-                self._reader = connect(self.where, self._busy)
+                self._reader = Rows(connect(self.where, self._busy))
             return read(self._reader)
         except apsw.Error as error:
             raise explain(self.where, error) from error
@@ -315,8 +317,7 @@ class SqliteStore:
         if parent is None:
             found = self._query(f"SELECT {_COLUMNS} ORDER BY s.n DESC LIMIT ?", (limit,))
         else:
-            sql = f"SELECT {_COLUMNS} WHERE p.id = ? ORDER BY s.n LIMIT ?"
-            found = self._query(sql, (parent, limit))
+            found = self._query(f"SELECT {_COLUMNS} WHERE p.id = ? ORDER BY s.n LIMIT ?", (parent, limit))
         return [self._row(r) for r in found]
 
     def _row(self, values: Sequence[Any]) -> Row:
@@ -352,15 +353,15 @@ class SqliteStore:
 
     async def callback(self, callback_id: str) -> Held | None:
         """One callback, or None."""
-        return self._look_up(lambda db: held(db, callback_id))
+        return self._look_up(lambda rows: rows.callback(callback_id))
 
     async def callbacks(self, *, root: str | None = None, inbox: bool = False, limit: int = 100_000) -> list[Held]:
         """Callbacks of a run tree, oldest first; or those that wait for a person, highest priority first."""
         sql, values = (WAITING, (limit,)) if inbox else (OF_TREE, (root or "", limit))
 
-        def read(db: apsw.Connection) -> list[Held]:
-            ids: list[Any] = db.execute(sql, values).fetchall()
-            all_held = [held(db, i) for (i,) in ids]
+        def read(rows: Rows) -> list[Held]:
+            ids: list[Any] = rows.execute(sql, values).fetchall()
+            all_held = [rows.callback(i) for (i,) in ids]
             return [h for h in all_held if h is not None and (not inbox or waits(h))]  # as it is by now
 
         return self._look_up(read)
@@ -476,13 +477,13 @@ class SqliteStore:
             found = tx.session(session)
             if found is None:
                 raise UnknownSession(session)
-            owner: str = tx.db.execute("SELECT owner FROM sessions WHERE n = ?", (found.root,)).get
+            owner: str = tx.execute("SELECT owner FROM sessions WHERE n = ?", (found.root,)).get
             self._refuse_owned(tx, session, owner)
             roots.add(found.root)
         tx.keep_counting()
         gone, names = 0, set[str]()
         for root in roots:
-            numbers: list[Any] = tx.db.execute(
+            numbers: list[Any] = tx.execute(
                 "SELECT n FROM sessions WHERE n = ? OR root = ?", (root, root)
             ).fetchall()
             for (n,) in numbers:
@@ -491,8 +492,8 @@ class SqliteStore:
         tx.forget()
         for name in names:  # only what these sessions used can have become unused
             used = "SELECT 1 FROM events WHERE instr(body, CAST(? AS BLOB))"
-            tx.db.execute(f"DELETE FROM blobs WHERE hash = ? AND NOT EXISTS ({used})", (name, name))
-        tx.db.execute("PRAGMA incremental_vacuum").fetchall()
+            tx.execute(f"DELETE FROM blobs WHERE hash = ? AND NOT EXISTS ({used})", (name, name))
+        tx.execute("PRAGMA incremental_vacuum").fetchall()
         return gone
 
     @staticmethod
@@ -500,11 +501,12 @@ class SqliteStore:
         """Delete one session; returns what its events called by a content hash."""
         span = (n << SEQ_BITS, (n + 1) << SEQ_BITS)
         names: set[str] = set()
-        for (body,) in tx.db.execute("SELECT body FROM events WHERE key > ? AND key < ?", span):
+        bodies: list[Any] = tx.execute("SELECT body FROM events WHERE key > ? AND key < ?", span).fetchall()
+        for (body,) in bodies:
             names.update(name.decode() for name in _HASH.findall(body))
-        tx.db.execute("DELETE FROM callbacks WHERE raised > ? AND raised < ?", span)
-        tx.db.execute("DELETE FROM events WHERE key > ? AND key < ?", span)
-        tx.db.execute("DELETE FROM sessions WHERE n = ?", (n,))
+        tx.execute("DELETE FROM callbacks WHERE raised > ? AND raised < ?", span)
+        tx.execute("DELETE FROM events WHERE key > ? AND key < ?", span)
+        tx.execute("DELETE FROM sessions WHERE n = ?", (n,))
         return names
 
 

@@ -18,7 +18,7 @@ from typing import Any, cast
 
 import apsw
 
-from upcall.contracts import Claim, Held
+from upcall.contracts import Claim
 from upcall.errors import SessionExists, SessionTakenOver, StoreError, StoreUnavailable, UnknownSession, UpcallError
 from upcall.events import (
     FOREIGN,
@@ -36,7 +36,7 @@ from upcall.events import (
 )
 from upcall.store.ledger import CALLBACK_EVENTS
 from upcall.store.process import Background
-from upcall.store.rows import note
+from upcall.store.rows import Rows, note
 from upcall.store.schema import FULL, NORMAL, SEQ_BITS, explain
 
 FAST = 0.002
@@ -67,28 +67,28 @@ class Known:
         self.seq = key - (n << SEQ_BITS) if key else 0
 
 
-class Tx:
+class Tx(Rows):
     """One transaction after the other: numbers rows as they come and writes events with few statements.
 
     What it has read of the file holds until another connection writes to it; the file says when one has.
     """
 
     def __init__(self, db: apsw.Connection, where: str) -> None:
-        self.db, self.where, self.now = db, where, 0.0
+        super().__init__(db)
+        self.where = where
         self.first = self.pos = self._newest = self._epoch = 0
         self._rows: list[Any] = []
         self._known: dict[str, Known] = {}
-        self.held: dict[str, Held] = {}  # callbacks as they are in this one
         self._version = -1
         try:
             self.forget()
             self._version = db.data_version()
         except apsw.CorruptError:  # what is not damaged can be read all the same
-            self.pos = db.execute("SELECT max(pos) FROM events").get or 0
+            self.pos = self.execute("SELECT max(pos) FROM events").get or 0
 
     def begin(self, now: float) -> None:
         """Start one; waits for whoever else writes."""
-        self.db.execute("BEGIN IMMEDIATE")
+        self.execute("BEGIN IMMEDIATE")
         self.now = now
         self.held.clear()
         if self.db.data_version() != self._version or len(self._known) > _KNOWN:
@@ -98,19 +98,19 @@ class Tx:
     def commit(self) -> None:
         """Make it true."""
         self.flush()
-        self.db.execute("COMMIT")
+        self.execute("COMMIT")
         self._version = self.db.data_version()
 
     def roll_back(self) -> None:
         """Undo it."""
         self._rows, self._version = [], -1
         with contextlib.suppress(apsw.Error):
-            self.db.execute("ROLLBACK")
+            self.execute("ROLLBACK")
 
     def forget(self) -> None:
         """Sessions may be gone, or other ones than before, and more may have been given: read again."""
         self._known.clear()
-        given: dict[str, Any] = dict(cast("Any", self.db.execute(_GIVEN).fetchall()))
+        given: dict[str, Any] = dict(cast("Any", self.execute(_GIVEN).fetchall()))
         self.pos = max(given["pos"], given["last"] or 0)
         self._newest, self._epoch = max(given["n"], given["newest"] or 0), given["epoch"]
 
@@ -118,7 +118,7 @@ class Tx:
         """A session's row, if it is there; who changes it saves it."""
         found = self._known.get(session)
         if found is None:
-            row: Any = self.db.execute(_SESSION, (session,)).fetchone()
+            row: Any = self.execute(_SESSION, (session,)).get
             if row is not None:
                 found = self._known[session] = Known(*row)
         return found
@@ -126,7 +126,7 @@ class Tx:
     def save(self, found: Known) -> None:
         """Write a session's row."""
         sql = "UPDATE sessions SET status = ?, base = ?, epoch = ?, owner = ? WHERE n = ?"
-        self.db.execute(sql, (found.status, found.base, found.epoch, found.owner, found.n))
+        self.execute(sql, (found.status, found.base, found.epoch, found.owner, found.n))
 
     def check_fence(self, claim: Claim) -> Known:
         """Refuse whoever no longer owns the tree, or whose earlier append failed; returns the root."""
@@ -139,10 +139,10 @@ class Tx:
 
     def keep_counting(self) -> None:
         """Something is about to be deleted: remember which positions and numbers were given."""
-        self.db.execute("UPDATE counters SET value = ? WHERE name = 'pos'", (self.pos,))
+        self.execute("UPDATE counters SET value = ? WHERE name = 'pos'", (self.pos,))
         for name in ("n", "epoch"):
             sql = f"UPDATE counters SET value = max(value, (SELECT max({name}) FROM sessions)) WHERE name = ?"
-            self.db.execute(sql, (name,))
+            self.execute(sql, (name,))
 
     def create(self, session: str, event: SessionStarted) -> Known:
         """A new session's row."""
@@ -150,7 +150,7 @@ class Tx:
         n = self._newest = self._newest + 1
         root = self._relative(event.root) if event.root and event.root != session else n
         sql = "INSERT INTO sessions VALUES (?, ?, ?, ?, ?, ?, 'idle', ?, 0, ?, '')"
-        self.db.execute(sql, (n, session, event.agent, parent, root, event.kind, self.now, self._epoch))
+        self.execute(sql, (n, session, event.agent, parent, root, event.kind, self.now, self._epoch))
         found = self._known[session] = Known(n, root, "idle", 0, self._epoch, "", None)
         return found
 
@@ -173,14 +173,14 @@ class Tx:
         """Write the events that were numbered so far."""
         rows, self._rows = self._rows, []
         if rows:
-            self.db.executemany("INSERT INTO events VALUES (?, ?, ?, ?)", rows)
+            self.cursor.executemany("INSERT INTO events VALUES (?, ?, ?, ?)", rows)
 
     def drop_body(self, key: int) -> None:
         """Keep of an event whose body a hook replaced only that it happened."""
         self.flush()
-        body = self.db.execute("SELECT body FROM events WHERE key = ?", (key,)).get
+        body = self.execute("SELECT body FROM events WHERE key = ?", (key,)).get
         slim = encode(hollow(decode(body, "", 0, 0, 0.0)))
-        self.db.execute("UPDATE events SET body = ? WHERE key = ?", (slim, key))
+        self.execute("UPDATE events SET body = ? WHERE key = ?", (slim, key))
 
     def release(self, claim: Claim) -> None:
         """Give a claim up; nothing happens if it was lost."""
@@ -265,7 +265,7 @@ class Append(Job):
         seq, pos = tx.add(found, self.bodies)
         self._stamps = (seq, pos, tx.now)
         for name, body in (self._blobs or {}).items():
-            tx.db.execute("INSERT OR IGNORE INTO blobs VALUES (?, ?)", (name, body))
+            tx.execute("INSERT OR IGNORE INTO blobs VALUES (?, ?)", (name, body))
         changed = self._note(tx, found, seq)
         if self.releases and self.claim is not None:
             tx.release(self.claim)
@@ -278,10 +278,9 @@ class Append(Job):
         before = (found.status, found.base)
         asks: list[tuple[int, AnyEvent]] = []
         for at, event in enumerate(self.events, seq):
-            kind = type(event)
-            if kind in CALLBACK_EVENTS:
+            if type(event) in CALLBACK_EVENTS:
                 asks.append(((found.n << SEQ_BITS) + at, event))
-            elif kind in _LISTED:
+            elif type(event) in _LISTED:
                 found.status = status_after(event) or found.status
                 if isinstance(event, Compacted):
                     found.base = event.base or at
@@ -349,8 +348,7 @@ class Writer:
         self._last: tuple[str, int] | None = None
         self._cost = 0.0
         self._level = FULL
-        self._tx = Tx(db, where)
-        self.first = self._tx.pos  # what was there when it was opened
+        self.tx = Tx(db, where)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: Background | None = None
         self._closing = False
@@ -428,9 +426,9 @@ class Writer:
     def _commit(self, jobs: Sequence[Job], sync: bool) -> tuple[int, int]:
         """All jobs in one transaction, or an exception. A job that refuses leaves the others alone."""
         started = time.perf_counter()
-        level, tx = FULL if sync else NORMAL, self._tx
+        level, tx = FULL if sync else NORMAL, self.tx
         if level != self._level:
-            self.db.pragma("synchronous", level)
+            tx.execute(f"PRAGMA synchronous = {level}", can_cache=False)  # it works as it is prepared
             self._level = level
         try:
             tx.begin(self._clock())
