@@ -6,7 +6,7 @@ May import: callbacks, errors, events, policy, routing, schema.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 
@@ -28,12 +28,13 @@ def route_of(raised: CallbackRaised) -> Route:
 
 def callback_of(held: Held, group: tuple[str, ...] = ()) -> Callback:
     """The callback as it is now."""
-    raised, status = cast("Any", held.raised), cast("Any", held.status)
+    raised: Any = held.raised
+    now: Any = held
     return Callback(
         raised.callback_id, raised.session, raised.agent, raised.message, raised.intent, raised.kind,
         raised.priority, raised.choices, raised.schema, raised.context, raised.tool, raised.args, raised.digest,
-        raised.time, held.expires, _path(raised.route, held.path), status,
-        answer_of(held.answer, raised.gate) if held.answer else None, group,
+        raised.time, held.expires, _path(raised.route, held.path), now.status,
+        answer_of(now.settled, raised.gate) if held.status == "answered" else None, group,
         held.message if held.message != raised.message else "",
     )  # fmt: skip
 

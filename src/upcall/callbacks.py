@@ -103,7 +103,7 @@ class Held(msgspec.Struct, gc=False):
     @property
     def station(self) -> int:
         """How many stations of its route are behind it."""
-        return sum(step != "asked" for _, step, _ in self.path)
+        return len([step for _, step, _ in self.path if step != "asked"])
 
     @property
     def answer(self) -> events.CallbackAnswered | None:

@@ -367,7 +367,7 @@ class State:
         if ask is None or ask.status != "open":
             return
         ask.take(event)
-        if ask.answer and ask.raised.gate and cast("dict[str, Any]", ask.answer.value).get("for_session"):
+        if ask.raised.gate and ask.answer and cast("dict[str, Any]", ask.answer.value).get("for_session"):
             self.grants = (*self.grants, (ask.raised, ask.answer))
 
     def _delivered(self, event: events.CallbackDelivered) -> None:

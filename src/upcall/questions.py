@@ -89,9 +89,8 @@ _kept = lru_cache(1000)(ask)
 
 def _check_shape(choices: Any, schema: Mapping[str, Any] | None) -> None:
     # a bare string is a sequence of letters: choices="yes" would offer y, e and s
-    if not isinstance(choices, list | tuple) or not all(
-        isinstance(c, str) and c for c in cast("Sequence[Any]", choices)
-    ):
+    are_texts = isinstance(choices, list | tuple) and all(isinstance(c, str) and c for c in cast("Any", choices))
+    if not are_texts:
         raise UpcallError(f"choices is a list of texts, such as ['yes', 'no'], not {choices!r:.80}")
     if choices and schema is not None:
         raise UpcallError("give choices or a schema, not both")
@@ -131,8 +130,8 @@ def _check_default(choices: Sequence[str], schema: dict[str, Any] | None, defaul
 def outcome_of(ask: Held) -> Any:
     """What `raise_callback` gives to who asked: the answer, the default, None with a warning, or an error."""
     raised = ask.raised
-    if ask.answer is not None:
-        return answer_of(ask.answer, raised.gate).value
+    if (answered := ask.answer) is not None:
+        return answer_of(answered, raised.gate).value
     callback = callback_of(ask)
     if callback.status == "expired":
         if raised.has_default:

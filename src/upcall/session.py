@@ -407,7 +407,7 @@ class Asker:
     def unclaimed(self) -> list[Held]:
         """Answers that were given to an earlier run and that this one has not asked for."""
         asks = self.member.state.asks_of(self.origin)
-        return [a for a in asks if a.answer and not a.raised.gate and a.raised.callback_id not in self.claimed]
+        return [a for a in asks if a.raised.callback_id not in self.claimed and a.answer and not a.raised.gate]
 
 
 class Reading:
