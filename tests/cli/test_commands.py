@@ -558,6 +558,8 @@ def test_wrong_usage_is_exit_code_2_and_says_what_would_be_right(args: list[str]
             ["run", "agents", "x", "--agent", "helpr"],
             "upcall: no agent is called 'helpr'; there are: helper. Choose",
         ),
+        (["--verson"], "upcall: there is no option --verson. Did you mean --version?\n"),
+        (["sessions", "c1"], "upcall sessions: there is no 'c1'. There are delete, prune\n"),
         (["demo", "--nope"], "upcall demo: there is no option --nope.\n"),
         (["completion"], "upcall completion: the following arguments are required: bash|zsh|fish\n"),
         (["explain", "agents/helper.md"], "upcall explain agents/helper.md callback_to_caller blocker\n"),

@@ -110,7 +110,7 @@ def test_the_help_of_a_chat_is_told_whole_on_a_narrow_screen(tmp_path: Path) -> 
     with Screen("chat", "crew:helper", cwd=tmp_path, COLUMNS="40") as screen:
         screen.see("›")
         screen.press("/help" + ENTER)
-        screen.see("Enter       send; while it works, what\n            you send steers it\n")
+        screen.see("Enter        send; while it works, what\n             you send steers it\n")
         screen.see("complete a file's name\n")
         screen.press(CTRL_D)
         assert screen.end() == 0

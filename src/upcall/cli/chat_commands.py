@@ -185,7 +185,7 @@ async def _all_events(talk: Talk) -> list[AnyEvent]:
 async def _help(_: Talk, __: str) -> None:
     shown = [(f"/{name}{command.takes}", command.about) for name, command in COMMANDS.items()]
     for name, about in [*shown, *_KEYS]:
-        for row in hung(about, f"{name:<12}", width()):
+        for row in hung(about, f"{name:<13}", width()):
             say(row)
 
 

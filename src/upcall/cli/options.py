@@ -29,6 +29,11 @@ after the command, or the variable UPCALL_STORE, says otherwise.
 
 Begin with `upcall demo`. `upcall COMMAND --help` explains each command.
 
+options:
+  --help     print this
+  --version  print the version
+  --trace    show stack traces
+
 exit codes:
   0    done
   1    failed, or a limit
@@ -56,7 +61,7 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> Any:
         """Leave with exit code 2."""
-        if chosen := re.fullmatch(r"argument \S+: invalid choice: '(.*)' \(choose from (.*)\)", message):
+        if chosen := re.fullmatch(r"argument .+: invalid choice: '(.*)' \(choose from (.*)\)", message):
             given, allowed = chosen[1], re.findall(r"[\w-]+", chosen[2])
             message = f"there is no {given!r}.{_meant(given, allowed)} There are {', '.join(allowed)}"
         self.exit(2, f"{self.prog}: {message}\nTry: {self.prog} --help\n")
