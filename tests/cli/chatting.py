@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
+
+from cli.screen import CTRL_D, Screen
 
 PROGRAM = '''\
 import asyncio
@@ -108,3 +112,13 @@ def make_helper(folder: Path) -> Path:
     """The folder with the program in it, as crew.py."""
     (folder / "crew.py").write_text(PROGRAM)
     return folder
+
+
+@contextmanager
+def chat(folder: Path) -> Generator[Screen]:
+    """A chat with the helper in session s1, from its first line until Ctrl-D, with which it ends well."""
+    with Screen("chat", "crew:helper", "--id", "s1", cwd=folder) as screen:
+        screen.see("›")
+        yield screen
+        screen.press(CTRL_D)
+        assert screen.end() == 0

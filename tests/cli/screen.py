@@ -50,6 +50,12 @@ class Screen:
         """Type."""
         os.write(self.master, keys.encode())
 
+    def enter(self, line: str, *wanted: str) -> None:
+        """Type a line, and wait until these texts have been shown, one after the other."""
+        self.press(line + ENTER)
+        for text in wanted:
+            self.see(text)
+
     def see(self, wanted: str, seconds: float = 20.0) -> None:
         """Wait until a text has been shown since the last one that was waited for."""
         until = time.monotonic() + seconds

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from cli.chatting import make_helper
+from cli.chatting import chat, make_helper
 from cli.command import eventually, upcall
 from cli.screen import CTRL_C, CTRL_D, ENTER, Screen
 from cli.tmux import Terminal
@@ -34,87 +34,52 @@ def prompts(folder: Path, session: str = "s1") -> list[str]:
 
 
 def test_what_is_typed_while_a_turn_runs_steers_it(folder: Path) -> None:
-    with Screen("chat", "crew:helper", "--id", "s1", cwd=folder) as screen:
-        screen.see("›")
-        screen.press("hold gate" + ENTER)
-        screen.see("steer ›")
-        screen.see("running")
-        screen.press("and mind the tests" + ENTER)
-        screen.see("steered: and mind the tests")
+    with chat(folder) as screen:
+        screen.enter("hold gate", "steer ›", "running")
+        screen.enter("and mind the tests", "steered: and mind the tests")
         (folder / "gate").touch()
         screen.see("You said: and mind the tests")
         screen.see("done · 2 model calls")
-        screen.press(CTRL_D)
-        assert screen.end() == 0
     assert prompts(folder) == ["hold gate"]
 
 
 def test_what_came_too_late_for_a_turn_is_told_and_read_with_the_next_one(folder: Path) -> None:
-    with Screen("chat", "crew:helper", "--id", "s1", cwd=folder) as screen:
-        screen.see("›")
-        screen.press("hold gate" + ENTER)
-        screen.see("running")
-        screen.press("hurry" + ENTER)
-        screen.see("steered: hurry")
+    with chat(folder) as screen:
+        screen.enter("hold gate", "running")
+        screen.enter("hurry", "steered: hurry")
         screen.press(CTRL_C)
         screen.see("too late for this turn, your next message brings it along: hurry")
         screen.see("Ctrl-C again leaves")
-        screen.press("so" + ENTER)
-        screen.see("You said: hurry")
-        screen.see("done ·")
-        screen.press(CTRL_D)
-        assert screen.end() == 0
+        screen.enter("so", "You said: hurry", "done ·")
 
 
 def test_a_question_waits_for_who_types_and_gives_the_half_line_back(folder: Path) -> None:
-    with Screen("chat", "crew:helper", "--id", "s1", cwd=folder) as screen:
-        screen.see("›")
-        screen.press("name" + ENTER)
-        screen.see("running")
+    with chat(folder) as screen:
+        screen.enter("name", "running")
         screen.press("half a li")
         screen.see("half a li")
         (folder / "ask").touch()
         screen.see("┃ What is it called?")
         screen.see("your answer ›")
-        screen.press("Otto" + ENTER)
-        screen.see("✓ answered: Otto")
-        screen.see("half a li")
-        screen.see("The tools said: called Otto")
-        screen.see("done ·")
-        screen.press("ne" + ENTER)
-        screen.see("You said: half a line")
-        screen.see("done ·")
-        screen.press(CTRL_D)
-        assert screen.end() == 0
+        screen.enter("Otto", "✓ answered: Otto", "half a li", "The tools said: called Otto", "done ·")
+        screen.enter("ne", "You said: half a line", "done ·")
     assert prompts(folder) == ["name", "half a line"]
 
 
 def test_an_approval_is_asked_inline_and_its_turn_goes_on(folder: Path) -> None:
-    with Screen("chat", "crew:helper", "--id", "s1", cwd=folder) as screen:
-        screen.see("›")
-        screen.press("deploy" + ENTER)
-        screen.see("┃ helper wants to run deploy")
-        screen.see("[l]ater ›")
-        screen.press("a" + ENTER)
-        screen.see("✓ approved once")
-        screen.see("The tools said: deployed prod")
-        screen.see("done ·")
-        screen.press(CTRL_D)
-        assert screen.end() == 0
+    with chat(folder) as screen:
+        screen.enter("deploy", "┃ helper wants to run deploy", "[l]ater ›")
+        screen.enter("a", "✓ approved once", "The tools said: deployed prod", "done ·")
 
 
 def test_ctrl_d_while_it_works_does_not_leave(folder: Path) -> None:
-    with Screen("chat", "crew:helper", "--id", "s1", cwd=folder) as screen:
-        screen.see("›")
-        screen.press("hold gate" + ENTER)
-        screen.see("running")
+    with chat(folder) as screen:
+        screen.enter("hold gate", "running")
         screen.press(CTRL_D)
         screen.see("it is still at work: Ctrl-C cancels it")
         (folder / "gate").touch()
         screen.see("The tools said: held")
         screen.see("done ·")
-        screen.press(CTRL_D)
-        assert screen.end() == 0
 
 
 def test_what_a_tool_prints_stands_above_the_line(folder: Path) -> None:
@@ -131,11 +96,8 @@ def test_what_a_tool_prints_stands_above_the_line(folder: Path) -> None:
 
 
 def test_a_call_is_one_line_and_unfolds_whole(folder: Path) -> None:
-    with Screen("chat", "crew:helper", "--id", "s1", cwd=folder) as screen:
-        screen.see("›")
-        screen.press("read" + ENTER)
-        screen.see("✓ read  path=")
-        screen.see("done ·")
+    with chat(folder) as screen:
+        screen.enter("read", "✓ read  path=", "done ·")
         assert "line 2 of the file" not in screen.text
         screen.press(CTRL_O)
         screen.see("┌ read  called by helper")
@@ -150,24 +112,15 @@ def test_a_call_is_one_line_and_unfolds_whole(folder: Path) -> None:
         assert '│ path = "b.py"\n│ note = \n│   first\n│   second\n' in unfolded
         screen.press(CTRL_O)
         screen.see("only 2 calls can be unfolded")
-        screen.press("/unfold 2" + ENTER)
-        screen.see("│ line 30 of the file\n")
-        screen.press("/unfold all" + ENTER)
-        screen.see("/unfold all: say how far back")
-        screen.press(CTRL_D)
-        assert screen.end() == 0
+        screen.enter("/unfold 2", "│ line 30 of the file\n")
+        screen.enter("/unfold all", "/unfold all: say how far back")
 
 
 def test_todos_are_shown_when_they_change(folder: Path) -> None:
     with Screen("chat", "crew:helper", cwd=folder) as screen:
         screen.see("›")
-        screen.press("plan 0" + ENTER)
-        screen.see("✓ plan ")
-        screen.see("  ▸ read the code\n  ☐ change it\n  ☐ run the tests\n")
-        screen.see("done ·")
-        screen.press("plan 2" + ENTER)
-        screen.see("  ☑ read the code\n  ☑ change it\n  ▸ run the tests\n")
-        screen.see("done ·")
+        screen.enter("plan 0", "✓ plan ", "  ▸ read the code\n  ☐ change it\n  ☐ run the tests\n", "done ·")
+        screen.enter("plan 2", "  ☑ read the code\n  ☑ change it\n  ▸ run the tests\n", "done ·")
         screen.press(CTRL_D)
         assert screen.end() == 0
 
@@ -196,15 +149,11 @@ def test_children_stand_indented_below_the_call_that_began_them(columns: int, fo
 def test_without_colour_nothing_has_one(folder: Path) -> None:
     with Screen("chat", "crew:helper", "--id", "s1", cwd=folder, NO_COLOR="1") as screen:
         screen.see("›")
-        screen.press("read" + ENTER)
-        screen.see("done ·")
-        screen.press("markdown" + ENTER)
-        screen.see(" • one")
-        screen.see("done ·")
+        screen.enter("read", "done ·")
+        screen.enter("markdown", " • one", "done ·")
         screen.press("/he")
         screen.see("/help")
-        screen.press("lp" + ENTER)
-        screen.see("Alt-Enter")
+        screen.enter("lp", "Alt-Enter")
         screen.press(CTRL_D)
         assert screen.end() == 0
     assert not re.search(r"\x1b\[[0-9;]*(3|4|9|10)[0-7][;m]", screen.raw)
@@ -223,9 +172,7 @@ def test_a_terminal_that_can_not_move_its_cursor_can_be_chatted_at(folder: Path)
         screen.press("name\n")
         (folder / "ask").touch()
         screen.see("your answer ›")
-        screen.press("Otto" + ENTER)
-        screen.see("called Otto")
-        screen.see("› ")
+        screen.enter("Otto", "called Otto", "› ")
         screen.press("/cost\n")
         screen.see("model calls, with all that this session started")
         screen.see("› ")
@@ -247,89 +194,53 @@ def test_a_terminal_that_can_not_move_its_cursor_can_be_chatted_at(folder: Path)
 
 def test_commands_tell_about_tools_cost_sessions_and_inbox(folder: Path) -> None:
     upcall("run", "crew:helper", "hello", "--id", "older", cwd=folder)
-    with Screen("chat", "crew:helper", "--id", "s1", cwd=folder) as screen:
-        screen.see("›")
-        screen.press("hello there" + ENTER)
-        screen.see("done ·")
-        screen.press("/tools" + ENTER)
-        screen.see("Wait for a file of that name.")
-        screen.see("deploy    asks first: Deploy.")
-        screen.see("task ")
-        screen.press("/cost" + ENTER)
-        screen.see("tokens in 1 model call, with all that this session started")
-        screen.press("/sessions" + ENTER)
-        screen.see("SESSION")
-        screen.see("s1 ")
-        screen.see("older ")
-        screen.press("/inbox" + ENTER)
-        screen.see("Nothing waits for an answer.")
-        screen.press("/help" + ENTER)
-        screen.see("/compact")
-        screen.see("Ctrl-O")
-        screen.press(CTRL_D)
-        assert screen.end() == 0
+    with chat(folder) as screen:
+        screen.enter("hello there", "done ·")
+        screen.enter("/tools", "Wait for a file of that name.", "deploy    asks first: Deploy.", "task ")
+        screen.enter("/cost", "tokens in 1 model call, with all that this session started")
+        screen.enter("/sessions", "SESSION", "s1 ", "older ")
+        screen.enter("/inbox", "Nothing waits for an answer.")
+        screen.enter("/help", "/compact", "Ctrl-O")
     assert "answer_callback" not in screen.text
 
 
 def test_an_unknown_command_is_an_error_that_lists_them_and_a_space_before_it_says_it(folder: Path) -> None:
-    with Screen("chat", "crew:helper", "--id", "s1", cwd=folder) as screen:
-        screen.see("›")
-        screen.press("/nonsense" + ENTER)
-        screen.see("upcall: there is no /nonsense; there are /compact, /tools, /sessions, /cost, /inbox,")
-        screen.press("/cost much" + ENTER)
-        screen.see("upcall: /cost takes nothing after it")
-        screen.press(" /nonsense" + ENTER)
-        screen.see("You said: ")
-        screen.press("/etc/hosts is a file" + ENTER)
-        screen.see("You said: /etc/hosts is a file")
-        screen.see("done ·")
-        screen.press(CTRL_D)
-        assert screen.end() == 0
+    with chat(folder) as screen:
+        screen.enter(
+            "/nonsense", "upcall: there is no /nonsense; there are /compact, /tools, /sessions, /cost, /inbox,"
+        )
+        screen.enter("/cost much", "upcall: /cost takes nothing after it")
+        screen.enter(" /nonsense", "You said: ")
+        screen.enter("/etc/hosts is a file", "You said: /etc/hosts is a file", "done ·")
     assert len(prompts(folder)) == 2
 
 
 def test_the_inbox_and_the_cost_are_told_while_a_turn_runs(folder: Path) -> None:
-    with Screen("chat", "crew:helper", "--id", "s1", cwd=folder) as screen:
-        screen.see("›")
-        screen.press("hold gate" + ENTER)
-        screen.see("running")
-        screen.press("/inbox" + ENTER)
-        screen.see("Nothing waits for an answer.")
-        screen.press("/cost" + ENTER)
-        screen.see("1 model call, with all")
-        screen.press("/compact" + ENTER)
-        screen.see("it is still at work; wait for it to end")
+    with chat(folder) as screen:
+        screen.enter("hold gate", "running")
+        screen.enter("/inbox", "Nothing waits for an answer.")
+        screen.enter("/cost", "1 model call, with all")
+        screen.enter("/compact", "it is still at work; wait for it to end")
         (folder / "gate").touch()
         screen.see("The tools said: held")
         screen.see("done ·")
-        screen.press(CTRL_D)
-        assert screen.end() == 0
 
 
 def test_compact_has_the_model_summarise_what_is_old(folder: Path) -> None:
-    with Screen("chat", "crew:helper", "--id", "s1", cwd=folder) as screen:
-        screen.see("›")
-        screen.press("one" + ENTER)
-        screen.see("You said: one")
-        screen.see("done ·")
-        screen.press("/compact" + ENTER)
-        screen.see("there is nothing to compact yet: the conversation has 2 messages")
+    with chat(folder) as screen:
+        screen.enter("one", "You said: one", "done ·")
+        screen.enter("/compact", "there is nothing to compact yet: the conversation has 2 messages")
         for word in ("two", "three", "four", "five"):
-            screen.press(word + ENTER)
-            screen.see(f"You said: {word}")
-            screen.see("done ·")
+            screen.enter(word, f"You said: {word}", "done ·")
         (folder / "no-summary").touch()
-        screen.press("/compact" + ENTER)
-        screen.see("the model call failed: script: no summary today")
-        screen.see("there is no summary, so nothing was changed")
+        screen.enter(
+            "/compact",
+            "the model call failed: script: no summary today",
+            "there is no summary, so nothing was changed",
+        )
         (folder / "no-summary").unlink()
-        screen.press("/compact" + ENTER)
-        screen.see("compacted: 4 messages left the conversation")
-        screen.press("six" + ENTER)
-        screen.see("You said: six")
-        screen.see("done ·")
-        screen.press(CTRL_D)
-        assert screen.end() == 0
+        screen.enter("/compact", "compacted: 4 messages left the conversation")
+        screen.enter("six", "You said: six", "done ·")
     assert "They talked." in upcall("events", "s1", "--json", cwd=folder).stdout
 
 
@@ -337,14 +248,10 @@ def test_what_is_typed_during_a_summary_is_taken_after_it(folder: Path) -> None:
     with Screen("chat", "crew:helper", "--id", "s1", cwd=folder) as screen:
         screen.see("›")
         for word in ("one", "two", "three", "four", "five"):
-            screen.press(word + ENTER)
-            screen.see(f"You said: {word}")
-            screen.see("done ·")
+            screen.enter(word, f"You said: {word}", "done ·")
         (folder / "slow-summary").touch()
-        screen.press("/compact" + ENTER)
-        screen.see("summarising ›")
-        screen.press("six" + ENTER)
-        screen.see("that waits for the summary: six")
+        screen.enter("/compact", "summarising ›")
+        screen.enter("six", "that waits for the summary: six")
         screen.press(CTRL_D)
         (folder / "slow-summary").unlink()
         screen.see("compacted: 4 messages left the conversation")
@@ -358,32 +265,23 @@ def test_what_is_typed_during_a_summary_is_taken_after_it(folder: Path) -> None:
 
 
 def test_several_lines_are_typed_with_alt_enter_or_pasted_and_sent_as_one(folder: Path) -> None:
-    with Screen("chat", "crew:helper", "--id", "s1", cwd=folder) as screen:
-        screen.see("›")
+    with chat(folder) as screen:
         screen.press("first" + ALT_ENTER + "second" + ENTER)
         screen.see("› first\n  second\n")
         screen.see("done ·")
         screen.press(PASTE.format("def f():\r    return 1\r") + "what is it?" + ENTER)
         screen.see("done ·")
-        screen.press(CTRL_D)
-        assert screen.end() == 0
     assert prompts(folder) == ["first\nsecond", "def f():\n    return 1\nwhat is it?"]
 
 
 def test_what_was_sent_before_comes_back_with_the_arrow_also_in_another_chat(folder: Path) -> None:
-    with Screen("chat", "crew:helper", "--id", "s1", cwd=folder) as screen:
-        screen.see("›")
-        screen.press("remember me" + ENTER)
-        screen.see("done ·")
-        screen.press(CTRL_D)
-        assert screen.end() == 0
+    with chat(folder) as screen:
+        screen.enter("remember me", "done ·")
     with Screen("chat", "crew:helper", "--id", "s2", cwd=folder) as screen:
         screen.see("›")
         screen.press(UP)
         screen.see("remember me")
-        screen.press(" twice" + ENTER)
-        screen.see("You said: remember me twice")
-        screen.see("done ·")
+        screen.enter(" twice", "You said: remember me twice", "done ·")
         screen.press(CTRL_D)
         assert screen.end() == 0
 
@@ -444,9 +342,7 @@ def test_c_goes_on_with_the_agents_newest_session_and_shows_where_it_was(folder:
         screen.see("helper · going on with session s2")
         screen.see("› newer words")
         screen.see("You said: newer words")
-        screen.press("and on" + ENTER)
-        screen.see("You said: and on")
-        screen.see("done ·")
+        screen.enter("and on", "You said: and on", "done ·")
         screen.press(CTRL_D)
         screen.see("kept; go on with: upcall chat crew:helper --id s2")
         assert screen.end() == 0

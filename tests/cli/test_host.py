@@ -24,10 +24,8 @@ def test_questions_are_asked_one_at_a_time_most_urgent_first(folder: Path) -> No
         screen.see("┃ here by   its own right")
         screen.see("your choice, 1-2 ›")
         assert "wants to run" not in screen.text
-        screen.press("5" + ENTER)
-        screen.see("'5' is none of them; type a number, 1-2")
-        screen.press("2" + ENTER)
-        screen.see("✓ answered: dark blue")
+        screen.enter("5", "'5' is none of them; type a number, 1-2")
+        screen.enter("2", "✓ answered: dark blue")
         for _ in range(2):
             screen.see("┃ developer ")
             screen.see("›")
@@ -45,18 +43,13 @@ def test_a_typed_answer_is_asked_field_by_field_and_wrong_ones_are_told_why(fold
         screen.see("┃ way       manager passed it up: not mine to say")
         screen.see("how many come")
         screen.see("guests (whole number from 1) ›")
-        screen.press("none" + ENTER)
-        screen.see("it must be integer")
-        screen.press("0" + ENTER)
-        screen.see("it must be bigger than or equal to 1")
-        screen.press("4" + ENTER)
-        screen.see("window (yes or no, default true) ›")
-        screen.press("n" + ENTER)
-        screen.see("area (one of inside, terrace) ›")
+        screen.enter("none", "it must be integer")
+        screen.enter("0", "it must be bigger than or equal to 1")
+        screen.enter("4", "window (yes or no, default true) ›")
+        screen.enter("n", "area (one of inside, terrace) ›")
         screen.press(ENTER)
         screen.see("it is needed")
-        screen.press("terrace" + ENTER)
-        screen.see("note (text, or nothing) ›")
+        screen.enter("terrace", "note (text, or nothing) ›")
         screen.press(ENTER)
         assert screen.end() == 0
     (settled,) = out("show", "s1", cwd=folder)["callbacks"]
@@ -81,7 +74,7 @@ def test_a_call_is_approved_or_rejected_by_a_letter(
         screen.see('┃   env = "prod"')
         for key in keys:
             screen.see("›")
-            screen.press(key + ENTER)
+            screen.enter(key)
         screen.see(f"✓ {says}")
         assert screen.end() == 0
     done = folder / "deployed.txt"
@@ -91,8 +84,7 @@ def test_a_call_is_approved_or_rejected_by_a_letter(
 def test_arguments_are_edited_on_the_line_until_they_fit(folder: Path) -> None:
     with Screen("run", "team:manager", "deploy", "--id", "s1", cwd=folder, EDITOR="", VISUAL="") as screen:
         screen.see("[l]ater ›")
-        screen.press("e" + ENTER)
-        screen.see('arguments › {"env":"prod"}')
+        screen.enter("e", 'arguments › {"env":"prod"}')
         screen.press("\x15" + '{"env": 5}' + ENTER)
         screen.see("env must be string")
         screen.see("arguments ›")
@@ -108,8 +100,7 @@ def test_arguments_are_edited_in_the_persons_editor(folder: Path) -> None:
     editor.chmod(0o755)
     with Screen("run", "team:manager", "deploy", "--id", "s1", cwd=folder, EDITOR=str(editor), VISUAL="") as screen:
         screen.see("[l]ater ›")
-        screen.press("e" + ENTER)
-        screen.see('✓ approved with other arguments: {"env":"staging"}')
+        screen.enter("e", '✓ approved with other arguments: {"env":"staging"}')
         assert screen.end() == 0
     assert (folder / "deployed.txt").read_text() == "staging False\n"
 
@@ -125,7 +116,7 @@ def test_a_question_that_is_left_waits_and_is_asked_again_on_resume(key: str, fo
     assert out("show", "s1", cwd=folder)["status"] == "waiting"
     with Screen("resume", "s1", cwd=folder) as screen:
         screen.see("your choice, 1-2 ›")
-        screen.press("1" + ENTER)
+        screen.enter("1")
         assert screen.end() == 0
     assert "painted red" in screen.text
 
@@ -157,8 +148,7 @@ def test_equal_questions_are_put_once_for_all(folder: Path) -> None:
     with Screen("run", "team:manager", "three name", "--id", "s1", cwd=folder) as screen:
         screen.see("your answer ›")
         eventually(lambda: len(out("inbox", cwd=folder)[0]["group"]) == 3, "all three ask")
-        screen.press("Otto" + ENTER)
-        screen.see("✓ answered: Otto, and 2 equal questions with it")
+        screen.enter("Otto", "✓ answered: Otto, and 2 equal questions with it")
         assert screen.end() == 0
     assert screen.text.count("┃ What is it called?") == 1
     assert "called Otto | called Otto | called Otto" in screen.text
@@ -197,8 +187,7 @@ def test_answer_at_a_terminal_puts_the_same_question(folder: Path) -> None:
         assert screen.end() == 1
     with Screen("answer", entry["id"], cwd=folder) as screen:
         screen.see("your choice, 1-2 ›")
-        screen.press("2" + ENTER)
-        screen.see("go on with: upcall resume s1")
+        screen.enter("2", "go on with: upcall resume s1")
         assert screen.end() == 0
     assert upcall("resume", "s1", cwd=folder).stdout == "painted dark blue\n"
 
@@ -216,17 +205,12 @@ def test_a_chat_asks_and_what_was_left_is_asked_again_before_the_next_prompt(fol
     with Screen("chat", "team:manager", "--id", "s1", cwd=folder) as screen:
         screen.see("a new session s1")
         screen.see("›")
-        screen.press("paint" + ENTER)
-        screen.see("your choice, 1-2 ›")
+        screen.enter("paint", "your choice, 1-2 ›")
         screen.press(CTRL_C)
         screen.see("then: upcall resume s1")
         screen.see("›")
-        screen.press("well?" + ENTER)
-        screen.see("your choice, 1-2 ›")
-        screen.press("1" + ENTER)
-        screen.see("painted red")
-        screen.see("done · 1 model call · ")
-        screen.see("›")
+        screen.enter("well?", "your choice, 1-2 ›")
+        screen.enter("1", "painted red", "done · 1 model call · ", "›")
         screen.press(CTRL_D)
         assert screen.end() == 0
 
@@ -234,8 +218,7 @@ def test_a_chat_asks_and_what_was_left_is_asked_again_before_the_next_prompt(fol
 def test_ctrl_c_between_questions_still_cancels_the_run(folder: Path) -> None:
     with Screen("run", "team:manager", "slowly", "--id", "s1", cwd=folder) as screen:
         screen.see("your choice, 1-2 ›")
-        screen.press("1" + ENTER)
-        screen.see("running")
+        screen.enter("1", "running")
         screen.press(CTRL_C)
         code = screen.end()
     assert code in (0, 130)
@@ -245,6 +228,6 @@ def test_a_terminal_that_can_not_move_its_cursor_is_asked_too(folder: Path) -> N
     with Screen("run", "team:manager", "paint", "--id", "s1", cwd=folder, TERM="dumb") as screen:
         screen.see("┃ Which colour?")
         screen.see("your choice, 1-2")
-        screen.press("1" + ENTER)
+        screen.enter("1")
         assert screen.end() == 0
     assert "painted red" in screen.text

@@ -11,7 +11,7 @@ import pytest
 from cli.asking import make_team, parked
 from cli.chatting import make_helper
 from cli.command import upcall
-from cli.screen import CTRL_D, ENTER, Screen
+from cli.screen import CTRL_D, Screen
 from cli.test_commands import COMMANDS
 from upcall.callbacks import Callback
 from upcall.hosts.question import rows
@@ -109,9 +109,11 @@ def test_the_help_of_a_chat_is_told_whole_on_a_narrow_screen(tmp_path: Path) -> 
     make_helper(tmp_path)
     with Screen("chat", "crew:helper", cwd=tmp_path, COLUMNS="40") as screen:
         screen.see("›")
-        screen.press("/help" + ENTER)
-        screen.see("Enter        send; while it works, what\n             you send steers it\n")
-        screen.see("complete a file's name\n")
+        screen.enter(
+            "/help",
+            "Enter        send; while it works, what\n             you send steers it\n",
+            "complete a file's name\n",
+        )
         screen.press(CTRL_D)
         assert screen.end() == 0
     assert "…" not in screen.text

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cli.command import make_agents, out, upcall
-from cli.screen import CTRL_C, CTRL_D, ENTER, Screen
+from cli.screen import CTRL_C, CTRL_D, Screen
 
 
 @pytest.fixture
@@ -77,18 +77,12 @@ def test_a_chat_streams_cancels_goes_on_and_is_left_with_ctrl_d(folder: Path) ->
     with Screen("chat", "agents", "--id", "s1", cwd=folder) as screen:
         screen.see("helper · a new session s1")
         screen.see("›")
-        screen.press("hello there" + ENTER)
-        screen.see("You said: hello there")
-        screen.see("done · 1 model call")
-        screen.see("›")
-        screen.press("wait 60" + ENTER)
-        screen.see("running")
+        screen.enter("hello there", "You said: hello there", "done · 1 model call", "›")
+        screen.enter("wait 60", "running")
         screen.press(CTRL_C)
         screen.see("cancelled · 1 model call")
         screen.see("›")
-        screen.press("and now" + ENTER)
-        screen.see("You said: and now")
-        screen.see("›")
+        screen.enter("and now", "You said: and now", "›")
         screen.press(CTRL_D)
         screen.see("kept; go on with: upcall chat agents --id s1")
         assert screen.end() == 0
@@ -101,9 +95,7 @@ def test_a_chat_tells_a_failed_turn_and_is_left_with_ctrl_c_twice(folder: Path) 
     with Screen("chat", "agents", "--id", "s1", cwd=folder) as screen:
         screen.see("going on with session s1")
         screen.see("›")
-        screen.press("fail" + ENTER)
-        screen.see("upcall: script: the line is dead")
-        screen.see("›")
+        screen.enter("fail", "upcall: script: the line is dead", "›")
         screen.press(CTRL_C)
         screen.see("Ctrl-C again leaves")
         screen.see("›")
@@ -114,8 +106,7 @@ def test_a_chat_tells_a_failed_turn_and_is_left_with_ctrl_c_twice(folder: Path) 
 def test_ctrl_c_twice_during_a_turn_leaves_the_chat(folder: Path) -> None:
     with Screen("chat", "agents", "--id", "s1", cwd=folder) as screen:
         screen.see("›")
-        screen.press("block 60" + ENTER)
-        screen.see("running")
+        screen.enter("block 60", "running")
         screen.press(CTRL_C)
         screen.see("Ctrl-C again leaves")
         screen.see("›")
@@ -127,12 +118,12 @@ def test_deleting_asks_a_person_and_no_is_no(folder: Path) -> None:
     upcall("run", "agents", "hello", "--id", "s1", cwd=folder)
     with Screen("sessions", "delete", "s1", cwd=folder) as screen:
         screen.see("Delete 1 session with all children? [y/N]")
-        screen.press("n" + ENTER)
+        screen.enter("n")
         assert screen.end() == 1
     assert len(out("sessions", cwd=folder)) == 1
     with Screen("sessions", "delete", "s1", cwd=folder) as screen:
         screen.see("[y/N]")
-        screen.press("y" + ENTER)
+        screen.enter("y")
         assert screen.end() == 0
     assert out("sessions", cwd=folder) == []
 
@@ -167,10 +158,7 @@ def test_the_demo_at_a_terminal_really_asks(tmp_path: Path) -> None:
         screen.see("A manager plans, and two developers work side by side.")
         screen.see("┃ Which colour should the button 'Sign in' have?")
         screen.see("your choice, 1-3 ›")
-        screen.press("3" + ENTER)
-        screen.see("answered: orange")
-        screen.see("Who asked whom:")
-        screen.see("(os-user) answered: orange")
+        screen.enter("3", "answered: orange", "Who asked whom:", "(os-user) answered: orange")
         assert screen.end() == 0
 
 
