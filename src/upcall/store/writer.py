@@ -42,7 +42,7 @@ from upcall.store.schema import FULL, NORMAL, SEQ_BITS, explain
 FAST = 0.002
 """Commits slower than this (seconds, on average) are not made on the event loop."""
 
-_KNOWN = 5000  # sessions
+_KNOWN = 1000  # sessions
 
 _GIVEN = (
     "SELECT name, value FROM counters UNION ALL SELECT 'last', max(pos) FROM events "
