@@ -210,19 +210,24 @@ class RunTree:
 
     async def _park(self, root: Turn) -> bool:
         assert self.claim is not None
-        assert self._parked is not None
-        waits = [i for parked in self._parked.values() for i in parked.waits]
-        events: dict[str, list[AnyEvent]] = {session: [parked] for session, parked in self._parked.items()}
+        all_parked = self._parked or {}
+        waits = [i for parked in all_parked.values() for i in parked.waits]
+        events: dict[str, list[AnyEvent]] = {session: [parked] for session, parked in all_parked.items()}
         new = root.log.take(waits)
         await root.log.commit()
         events[root.id][:0] = new
         # nobody settles what nobody has seen
         done = await self.store.park(self.claim, events, () if new else waits)
+        if done and new and new[0].seq > root.state.seq + 1:
+            others = await self.store.read(root.id, root.state.seq, new[0].seq - root.state.seq - 1)
+            if any(e.type == "cancel_requested" for e in others):  # nor could who cancelled it withdraw that
+                self.claim = await self.store.claim(root.id)
+                return False
         if done:
             if new:
                 root.log.written(new)
             for sink in self.sinks:
-                for parked in self._parked.values():
+                for parked in all_parked.values():
                     sink(parked)
             for callback_id in waits:
                 self.withdraw(callback_id, "the run gave its memory up; the question waits in the inbox")
@@ -246,8 +251,7 @@ class RunTree:
     async def resume(self, member: Member) -> None:
         """Write down that an open turn goes on, and whether the agent has changed since."""
         state = member.state
-        before = state.prompt.setup if state.prompt is not None else ""
-        now = member.actor.setup
+        before, now = "" if state.prompt is None else state.prompt.setup, member.actor.setup
         member.children = -1  # counted when the first one more is started
         if before != now:
             said = "%s's instructions, tools or policy have changed since its turn in %s began"

@@ -5,21 +5,27 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from callbacks.doubles import Desk, Person, answers, asker, at_work, delegates, never, passes, results, worker
-from upcall import Agent, AlreadySettled, Callback, Context, Limits, Request, SyncContext, errors, tool
+from upcall import Agent, AlreadySettled, Callback, Context, Limits, Request, Runtime, SyncContext, errors, tool
+from upcall.contracts import Claim
 from upcall.events import (
+    AnyEvent,
     CallbackDelivered,
     CallbackWithdrawn,
+    CancelRequested,
     Parked,
     ToolEnded,
     ToolTriedAgain,
     TurnResumed,
 )
 from upcall.models import call
+from upcall.store.sqlite import SqliteStore
 
 # --- parking ------------------------------------------------------------------------------
 
@@ -824,6 +830,27 @@ async def test_cancel_withdraws_every_open_callback_of_the_tree_and_ends_its_chi
     assert set(statuses.values()) == {"cancelled"}
     assert [h.status for h in held] == ["withdrawn", "withdrawn"]
     assert all(isinstance(h.settled, CallbackWithdrawn) and "not needed" in h.settled.reason for h in held)
+
+
+class CancelledFirst(SqliteStore):
+    """A store in which somebody else's cancel comes right before a turn is parked."""
+
+    async def park(self, claim: Claim, events: Mapping[str, Sequence[AnyEvent]], waits: Sequence[str]) -> bool:
+        if self.cancels:
+            self.cancels = False
+            await self.append_all({claim.root: [CancelRequested("them", "enough")]})
+        return await super().park(claim, events, waits)
+
+    cancels = True
+
+
+async def test_a_cancel_in_the_moment_in_which_a_question_parks_ends_the_turn(tmp_path: Path) -> None:
+    agent = asker()
+    async with Runtime(CancelledFirst(tmp_path / "log.db"), agents=[agent]) as runtime:
+        reply = await (await runtime.start(agent, "s")).prompt("go")
+
+        assert (reply.status, [c.status for c in reply.callbacks]) == ("cancelled", ["withdrawn"])
+        assert (await runtime.status("s"), await runtime.inbox()) == ("cancelled", [])
 
 
 async def test_cancelling_a_held_turn_withdraws_its_question_from_the_screen(desk: Desk) -> None:
