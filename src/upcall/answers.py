@@ -149,11 +149,9 @@ def _read(callback_id: str, value: Any) -> Approve | Reject:
             return Reject()
         case {"approve": False, **rest} | {"reason": _, **rest}:
             return Reject(str(value.get("reason", "")), bool(rest.get("for_session", False)))
-        case {"args": dict()}:
-            return Approve(value["args"])
-        case {"approve": True, **rest}:
+        case {"approve": True} | {"args": dict()} if value.get("approve", True) is True:
             try:
-                return msgspec.convert({k: v for k, v in rest.items() if v is not None}, Approve)
+                return msgspec.convert({k: v for k, v in value.items() if v is not None}, Approve)
             except msgspec.ValidationError as error:
                 raise AnswerRefused(callback_id, f"it is no Approve(): {error}") from None
         case _:

@@ -238,29 +238,29 @@ class State:
     def _cancel_requested(self, event: events.CancelRequested) -> None:
         self.cancel = event
 
+    def _wrote(self, event: Any) -> None:
+        if event.origin:
+            self.writes.setdefault(event.origin, []).append(event)
+
     def _message_added(self, event: events.MessageAdded) -> None:
         if event.steer:
             self.steers.pop(event.steer, None)
             self.taken.add(event.steer)
             if not self.calls:
                 self.response = None  # it wants an answer of its own
-        if event.origin:
-            self.writes.setdefault(event.origin, []).append(event)
+        self._wrote(event)
         (self.deferred if self.calls else self.history).append(event.message)
 
     def _context_set(self, event: events.ContextSet) -> None:
-        if event.origin:
-            self.writes.setdefault(event.origin, []).append(event)
+        self._wrote(event)
         self.context = {**self.context, event.key: event.value}  # never changed in place: snapshots hold it
 
     def _compaction_asked(self, event: events.CompactionAsked) -> None:
-        if event.origin:
-            self.writes.setdefault(event.origin, []).append(event)
+        self._wrote(event)
         self.compaction = event
 
     def _compacted(self, event: events.Compacted) -> None:
-        if event.origin:
-            self.writes.setdefault(event.origin, []).append(event)
+        self._wrote(event)
         self.settle_calls()
         self.history, self.hollow = list(event.messages), False
         self.prompt_at, self.response_at = event.marks

@@ -40,8 +40,7 @@ def change_of(
 
 def _splice(old: Sequence[Message], new: Sequence[Message]) -> tuple[int, int, int]:
     """Where two lists begin to differ, and where each of them ends to."""
-    start = 0
-    most = min(len(old), len(new))
+    start, most = 0, min(len(old), len(new))
     while start < most and (old[start] is new[start] or old[start] == new[start]):
         start += 1
     end_old, end_new = len(old), len(new)

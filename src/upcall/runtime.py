@@ -342,7 +342,7 @@ class Sessions(People):
     async def _with_callbacks(self, reply: Reply, state: State) -> Reply:
         """The reply with every callback of this turn's tree."""
         since = state.prompt.pos if state.prompt is not None else 0
-        held = await self.store.callbacks(root=state.header.root or state.id, limit=100_000)
+        held = await self.store.callbacks(root=state.header.root or state.id)
         return reply.replace(callbacks=tuple([callback_of(h) for h in held if h.raised.pos > since]))
 
     async def _claim(self, root: str, take_over: bool = False, sink: Sink | None = None) -> RunTree:
@@ -396,7 +396,7 @@ class Sessions(People):
         ids = {r.id for r in below}
         events: dict[str, list[AnyEvent]] = {r.id: [] for r in below}
         events[id].append(CancelRequested(by, reason))
-        for held in await self.store.callbacks(root=row.root, limit=100_000):
+        for held in await self.store.callbacks(root=row.root):
             if held.status == "open" and held.raised.session in ids:
                 why = f"cancelled: {reason}" if reason else "cancelled"
                 events[held.raised.session].append(CallbackWithdrawn(held.raised.callback_id, why))

@@ -5,8 +5,6 @@ May import: contracts, errors, events, messages, points, requests, session.
 
 from __future__ import annotations
 
-from typing import Any
-
 from upcall.contracts import Delta
 from upcall.errors import ContextTooLong, LimitReached, ModelError, ModelRefused, ModelUnavailable, ScriptExhausted
 from upcall.events import HooksPassed, MessageAdded, ModelFailed, ModelStarted, Responded
@@ -245,8 +243,9 @@ class Thinker(Member):
                     return
                 messages = compacted_messages(messages, len(messages) // 2, state.summary)
                 continue
-            used = Responded(ordinal, Message("assistant", ()), response.usage, response.stop, response.model)
-            self.log.add(used)
+            self.log.add(
+                Responded(ordinal, Message("assistant", ()), response.usage, response.stop, response.model)
+            )
             if response.text.strip():  # a failed or empty summary changes nothing
                 self.compact(keep_last, origin, response.text)
             return
@@ -256,6 +255,6 @@ def failure_of(failed: ModelFailed, model: str) -> ModelError:
     """A failure as the log keeps it: its kind and text, without what only the adapter knew."""
     kind: type[ModelError] = next((k for k in KINDS_OF_FAILURE if k.__name__ == failed.kind), ModelError)
     error = kind.__new__(kind, failed.error)
-    unknown: dict[str, Any] = {"tokens": None, "limit": None, "status": None}
-    error.__dict__.update(unknown, model=model, problem=failed.error, tries=1, replies=0)
+    known = {"model": model, "problem": failed.error, "tries": 1, "replies": 0}
+    error.__dict__.update(known, tokens=None, limit=None, status=None)
     return error
