@@ -408,3 +408,29 @@ async def test_a_store_that_is_not_open_says_so(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "log.db")
     with pytest.raises(StoreUnavailable, match="not open"):
         await store.rows()
+
+
+SHARED = """
+import fcntl, sys
+with open(sys.argv[1], "r+b") as file:
+    fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 510, 0x40000002)  # SQLite's lock of who reads
+"""
+
+
+async def test_a_store_keeps_its_lock_on_the_file_when_this_process_opens_another_one(tmp_path: Path) -> None:
+    path = tmp_path / "log.db"
+
+    async def is_locked() -> bool:
+        probe = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", SHARED, str(path), stderr=asyncio.subprocess.DEVNULL
+        )
+        return await probe.wait() != 0
+
+    async with opened(path) as first:
+        await begin(first)
+        assert await is_locked()
+        async with opened(path) as second:
+            assert len(await second.rows()) == 1
+            assert await is_locked()
+        assert await is_locked()
+    assert not await is_locked()

@@ -164,20 +164,21 @@ def _create_file(path: str) -> bool:
 
 
 def _refuse_foreign(path: str, busy: float) -> None:
-    """Look at the file itself, not through SQLite, which would tidy up what another program left beside it.
+    """Look at the file itself, not at the database, which SQLite would tidy up after another program.
 
+    SQLite opens and closes it: closing a file gives up every lock that this process has on it, and SQLite knows.
     Another process may bring its log into the file meanwhile, and then take the log away: so all that is asked of
     the file is in its first page, and whether there is a log is asked first.
     """
     logged = _has_log(path)
     try:
-        file = os.open(path, os.O_RDONLY)
+        file = apsw.VFSFile("", path, [apsw.SQLITE_OPEN_MAIN_DB | apsw.SQLITE_OPEN_READONLY, 0])
         try:
-            head, size = os.read(file, _HEAD), os.fstat(file).st_size
+            head, size = file.xRead(_HEAD, 0), file.xFileSize()
         finally:
-            os.close(file)
-    except OSError as error:
-        raise StoreUnavailable(path, f"it can't be read: {error.strerror}") from error
+            file.xClose()
+    except apsw.Error as error:
+        raise StoreUnavailable(path, f"it can't be read: {error}") from error
     if head[:16] != _MAGIC or len(head) < _HEAD:
         raise NotAStore(path, _NO_DATABASE)
     page = int.from_bytes(head[16:18])
