@@ -24,7 +24,7 @@ from upcall.policy import shown
 
 Convert = Callable[[Any], Any]
 
-_QUICK: dict[Any, frozenset[type]] = {t: frozenset({t}) for t in (str, int, float, bool, type(None))}
+_QUICK: dict[Any, frozenset[type | str]] = {t: frozenset({t}) for t in (str, int, float, bool, type(None))}
 _FORMATS = {dt.datetime: "date-time", dt.time: "time"}
 _REFS = "#/$defs/"
 
@@ -32,12 +32,12 @@ _REFS = "#/$defs/"
 class Shape(Value, frozen=True):
     """One annotation: its schema, and `convert`, which raises ValueError for JSON that does not fit.
 
-    A value whose exact type is in `quick` fits as it is.
+    A value whose exact type is in `quick`, or a text that is itself, fits as it is.
     """
 
     schema: JsonSchema
     convert: Convert
-    quick: frozenset[type] = frozenset()
+    quick: frozenset[type | str] = frozenset()
 
 
 def shapes(annotations: Mapping[str, Any]) -> tuple[dict[str, Shape], JsonSchema]:
@@ -81,27 +81,26 @@ def _locals_around(function: Any) -> dict[str, Any]:
     return found
 
 
-def _quick(annotation: Any) -> frozenset[type]:
+def _quick(annotation: Any) -> frozenset[type | str]:
     origin, args = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is Union:
-        return frozenset[type]().union(*(_quick(arg) for arg in args))
+        return frozenset[type | str]().union(*(_quick(arg) for arg in args))
     if origin is Annotated:
         only_words = all(m == msgspec.Meta(description=m.description) for m in args[1:])
         return _quick(args[0]) if only_words else frozenset()
+    if origin is Literal:
+        return frozenset(a for a in args if type(a) is str)
     return _QUICK.get(annotation, frozenset()) if isinstance(annotation, type) else frozenset()
 
 
 def _converter(annotation: Any, schema: JsonSchema, defs: JsonSchema) -> Convert:
     def convert(value: Any) -> Any:
-        if type(value) is str and value in words:  # msgspec would hash the annotation anew for each value
-            return value
         out = msgspec.convert(value, annotation, strict=True, str_keys=True, dec_hook=_decode)
         stranger = _stranger(schema, defs, value, "$") if nested else ""
         if stranger:
             raise ValueError(stranger)
         return out
 
-    words = typing.get_args(annotation) if typing.get_origin(annotation) is Literal else ()
     nested = _REFS in str(schema)
     return convert
 

@@ -200,11 +200,11 @@ def task_tool(agents: list[Agent]) -> Tool:
     names = tuple(a.name for a in agents)
     about = "; ".join(f"{a.name}: {a.description}" if a.description else a.name for a in agents)
 
-    async def task(agent: str, prompt: str, ctx: Context) -> Result:
+    async def task(agent: str, prompt: str, ctx: Context) -> str | Result:
         access = cast("Access", ctx)
         reply = await access.child(agent, prompt, ctx.call_id)
         if reply.status == "done":
-            return Result("", reply.text)
+            return reply.text
         why = f"limit {reply.limit}" if reply.status == "limit" else reply.status
         return Result("", f"{agent} ended with {why}; it said: {reply.text or 'nothing'}", is_error=True)
 
@@ -212,7 +212,7 @@ def task_tool(agents: list[Agent]) -> Tool:
         f"Give a task to an agent that works for you, and wait for what it says. Agents: {about}.\n\n"
         "agent: who does it\nprompt: everything it needs to know; it sees nothing of this conversation"
     )
-    task.__annotations__ = {"agent": Literal[names], "prompt": str, "ctx": Context, "return": Result}
+    task.__annotations__ = {"agent": Literal[names], "prompt": str, "ctx": Context, "return": str | Result}
     return tool(task, repeatable=True)
 
 

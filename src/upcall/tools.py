@@ -23,7 +23,7 @@ from upcall.schema import Shape, check_each, is_pydantic, or_rather, read_docstr
 
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}\Z")
 _CONTEXTS: tuple[Any, ...] = (Context, SyncContext, SessionAccess)
-_NO_TYPES: frozenset[type] = frozenset()
+_NO_TYPES: frozenset[type | str] = frozenset()
 
 Rule = Callable[..., Any]
 """A plain function of some of a tool's arguments, by name."""
@@ -74,7 +74,7 @@ class Tool(Value, frozen=True, eq=False, kw_only=True, dict=False):
     shapes: dict[str, Shape]
     required: frozenset[str]
     defaults: dict[str, Any]
-    quick: dict[str, frozenset[type]]
+    quick: dict[str, frozenset[type | str]]
     about: Callable[[Mapping[str, Tool]], str] | None = None
     """What it says of itself among an agent's tools, where its description depends on them."""
 
@@ -91,7 +91,8 @@ class Tool(Value, frozen=True, eq=False, kw_only=True, dict=False):
         """The arguments as the function wants them; BadArguments names every wrong one. No defaults."""
         quick = self.quick
         for name, value in args.items():
-            if type(value) not in quick.get(name, _NO_TYPES):
+            kinds = quick.get(name, _NO_TYPES)
+            if type(value) not in kinds and (type(value) is not str or value not in kinds):
                 break
         else:
             if len(args) == len(quick) or self.required <= args.keys():
