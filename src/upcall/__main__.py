@@ -5,6 +5,6 @@ May import: nothing.
 
 import sys
 
-from upcall_command import main
+from upcall_command import main  # pyright: ignore[reportMissingTypeStubs]
 
 sys.exit(main())

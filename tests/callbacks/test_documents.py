@@ -11,7 +11,7 @@ import pytest
 
 from callbacks.doubles import Desk, Person, answers, asker, delegates, passes, results, worker
 from upcall import Agent, Approve, Context, Request, Runtime, SyncContext, tool
-from upcall.contracts import Held
+from upcall.callbacks import Held
 from upcall.events import CallbackRaised
 from upcall.fold import State
 from upcall.models import Script, call

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from upcall import Agent, Context, Runtime, tool
+from upcall.callbacks import Held
 from upcall.cli.output import described_rows
 from upcall.cli.people import print_inbox
 from upcall.cli.sessions import print_sessions
-from upcall.contracts import Held
 from upcall.models import Script, call
 from upcall.store.sqlite import SqliteStore
 

@@ -1,7 +1,7 @@
 """Commands for people who are asked: inbox, answer.
 
-May import: answers, app, callbacks, cli.options, cli.output, cli.places, contracts, errors, hosts.dialogue,
-hosts.form, hosts.question, hosts.terminal, hosts.terminal_host, observe.plain, policy, sidecars.
+May import: answers, app, callbacks, cli.options, cli.output, cli.places, errors, hosts.dialogue, hosts.form,
+hosts.question, hosts.terminal, hosts.terminal_host, observe.plain, policy, sidecars.
 """
 
 from __future__ import annotations
@@ -16,11 +16,10 @@ from typing import TYPE_CHECKING, Any, cast
 import msgspec
 
 from upcall.answers import callback_of, misfit
-from upcall.callbacks import Approve, Callback, Reject
+from upcall.callbacks import Approve, Callback, Held, Reject
 from upcall.cli.options import Commands, as_json, count
 from upcall.cli.output import dump, say, tell, whole, width
 from upcall.cli.places import editor, given_store, has_log, os_user, program, reading, resume_command
-from upcall.contracts import Held
 from upcall.errors import AnswerRefused, SetupError, UnknownCallback
 from upcall.hosts import form
 from upcall.hosts.dialogue import Later, answer, chosen

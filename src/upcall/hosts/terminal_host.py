@@ -1,6 +1,6 @@
 """The person at this terminal: questions wait in a queue and are asked one at a time.
 
-May import: answers, callbacks, contracts, hosts.dialogue, hosts.question, hosts.terminal, observe.plain.
+May import: answers, callbacks, hosts.dialogue, hosts.question, hosts.terminal, observe.plain.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from upcall.answers import route_of
-from upcall.callbacks import PRIORITIES, Approve, Callback, Reject
-from upcall.contracts import Held
+from upcall.callbacks import PRIORITIES, Approve, Callback, Held, Reject
 from upcall.hosts.dialogue import Later, answer
 from upcall.hosts.question import Known, command, is_approval, rows, settled_as
 from upcall.hosts.terminal import WIDEST, Piece, View, make_console, styled

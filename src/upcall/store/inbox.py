@@ -1,6 +1,6 @@
 """Writes that touch several sessions at once: settling callbacks, parking a run tree, cancelling it.
 
-May import: contracts, errors, events, store.ledger, store.rows, store.writer.
+May import: callbacks, contracts, errors, events, store.ledger, store.rows, store.writer.
 """
 
 # apsw's stubs name a type that Python 3.11 does not have yet.
@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from upcall.contracts import Claim, Held
+from upcall.callbacks import Held
+from upcall.contracts import Claim
 from upcall.errors import UnknownCallback
 from upcall.events import AnyEvent, CallbackWithdrawn
 from upcall.store.ledger import refusal

@@ -1,6 +1,6 @@
 """The callbacks beside the log: what each event makes of one, for every kind of store.
 
-May import: callbacks, contracts, events.
+May import: callbacks, events.
 """
 
 from __future__ import annotations
@@ -10,8 +10,7 @@ from collections.abc import Collection
 
 from msgspec.structs import replace
 
-from upcall.callbacks import PRIORITIES
-from upcall.contracts import Held
+from upcall.callbacks import PRIORITIES, Held
 from upcall.events import (
     SETTLING,
     AnyEvent,

@@ -1,6 +1,6 @@
 """The log as lists in memory: same promises as on disk, gone with the process.
 
-May import: contracts, errors, events, store.ledger.
+May import: callbacks, contracts, errors, events, store.ledger.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from operator import attrgetter
 
 import msgspec
 
-from upcall.contracts import Claim, Held, Row
+from upcall.callbacks import Held
+from upcall.contracts import Claim, Row
 from upcall.errors import SessionBusy, SessionExists, SessionTakenOver, StoreError, UnknownSession
 from upcall.events import (
     FOREIGN,

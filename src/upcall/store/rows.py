@@ -1,6 +1,6 @@
 """A callback's row in SQLite: kept in the same transaction as the events it follows from.
 
-May import: contracts, events, store.ledger, store.schema.
+May import: callbacks, events, store.ledger, store.schema.
 """
 
 # apsw's stubs name a type that Python 3.11 does not have yet.
@@ -13,7 +13,7 @@ from typing import Any
 import apsw
 import msgspec
 
-from upcall.contracts import Held
+from upcall.callbacks import Held
 from upcall.events import AnyEvent, CallbackDelivered, CallbackRaised, decode
 from upcall.store.ledger import after, rank
 from upcall.store.schema import SEQ_BITS

@@ -1,7 +1,7 @@
 """The log in one SQLite file that many processes may share.
 
-May import: contracts, errors, events, store.heart, store.inbox, store.ledger, store.process, store.rows,
-store.schema, store.wake, store.writer.
+May import: callbacks, contracts, errors, events, store.heart, store.inbox, store.ledger, store.process,
+store.rows, store.schema, store.wake, store.writer.
 """
 
 # apsw's stubs name a type that Python 3.11 does not have yet.
@@ -19,7 +19,8 @@ from typing import Any, TypeVar, cast
 
 import apsw
 
-from upcall.contracts import Claim, Held, Row
+from upcall.callbacks import Held
+from upcall.contracts import Claim, Row
 from upcall.errors import (
     SessionBusy,
     SessionTakenOver,
@@ -386,8 +387,7 @@ class SqliteStore:
         self._catch_up()
         if self._seen > after and self._query("SELECT 1 FROM events WHERE pos > ? LIMIT 1", (after,)):
             return
-        waiter = asyncio.get_running_loop().create_future()
-        self._waiters.append(waiter)
+        self._waiters.append(waiter := asyncio.get_running_loop().create_future())
         self._watch()
         try:
             await asyncio.wait({waiter}, timeout=timeout)
