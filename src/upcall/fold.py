@@ -152,7 +152,7 @@ class State:
         if self.calls or self.deferred:
             self.settle_calls("the turn failed before this call was completed")
         self.phase = "idle"
-        self.before_turn = self.carried()
+        self.before_turn = self.carried() if self.turn or self.ordinal or self.context else _NOTHING
         self.before = (self.before[0] + self.model_calls, self.before[1] + self.ran)
         self.phase = "running"
         self.turn = event.turn

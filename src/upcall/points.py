@@ -45,7 +45,7 @@ async def run_hooks(member: Member, point: str, at: int | str, hooks: Sequence[H
         try:
             out = hook(access, *args)
             if out is not None and hasattr(out, "__await__"):
-                if log.claim is not None and not log.store.durable:  # before others can run
+                if not (log.held or log.store.durable or log.claim is None):  # before others can run
                     log.send()
                 out = await out
             if out is None or not args or out is args[-1]:

@@ -38,16 +38,17 @@ class Log:
     """One session's log in the hands of its owner: every event is folded as it is written.
 
     `add` may be called anywhere: what it adds goes out with the next `send` or `commit`, in order, all or none.
-    `sinks` are those who watch the run tree; `absorb` takes what others wrote.
+    `sinks` are those who watch the run tree; `absorb` takes what others wrote; `held`: what is added is as good as
+    stored, in memory.
     """
 
     __slots__ = (
-        "_blobs", "_held", "_kept", "_last", "_new", "_sent", "_soon", "absorb", "claim", "sinks", "state", "store",
+        "_blobs", "_kept", "_last", "_new", "_sent", "_soon", "absorb", "claim", "held", "sinks", "state", "store",
     )  # fmt: skip
 
     def __init__(self, store: Store, claim: Claim | None, state: State, sinks: list[Sink]) -> None:
         self.store, self.claim, self.state, self.sinks = store, claim, state, sinks
-        self._soon = self._held = False
+        self._soon = self.held = False
         self.absorb: Callable[[events.AnyEvent], None] | None = None
         self._new: list[events.AnyEvent] = []
         self._blobs: dict[str, bytes] = {}
@@ -72,8 +73,8 @@ class Log:
         In two steps because mostly there is nothing to wait for, and awaiting nothing costs more than asking.
         `lazy` is for what nobody waits for: it need not survive a power cut before what is added next.
         """
-        if self._new and not (release or self.sinks) and (self._held or self.store.hold(self.flush)):
-            self._held = True
+        if self._new and not (release or self.sinks) and (self.held or self.store.hold(self.flush)):
+            self.held = True
             return True  # as good as stored: it is, before anybody can look
         return self.flush(release, lazy)
 
@@ -81,7 +82,7 @@ class Log:
         """Hand over what was added, now; whether all of it is stored by now."""
         if self.claim is not None and self.claim.failure is not None:
             raise self.claim.failure
-        added, blobs, self._held = self._new, self._blobs, False
+        added, blobs, self.held = self._new, self._blobs, False
         if not added:
             return self._last is None
         self._new, self._blobs, self._soon = [], {}, False

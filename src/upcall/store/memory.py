@@ -26,7 +26,6 @@ from upcall.events import (
     TurnEnded,
     encode,
     hollow,
-    status_after,
 )
 from upcall.store.ledger import CALLBACK_EVENTS, Ledger
 
@@ -183,17 +182,21 @@ class MemoryStore:
         return StoreError(self.where, f"{events[0].type} needs a claim on the run tree of session {session!r}")
 
     def _note(self, log: _Log, event: AnyEvent) -> None:
-        if type(event) in CALLBACK_EVENTS:
-            self._stored.callbacks.note(event, log.root)
-        elif type(event) is Compacted:
-            log.base = event.base or event.seq
-        elif type(event) is HooksPassed and event.point != "begin_session":
+        if type(event) in STATUS:
+            log.status = STATUS[type(event)]
+        elif type(event) is TurnEnded:
+            log.status = event.status
+        elif type(event) is HooksPassed:
             if event.replaces:
                 old, order = log.events[event.replaces - 1], self._stored.order
                 slim = log.events[event.replaces - 1] = hollow(old)
                 order[bisect_left(order, old.pos, key=_position)] = slim
+            elif event.point == "begin_session":
+                log.status = "idle"
+        elif type(event) is Compacted:
+            log.base = event.base or event.seq
         else:
-            log.status = status_after(event) or log.status
+            self._stored.callbacks.note(event, log.root)
 
     def _release_waiters(self) -> None:
         waiters, self._waiters = self._waiters, []
