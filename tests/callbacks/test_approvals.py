@@ -129,7 +129,10 @@ async def test_edited_arguments_are_checked_against_the_tools_schema(
 
 @pytest.mark.parametrize(
     "wrong",
-    ["yes", True, 5, None, {"speed": 1}, ["approve"], {"approve": "no"}, {"args": 5}, {"approve": True, "args": 5}],
+    [
+        *("yes", True, 5, None, {"speed": 1}, ["approve"], {"approve": "no"}, {"args": 5}),
+        *({"approve": True, "args": 5}, {"approve": "no", "args": {"env": "x"}}),
+    ],
 )
 async def test_what_is_no_verdict_is_refused_with_those_there_are(desk: Desk, ran: Ran, wrong: Any) -> None:
     agent = developer(ran)
@@ -160,14 +163,21 @@ async def test_a_verdict_may_be_plain_json(desk: Desk, ran: Ran, plain: Any, run
     assert ran == runs
 
 
-async def test_the_answer_in_the_callback_is_the_verdict(desk: Desk, ran: Ran) -> None:
+@pytest.mark.parametrize(
+    ("given", "verdict"),
+    [
+        (Approve(for_session=True), Approve(for_session=True)),
+        ({"args": {"env": "x"}, "for_session": True}, Approve({"env": "x"}, for_session=True)),
+    ],
+)
+async def test_the_answer_in_the_callback_is_the_verdict(desk: Desk, ran: Ran, given: Any, verdict: Any) -> None:
     agent = developer(ran)
     await desk.prompt(agent)
 
-    settled = await desk.settle(agent, Approve(for_session=True))
+    settled = await desk.settle(agent, given)
 
     assert settled.answer is not None
-    assert settled.answer.value == Approve(for_session=True)
+    assert settled.answer.value == verdict
 
 
 # --- the final call -----------------------------------------------------------------------
