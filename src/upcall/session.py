@@ -73,10 +73,13 @@ class Log:
         In two steps because mostly there is nothing to wait for, and awaiting nothing costs more than asking.
         `lazy` is for what nobody waits for: it need not survive a power cut before what is added next.
         """
-        if self._new and not (release or self.sinks) and (self.held or self.store.hold(self.flush)):
-            self.held = True
-            return True  # as good as stored: it is, before anybody can look
-        return self.flush(release, lazy)
+        claim = self.claim
+        if self._new and not (
+            release or self.sinks or self.held or claim is None or claim.failure or claim.released
+        ):
+            self.held = self.store.hold(self.flush)
+        # what is held is as good as stored: it is, before anybody can look
+        return self.flush(release, lazy) if release or not self.held else True
 
     def flush(self, release: bool = False, lazy: bool = False) -> bool:
         """Hand over what was added, now; whether all of it is stored by now."""

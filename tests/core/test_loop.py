@@ -26,6 +26,7 @@ from upcall import (
     Runtime,
     ScriptExhausted,
     SessionAccess,
+    SessionTakenOver,
     SyncContext,
     Tool,
     tool,
@@ -620,3 +621,33 @@ async def test_events_of_parent_and_child_stand_in_the_order_in_which_they_happe
             started = [i for i, (s, t) in enumerate(order) if (s, t) == ("s", "tool_started")][number]
             ended = [i for i, (s, t) in enumerate(order) if (s, t) == ("s", "tool_ended")][number]
             assert started < mine[0] <= mine[-1] < ended
+
+
+async def test_a_turn_that_was_taken_over_and_goes_on_harms_nobody_else() -> None:
+    started, go_on, ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    @tool
+    async def stubborn() -> str:
+        """Does not stop when it is told to."""
+        started.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            await go_on.wait()
+        ended.set()
+        return "done"
+
+    other = Agent("b", model=Script(lambda r: "ok"))
+    agent = Agent("a", model=Script([[call("stubborn"), call("stubborn")]]), tools=[stubborn])
+    async with Runtime(agents=[agent, other]) as runtime:
+        first = asyncio.create_task((await runtime.start(agent, "s")).prompt("go"))
+        await started.wait()
+        claim = await runtime.store.claim("s", take_over=True)
+        go_on.set()
+        await ended.wait()
+        reply = await (await runtime.start(other)).prompt("go")
+        assert reply.text == "ok"
+        with pytest.raises(SessionTakenOver):
+            await first
+        await runtime.store.release(claim)
+        assert "tool_ended" not in await types_of(runtime)
