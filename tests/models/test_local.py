@@ -40,7 +40,8 @@ def weights() -> Path:
 
 async def test_a_real_model_streams_plain_text():
     model, heard = Local(weights(), max_tokens=16), Heard()
-    response = await model.respond(HELLO, heard)
+    counting = HELLO.replace(messages=[user("Count from one to thirty, in words, one after the other.")])
+    response = await model.respond(counting, heard)
     await model.close()
     assert response.text
     assert response.text == heard.text
