@@ -142,12 +142,9 @@ class Turn(Thinker):
     async def _act(self) -> None:
         """Run what the response called: one call here, several side by side. Parking if one of them waits."""
         assert self._task is not None
-        calls = [c for c in self.state.calls.values() if not c.settled]
-        if len(calls) == 1:
-            parked = await ToolCall(self, calls[0], self._task).run()
-        else:
-            parked = await self._side_by_side([ToolCall(self, c, self._task) for c in calls])
-        if parked:
+        task, tools = self._task, self.actor.toolbox
+        calls = [ToolCall(self, c, task, tools) for c in self.state.calls.values() if not c.settled]
+        if await (calls[0].run() if len(calls) == 1 else self._side_by_side(calls)):
             raise Parking
 
     async def _side_by_side(self, calls: Sequence[Beside]) -> bool:

@@ -294,9 +294,11 @@ class Sessions(People):
                 reply = await self._with_callbacks(reply, state)
             return reply
         finally:
-            await self._let_go(tree)
-            if tree.claim is not None and tree.claim.failure is not None:
-                state.stale = True
+            if tree.claim is not None:
+                if not tree.claim.released:
+                    await self._let_go(tree)
+                if tree.claim.failure is not None:
+                    state.stale = True
 
     async def resume(self, id: str, *, take_over: bool = False, sink: Sink | None = None) -> Reply:
         """Go on with an interrupted, failed or answered turn; with nothing to do, the last reply."""
@@ -477,7 +479,7 @@ def status_of(row: Row) -> str:
 
 def _checked_id(given: str) -> str:
     if not _SESSION_ID.match(given):
-        raise errors.UpcallError(
+        raise errors.SetupError(
             f"{given[:80]!r} is no session id: 1 to 200 characters without spaces, '/', '\\' and '~' (which "
             "parts a child's id from its parent's)"
         )

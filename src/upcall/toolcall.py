@@ -53,7 +53,7 @@ class CallContext(Access):
             member.log.add(InnerCalled(self._origin, Call(call_id, name, args)))
         task = asyncio.current_task()
         assert task is not None
-        return ToolCall(member, member.state.inner[call_id], task, alone=False, toolbox=toolbox)
+        return ToolCall(member, member.state.inner[call_id], task, toolbox, alone=False, inner=True)
 
 
 class SyncCallContext:
@@ -94,19 +94,15 @@ class SyncCallContext:
 class ToolCall(msgspec.Struct, eq=False):
     """One call of a response, from wherever the log says it is to its settled result.
 
-    `alone`: no others of its response run beside it.
+    `alone`: no others of its response run beside it; `inner`: a program calls it.
     """
 
     member: Member
     call: CallState
     task: asyncio.Task[Any]
+    toolbox: Mapping[str, Tool]
     alone: bool = True
-    toolbox: Mapping[str, Tool] | None = None
-    """What a program may call, where it is that which calls."""
-
-    @property
-    def _tools(self) -> Mapping[str, Tool]:
-        return self.member.actor.toolbox if self.toolbox is None else self.toolbox
+    inner: bool = False
 
     async def run_beside(self, ended: Callable[[], None]) -> bool:
         """Run it in a task of its own, beside the others of its response."""
@@ -146,7 +142,7 @@ class ToolCall(msgspec.Struct, eq=False):
 
     async def _enter_again(self, call: Call) -> None:
         """A call that had started: it waits, it may be repeated, or its outcome is unknown."""
-        tool = self._tools.get(call.name)
+        tool = self.toolbox.get(call.name)
         waits = self.call.last in ("raised", "parked")
         if waits:
             await self.member.tree.ready(self.member, call.id)
@@ -165,13 +161,13 @@ class ToolCall(msgspec.Struct, eq=False):
             if a.answer is not None
         ]
         told = f" While it waited it was given: {'; '.join(answers)}." if answers else ""
-        return f"{unknown_tool_text(call.name, self._tools)}. It was there when the call began.{told}"
+        return f"{unknown_tool_text(call.name, self.toolbox)}. It was there when the call began.{told}"
 
     async def _begin(self, call: Call) -> None:
         """Look, check, have it approved, write its start down, run it."""
-        tool = self._tools.get(call.name)
+        tool = self.toolbox.get(call.name)
         if tool is None:
-            raise NotRun(unknown_tool_text(call.name, self._tools))
+            raise NotRun(unknown_tool_text(call.name, self.toolbox))
         if self.member.purpose == "side_turn" and not tool.read_only:
             raise NotRun(f"{tool.name} can't be used while answering: only tools that read can")
         args, approval = self._check(tool, call), ""
@@ -218,7 +214,7 @@ class ToolCall(msgspec.Struct, eq=False):
                 value = tool.function(**args)
             else:
                 value = await self.member.tree.threads.run(partial(tool.function, **args))
-            if self.toolbox is None and self.member.actor.agent.results:  # a program needs the value itself
+            if self.member.actor.agent.results and not self.inner:  # a program needs the value itself
                 value = await self._kept(call_id, value)
             result = _fit(to_result(call_id, value), limits.result_chars)
         except (*STOPS, LimitReached, HookFailed):

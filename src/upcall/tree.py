@@ -84,18 +84,19 @@ class RunTree:
     """The sessions of one claim: runs their turns, starts children, lets agents answer, parks when all wait.
 
     `claim` is None until a session that is being created needs one; `active` counts what runs.
+    `has_asked`: something here has asked, or was asked before.
     """
 
     __slots__ = (
-        "_parked", "_parking", "_resolver", "active", "claim", "deadlines", "home", "sinks", "spending", "store",
-        "threads",
+        "_parked", "_parking", "_resolver", "active", "claim", "deadlines", "has_asked", "home", "sinks",
+        "spending", "store", "threads",
     )  # fmt: skip
 
     def __init__(self, home: Home, claim: Claim | None, sink: Sink | None = None) -> None:
         self.home, self.store, self.deadlines, self.threads = home, home.store, home.deadlines, home.threads
         self.claim = claim
         self.sinks = [*home.sinks] if sink is None else [*home.sinks, sink]
-        self.active = 0
+        self.active, self.has_asked = 0, False
         self._resolver: Resolver | None = None
         self._parking: asyncio.TimerHandle | None = None
         self._parked: dict[str, Parked] | None = None
@@ -107,13 +108,8 @@ class RunTree:
     def resolver(self) -> Resolver:
         """What walks this tree's callbacks; most trees never raise one."""
         if self._resolver is None:
-            self._resolver = Resolver(self)
+            self._resolver, self.has_asked = Resolver(self), True
         return self._resolver
-
-    @property
-    def has_asked(self) -> bool:
-        """Whether anything here was ever asked."""
-        return self._resolver is not None
 
     def member(self, state: State, agent: Agent, inherited: Hooks) -> Turn:
         """A session of this tree, ready to run."""

@@ -61,6 +61,14 @@ def test_run_with_an_existing_id_goes_on_with_that_session(folder: Path) -> None
     assert events.count('"session_started"') == 1
 
 
+def test_run_with_what_can_be_no_id_is_wrong_usage_and_begins_nothing(folder: Path) -> None:
+    done = upcall("run", "agents", "hello", "--id", "a b", cwd=folder)
+
+    assert done.returncode == 2
+    assert "'a b' is no session id" in done.stderr
+    assert out("sessions", cwd=folder) == []
+
+
 def test_run_reads_a_prompt_from_standard_input(folder: Path) -> None:
     done = upcall("run", "agents", "-", cwd=folder, given="from a pipe\n")
     assert done.stdout == "You said: from a pipe\n"

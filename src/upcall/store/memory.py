@@ -169,13 +169,13 @@ class MemoryStore:
             raise _failed(claim, UnknownSession(session))
         root = first.root or session
         for relative in (first.parent, root) if first.parent or first.root else ():
-            if relative and relative != session and relative not in self._kept.logs:
+            if relative and relative != session and relative not in self._stored.logs:
                 raise _failed(claim, UnknownSession(relative))
         if claim is not None and claim.root != root:
             raise _failed(claim, self._needs_claim(session, events))
-        log = self._kept.logs[session] = _Log(first, root)
+        log = self._stored.logs[session] = _Log(first, root)
         if first.parent:
-            self._kept.logs[first.parent].children += (session,)
+            self._stored.logs[first.parent].children += (session,)
         return log
 
     def _needs_claim(self, session: str, events: Sequence[AnyEvent]) -> StoreError:
