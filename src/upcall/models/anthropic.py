@@ -1,6 +1,7 @@
 """Anthropic's messages API, streamed.
 
-May import: contracts, errors, messages, models.anthropic_body, models.failures, models.http.
+May import: contracts, errors, messages, models.anthropic_body, models.failures, models.history,
+models.http.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from upcall.errors import ModelRefused
 from upcall.messages import Call, Part, Request, Response, Text, Thinking, Usage
 from upcall.models.anthropic_body import ThinkingBudget, anthropic_body
 from upcall.models.failures import Asked, Trouble, complaint_of, judge, stream_error
+from upcall.models.history import called
 from upcall.models.http import Patience, Reader, Sleep, Wire, without_credentials
 
 BASE_URL = "https://api.anthropic.com"
@@ -177,7 +179,7 @@ class AnthropicReader:
             try:
                 event = _decode(data)
             except (msgspec.DecodeError, UnicodeDecodeError) as error:
-                return Trouble(f"sent an event that can't be read ({error}): {self._shown(data)}")
+                return Trouble(f"sent an event that can't be read ({error}): {self._asked.shown(data)}")
             if event.type == "content_block_delta":
                 delta, block = event.delta, self._blocks.get(event.index)
                 if delta is None or block is None:
@@ -198,7 +200,7 @@ class AnthropicReader:
         try:
             message = _decode_whole(body)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            return Trouble(f"sent a body that can't be read ({error}): {self._shown(body)}")
+            return Trouble(f"sent a body that can't be read ({error}): {self._asked.shown(body)}")
         if message.type != "message" or message.error is not None:
             return judge(self._asked, 200, {}, body)
         self._begin(message)
@@ -270,9 +272,6 @@ class AnthropicReader:
             self._cached = usage.cache_read_input_tokens or self._cached
             self._written = usage.cache_creation_input_tokens or self._written
 
-    def _shown(self, data: bytes) -> str:
-        return self._asked.clean(data[:300].decode("utf-8", "replace"))
-
 
 def _parts(opened: _Open) -> tuple[Part, ...]:
     text = "".join(opened.text)
@@ -290,12 +289,7 @@ def _parts(opened: _Open) -> tuple[Part, ...]:
 
 
 def _call(opened: _Open) -> Call:
-    name, raw = opened.block.name or "", "".join(opened.json)
-    if not raw.strip():
-        given = opened.block.input
-        return Call("", name, cast("dict[str, Any]", given) if isinstance(given, dict) else {})
-    try:
-        value = msgspec.json.decode(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return Call("", name, {}, raw)
-    return Call("", name, cast("dict[str, Any]", value)) if isinstance(value, dict) else Call("", name, {}, raw)
+    name, raw, given = opened.block.name or "", "".join(opened.json), opened.block.input
+    if not raw.strip() and isinstance(given, dict):
+        return Call("", name, cast("dict[str, Any]", given))
+    return called(name, raw)

@@ -43,6 +43,10 @@ class Asked(NamedTuple):
     key_hint: str
     key: str = ""
 
+    def shown(self, data: bytes) -> str:
+        """The beginning of what it sent, cleaned."""
+        return self.clean(data[:300].decode("utf-8", "replace"))
+
     def clean(self, text: str) -> str:
         """The text without markup, keys and passwords, short enough for an error."""
         if self.key:

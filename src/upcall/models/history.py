@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from typing import Any, cast
+
+import msgspec
 
 from upcall.messages import Call, Image, Instruction, Message, Part, Result, Text, Thinking, Value, cancelled
 
@@ -113,6 +116,21 @@ class _Walk:
 
 def _has_content(part: Text | Instruction | Image) -> bool:
     return bool(part.data or part.url) if isinstance(part, Image) else bool(part.text.strip())
+
+
+def called(name: str, raw: str) -> Call:
+    """A call with its arguments as a model wrote them; what is no JSON object is kept, for the model to be told."""
+    args = json_object(raw) if raw.strip() else {}
+    return Call("", name, {}, raw) if args is None else Call("", name, args)
+
+
+def json_object(text: str) -> dict[str, Any] | None:
+    """The text's JSON object, or None where it is none."""
+    try:
+        value = msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeError):
+        return None
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else None
 
 
 def arguments(call: Call) -> dict[str, object]:

@@ -1,6 +1,7 @@
 """Any server that speaks OpenAI's chat completions, streamed.
 
-May import: contracts, errors, messages, models.failures, models.http, models.openai_body.
+May import: contracts, errors, messages, models.failures, models.history, models.http,
+models.openai_body.
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ import msgspec
 
 from upcall.contracts import Emit
 from upcall.errors import ModelRefused
-from upcall.messages import Call, Request, Response, Thinking, Usage
+from upcall.messages import Request, Response, Thinking, Usage
 from upcall.models.failures import Asked, Trouble, complaint_of, judge, stream_error
+from upcall.models.history import called, json_object
 from upcall.models.http import Patience, Reader, Sleep, Wire, without_credentials
 from upcall.models.openai_body import openai_body
 
@@ -177,15 +179,15 @@ class OpenAIReader:
             try:
                 chunk = _decode(event)
             except (msgspec.DecodeError, UnicodeDecodeError) as error:
-                return Trouble(f"sent a chunk that can't be read ({error}): {self._shown(event)}")
+                return Trouble(f"sent a chunk that can't be read ({error}): {self._asked.shown(event)}")
             if chunk.choices and (said := chunk.choices[0].delta) is not None:
                 content = said.content
-                if content.__class__ is str and content:
-                    text.append(cast("str", content))
+                if isinstance(content, str) and content:
+                    text.append(content)
                     if emit is not None:
                         self.spoke = True
-                        emit("text", cast("str", content))
-                if content.__class__ is list or said.tool_calls or said.reasoning_content or said.reasoning:
+                        emit("text", content)
+                if isinstance(content, list) or said.tool_calls or said.reasoning_content or said.reasoning:
                     self._more(said)
             if (trouble := self._about(chunk)) is not None:
                 return trouble
@@ -196,7 +198,7 @@ class OpenAIReader:
         try:
             chunk = _decode(body)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            return Trouble(f"sent a body that can't be read ({error}): {self._shown(body)}")
+            return Trouble(f"sent a body that can't be read ({error}): {self._asked.shown(body)}")
         if chunk.error is not None or not chunk.choices:
             return judge(self._asked, 200, {}, body)
         said = chunk.choices[0].message or chunk.choices[0].delta or _Said()
@@ -208,7 +210,7 @@ class OpenAIReader:
 
     def response(self) -> Response:
         """What was said."""
-        calls = tuple(_call(slot) for slot in self._calls)
+        calls = tuple(called(slot.name, "".join(slot.args)) for slot in self._calls)
         opaque = {"field": self._field} if self._field == "reasoning_content" else {}
         thoughts = "".join(self._thoughts)
         thinking = (Thinking(thoughts, opaque),) if thoughts else ()
@@ -280,9 +282,6 @@ class OpenAIReader:
             self._usage = Usage(usage.prompt_tokens or 0, usage.completion_tokens or 0, cached)
         return None
 
-    def _shown(self, event: bytes) -> str:
-        return self._asked.clean(event[:300].decode("utf-8", "replace"))
-
 
 def _begins(piece: _Piece, slot: _Slot, args: str) -> bool:
     """Whether a piece with a name begins another call although its index is known.
@@ -292,18 +291,4 @@ def _begins(piece: _Piece, slot: _Slot, args: str) -> bool:
     """
     if piece.id and slot.id and piece.id != slot.id:
         return True
-    return bool(args) and _object("".join(slot.args)) is not None
-
-
-def _object(text: str) -> dict[str, Any] | None:
-    try:
-        value = msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return None
-    return cast("dict[str, Any]", value) if isinstance(value, dict) else None
-
-
-def _call(slot: _Slot) -> Call:
-    raw = "".join(slot.args)
-    args = _object(raw) if raw.strip() else {}
-    return Call("", slot.name, {}, raw) if args is None else Call("", slot.name, args)
+    return bool(args) and json_object("".join(slot.args)) is not None

@@ -6,7 +6,7 @@ May import: contracts, errors, messages, models.failures, models.history.
 from __future__ import annotations
 
 import base64
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -14,7 +14,7 @@ from upcall.contracts import Emit
 from upcall.errors import ContextTooLong, ModelError, ModelRefused, ModelUnavailable
 from upcall.messages import Call, Image, Instruction, Part, Request, Response, Text, Thinking, Usage
 from upcall.models.failures import Asked, complaint_of, context_error, judge
-from upcall.models.history import Answered, Said, Told, arguments, turns
+from upcall.models.history import Answered, Said, Told, arguments, called, turns
 
 if TYPE_CHECKING:
     from pydantic_ai import messages as theirs
@@ -231,10 +231,4 @@ def _details(part: object) -> dict[str, Any]:
 def _call(part: theirs.ToolCallPart) -> Call:
     if not isinstance(part.args, str):
         return Call("", part.tool_name, part.args or {})
-    try:
-        value = msgspec.json.decode(part.args or "{}")
-    except msgspec.DecodeError:
-        return Call("", part.tool_name, {}, part.args)
-    if isinstance(value, dict):
-        return Call("", part.tool_name, cast("dict[str, Any]", value))
-    return Call("", part.tool_name, {}, part.args)
+    return called(part.tool_name, part.args)
