@@ -44,6 +44,8 @@ _ARRIVES: tuple[str, Any, str] = ("", "asked", "")
 
 def _path(way: dict[str, Any], walked: Sequence[tuple[str, Any, str]]) -> tuple[Step, ...]:
     """Whom it met, in order, each with the reason; the skipped stand where they were skipped."""
+    if len(walked) == 1 and not way["stations"]:  # straight to the person, as most go
+        return (Step(walked[0][0], walked[0][1], way["why"]),)
     path: list[Step] = []
     stations = iter(way["stations"])
     for agent, step, reason in (*walked, _ARRIVES):
@@ -84,12 +86,10 @@ def checked(raised: CallbackRaised, value: Any) -> Any:
     if len(body) > LARGEST:
         raise AnswerRefused(raised.callback_id, f"the answer has {len(body)} bytes; the most is {LARGEST}")
     plain = msgspec.json.decode(body)
-    if raised.gate:
-        return plain
     if raised.choices and plain not in raised.choices:
         allowed = ", ".join(repr(c) for c in raised.choices)
         raise AnswerRefused(raised.callback_id, f"{plain!r} is none of its choices: {allowed}")
-    if raised.schema is not None:
+    if raised.schema is not None and not raised.gate:  # of an approval it is that of the arguments
         fits(raised.callback_id, raised.schema, plain)
     return plain
 
@@ -161,7 +161,6 @@ def _read(callback_id: str, value: Any) -> Approve | Reject:
 
 def already(held: Held) -> AlreadySettled:
     """The error for whoever came later."""
-    settled = held.settled
-    by = settled.by if isinstance(settled, CallbackAnswered) else ""
-    at = settled.time if settled is not None else held.expires or 0.0
+    by = held.answer.by if held.answer is not None else ""
+    at = held.settled.time if held.settled is not None else held.expires or 0.0
     return AlreadySettled(held.raised.callback_id, held.status, by, at)

@@ -92,10 +92,8 @@ def _decided(member: Member, tool: Tool, call: Call, args: dict[str, Any]) -> tu
 
 def _asked_before(member: Member, call: Call) -> bool:
     """Whether this very call was up for approval already."""
-    if not member.state.asks:
-        return False
-    digest = approval_digest(call.name, call.args)
-    return any(a.raised.gate and a.raised.digest == digest for a in member.state.asks_of(call.id))
+    asked = {a.raised.digest for a in member.state.asks_of(call.id) if a.raised.gate}
+    return bool(asked) and approval_digest(call.name, call.args) in asked
 
 
 async def _asked(member: Member, tool: Tool, call: Call, args: dict[str, Any]) -> Decided:

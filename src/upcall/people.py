@@ -116,11 +116,6 @@ class People:
                 groups.setdefault((one.root, one.raised.group or one.raised.callback_id), []).append(one)
         return [callback_of(g[0], tuple([h.raised.callback_id for h in g])) for g in groups.values()]
 
-    async def _open_callbacks(self, session_id: str) -> list[Callback]:
-        row = await self._row(session_id)
-        held = await self.store.callbacks(root=row.root)
-        return [callback_of(h) for h in held if h.status == "open"]
-
     async def answer(
         self, id: str, value: Any, by: str = "", only: bool = False, right: str = "asserted"
     ) -> Callback:
@@ -133,12 +128,11 @@ class People:
             raise already(held)
         if held.raised.kind == "request_resolution":
             raise AnswerRefused(id, "request_resolution is settled by agents, tools and memory, never by a person")
-        stored, ids, group = checked(held.raised, value), [id], held.raised.group
-        if group and not only:
-            tree = await self.store.callbacks(root=held.root)
-            equal = [h for h in tree if h.raised.group == group and h.status == "open" and h.target == "user"]
-            ids += [h.raised.callback_id for h in equal]
-        events: dict[str, AnyEvent] = {i: CallbackAnswered(i, stored, by, right) for i in ids}
+        stored, group = checked(held.raised, value), held.raised.group
+        events: dict[str, AnyEvent] = {id: CallbackAnswered(id, stored, by, right)}
+        for one in await self.store.callbacks(root=held.root) if group and not only else ():
+            if one is not held and one.raised.group == group and one.status == "open" and one.target == "user":
+                events[one.raised.callback_id] = CallbackAnswered(one.raised.callback_id, stored, by, right)
         refused = await self.store.settle(id, events)
         if refused is not None:
             raise already(refused)
@@ -150,11 +144,9 @@ class People:
             self._asks[callback.id] = asyncio.get_running_loop().create_task(self._ask_host(callback))
 
     async def _ask_host(self, callback: Callback) -> None:
-        host = self.host
-        assert host is not None
         try:
-            while (value := await self._said(host, callback)) is not None:
-                by, right = getattr(host, "by", "user"), getattr(host, "right", "asserted")
+            while (value := await self._said(callback)) is not None:
+                by, right = getattr(self.host, "by", "user"), getattr(self.host, "right", "asserted")
                 try:
                     await self.answer(callback.id, value, by=by, right=right)
                     return
@@ -170,9 +162,9 @@ class People:
             if self._asks.get(callback.id) is asyncio.current_task():
                 del self._asks[callback.id]
 
-    async def _said(self, host: Host, callback: Callback) -> Any:
+    async def _said(self, callback: Callback) -> Any:
         try:
-            return await host.ask(callback)
+            return None if self.host is None else await self.host.ask(callback)
         except Exception:  # somebody else's program: the question itself is safe in the inbox
             log.exception("the host failed to ask callback %s; it waits in the inbox", callback.id)
             return None

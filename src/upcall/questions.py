@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import msgspec
 
-from upcall.answers import LARGEST, answer_of, callback_of, misfit, route_of
+from upcall.answers import LARGEST, callback_of, misfit, route_of, verdict
 from upcall.callbacks import KINDS, PRIORITIES, Held, Hints, normal_kind, question_digest
 from upcall.errors import CallbackExpired, CallbackUnresolved, UpcallError
 from upcall.events import CallbackRaised
@@ -55,8 +55,9 @@ def ask(
     """A checked question; what is wrong with it is said at once, to the code that asks."""
     if not message.strip() or not callback_type.strip():
         raise UpcallError("raise_callback needs a message and an intent such as 'query' or 'blocker'")
-    _one_of("kind", kind, KINDS)
-    _one_of("priority", priority, PRIORITIES)
+    for name, value, allowed in (("kind", kind, KINDS), ("priority", priority, PRIORITIES)):
+        if value not in allowed:
+            raise UpcallError(f"{name}={value!r} is none of: {', '.join(allowed)}")
     if callback_type == "approval" and default is not NO_DEFAULT:
         raise UpcallError("an approval has no default: what nobody approved must not run")
     if timeout is not None and not (type(timeout) in (int, float) and timeout > 0):
@@ -80,11 +81,11 @@ def ask(
 
 def asking(message: str, callback_type: str, options: dict[str, Any]) -> Question:
     """`ask`, keeping short plain ones: code that waits asks the same again when it is entered again."""
-    plain = len(message) < 1000 and all(type(option) is str for option in options.values())
+    plain = len(message) < 1000 and {*map(type, options.values())} <= _TEXT
     return (_kept if plain else ask)(message, callback_type, **options)
 
 
-_kept = lru_cache(1000)(ask)
+_kept, _TEXT = lru_cache(1000)(ask), {str}
 
 
 def _check_shape(choices: Any, schema: Mapping[str, Any] | None) -> None:
@@ -96,11 +97,6 @@ def _check_shape(choices: Any, schema: Mapping[str, Any] | None) -> None:
         raise UpcallError("give choices or a schema, not both")
     if schema is not None and (problem := misfit(schema)):
         raise UpcallError(f"no answer could fit the schema: {problem}")
-
-
-def _one_of(name: str, value: str, allowed: Sequence[str]) -> None:
-    if value not in allowed:
-        raise UpcallError(f"{name}={value!r} is none of: {', '.join(allowed)}")
 
 
 def _hints(hints: dict[str, Any]) -> Hints:
@@ -131,7 +127,7 @@ def outcome_of(ask: Held) -> Any:
     """What `raise_callback` gives to who asked: the answer, the default, None with a warning, or an error."""
     raised = ask.raised
     if (answered := ask.answer) is not None:
-        return answer_of(answered, raised.gate).value
+        return verdict(answered.value) if raised.gate else answered.value
     callback = callback_of(ask)
     if callback.status == "expired":
         if raised.has_default:

@@ -17,18 +17,24 @@ _PAGE = 1000
 
 
 async def load_state(
-    store: Store, session_id: str, upto: int | None = None, claim: Claim | None = None
+    store: Store, session_id: str, upto: int = 0, claim: Claim | None = None, known: State | None = None
 ) -> State | None:
     """A session folded from its log, from its last compaction on; None if there is no such session.
 
-    With `upto`, as it was when its log ended there; with a `claim` on it, it is known to be there.
+    With `upto`, as it was when its log ended there; with a `claim` on it, it is known to be there; with what was
+    `known` of its turn, only what is new is folded.
     """
     row = await store.row(session_id) if claim is None else claim
     if row is None:
         return None
+    base = 0 if upto else row.base
+    before = max(base - 1, 0)
+    events = await _pages(store, session_id, before, upto)
+    if known is not None and not known.stale and known.prompt in events:  # else another session has its id now
+        known.alone = False
+        fold(store, known, events[known.seq - before :])
+        return known
     state = State(session_id)
-    base = row.base if upto is None else 0
-    events = await _pages(store, session_id, max(base - 1, 0), upto)
     if base > 1:
         fold(store, state, await store.read(session_id, 0, 1))
         carried = next((e.carried for e in events if isinstance(e, Compacted)), None)
@@ -43,7 +49,7 @@ async def load_state(
     return state
 
 
-async def conversation(store: Store, session_id: str, upto: int | None = None) -> list[Message]:
+async def conversation(store: Store, session_id: str, upto: int = 0) -> list[Message]:
     """A session's whole conversation, as if nothing of it had ever been compacted."""
     state = State(session_id)
     for event in await _pages(store, session_id, 0, upto):
@@ -54,12 +60,12 @@ async def conversation(store: Store, session_id: str, upto: int | None = None) -
     return state.messages()
 
 
-async def _pages(store: Store, session_id: str, after: int, upto: int | None) -> list[AnyEvent]:
+async def _pages(store: Store, session_id: str, after: int, upto: int) -> list[AnyEvent]:
     events = page = await store.read(session_id, after, _PAGE)
     while len(page) == _PAGE:
         page = await store.read(session_id, page[-1].seq, _PAGE)
         events = [*events, *page]
-    return events if upto is None else [e for e in events if e.seq <= upto]
+    return [e for e in events if e.seq <= upto] if upto else events
 
 
 def fold(store: Store, state: State, events: Sequence[AnyEvent]) -> None:

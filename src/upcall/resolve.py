@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from hashlib import blake2b
 from typing import Any, Protocol
 
 import msgspec
@@ -36,8 +37,8 @@ class Road(Tree, Protocol):
     store: Store
     claim: Claim | None
 
-    def look(self) -> None:
-        """See whether everything waits."""
+    def quiet(self) -> None:
+        """Give memory up if everything waits, at once or after the hold."""
         ...
 
     async def way(self, member: Member, asked: events.CallbackRaised, hints: Hints) -> Route:
@@ -57,12 +58,8 @@ class Road(Tree, Protocol):
         """Whether nothing runs and nobody here sees a question: it is parked at once."""
         ...
 
-    def person_asked(self, ask: Held) -> None:
-        """A person became the target of a callback: told once of each."""
-        ...
-
-    def ask_host(self, ask: Held) -> None:
-        """Put a question before the person, if there is one here."""
+    def ask_host(self, ask: Held, first: bool) -> None:
+        """Put a question before the person who is here; who watches is told the first time."""
         ...
 
 
@@ -73,29 +70,47 @@ class Resolver:
         self._road = road
         self._drivers: dict[asyncio.Task[None], str] = {}
         self._turn_order: dict[str, asyncio.Lock] = {}
-        self.since: dict[str, tuple[Held, float]] = {}  # when the person was asked; 0.0: it is left for later
+        # who waits for the person, and since when; 0.0: it is left for later
+        self.since: dict[str, tuple[Member, Held, float]] = {}
 
     # --- raising --------------------------------------------------------------------------
 
     async def raise_callback(self, asker: Asker, question: Question) -> Held:
         """Ask, or take up what an earlier run of the same code asked; returns when it is settled."""
-        # other questions of this call may wait already: it must not park before this is asked
-        self._road.active += 1
+        road = self._road
+        road.active += 1  # other questions of this call may wait already: it must not park before this is asked
         try:
+            if road.claim is None:
+                await road.secure(asker.member)
             ask = await self._find_or_raise(asker, question)
         finally:
-            self._road.leave()
+            road.leave()
         if ask.status == "open":
-            await self._wait(asker, ask)
-        if not ask.raised.gate:  # an approval is written down with the start of its tool
-            await self._deliver(asker.member, ask)
+            asker.begin_wait()
+            try:
+                await self.until_settled(asker.member, ask)
+            except Parking:
+                asker.parked = True
+                if asker.guard is not None:
+                    asker.guard.park()
+                raise
+            finally:
+                asker.end_wait()
+        if ask.raised.gate:  # an approval is written down with the start of its tool
+            return ask
+        log = asker.member.log
+        if ask.delivered:
+            await asyncio.sleep(0)  # other code of this call may want to claim its answers too
+        else:
+            log.add(events.CallbackDelivered(ask.raised.callback_id, ask.raised.origin))
+            if not log.send():
+                await log.stored()
         return ask
 
     async def _find_or_raise(self, asker: Asker, question: Question) -> Held:
-        member, draft, count = asker.member, question.raised, asker.occurrence(question.raised.digest)
-        await self._road.secure(member)
-        asked = member.state.asks_of(asker.origin)
-        logged = [a for a in asked if a.raised.digest == draft.digest and a.raised.gate == draft.gate]
+        draft, count = question.raised, asker.occurrence(question.raised.digest)
+        asked = asker.member.state.asks_of(asker.origin)
+        logged = asked and [a for a in asked if a.raised.digest == draft.digest and a.raised.gate == draft.gate]
         if count < len(logged):
             ask = logged[count]
         else:
@@ -104,26 +119,6 @@ class Resolver:
             ask = await self._raise(asker, question, count)
         asker.claimed.add(ask.raised.callback_id)
         return ask
-
-    async def _wait(self, asker: Asker, ask: Held) -> None:
-        asker.begin_wait()
-        try:
-            await self.until_settled(asker.member, ask)
-        except Parking:
-            asker.parked = True
-            if asker.guard is not None:
-                asker.guard.park()
-            raise
-        finally:
-            asker.end_wait()
-
-    async def _deliver(self, member: Member, ask: Held) -> None:
-        if ask.delivered:
-            await asyncio.sleep(0)  # other code of this call may want to claim its answers too
-            return
-        member.log.add(events.CallbackDelivered(ask.raised.callback_id, ask.raised.origin))
-        if not member.log.send():
-            await member.log.stored()
 
     async def _refuse_unclaimed(self, asker: Asker) -> None:
         """A run that asks something new while an answer it got stays unclaimed is another program than before."""
@@ -135,18 +130,34 @@ class Resolver:
         raise mismatch(call.call.name if call is not None else asker.origin, asker)
 
     async def _raise(self, asker: Asker, question: Question, count: int) -> Held:
-        member, draft = asker.member, question.raised
+        member, state, draft = asker.member, asker.member.state, question.raised
         if member.purpose == "side_turn":
             member.log.add(events.ContextSet(ASKED_BACK, True))
             raise UpcallError("nobody can be asked while a callback is being answered; pass it up instead")
         way = await self._road.way(member, draft, question.hints)
-        callback_id = "q" + events.digest(member.id, asker.origin, draft.digest, draft.gate, count)[:12]
+        plain_way, context = msgspec.to_builtins(way), dict[str, Any]()
+        name = f"{state.id} {asker.origin} {draft.digest} {draft.gate} {count}"
+        callback_id = "q" + blake2b(name.encode(), digest_size=6).hexdigest()
         for save in member.savers:
             save()
-        member.log.add(_raised_event(member, asker.origin, question, callback_id, msgspec.to_builtins(way)))
+        call = state.call(asker.origin)
+        if call is not None and call.given.name == "raise_callback":  # by a program: that says more than the call
+            call = state.calls.get(asker.origin.rpartition(".")[0])
+        if state.prompt is not None:
+            context["task"] = state.prompt.message.text[:2000]
+        if call is not None:
+            context |= {"tool": call.call.name, "arguments": call.call.args}
+        expires = self._road.store.now() + question.timeout if question.timeout is not None else None
+        member.log.add(
+            msgspec.structs.replace(  # what `draft.replace` does, in half the time
+                draft, callback_id=callback_id, origin=asker.origin, agent=member.actor.name, route=plain_way,
+                context=context | draft.given, expires=expires,
+                group="" if draft.gate else _group(question, plain_way),
+            )
+        )  # fmt: skip
         if way.asks:  # else that the person is asked, or nobody, is stored with it
             await member.log.commit()
-        return member.state.asks[callback_id]
+        return state.asks[callback_id]
 
     # --- walking --------------------------------------------------------------------------
 
@@ -155,14 +166,19 @@ class Resolver:
         callback_id = ask.raised.callback_id
         wait = member.waits.get(callback_id)
         if wait is None or wait.done():
-            wait = member.waits[callback_id] = asyncio.get_running_loop().create_future()
             await self._set_out(member, ask)
+            if ask.status != "open":
+                return
+            wait = member.waits[callback_id] = asyncio.get_running_loop().create_future()
         try:
+            if not self._road.active:
+                await asyncio.sleep(0)  # what runs now has its turn, the host too
+                self._road.quiet()
             await wait
         finally:
             if wait.cancelled() and member.waits.get(callback_id) is wait:  # only who waited has gone
                 member.waits[callback_id] = asyncio.get_running_loop().create_future()
-            else:
+            elif wait.done():
                 member.waits.pop(callback_id, None)
                 self.stop(callback_id)  # it is settled: who is still asked need not answer any more
                 if ask.status != "open":
@@ -180,7 +196,7 @@ class Resolver:
             return
         self._watch_expiry(member, ask)
         stations = route_of(ask.raised).asks if ask.raised.route["stations"] else ()
-        if ask.station < len(stations):
+        if stations and ask.station < len(stations):
             self._spawn(member, ask, self._climb(member, ask, stations))
         else:
             await self._ask_person(member, ask)
@@ -219,7 +235,8 @@ class Resolver:
             await member.log.write(events.CallbackWithdrawn(callback_id, way["why"], unresolved=True))
             member.wake(callback_id)
             return
-        if ask.target != "user":
+        first = ask.target != "user"
+        if first:
             seconds, expires = member.actor.agent.policy.callback_policy.timeout, ask.raised.expires
             if seconds:
                 last = self._road.store.now() + seconds
@@ -230,11 +247,9 @@ class Resolver:
             else:
                 await member.log.commit()
             self._watch_expiry(member, ask)
-            self._road.person_asked(ask)
         if ask.status == "open":
-            self.since[callback_id] = (ask, self._road.store.now())
-            self._road.ask_host(ask)
-        self._road.look()
+            self.since[callback_id] = (member, ask, self._road.store.now())
+        self._road.ask_host(ask, first)
 
     async def _expire(self, member: Member, ask: Held) -> None:
         callback_id = ask.raised.callback_id
@@ -249,9 +264,9 @@ class Resolver:
 
     async def ready(self, member: Member, origin: str) -> None:
         """Return when one of an occurrence's callbacks is settled and not yet delivered; it may then run again."""
-        asks = [a for a in member.state.asks_of(origin) if not a.raised.gate]
-        waiting = [a for a in asks if a.status == "open"]
-        if not waiting or any(a.status != "open" and not a.delivered for a in asks):
+        asks = member.state.asks_of(origin)
+        waiting = [a for a in asks if a.status == "open" and not a.raised.gate]
+        if not waiting or any(a.status != "open" and not a.delivered and not a.raised.gate for a in asks):
             return
         member.leave()
         try:
@@ -260,7 +275,7 @@ class Resolver:
                 await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             finally:
                 for task in tasks:
-                    task.cancel() if not task.done() else None
+                    task.cancel()
                 done = await asyncio.gather(*tasks, return_exceptions=True)
             for outcome in done:
                 if isinstance(outcome, BaseException) and not isinstance(outcome, asyncio.CancelledError):
@@ -352,22 +367,3 @@ def _group(question: Question, way: dict[str, Any]) -> str:
     if not way["stations"] and takes == ((), None, None):
         return draft.digest[:24]  # nothing else can differ between those that reach the person
     return events.digest(draft.digest, way["stations"], way["end"], *takes)
-
-
-def _raised_event(
-    member: Member, origin: str, question: Question, callback_id: str, way: dict[str, Any]
-) -> events.CallbackRaised:
-    state, draft = member.state, question.raised
-    call = state.call(origin)
-    if call is not None and call.given.name == "raise_callback":  # by a program: that says more than the call does
-        call = state.calls.get(origin.rpartition(".")[0])
-    filled: dict[str, Any] = {}
-    if state.prompt is not None:
-        filled["task"] = state.prompt.message.text[:2000]
-    if call is not None:
-        filled |= {"tool": call.call.name, "arguments": call.call.args}
-    return draft.replace(
-        callback_id=callback_id, origin=origin, agent=member.actor.name, route=way, context=filled | draft.given,
-        expires=member.log.store.now() + question.timeout if question.timeout is not None else None,
-        group="" if draft.gate else _group(question, way),
-    )  # fmt: skip

@@ -15,6 +15,8 @@ from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from typing import Any, Self, TypeVar
 
+from msgspec.structs import replace
+
 from upcall import errors
 from upcall.actor import Actor
 from upcall.agent import Agent, all_agents
@@ -40,7 +42,7 @@ PATIENCE = 6.0
 """Seconds to wait for an owner: a dead one's heartbeat is late after five."""
 
 RETRY = 0.1
-_FOLLOW = 30.0
+_FOLLOW, _AT_HAND = 30.0, 16
 _MOST, _STEP = 0xFFFF_FFFF_FFFF, 0x9E37_79B9_7F4B  # an odd step passes every number before it repeats one
 _SESSION_ID = re.compile(r"[^\s~/\\\x00-\x1f\x7f]{1,200}\Z")
 
@@ -129,6 +131,7 @@ class Sessions(People):
         self.asks_of: dict[tuple[Any, ...], bool] = {}  # whether an agent below such a chain has somebody to ask
         self._models: dict[int, Model] = {}
         self.threads = Threads()
+        self._parked: dict[str, State] = {}  # the newest turns that wait, as far as they were folded here
         self._newest_id = int.from_bytes(os.urandom(6))
 
     # --- opening and closing --------------------------------------------------------------
@@ -276,12 +279,12 @@ class Sessions(People):
                 await self._catch_up(state)
             member = tree.member(state, self.agent_of(state.header), NO_HOOKS)
             if not state.begun and not await tree.begin_root(member):
-                raise errors.SessionWaiting(state.id, [c.id for c in await self._open_callbacks(state.id)])
+                raise await self._waiting(state)
             if state.phase == "running":
-                await tree.resume(member)
+                tree.resume(member)
                 reply = await tree.run_root(member)
                 if reply.status == "waiting":
-                    raise errors.SessionWaiting(state.id, [c.id for c in await self._open_callbacks(state.id)])
+                    raise await self._waiting(state)
                 tree = await self._claim(state.header.root or state.id, take_over, sink)
                 member = tree.member(state, self.agent_of(state.header), NO_HOOKS)
             if isinstance(text, str):
@@ -294,19 +297,17 @@ class Sessions(People):
                 reply = await self._with_callbacks(reply, state)
             return reply
         finally:
-            if tree.claim is not None:
-                if not tree.claim.released:
-                    await self._let_go(tree)
-                if tree.claim.failure is not None:
-                    state.stale = True
+            if tree.claim is not None and (tree.claim.failure or not tree.claim.released):
+                await self._let_go(tree, state)
 
     async def resume(self, id: str, *, take_over: bool = False, sink: Sink | None = None) -> Reply:
         """Go on with an interrupted, failed or answered turn; with nothing to do, the last reply."""
         await self._open()
         root = (await self._row(id)).root if "~" in id else id
         tree = await self._claim(root, take_over, sink)
+        state = self._parked.pop(root, None)
         try:
-            state = await load_state(self.store, root, claim=tree.claim)
+            state = await load_state(self.store, root, claim=tree.claim, known=state)
             assert state is not None
             agent = self.agent_of(state.header)
             beginning = state.phase == "idle" and not state.begun
@@ -317,13 +318,13 @@ class Sessions(People):
                 await member.log.commit(release=True)
                 reply = reply_of(state, agent)
             elif not beginning and (self.host is not None or not state.parked or await self._is_ready(root, state)):
-                await tree.resume(member)
+                tree.resume(member)
                 reply = await tree.run_root(member)
             else:
                 reply = reply_of(state, agent).replace(status="waiting")
             return await self._with_callbacks(reply, state)
         finally:
-            await self._let_go(tree)
+            await self._let_go(tree, state)
 
     async def compact(self, state: State, keep_last: int) -> None:
         """Have a session's model summarise while no turn runs."""
@@ -333,6 +334,7 @@ class Sessions(People):
 
     async def _catch_up(self, state: State) -> None:
         """Be sure of the state: what others wrote, and nothing that was never stored."""
+        self._parked.pop(state.id, None)  # whoever goes on with it has it alone
         state.alone = False
         if state.stale:
             fresh = await load_state(self.store, state.id)
@@ -341,11 +343,19 @@ class Sessions(People):
             state.become(fresh)
         await refresh(self.store, state)
 
+    async def _waiting(self, state: State) -> errors.SessionWaiting:
+        held = await self.store.callbacks(root=state.header.root or state.id)
+        return errors.SessionWaiting(state.id, [h.raised.callback_id for h in held if h.status == "open"])
+
     async def _with_callbacks(self, reply: Reply, state: State) -> Reply:
-        """The reply with every callback of this turn's tree."""
+        """The reply with every callback of this turn's tree; one that waits may be answered soon."""
+        if reply.status == "waiting":
+            self._parked[state.id] = state
+            if len(self._parked) > _AT_HAND:
+                del self._parked[next(iter(self._parked))]
         since = state.prompt.pos if state.prompt is not None else 0
         held = await self.store.callbacks(root=state.header.root or state.id)
-        return reply.replace(callbacks=tuple([callback_of(h) for h in held if h.raised.pos > since]))
+        return replace(reply, callbacks=tuple([callback_of(h) for h in held if h.raised.pos > since]))
 
     async def _claim(self, root: str, take_over: bool = False, sink: Sink | None = None) -> RunTree:
         """Own the tree, waiting a while for another process's claim to end or to die."""
@@ -369,11 +379,12 @@ class Sessions(People):
         finally:
             await self._let_go(tree)
 
-    async def _let_go(self, tree: RunTree) -> None:
-        claim = tree.claim
-        if claim is not None and not claim.released and claim.failure is None:
+    async def _let_go(self, tree: RunTree, state: State | None = None) -> None:
+        if state is not None and tree.claim is not None and tree.claim.failure is not None:
+            state.stale = True
+        elif tree.claim is not None and not tree.claim.released:
             with contextlib.suppress(errors.UpcallError):
-                await self.store.release(claim)
+                await self.store.release(tree.claim)
 
     # --- from outside ---------------------------------------------------------------------
 

@@ -210,7 +210,8 @@ class RunTree:
         waits = [i for parked in all_parked.values() for i in parked.waits]
         events: dict[str, list[AnyEvent]] = {session: [parked] for session, parked in all_parked.items()}
         new = root.log.take(waits)
-        await root.log.commit()
+        if not root.log.flush():
+            await root.log.stored()
         events[root.id][:0] = new
         # nobody settles what nobody has seen
         done = await self.store.park(self.claim, events, () if new else waits)
@@ -244,7 +245,7 @@ class RunTree:
         """Write a new prompt down."""
         member.log.add(TurnStarted(member.state.turn + 1, message, member.actor.setup))
 
-    async def resume(self, member: Member) -> None:
+    def resume(self, member: Member) -> None:
         """Write down that an open turn goes on, and whether the agent has changed since."""
         state = member.state
         before, now = "" if state.prompt is None else state.prompt.setup, member.actor.setup
@@ -261,13 +262,10 @@ class RunTree:
         """Something ended, or waits. When nothing runs any more, memory is given up after the hold."""
         self.active -= 1
         if self.active == 0 and self._resolver is not None and self._resolver.since:
-            self.look()
+            asyncio.get_running_loop().call_soon(self.quiet)  # once what runs now has had its turn
 
-    def look(self) -> None:
-        """See whether everything waits, once what runs now has had its turn."""
-        asyncio.get_running_loop().call_soon(self._quiet)
-
-    def _quiet(self) -> None:
+    def quiet(self) -> None:
+        """Give memory up if everything waits, at once or after the hold."""
         since = self.resolver.since
         if self.active or not since:
             return
@@ -275,31 +273,31 @@ class RunTree:
             self._parking.cancel()
             self._parking = None
         hold = self.home.hold if self.home.host is not None else 0.0
-        held = [at for ask, at in since.values() if ask.status == "open"]
-        left = max(held) + hold - self.store.now() if held else 0.0
+        left = max([at for _, ask, at in since.values() if ask.status == "open"], default=0.0)
+        left = left + hold - self.store.now()
         if left <= 0:
             self._unwind()
         else:
-            self._parking = asyncio.get_running_loop().call_later(left, self._after_hold)
-
-    def _after_hold(self) -> None:
-        self._parking = None
-        if not self.active:
-            self._unwind()
+            self._parking = asyncio.get_running_loop().call_later(left, self._unwind)
 
     def left_waiting(self, callback_id: str) -> None:
         """The person who is here leaves a question for later: don't hold memory for it."""
         since = self.resolver.since
         if callback_id in since:
-            since[callback_id] = (since[callback_id][0], 0.0)
-        self._quiet()
+            since[callback_id] = (*since[callback_id][:2], 0.0)
+        self.quiet()
 
     def _unwind(self) -> None:
-        """Let everything that waits go: what it waits for is in the log."""
-        self.resolver.since.clear()
-        for wait in [wait for turn in self._turns() for wait in turn.waits.values() if not wait.done()]:
-            wait.set_exception(Parking())
-            wait.exception()
+        """Let everything that waits go, unless something runs by now: what it waits for is in the log."""
+        self._parking = None
+        if self.active:
+            return
+        waiting, self.resolver.since = self.resolver.since, {}
+        for callback_id, (member, _, _) in waiting.items():
+            wait = member.waits.get(callback_id)
+            if wait is not None and not wait.done():
+                wait.set_exception(Parking())
+                wait.exception()  # who waited may be gone already, and then nobody has to hear of it
 
     # --- children -------------------------------------------------------------------------
 
@@ -335,7 +333,7 @@ class RunTree:
         member = self.member(state, declared, parent.actor.passed_on)
         try:
             if state.turn >= place.turn:
-                await self.resume(member)
+                self.resume(member)
             else:
                 await self._create(member, prompt)
             reply = await member.run(release=False)
@@ -411,7 +409,7 @@ class RunTree:
         side = Turn(Log(self.store, self.claim, fresh, self.sinks), actor, self, "side_turn")
         side.question = raised
         if state is not None and state.phase in ("running", "failed"):
-            await self.resume(side)
+            self.resume(side)
         elif state is None or state.phase == "idle":
             if state is None:
                 fresh.read_from(asked.state)
@@ -430,10 +428,6 @@ class RunTree:
         """Return when a tool call or hook that asked before may run again."""
         return self.resolver.ready(member, origin)
 
-    def can_reach_person(self) -> bool:
-        """Whether anybody would see a question to the person: a live host, or a store on disk."""
-        return self.home.host is not None or self.store.durable
-
     def somebody_to_ask(self, agent: Agent, policy: Policy, chain: list[Ancestor]) -> bool:
         """Whether a question of this agent would reach anybody."""
         if not agent.ask:
@@ -441,15 +435,15 @@ class RunTree:
         known = self.home.asks_of if policy is agent.policy else {}  # declarations never change, so neither do ways
         key = (agent, self.home.host is None, *[(a.name, id(a.policy)) for a in chain])
         if key not in known:
-            way = route(Raised(agent.name, policy, person=self.can_reach_person()), chain)
+            way = route(Raised(agent.name, policy, person=self.home.host is not None or self.store.durable), chain)
             known[key] = bool(way.asks) or way.end == "person"
         return known[key]
 
     async def way(self, member: Member, asked: CallbackRaised, hints: Hints) -> Route:
         """Where such a question of the member would go by the policies as they are now."""
-        home, agent, kind = self.home, member.actor.agent, cast("Kind", asked.kind)
+        home, agent, kind, known = self.home, member.actor.agent, cast("Kind", asked.kind), self.home.agent_names()
         policy, chain = await reach(agent, member.state.header, self.store, home.turns, home.agent_of)
-        person, known = self.can_reach_person(), home.agent_names()
+        person = home.host is not None or self.store.durable  # else nobody would see it
         return route(Raised(agent.name, policy, asked.intent, kind, hints, asked.gate, person, known), chain)
 
     async def asked(self, member: Member, station: Station, callback_id: str) -> Member:
@@ -476,15 +470,11 @@ class RunTree:
         """Whether nothing runs and nobody here sees a question: it is parked at once."""
         return not self.active and self.home.host is None and not self.home.person_watchers
 
-    def person_asked(self, ask: Held) -> None:
-        """A person became the target of a callback."""
-        for watch in self.home.person_watchers:
-            watch(callback_of(ask))
-
-    def ask_host(self, ask: Held) -> None:
-        """Put a question before the person, if there is one here."""
-        if self.home.host is not None:
-            self.home.ask_host(callback_of(ask))
+    def ask_host(self, ask: Held, first: bool) -> None:
+        """Put a question before the person who is here; who watches is told the first time."""
+        told = [*self.home.person_watchers] if first else []
+        for tell in told if self.home.host is None else [*told, self.home.ask_host]:
+            tell(callback_of(ask))
 
 
 def _below(starter: Member, agent: str, name: str, kind: Any, deeper: int = 1, **more: Any) -> SessionStarted:
