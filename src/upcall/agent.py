@@ -75,7 +75,7 @@ class Output:
             body = body.partition("\n")[2].rpartition("```")[0]
         try:
             return self.convert(msgspec.json.decode(body))
-        except (msgspec.DecodeError, UnicodeEncodeError) as error:
+        except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
             raise ValueError(f"the reply is no JSON: {error}") from None
 
 

@@ -81,7 +81,7 @@ def checked(raised: CallbackRaised, value: Any) -> Any:
     plain = _approval(raised, value) if raised.gate else value
     try:
         body = msgspec.json.encode(plain)
-    except (TypeError, UnicodeEncodeError) as error:
+    except (TypeError, UnicodeEncodeError, RecursionError) as error:
         raise AnswerRefused(raised.callback_id, f"an answer is what JSON can hold: {error}") from None
     if len(body) > LARGEST:
         raise AnswerRefused(raised.callback_id, f"the answer has {len(body)} bytes; the most is {LARGEST}")

@@ -113,6 +113,13 @@ def user(text: str) -> Message:
     return Message("user", (Text(clean(text)),))
 
 
+def shallow(json: str, spare: int = 300) -> str:
+    """The JSON itself; RecursionError where who reads it from so much further down the stack could not."""
+    if json.count("{") + json.count("[") > spare:
+        msgspec.json.decode("[" * spare + json + "]" * spare)
+    return json
+
+
 def clean(text: str) -> str:
     """The text without lone surrogates, which no JSON encoder here takes; pairs of them become their character."""
     if text.isascii():  # known without looking at the text

@@ -109,7 +109,7 @@ def _hints(hints: dict[str, Any]) -> Hints:
 def _plain(parts: list[Any]) -> list[Any]:
     try:
         body = msgspec.json.encode(parts)
-    except (TypeError, UnicodeEncodeError) as error:
+    except (TypeError, UnicodeEncodeError, RecursionError) as error:
         raise UpcallError(f"a callback holds what JSON can hold: {error}") from None
     if len(body) > LARGEST:
         raise UpcallError(f"a callback may have {LARGEST} bytes; this has {len(body)}. Store it and give its path")

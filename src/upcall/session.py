@@ -596,7 +596,7 @@ def plain_json(what: str, value: Any) -> Any:
         return value
     try:
         return msgspec.json.decode(msgspec.json.encode(value))
-    except (TypeError, UnicodeEncodeError) as error:
+    except (TypeError, UnicodeEncodeError, RecursionError) as error:
         raise UpcallError(f"{what} takes what JSON can hold: {error}") from None
 
 

@@ -18,7 +18,7 @@ import msgspec
 
 from upcall.contracts import Context, SessionAccess, SyncContext
 from upcall.errors import BadTool
-from upcall.messages import Image, JsonSchema, Result, Text, ToolSpec, Value, clean
+from upcall.messages import Image, JsonSchema, Result, Text, ToolSpec, Value, clean, shallow
 from upcall.schema import Shape, check_each, is_pydantic, or_rather, read_docstring, read_hints, shapes
 
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}\Z")
@@ -362,7 +362,7 @@ def to_result(call_id: str, value: Any) -> Result:
 def _as_json(call_id: str, value: Any) -> Result:
     try:
         plain = _storable(value)
-        return Result(call_id, msgspec.json.encode(plain).decode(), json=plain)
+        return Result(call_id, shallow(msgspec.json.encode(plain).decode()), json=plain)
     except (TypeError, ValueError, RecursionError) as error:
         if inspect.iscoroutine(value):
             value.close()  # it is reported here; Python need not warn about it as well

@@ -113,9 +113,8 @@ class RunTree:
 
     def member(self, state: State, agent: Agent, inherited: Hooks) -> Turn:
         """A session of this tree, ready to run."""
-        home = self.home
-        log = Log(home.store, self.claim, state, self.sinks)
-        return (agent.runs or Turn)(log, home.actor(agent, inherited, asks=state.header.asks), self)
+        log = Log(self.store, self.claim, state, self.sinks)
+        return (agent.runs or Turn)(log, self.home.actor(agent, inherited, asks=state.header.asks), self)
 
     def workspace(self, member: Member) -> Files | None:
         """The member's files: of its agent's own workspace, or of the nearest one above."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import threading
 from typing import Any
@@ -11,6 +12,8 @@ import pytest
 from callbacks.doubles import Desk, Person, answers, asker, at_work, delegates, never, passes, worker
 from upcall import Agent, AnswerRefused, Callback, Context, Request, Runtime, SyncContext, tool
 from upcall.models import Script, call
+
+DEEP: Any = functools.reduce(lambda inner, _: (inner,), range(5_000), ())
 
 # --- who asks -----------------------------------------------------------------------------
 
@@ -211,7 +214,7 @@ async def test_an_answer_that_json_can_not_hold_is_refused(desk: Desk) -> None:
     agent = asker()
     await desk.prompt(agent)
 
-    for wrong in (object(), "\ud800", {1, 2}.__iter__()):
+    for wrong in (object(), "\ud800", {1, 2}.__iter__(), DEEP):
         with pytest.raises(AnswerRefused, match="JSON can hold"):
             await desk.settle(agent, wrong)
 
@@ -234,6 +237,7 @@ async def test_an_answer_of_more_than_a_megabyte_is_refused_with_both_sizes(desk
         ("q", {"context": {"x": "y" * 1_000_001}}, "a callback may have 1000000 bytes"),
         ("q", {"choices": ["x" * 600_000, "y" * 600_000]}, "a callback may have 1000000 bytes"),
         ("q", {"context": {"x": object()}}, "JSON can hold"),
+        ("q", {"context": {"x": DEEP}}, "JSON can hold"),
         ("q", {"choices": "yes"}, "choices"),
         ("q", {"choices": ["a"], "schema": {"type": "string"}}, "choices or a schema, not both"),
         ("q", {"schema": {"type": "nonsense"}}, "schema"),

@@ -343,9 +343,10 @@ async def test_a_fence_around_the_json_is_taken_off() -> None:
     assert (await turn(Agent("a", model=Script(["```json\n[1, 2]\n```"]), output=list[int]))).output == [1, 2]
 
 
-async def test_a_wrong_reply_is_given_back_with_its_error_and_asked_again(place: Place) -> None:
+@pytest.mark.parametrize("wrong", ["no idea", "[" * 5_000])
+async def test_a_wrong_reply_is_given_back_with_its_error_and_asked_again(place: Place, wrong: str) -> None:
     asked = Asked()
-    answers = iter(['{"x": 1}', "no idea", '{"x": 1, "y": 2}'])
+    answers = iter(['{"x": 1}', wrong, '{"x": 1, "y": 2}'])
     agent = Agent("a", model=Script(asked.then(lambda r: next(answers))), output=Point)
     async with Runtime(place.store(), agents=[agent]) as runtime:
         session = await runtime.start(agent, "s")

@@ -10,6 +10,7 @@ READ = ToolSpec(
     {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]},
 )
 PING = ToolSpec("ping", "", {})
+DEEP = '{"path":' * 900 + "1" + "}" * 900
 HELLO = Request("a", "turn", "Be brief.", (user("hi"),))
 TOOLS = Request("a", "turn", "Be brief.", (user("read it"),), (READ, PING))
 

@@ -11,7 +11,7 @@ from upcall.errors import ContextTooLong, ModelRefused, ModelUnavailable
 from upcall.messages import Call, Message, Response, Result, Text, Thinking, Usage, user
 from upcall.models import Anthropic, anthropic_body
 
-from .history import BROKEN, HELLO, PING, RICH, TOOLS
+from .history import BROKEN, DEEP, HELLO, PING, RICH, TOOLS
 from .rules import check_anthropic
 from .server import Heard, Server, Sleeps, chunk, cut, gzipped, hanging, head, pieces, plain, serving, stream
 
@@ -160,7 +160,7 @@ async def test_a_call_that_comes_whole_in_its_first_event_is_read():
     assert (await ask(body))[0].calls == (Call("", "read_config", {"path": "x"}),)
 
 
-@pytest.mark.parametrize("raw", ['{"path": ', "[1]", "nonsense"])
+@pytest.mark.parametrize("raw", ['{"path": ', "[1]", "nonsense", DEEP])
 async def test_arguments_that_are_no_object_are_kept_as_broken(raw: str):
     response, _, _ = await ask(stream(start(), use(0, "read_config", raw), stop("max_tokens"), LAST))
     assert (response.calls, response.stop) == ((Call("", "read_config", {}, raw),), "length")

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
+from upcall.errors import ModelUnavailable
 from upcall.messages import Call, Response, Usage
 from upcall.models import openai_body
 
-from .history import BROKEN, HELLO, RICH, TOOLS
+from .history import BROKEN, DEEP, HELLO, RICH, TOOLS
 from .openai_wire import DONE, KEY, OK, STOP, ask, event, said, tool
 from .rules import check_openai
 from .server import gzipped, pieces, plain, stream
@@ -96,12 +97,19 @@ async def test_name_and_id_repeated_with_every_piece_are_one_call():
     assert response.calls == (Call("", "read_config", {"path": "x"}),)
 
 
-@pytest.mark.parametrize("raw", ['{"path": ', "[1]", "nonsense", '"text"'])
+@pytest.mark.parametrize("raw", ['{"path": ', "[1]", "nonsense", '"text"', DEEP])
 async def test_arguments_that_are_no_object_are_kept_as_broken(raw: str):
     response, _, _ = await ask(
         stream(said(tool_calls=[tool(0, "a", "read_config", raw)]), STOP, DONE), request=TOOLS
     )
     assert response.calls == (Call("", "read_config", {}, raw),)
+
+
+async def test_a_chunk_that_is_nested_too_deeply_is_asked_for_again_and_then_an_error():
+    deep = tool(0, "a", "read_config", {"x": "here"})
+    body = stream(said(tool_calls=[deep]).replace(b'"here"', b"[" * 5_000 + b"]" * 5_000), STOP, DONE)
+    with pytest.raises(ModelUnavailable, match="can't be read"):
+        await ask(body, request=TOOLS)
 
 
 async def test_a_call_without_arguments_has_none():

@@ -19,7 +19,7 @@ from upcall.errors import ModelRefused
 from upcall.messages import Call, Part, Request, Response, Text, Thinking, Usage
 from upcall.models.anthropic_body import ThinkingBudget, anthropic_body
 from upcall.models.failures import Asked, Trouble, complaint_of, judge, stream_error
-from upcall.models.history import called
+from upcall.models.history import UNREADABLE, called
 from upcall.models.http import Patience, Reader, Sleep, Wire, without_credentials
 
 BASE_URL = "https://api.anthropic.com"
@@ -178,7 +178,7 @@ class AnthropicReader:
         for data in events:
             try:
                 event = _decode(data)
-            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            except UNREADABLE as error:
                 return Trouble(f"sent an event that can't be read ({error}): {self._asked.shown(data)}")
             if event.type == "content_block_delta":
                 delta, block = event.delta, self._blocks.get(event.index)
@@ -199,7 +199,7 @@ class AnthropicReader:
         """Take a message that came in one piece."""
         try:
             message = _decode_whole(body)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except UNREADABLE as error:
             return Trouble(f"sent a body that can't be read ({error}): {self._asked.shown(body)}")
         if message.type != "message" or message.error is not None:
             return judge(self._asked, 200, {}, body)

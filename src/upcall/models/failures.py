@@ -148,7 +148,7 @@ def complaint(body: bytes) -> Complaint:
     """Read the shapes that servers give errors in; what is no JSON is taken as the message."""
     try:
         return complaint_of(msgspec.json.decode(body))
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return Complaint("", body.decode("utf-8", "replace"))
 
 

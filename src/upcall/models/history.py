@@ -11,7 +11,22 @@ from typing import Any, cast
 
 import msgspec
 
-from upcall.messages import Call, Image, Instruction, Message, Part, Result, Text, Thinking, Value, cancelled
+from upcall.messages import (
+    Call,
+    Image,
+    Instruction,
+    Message,
+    Part,
+    Result,
+    Text,
+    Thinking,
+    Value,
+    cancelled,
+    shallow,
+)
+
+UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What reading JSON raises that somebody else wrote: it is none, or nested too deeply."""
 
 
 class Said(Value, frozen=True):
@@ -127,8 +142,8 @@ def called(name: str, raw: str) -> Call:
 def json_object(text: str) -> dict[str, Any] | None:
     """The text's JSON object, or None where it is none."""
     try:
-        value = msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeError):
+        value = msgspec.json.decode(shallow(text))
+    except UNREADABLE:
         return None
     return cast("dict[str, Any]", value) if isinstance(value, dict) else None
 

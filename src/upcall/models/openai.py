@@ -17,7 +17,7 @@ from upcall.contracts import Emit
 from upcall.errors import ModelRefused
 from upcall.messages import Request, Response, Thinking, Usage
 from upcall.models.failures import Asked, Trouble, complaint_of, judge, stream_error
-from upcall.models.history import called, json_object
+from upcall.models.history import UNREADABLE, called, json_object
 from upcall.models.http import Patience, Reader, Sleep, Wire, without_credentials
 from upcall.models.openai_body import openai_body
 
@@ -178,7 +178,7 @@ class OpenAIReader:
                 return None
             try:
                 chunk = _decode(event)
-            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            except UNREADABLE as error:
                 return Trouble(f"sent a chunk that can't be read ({error}): {self._asked.shown(event)}")
             if chunk.choices and (said := chunk.choices[0].delta) is not None:
                 content = said.content
@@ -197,7 +197,7 @@ class OpenAIReader:
         """Take a completion that came in one piece."""
         try:
             chunk = _decode(body)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except UNREADABLE as error:
             return Trouble(f"sent a body that can't be read ({error}): {self._asked.shown(body)}")
         if chunk.error is not None or not chunk.choices:
             return judge(self._asked, 200, {}, body)
