@@ -6,7 +6,7 @@ import asyncio
 import gzip
 import json
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 Send = Callable[[asyncio.StreamWriter], Awaitable[None]]
@@ -39,6 +39,8 @@ class Server:
             pass
         finally:
             writer.close()
+            with suppress(ConnectionError):  # the client may have gone first
+                await writer.wait_closed()
 
     async def one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         head = await reader.readuntil(b"\r\n\r\n")
