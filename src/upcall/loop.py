@@ -50,7 +50,7 @@ class Turn(Thinker):
 
     async def run(self, release: bool = True) -> Reply:
         """Run to the end, or until it waits. `release` gives the run tree up with the last append."""
-        self._come()
+        self.come()
         try:
             self._check_stop()
             if self.hooks.pre_request and not self.state.pre_passed and self.purpose != "side_turn":
@@ -73,8 +73,9 @@ class Turn(Thinker):
 
     async def begin(self) -> None:
         """Run the hooks of a session that is being created. What they write is stored with it."""
-        self._come()
-        self._summing = True  # there is nothing to summarise yet
+        began = self.log.store.now()
+        if self.log.claim is not None:
+            self.come()
         try:
             await run_hooks(self, "begin_session", "", self.hooks.begin_session)
         except asyncio.CancelledError:
@@ -84,14 +85,18 @@ class Turn(Thinker):
             await self._parked(release=False)
             raise
         finally:
-            self._summing = False
-            self._go()
+            if self._task is not None:
+                self._go()
+            else:  # they waited for nothing: nobody needed to know of it
+                self.state.ran = self.log.store.now() - began
         self.log.add(events.HooksPassed("begin_session"))
 
-    def _come(self) -> None:
-        self._task, self.log.absorb = asyncio.current_task(), self.absorb
-        self.tree.admit(self)
-        self.enter()
+    def come(self) -> None:
+        """It runs: others can see, reach and stop it."""
+        if self._task is None:
+            self._task, self.log.absorb = asyncio.current_task(), self.absorb
+            self.tree.admit(self)
+            self.enter()
 
     def _go(self) -> None:
         self._task = self.log.absorb = None

@@ -1,6 +1,6 @@
 """The hooks of one point, run one after the other: each gets what the one before it made of the value.
 
-May import: callbacks, contracts, errors, hooks, messages, progress, session.
+May import: callbacks, contracts, errors, hooks, messages, session.
 """
 
 from __future__ import annotations
@@ -13,10 +13,8 @@ from upcall.contracts import Reply
 from upcall.errors import STOPS, HookFailed, LimitReached
 from upcall.hooks import name_of
 from upcall.messages import Call, Message, Request, Response, Result, user, whole
-from upcall.progress import origin
 from upcall.session import Access, Member
 
-Hook = Callable[..., Any]
 Takes = tuple[str, tuple[type, ...], Callable[[Any, str], Any] | None]
 _RESPONSE: Takes = ("a Request, a Response, a string", (Request, Response), lambda _, text: Response(text))
 TAKES: dict[str, Takes] = {
@@ -32,48 +30,57 @@ TAKES: dict[str, Takes] = {
 """What a hook may return at each point, in words and types, and what a string stands for."""
 
 
-async def run_hooks(member: Member, point: str, at: int | str, hooks: Sequence[Hook], *args: Any) -> Any:
+async def run_hooks(member: Member, point: str, at: int | str, hooks: Sequence[Any], *args: Any) -> Any:
     """The last argument as the hooks leave it; a return of another kind than that ends the chain.
 
     If they asked somebody before, they wait until they may run again. What one raises fails the turn by its name.
     """
-    where = origin(point, at)
-    if member.state.asks:
+    where = f"{point}.{at}" if at else point  # as `origin` names it
+    state, value, alone = member.state, args[-1] if args else None, len(args) == 1
+    if state.asks:
         await member.tree.ready(member, where)
-    access, log = Access(member, where), member.log
+    access = Access(state, member, where)
     for hook in hooks:
         try:
-            out = hook(access, *args)
-            if out is not None and hasattr(out, "__await__"):
-                if not (log.held or log.store.durable or log.claim is None):  # before others can run
+            out = hook(access, value) if alone else hook(access, *args)
+            if out is None:
+                continue
+            if type(out) is type(value) is Request:
+                value = _request(value, out)
+                continue
+            if hasattr(out, "__await__"):
+                log = member.log
+                if log.claim is None:
+                    member.come()
+                elif not (log.held or log.store.durable):  # before others can run
                     log.send()
                 out = await out
-            if out is None or not args or out is args[-1]:
+            if out is None or out is value or not args:
                 continue
-            out = _taken(point, out, *args)
+            out = _taken(point, out, (value,) if alone else args)
         except (*STOPS, LimitReached):
             raise
         except Exception as error:
             raise HookFailed(name_of(hook), point, error) from error
-        if not isinstance(out, type(args[-1])):
+        if not isinstance(out, type(value)):
             return out
-        args = (*args[:-1], out)
-    return args[-1] if args else None
+        value, args = out, (args[0], out)
+    return value
 
 
-def _taken(point: str, out: Any, *args: Any) -> Any:
+def _taken(point: str, out: Any, args: tuple[Any, ...]) -> Any:
     """What a hook returned, as a value of the point's own kinds that the log can keep."""
     wanted, kinds, of_text = TAKES[point]
-    if of_text is not None and isinstance(out, str):
-        out = of_text(args[-1], out)
     if not isinstance(out, kinds):
-        raise TypeError(f"returned {type(out).__name__}; {point} takes {wanted} or None")
+        if of_text is None or not isinstance(out, str):
+            raise TypeError(f"returned {type(out).__name__}; {point} takes {wanted} or None")
+        out = of_text(args[-1], out)
     if isinstance(out, Request):
         return _request(args[0], out)
     return out if isinstance(out, Reply | Answer) else whole(out)
 
 
-def _request(before: Request, out: Request) -> Request:
+def _request(before: Any, out: Request) -> Request:
     """A request is long and mostly what it was: only what is new in it is looked at."""
     text = out.instructions
     told = text is before.instructions or (type(text) is str and text.isascii())

@@ -26,16 +26,15 @@ def change_of(
     if request.instructions != asked.instructions:
         instructions, body = named(request.instructions)
         keep(instructions, body)
-    if request.tools != asked.tools:
+    if request.tools is not asked.tools and request.tools != asked.tools:
         body = msgspec.json.encode(request.tools)
         tools = content_hash(body)
         keep(tools, body)
-    same = request.messages is asked.messages  # as it mostly is: then nobody looks at the whole history
-    start, end_old, end_new = (0, 0, 0) if same else _splice(history(), request.messages)
-    if start == end_old == end_new:
+    # mostly they are the same: then nobody looks at the whole history
+    start, old, new = (0, 0, 0) if request.messages is asked.messages else _splice(history(), request.messages)
+    if start == old == new:
         return Change(instructions, tools) if instructions or tools else None
-    inserted = tuple(request.messages[start:end_new])
-    return Change(instructions, tools, start, end_old - start, inserted, spliced=True)
+    return Change(instructions, tools, start, old - start, tuple(request.messages[start:new]), spliced=True)
 
 
 def _splice(old: Sequence[Message], new: Sequence[Message]) -> tuple[int, int, int]:
@@ -46,8 +45,6 @@ def _splice(old: Sequence[Message], new: Sequence[Message]) -> tuple[int, int, i
     end_old, end_new = len(old), len(new)
     while end_old > start and end_new > start and old[end_old - 1] == new[end_new - 1]:
         end_old, end_new = end_old - 1, end_new - 1
-    if start == end_old == end_new:
-        return (0, 0, 0)
     return (start, end_old, end_new)
 
 

@@ -50,11 +50,8 @@ _SESSION_ID = re.compile(r"[^\s~/\\\x00-\x1f\x7f]{1,200}\Z")
 class Session(Reading):
     """A conversation with one agent, kept in the log. Reads show it as of the last turn or load."""
 
-    __slots__ = ("_home", "reply")
-
-    def __init__(self, home: Sessions, state: State) -> None:
-        self._home, self._state = home, state
-        self.reply: Reply | None = None
+    _home: Sessions
+    reply: Reply | None = None
 
     @property
     def status(self) -> str:
@@ -240,7 +237,7 @@ class Sessions(People):
             state.apply(started)
             for sink in self.sinks:
                 sink(started)
-        return Session(self, state)
+        return Session(state, self)
 
     def _new_id(self) -> str:
         """As good as random among runtimes and never the same twice in one; asking the system each time is slow."""
@@ -267,7 +264,7 @@ class Sessions(People):
         state = await load_state(self.store, id)
         if state is None:
             raise errors.UnknownSession(id)
-        return Session(self, state)
+        return Session(state, self)
 
     async def run_turn(
         self, state: State, text: str | Message, take_over: bool = False, sink: Sink | None = None

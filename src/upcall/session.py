@@ -318,6 +318,9 @@ class Member:
     def out_of_time(self) -> None:
         """Its time is up; only a turn that runs can be stopped."""
 
+    def come(self) -> None:
+        """Hooks of a session that is being created have something to wait for."""
+
     async def summarise(self, keep_last: int, origin: str) -> None:
         """Have the model summarise: now, if a turn runs that is not at it already; else before its next call."""
         self.log.add(events.CompactionAsked(keep_last, True, origin))
@@ -370,11 +373,10 @@ class Asker:
 
     __slots__ = ("_counts", "_waiting", "claimed", "guard", "member", "origin", "parked")
 
-    def __init__(self, member: Member, origin: str) -> None:
-        self.member, self.origin = member, origin
+    def __init__(self, member: Member, origin: str, guard: Guard | None = None) -> None:
+        self.member, self.origin, self.guard = member, origin, guard
         self.claimed: set[str] = set()
         self.parked = False
-        self.guard: Guard | None = None
         self._counts: dict[str, int] = {}
         self._waiting = 0
 
@@ -414,10 +416,8 @@ class Asker:
         return [a for a in asks if a.raised.callback_id not in self.claimed and a.answer and not a.raised.gate]
 
 
-class Reading:
+class Reading(msgspec.Struct, eq=False):
     """What may be read of a session: as it is for its hooks and tools, as of the last turn or load for others."""
-
-    __slots__ = ("_state",)
 
     _state: State
 
@@ -455,14 +455,11 @@ class Access(Reading):
     When a hook runs again, what it wrote the first time is matched and not written twice.
     """
 
-    __slots__ = ("_logged", "_origin", "asker", "guard", "member")
-
-    def __init__(self, member: Member, origin: str) -> None:
-        self.member, self._state, self._origin = member, member.state, origin
-        logged = member.state.writes.get(origin)
-        self._logged = [_body(e) for e in logged] if logged else None
-        self.asker: Asker | None = None
-        self.guard: Guard | None = None
+    member: Member
+    _origin: str
+    asker: Asker | None = None
+    guard: Guard | None = None
+    _logged: list[bytes] | tuple[()] | None = None
 
     @property
     def workspace(self) -> Files | None:
@@ -480,7 +477,9 @@ class Access(Reading):
 
     def set_context(self, key: str, value: Any) -> None:
         """Keep a JSON value under a key."""
-        self._write(events.ContextSet(key, plain_json(f"set_context({key!r}, ...)", value), self._origin))
+        if not (type(value) is str and value.isascii()):
+            value = plain_json(f"set_context({key!r}, ...)", value)
+        self._write(events.ContextSet(key, value, self._origin))
 
     def compact_messages(self, keep_last: int = 10) -> None:
         """Forget all but the first user message and the last few, without a model."""
@@ -493,13 +492,12 @@ class Access(Reading):
 
     async def trigger_compaction(self, keep_last: int = 10) -> None:
         """Have the model summarise, now if no call is open, else before the next model call."""
-        member = self.member
         if self._compacted_before():
             return
-        if member.state.calls:
+        if self._state.calls:
             self._write(events.CompactionAsked(keep_last, True, self._origin))
         else:
-            await member.summarise(keep_last, self._origin)
+            await self.member.summarise(keep_last, self._origin)
 
     async def get_history(self) -> list[Message]:
         """The whole conversation from the log, what was compacted away too."""
@@ -533,8 +531,8 @@ class Access(Reading):
 
     async def raise_callback(self, message: str, callback_type: str = "query", **options: Any) -> Any:
         """Ask whoever is above, by policy; returns the answer's value."""
-        question = asking(message, callback_type, options)
-        return outcome_of(await self.member.tree.raise_callback(self.asking(), question))
+        asked = await self.member.tree.raise_callback(self.asking(), asking(message, callback_type, options))
+        return outcome_of(asked)
 
     async def raise_callback_full(self, message: str, callback_type: str = "query", **options: Any) -> Callback:
         """Like `raise_callback`, returning the settled callback: who answered, by what right, by which path."""
@@ -566,8 +564,7 @@ class Access(Reading):
     def asking(self) -> Asker:
         """Who asks, in this run of it."""
         if self.asker is None:
-            self.asker = Asker(self.member, self._origin)
-            self.asker.guard = self.guard
+            self.asker = Asker(self.member, self._origin, self.guard)
         return self.asker
 
     def _name(self, kind: str, what: Any) -> str:
@@ -577,23 +574,27 @@ class Access(Reading):
         return f"{self._origin}.{mark}" + (f".{count + 1}" if count else "")
 
     def _write(self, event: events.AnyEvent) -> None:
-        if self._logged:
-            body = _body(event)
-            if body in self._logged:
-                self._logged.remove(body)
-                return
-        self.member.log.add(event)
+        left = self._left() if self._logged is None else self._logged
+        if left and (body := _body(event)) in left:
+            left.remove(body)
+        else:
+            self.member.log.add(event)
+
+    def _left(self) -> list[bytes] | tuple[()]:
+        """What an earlier run wrote and this one has not, looked up before it writes; () where there was none."""
+        if self._logged is None:
+            logged = self._state.writes.get(self._origin)
+            self._logged = [_body(e) for e in logged] if logged else ()
+        return self._logged
 
     def _compacted_before(self) -> bool:
         """Whether the first run of this hook compacted already: the history has changed, so bodies can't match."""
-        logged = self.member.state.writes.get(self._origin, ()) if self._logged is not None else ()
+        logged = self._state.writes.get(self._origin, ()) if self._left() != () else ()
         return any(isinstance(e, events.Compacted | events.CompactionAsked) for e in logged)
 
 
 def plain_json(what: str, value: Any) -> Any:
     """The value as JSON gives it back; what JSON can't hold is refused."""
-    if type(value) is str and value.isascii():
-        return value
     try:
         return msgspec.json.decode(msgspec.json.encode(value))
     except (TypeError, UnicodeEncodeError, RecursionError) as error:

@@ -8,17 +8,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
 from upcall.events import ContextSet
 from upcall.session import Member
 
 
-class RootShelf:
+class RootShelf(msgspec.Struct, eq=False):
     """The shelf of a run tree in the hands of one of its sessions."""
 
-    __slots__ = ("_member", "_root")
-
-    def __init__(self, member: Member, root: Member) -> None:
-        self._member, self._root = member, root
+    _member: Member
+    _root: Member
 
     async def values(self) -> Mapping[str, Any]:
         """All that was put, by key; the root session's own context is among it."""

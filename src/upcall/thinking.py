@@ -208,7 +208,7 @@ class Thinker(Member):
 
     async def summarise(self, keep_last: int, origin: str) -> None:
         """Have the model summarise the conversation and keep only that and the newest messages."""
-        if self._task is None or self._summing:  # a hook of this very call can't begin another
+        if self._task is None or self._summing or not self.state.begun:  # a hook of this call can't begin another
             return await super().summarise(keep_last, origin)
         self._summing = True
         try:

@@ -35,8 +35,6 @@ INTERRUPTED = (
 class CallContext(Access):
     """What an async tool gets: its session, and the call it serves."""
 
-    __slots__ = ()
-
     @property
     def call_id(self) -> str:
         """The id of the tool call that is running."""
@@ -198,7 +196,7 @@ class ToolCall(msgspec.Struct, eq=False):
         """Run the function; what it raises becomes a result that the model can act on."""
         context = None
         if tool.context is not None:
-            context = CallContext(self.member, call_id)
+            context = CallContext(self.member.state, self.member, call_id)
             args[tool.context] = context if tool.is_async else SyncCallContext(context, asyncio.get_running_loop())
         limits = self.member.actor.limits
         seconds = tool.timeout if tool.timeout is not None else limits.tool_seconds
@@ -234,7 +232,7 @@ class ToolCall(msgspec.Struct, eq=False):
 
     async def _kept(self, call_id: str, value: Any) -> Any:
         """What the tool returned, or what a kit's keeper of results has put in its place."""
-        context = CallContext(self.member, call_id)
+        context = CallContext(self.member.state, self.member, call_id)
         for keeper in self.member.actor.agent.results:
             out: Any = keeper(context, self.call.call, value)
             out = await out if hasattr(out, "__await__") else out

@@ -138,8 +138,9 @@ class RunTree:
     def spent(self, member: Member) -> CoroutineType[Any, Any, Spent]:
         """What all sessions of this tree have used."""
         if self.spending is None:
-            self.spending = Spending(self.store, [turn.state for turn in self._turns()], member.state.alone)
-        return self.spending.total(member.state.header.root or member.id)
+            running = [member] if member.state.alone else self._turns()
+            self.spending = Spending(self.store, {m.state.id: m.state for m in running}, member.state.alone)
+        return self.spending.total(member.state.header.root or member.state.id)
 
     def _turns(self) -> list[Turn]:
         return [turn for turn in self.home.turns.values() if turn.tree is self]

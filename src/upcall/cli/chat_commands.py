@@ -138,7 +138,7 @@ async def _sessions(talk: Talk, _: str) -> None:
 async def _cost(talk: Talk, _: str) -> None:
     store, root = talk.runtime.store, talk.session.id
     state = await load_state(store, root)
-    spent = await Spending(store, [state] if state is not None else []).total(root)
+    spent = await Spending(store, {root: state} if state is not None else {}).total(root)
     for model, usage in spent.usage.items():
         say(f"{plain(model) or 'a model without a name'}: {_tokens(usage)}")
     calls = f"{spent.calls} model call{'s' if spent.calls != 1 else ''}"

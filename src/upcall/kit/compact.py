@@ -56,7 +56,8 @@ def compact(tokens: int = 100_000, keep_last: int = 10) -> Kit:
         used, level = response.usage.total, session.get_context(KEY, 0)
         if not used:
             messages = session.get_messages()
-            used = count.of(session.id, messages) if level == MEASURE or to_keep(messages) else 0
+            some = level == MEASURE or (len(messages) > FEW and to_keep(messages))
+            used = count.of(session.id, messages) if some else 0
         if (used <= tokens and level != MEASURE) or session.purpose == "side_turn":
             return None
         if level == MEASURE:

@@ -6,10 +6,11 @@ May import: agent, contracts, errors, events, hooks, kit.instructions, kit.numbe
 from __future__ import annotations
 
 import codecs
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from upcall.agent import Kit
-from upcall.contracts import SessionAccess
+from upcall.contracts import Files, SessionAccess
 from upcall.errors import BadKit, WorkspaceError
 from upcall.events import digest
 from upcall.hooks import Hooks
@@ -42,23 +43,21 @@ def memory(*paths: str, chars: int = 40_000) -> Kit:
     shown: tuple[str, Any, str] = ("", None, "")
     adding = Adding()
 
-    async def load(session: SessionAccess) -> None:
-        nonlocal last
+    def load(session: SessionAccess) -> Awaitable[None] | None:
         files = session.workspace
         if files is None:
             example = "Agent(workspace=Folder('.'))"
             raise BadKit(
                 "memory", f"{session.agent} has no workspace to read {each[0]} from; give it one: {example}"
             )
-        found: list[_Found] = []
-        for path in each:
-            try:
-                data = await files.read(path, 0, most)
-                found.append((data, len(data) if len(data) < most else (await files.look(path)).size))
-            except WorkspaceError as error:
-                if not error.missing:
-                    raise
-                found.append(None)
+        found = _known(files, each, most)
+        return read(session, files) if found is None else keep(session, found)
+
+    async def read(session: SessionAccess, files: Files) -> None:
+        keep(session, [await _read(files, path, most) for path in each])
+
+    def keep(session: SessionAccess, found: list[_Found]) -> None:
+        nonlocal last
         if found != last[0]:
             notes = [_framed(path, *one, chars) for path, one in zip(each, found, strict=True) if one]
             last = (found, joined([_HEAD, *notes]) if any(notes) else "")
@@ -74,6 +73,29 @@ def memory(*paths: str, chars: int = 40_000) -> Kit:
         return adding.to(request, shown[2])
 
     return Kit(Hooks(begin_session=[load], before_model=[show]))
+
+
+def _known(files: Files, paths: Sequence[str], most: int) -> list[_Found] | None:
+    """The files where all of them were read lately and have not changed: then nothing has to be waited for."""
+    known: Callable[[str], bytes | None] | None = getattr(files, "known", None)
+    found: list[_Found] = []
+    for path in paths:
+        data = known(path) if known is not None else None
+        if data is None or len(data) >= most:
+            return None
+        found.append((data, len(data)))
+    return found
+
+
+async def _read(files: Files, path: str, most: int) -> _Found:
+    """A file's bytes, as many as can be shown, and its size; None if there is no such file."""
+    try:
+        data = await files.read(path, 0, most)
+        return data, len(data) if len(data) < most else (await files.look(path)).size
+    except WorkspaceError as error:
+        if not error.missing:
+            raise
+        return None
 
 
 def _framed(path: str, data: bytes, size: int, chars: int) -> str:

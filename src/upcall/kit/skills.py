@@ -33,6 +33,7 @@ def skills(*dirs: str | os.PathLike[str]) -> Kit:
     """
     shelf = Shelf([Path(d).expanduser().absolute() for d in dirs])
     last: tuple[Any, str] = (None, "")
+    read: tuple[Any, str, list[tuple[str, str, str, str]]] = (None, "", [])  # as most sessions keep it
     adding = Adding()
     shelf.skills()
 
@@ -44,14 +45,23 @@ def skills(*dirs: str | os.PathLike[str]) -> Kit:
             last = (found, msgspec.json.encode({"known": known, "listed": _listed(found)}).decode())
         session.set_context(KEY, last[1])
 
+    def kept_by(session: SessionAccess) -> tuple[Any, str, list[tuple[str, str, str, str]]]:
+        """What a session keeps, the list of it for the prompt, and each trigger with its skill."""
+        nonlocal read
+        kept = session.get_context(KEY)
+        if kept is not read[0]:
+            about = _kept(session)
+            each = [
+                (name, one["path"], hit) for name, one in about.get("known", {}).items() for hit in one["triggers"]
+            ]
+            read = (kept, about.get("listed", ""), [(hit.casefold(), hit, name, path) for name, path, hit in each])
+        return read
+
     def trigger(session: SessionAccess, message: Message) -> None:
-        known: dict[str, Any] = _kept(session).get("known", {})
         said = message.text.casefold()
-        for name, about in known.items():
-            for hit in about["triggers"]:
-                if hit.casefold() in said:
-                    show(session, name, Path(about["path"]), hit)
-                    break
+        for folded, hit, name, path in kept_by(session)[2]:
+            if folded in said:
+                show(session, name, Path(path), hit)
 
     def show(session: SessionAccess, name: str, path: Path, hit: str) -> None:
         active: Sequence[str] = session.get_context(ACTIVE, ())
@@ -59,9 +69,8 @@ def skills(*dirs: str | os.PathLike[str]) -> Kit:
             session.add_message("system", _shown(load_skill(path), f", triggered by {hit!r}"))
             session.set_context(ACTIVE, [*active, name])
 
-    def list_them(session: SessionAccess, request: Request) -> Request | None:
-        listed = _kept(session).get("listed")
-        return adding.to(request, listed) if listed else None
+    def list_them(session: SessionAccess, request: Request) -> Request:
+        return adding.to(request, kept_by(session)[1])
 
     hooks = Hooks(begin_session=[begin], pre_request=[trigger], before_model=[list_them])
     return Kit(hooks, tools=[read_skill])

@@ -71,14 +71,16 @@ class Folder:
         return await asyncio.to_thread(self._entries, path)
 
     async def read(self, path: str, start: int = 0, size: int | None = None) -> bytes:
-        """A file's bytes from `start` on, `size` of them or all.
-
-        What was read lately and has not changed is not read again: to see that takes one look, and no thread.
-        """
-        known = self._known.get(path)
-        if known is not None and known[0] == _mark_at(f"{self.path}/{path}"):
-            return known[1][start : None if size is None else start + size]
+        """A file's bytes from `start` on, `size` of them or all."""
+        known = self.known(path)
+        if known is not None:
+            return known[start : None if size is None else start + size]
         return await asyncio.to_thread(self._read, path, start, size)
+
+    def known(self, path: str) -> bytes | None:
+        """A whole file that was read lately and has not changed: to see that takes one look, and no thread."""
+        known = self._known.get(path)
+        return known[1] if known is not None and known[0] == _mark_at(f"{self.path}/{path}") else None
 
     async def write(self, path: str, data: bytes, expected: str | None = None) -> None:
         """Replace a file, or make it and the folders above it: whole or not at all."""
@@ -292,9 +294,10 @@ def _mark(found: os.stat_result) -> tuple[int, ...]:
 
 def _mark_at(path: str) -> tuple[int, ...] | None:
     try:
-        return _mark(os.lstat(path))
+        found = os.lstat(path)
     except (OSError, ValueError):  # why, the reader will say
         return None
+    return _mark(found)
 
 
 def _check_file(place: _Place, found: os.stat_result) -> None:
