@@ -7,7 +7,7 @@ May import: callbacks, events, store.ledger, store.schema.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import apsw
@@ -21,14 +21,13 @@ from upcall.store.schema import SEQ_BITS
 _MOST = 100  # events and names that are kept
 _MASK = (1 << SEQ_BITS) - 1
 _path = msgspec.json.Decoder(list[tuple[str, str, str]])
-_BY_ID = (
-    "SELECT raised, root, status, target, message, path, expires, settled, delivered FROM callbacks WHERE id = ?"
-)
-OF_TREE = "SELECT id FROM callbacks WHERE root = (SELECT n FROM sessions WHERE id = ?) ORDER BY rowid LIMIT ?"
-WAITING = (
-    "SELECT id FROM callbacks WHERE status = 'open' AND target = 'user' ORDER BY rank, created, raised LIMIT ?"
-)
-"""These two give ids only: every statement is planned anew by a program that opens the store for one answer."""
+_SELECT = "SELECT raised, root, status, target, message, path, expires, settled, delivered FROM callbacks WHERE "
+_BY_ID = f"{_SELECT}id = ?"
+_OF_TREE = f"{_SELECT}root = ? ORDER BY rowid LIMIT ?"
+_WAITING = f"{_SELECT}status = 'open' AND target = 'user' ORDER BY rank, created, raised LIMIT ?"
+SESSION = "SELECT n, root, status, base, epoch, owner FROM sessions WHERE id = ?"
+EVENTS = "SELECT key, pos, time, body FROM events WHERE key > ? AND key < ? ORDER BY key DESC LIMIT ?"
+"""One for all that is asked of a session's events: a program that opens the store for one answer plans them all anew."""
 
 MAY_GO_ON = (
     "EXISTS (SELECT 1 FROM callbacks c WHERE c.root = s.n AND CASE c.status WHEN 'open' "
@@ -52,15 +51,45 @@ class Rows:
         self.held: dict[str, Held] = {}  # as they are in a transaction under way
         self._events: dict[int, AnyEvent] = {}
         self._names: dict[int, str] = {}
+        self.numbers: dict[str, int] = {}
 
     def flush(self) -> None:
         """Write the events that were numbered so far."""
 
     def callback(self, callback_id: str) -> Held | None:
-        """A callback from its row and its events, or None."""
+        """One callback, or None."""
         row: Any = self.execute(_BY_ID, (callback_id,)).get
-        if row is None:
-            return None
+        return None if row is None else self._held(row)
+
+    def waiting(self, limit: int) -> list[Held]:
+        """The callbacks that wait for a person, highest priority first."""
+        return [self._held(row) for row in self.execute(_WAITING, (limit,)).fetchall()]
+
+    def of_tree(self, root: str, limit: int) -> list[Held]:
+        """The callbacks of a run tree, oldest first."""
+        return [self._held(row) for row in self._of(root, lambda n: self.execute(_OF_TREE, (n, limit)).fetchall())]
+
+    def events(self, session: str, after: int, limit: int) -> list[Any]:
+        """The rows of a session's events, oldest first."""
+
+        def read(n: int) -> list[Any]:
+            first = (n << SEQ_BITS) + after  # there are no gaps
+            return self.execute(EVENTS, (first, min(first + limit, n << SEQ_BITS | _MASK) + 1, limit)).fetchall()
+
+        return self._of(session, read)[::-1]
+
+    def _of(self, session: str, read: Callable[[int], list[Any]]) -> list[Any]:
+        """What is found by a session's number; one that was deleted and made anew has another than was known."""
+        n = self.numbers.get(session)
+        found = [] if n is None else read(n)
+        if not found:
+            row: Any = self.execute(SESSION, (session,)).get
+            if row is not None and row[0] != n:
+                found = read(row[0])
+        return found
+
+    def _held(self, row: Any) -> Held:
+        """A callback from its row and its events."""
         key, tree, status, target, message, path, expires, ended, delivered = row
         raised, settled = self._event(key), None if ended is None else self._event(ended)
         assert isinstance(raised, CallbackRaised)
@@ -72,7 +101,7 @@ class Rows:
         if found is None:
             if len(self._events) > _MOST:
                 self._events.clear()
-            pos, at, body = self.execute("SELECT pos, time, body FROM events WHERE key = ?", (key,)).get
+            _, pos, at, body = self.execute(EVENTS, (key - 1, key + 1, 1)).get
             found = self._events[key] = decode(body, self._name(key >> SEQ_BITS), key & _MASK, pos, at)
         return found
 
@@ -81,7 +110,9 @@ class Rows:
         if found is None:
             if len(self._names) > _MOST:
                 self._names.clear()
+                self.numbers.clear()
             found = self._names[n] = self.execute("SELECT id FROM sessions WHERE n = ?", (n,)).get
+            self.numbers[found] = n
         return found
 
 

@@ -17,7 +17,8 @@ import apsw
 
 from upcall.errors import NotAStore, StoreDamaged, StoreError, StoreTooNew, StoreUnavailable
 
-APPLICATION_ID = 0x75704361  # "upCa"
+_MARK = b"upCa"
+APPLICATION_ID = int.from_bytes(_MARK)
 VERSION = 1
 BUSY = 5.0
 """Seconds to wait for another program that has the file locked."""
@@ -120,10 +121,11 @@ def open_database(path: str, busy: float) -> apsw.Connection:
 
     What is not ours is refused unchanged: it is looked at without a lock before anything is written.
     """
-    if not _create_file(path):
-        _refuse_foreign(path, busy)
-    db = connect(path, busy)
+    is_new = _create_file(path)
+    db = connect(path, busy)  # which takes no lock and reads no more than the head
     try:
+        if not is_new:
+            _refuse_foreign(db, path, busy)
         _prepare(db, path, busy)
     except BaseException as error:
         db.close()
@@ -163,35 +165,35 @@ def _create_file(path: str) -> bool:
     return True
 
 
-def _refuse_foreign(path: str, busy: float) -> None:
+def _refuse_foreign(db: apsw.Connection, path: str, busy: float) -> None:
     """Look at the file itself, not at the database, which SQLite would tidy up after another program.
 
-    SQLite opens and closes it: closing a file gives up every lock that this process has on it, and SQLite knows.
     Another process may bring its log into the file meanwhile, and then take the log away: so all that is asked of
-    the file is in its first page, and whether there is a log is asked first.
+    the file is in its first page, and before anything is refused, whether there is a log is asked first.
     """
-    logged = _has_log(path)
-    try:
-        file = apsw.VFSFile("", path, [apsw.SQLITE_OPEN_MAIN_DB | apsw.SQLITE_OPEN_READONLY, 0])
-        try:
-            head, size = file.xRead(_HEAD, 0), file.xFileSize()
-        finally:
-            file.xClose()
-    except apsw.Error as error:
-        raise StoreUnavailable(path, f"it can't be read: {error}") from error
-    if head[:16] != _MAGIC or len(head) < _HEAD:
-        raise NotAStore(path, _NO_DATABASE)
-    page = int.from_bytes(head[16:18])
-    in_header = head[24:28] == head[92:96]  # the size field counts only while the change counters agree
-    short = size < int.from_bytes(head[28:32]) * (65536 if page == 1 else page)
-    if in_header and short and not logged and not _has_log(path):  # of a checkpoint cut off the rest is in the log
+    head, short = _look(db, path)
+    logged = False
+    if short or head[68:72] != _MARK:
+        logged = _has_log(path)
+        head, short = _look(db, path)
+    if short and not logged and not _has_log(path):  # of a checkpoint cut off the rest is in the log
         raise StoreDamaged(path, "the file is shorter than it says: it was cut off. Restore it from a backup")
-    mark, version = int.from_bytes(head[68:72]), int.from_bytes(head[60:64])
+    version = int.from_bytes(head[60:64])
     tables = head[100] != _LEAF or any(head[103:105])  # the list of tables begins on the first page
-    if mark == APPLICATION_ID:
+    if head[68:72] == _MARK:
         _refuse_newer(path, version)
-    elif mark or version or tables or (logged and _has_tables_in_log(path, busy)):
+    elif any(head[68:72]) or version or tables or (logged and _has_tables_in_log(path, busy)):
         raise NotAStore(path, _ANOTHERS)
+
+
+def _look(db: apsw.Connection, path: str) -> tuple[bytes, bool]:
+    """The first bytes of the file, and whether it is shorter than they say."""
+    whole, head = db.read("main", 0, 0, _HEAD)
+    if head[:16] != _MAGIC or not whole:
+        raise NotAStore(path, _NO_DATABASE)
+    page, pages = int.from_bytes(head[16:18]), int.from_bytes(head[28:32])
+    in_header = head[24:28] == head[92:96]  # the size field counts only while the change counters agree
+    return head, in_header and _size(path) < pages * (65536 if page == 1 else page)
 
 
 def _has_log(path: str) -> bool:
@@ -235,7 +237,6 @@ def _prepare(db: apsw.Connection, path: str, busy: float) -> None:
         db.pragma("auto_vacuum", 2)
         _use_log(db, busy)
         _make_tables(db, path)
-    db.pragma("synchronous", FULL)
 
 
 def _use_log(db: apsw.Connection, busy: float) -> None:

@@ -1,6 +1,6 @@
 """The log in one SQLite file that many processes may share.
 
-May import: callbacks, contracts, errors, events, store.heart, store.inbox, store.ledger, store.process,
+May import: callbacks, contracts, errors, events, store.heart, store.inbox, store.process,
 store.rows, store.schema, store.wake, store.writer.
 """
 
@@ -32,9 +32,8 @@ from upcall.errors import (
 from upcall.events import FOREIGN, AnyEvent, decode
 from upcall.store.heart import BEAT, BEATS, Heart
 from upcall.store.inbox import Settle, Together, all_open
-from upcall.store.ledger import waits
 from upcall.store.process import LATE, Identity, is_gone
-from upcall.store.rows import MAY_GO_ON, OF_TREE, WAITING, Rows
+from upcall.store.rows import MAY_GO_ON, Rows
 from upcall.store.schema import BUSY, SEQ_BITS, connect, explain, open_database
 from upcall.store.wake import Wake
 from upcall.store.writer import Append, Job, Operation, Tx, Writer, fail_soon
@@ -53,12 +52,9 @@ _COLUMNS = (
     "JOIN events e ON e.key = (SELECT max(key) FROM events WHERE key > s.n << 32 AND key < (s.n + 1) << 32) "
     "LEFT JOIN sessions p ON p.n = s.parent LEFT JOIN processes o ON o.id = r.owner"
 )
-_READ = (
-    "SELECT key & 4294967295, pos, time, body FROM sessions, events "
-    "WHERE id = ? AND key > (n << 32) + ? AND key < (n + 1) << 32 ORDER BY key LIMIT ?"
-)
 _PREFIXES = (f'{{"type":"{c.__struct_config__.tag}"'.encode() for c in FOREIGN)
 _BY_OTHERS = " OR ".join(f"substr(e.body, 1, {len(p)}) = x'{p.hex()}'" for p in _PREFIXES)
+_SEQ = (1 << SEQ_BITS) - 1
 _HASH = re.compile(rb'"([0-9a-f]{32})"')
 
 
@@ -279,8 +275,8 @@ class SqliteStore:
 
     async def read(self, session: str, after: int = 0, limit: int = 1000) -> list[AnyEvent]:
         """Events of one session with `seq` above `after`, oldest first."""
-        rows = self._query(_READ, (session, after, limit))
-        return [self._decode(body, session, seq, pos, at) for seq, pos, at, body in rows]
+        rows = self._look_up(lambda rows: rows.events(session, after, limit))
+        return [self._decode(body, session, key & _SEQ, pos, at) for key, pos, at, body in rows]
 
     async def read_all(self, after: int = 0, limit: int = 1000) -> list[AnyEvent]:
         """Events of all sessions with `pos` above `after`, in the order they were stored."""
@@ -292,8 +288,7 @@ class SqliteStore:
             f"WHERE e.pos > ? AND e.pos < ? AND ({which}) ORDER BY e.pos LIMIT ?"
         )
         rows = self._query(sql, (after, before, limit))
-        mask = (1 << SEQ_BITS) - 1
-        return [self._decode(body, session, key & mask, pos, at) for session, key, pos, at, body in rows]
+        return [self._decode(body, session, key & _SEQ, pos, at) for session, key, pos, at, body in rows]
 
     def _decode(self, body: bytes, session: str, seq: int, pos: int, at: float) -> AnyEvent:
         try:
@@ -358,14 +353,7 @@ class SqliteStore:
 
     async def callbacks(self, *, root: str | None = None, inbox: bool = False, limit: int = 100_000) -> list[Held]:
         """Callbacks of a run tree, oldest first; or those that wait for a person, highest priority first."""
-        sql, values = (WAITING, (limit,)) if inbox else (OF_TREE, (root or "", limit))
-
-        def read(rows: Rows) -> list[Held]:
-            ids: list[Any] = rows.execute(sql, values).fetchall()
-            all_held = [rows.callback(i) for (i,) in ids]
-            return [h for h in all_held if h is not None and (not inbox or waits(h))]  # as it is by now
-
-        return self._look_up(read)
+        return self._look_up(lambda rows: rows.waiting(limit) if inbox else rows.of_tree(root or "", limit))
 
     async def unfinished(self, limit: int = 1000) -> list[Row]:
         """Root sessions in the middle of a turn that no living process owns and that may go on, oldest first."""

@@ -36,7 +36,7 @@ from upcall.events import (
 )
 from upcall.store.ledger import CALLBACK_EVENTS
 from upcall.store.process import Background
-from upcall.store.rows import Rows, note
+from upcall.store.rows import EVENTS, SESSION, Rows, note
 from upcall.store.schema import FULL, NORMAL, SEQ_BITS, explain
 
 FAST = 0.002
@@ -50,10 +50,6 @@ _GIVEN = (
 )
 """What was ever given: positions, sessions' numbers, and epochs of deleted ones."""
 
-_SESSION = (
-    "SELECT n, root, status, base, epoch, owner, "
-    "(SELECT max(key) FROM events WHERE key > n << 32 AND key < (n + 1) << 32) FROM sessions WHERE id = ?"
-)
 _LISTED = {*STATUS, TurnEnded, HooksPassed, Compacted}
 
 
@@ -110,6 +106,7 @@ class Tx(Rows):
     def forget(self) -> None:
         """Sessions may be gone, or other ones than before, and more may have been given: read again."""
         self._known.clear()
+        self.numbers.clear()
         given: dict[str, Any] = dict(cast("Any", self.execute(_GIVEN).fetchall()))
         self.pos = max(given["pos"], given["last"] or 0)
         self._newest, self._epoch = max(given["n"], given["newest"] or 0), given["epoch"]
@@ -118,9 +115,12 @@ class Tx(Rows):
         """A session's row, if it is there; who changes it saves it."""
         found = self._known.get(session)
         if found is None:
-            row: Any = self.execute(_SESSION, (session,)).get
+            row: Any = self.execute(SESSION, (session,)).get
             if row is not None:
-                found = self._known[session] = Known(*row)
+                first = row[0] << SEQ_BITS
+                newest: Any = self.execute(EVENTS, (first, first + (1 << SEQ_BITS), 1)).get
+                found = self._known[session] = Known(*row, newest[0] if newest else None)
+                self.numbers[session] = found.n
         return found
 
     def save(self, found: Known) -> None:
@@ -178,7 +178,7 @@ class Tx(Rows):
     def drop_body(self, key: int) -> None:
         """Keep of an event whose body a hook replaced only that it happened."""
         self.flush()
-        body = self.execute("SELECT body FROM events WHERE key = ?", (key,)).get
+        body = self.execute(EVENTS, (key - 1, key + 1, 1)).get[3]
         slim = encode(hollow(decode(body, "", 0, 0, 0.0)))
         self.execute("UPDATE events SET body = ? WHERE key = ?", (slim, key))
 
@@ -347,7 +347,7 @@ class Writer:
         self._pending = 0
         self._last: tuple[str, int] | None = None
         self._cost = 0.0
-        self._level = FULL
+        self._level = 0  # not known yet
         self.tx = Tx(db, where)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: Background | None = None
