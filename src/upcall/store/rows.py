@@ -27,7 +27,7 @@ _OF_TREE = f"{_SELECT}root = ? ORDER BY rowid LIMIT ?"
 _WAITING = f"{_SELECT}status = 'open' AND target = 'user' ORDER BY rank, created, raised LIMIT ?"
 SESSION = "SELECT n, root, status, base, epoch, owner FROM sessions WHERE id = ?"
 EVENTS = "SELECT key, pos, time, body FROM events WHERE key > ? AND key < ? ORDER BY key DESC LIMIT ?"
-"""One for all that is asked of a session's events: a program that opens the store for one answer plans them all anew."""
+"""One for all that is asked of events: a program that opens the store for one answer plans every statement anew."""
 
 MAY_GO_ON = (
     "EXISTS (SELECT 1 FROM callbacks c WHERE c.root = s.n AND CASE c.status WHEN 'open' "
@@ -67,7 +67,11 @@ class Rows:
 
     def of_tree(self, root: str, limit: int) -> list[Held]:
         """The callbacks of a run tree, oldest first."""
-        return [self._held(row) for row in self._of(root, lambda n: self.execute(_OF_TREE, (n, limit)).fetchall())]
+
+        def read(n: int) -> list[Any]:
+            return self.execute(_OF_TREE, (n, limit)).fetchall()
+
+        return [self._held(row) for row in self._of(root, read)]
 
     def events(self, session: str, after: int, limit: int) -> list[Any]:
         """The rows of a session's events, oldest first."""

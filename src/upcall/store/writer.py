@@ -119,7 +119,8 @@ class Tx(Rows):
             if row is not None:
                 first = row[0] << SEQ_BITS
                 newest: Any = self.execute(EVENTS, (first, first + (1 << SEQ_BITS), 1)).get
-                found = self._known[session] = Known(*row, newest[0] if newest else None)
+                values: tuple[Any, ...] = (*row, newest[0] if newest else None)
+                found = self._known[session] = Known(*values)
                 self.numbers[session] = found.n
         return found
 
