@@ -101,11 +101,8 @@ class Log:
         return self._last is None
 
     def send_soon(self) -> None:
-        """Send what nobody waits for: with the next append, or by itself a moment later.
-
-        Who watches sees it in order; and what a tool has done is never held back.
-        """
-        if self.sinks or not self.store.durable or any(type(e) is events.ToolEnded for e in self._new):
+        """Send what nobody waits for: with the next append, or by itself a moment later."""
+        if self.sinks or not self.store.durable:  # who watches sees it in order
             self.send(lazy=True)
         elif self._new and not self._soon:
             self._soon = True

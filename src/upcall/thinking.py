@@ -122,8 +122,8 @@ class Thinker(Member):
             log.keep(tools, actor.tools_body)
         change = None if request is asked else change_of(asked, request, state.messages, log.keep, actor.named)
         log.add(ModelStarted(ordinal, self.purpose, instructions, tools, change))
-        if send and not log.held:
-            log.send_soon()  # nothing was acknowledged yet; the response, or the failure, is stored after it
+        if send:
+            log.send(lazy=True)  # nothing was acknowledged yet; the response, or the failure, is stored after it
 
     async def _recover(self, request: Request, ordinal: int, error: Exception) -> tuple[Response, int, bool]:
         """What model_failed hooks make of a failure: a response, or another try; else the failure is the turn's."""
