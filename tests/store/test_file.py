@@ -332,6 +332,25 @@ async def test_an_event_of_a_type_nobody_knows_is_named(tmp_path: Path) -> None:
             await store.read("s0")
 
 
+@pytest.mark.parametrize("replaced", [False, True], ids=["removed", "replaced"])
+async def test_nothing_is_called_stored_once_the_file_was_taken_away(tmp_path: Path, replaced: bool) -> None:
+    path = tmp_path / "log.db"
+    await a_store(tmp_path / "other.db", 1)
+    agent = Agent("writer", model=Script(lambda _: "hi"))
+    async with Runtime(path, agents=[agent]) as runtime:
+        session = await runtime.start("writer", "s")
+        assert (await session.prompt("before")).text == "hi"
+        for file in tmp_path.glob("log.db*"):
+            file.unlink()
+        if replaced:
+            shutil.copy(tmp_path / "other.db", path)
+        with pytest.raises(StoreUnavailable, match="was removed or replaced while this program had it open"):
+            await session.prompt("after")
+        with pytest.raises(StoreUnavailable, match="removed or replaced"):
+            await runtime.start("writer", "t")
+    assert path.exists() == replaced
+
+
 # --- what is not ready ------------------------------------------------------------------
 
 

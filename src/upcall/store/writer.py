@@ -10,6 +10,7 @@ from __future__ import annotations
 import abc
 import asyncio
 import contextlib
+import os
 import threading
 import time
 from collections import deque
@@ -71,7 +72,7 @@ class Tx(Rows):
 
     def __init__(self, db: apsw.Connection, where: str) -> None:
         super().__init__(db)
-        self.where = where
+        self.where, self._file = where, os.stat(where)  # noqa: PTH116
         self.first = self.pos = self._newest = self._epoch = 0
         self._rows: list[Any] = []
         self._known: dict[str, Known] = {}
@@ -96,6 +97,17 @@ class Tx(Rows):
         self.flush()
         self.execute("COMMIT")
         self._version = self.db.data_version()
+        self._check_place()
+
+    def _check_place(self) -> None:
+        """Call nothing stored that nobody will find: SQLite goes on writing to a file that was removed."""
+        with contextlib.suppress(OSError):
+            if os.path.samestat(os.stat(self.where), self._file):  # noqa: PTH116
+                return
+        raise StoreUnavailable(
+            self.where, "the file was removed or replaced while this program had it open, so nothing more can be "
+            "stored in it; put it back (from a backup, if it is lost) and start the program again"
+        )  # fmt: skip
 
     def roll_back(self) -> None:
         """Undo it."""
