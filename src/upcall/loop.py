@@ -73,7 +73,6 @@ class Turn(Thinker):
 
     async def begin(self) -> None:
         """Run the hooks of a session that is being created. What they write is stored with it."""
-        began = self.log.store.now()
         if self.log.claim is not None:
             self.come()
         try:
@@ -85,10 +84,8 @@ class Turn(Thinker):
             await self._parked(release=False)
             raise
         finally:
-            if self._task is not None:
+            if self._task is not None:  # else they waited for nothing, and nobody needed to know of it
                 self._go()
-            else:  # they waited for nothing: nobody needed to know of it
-                self.state.ran = self.log.store.now() - began
         self.log.add(events.HooksPassed("begin_session"))
 
     def come(self) -> None:

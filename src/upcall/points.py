@@ -36,7 +36,7 @@ async def run_hooks(member: Member, point: str, at: int | str, hooks: Sequence[A
     If they asked somebody before, they wait until they may run again. What one raises fails the turn by its name.
     """
     where = f"{point}.{at}" if at else point  # as `origin` names it
-    state, value, alone = member.state, args[-1] if args else None, len(args) == 1
+    state, log, value, alone = member.state, member.log, args[-1] if args else None, len(args) == 1
     if state.asks:
         await member.tree.ready(member, where)
     access = Access(state, member, where)
@@ -49,7 +49,6 @@ async def run_hooks(member: Member, point: str, at: int | str, hooks: Sequence[A
                 value = _request(value, out)
                 continue
             if hasattr(out, "__await__"):
-                log = member.log
                 if log.claim is None:
                     member.come()
                 elif not (log.held or log.store.durable):  # before others can run

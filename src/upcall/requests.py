@@ -13,6 +13,8 @@ from upcall.contracts import Store
 from upcall.events import Change, Responded, content_hash
 from upcall.messages import Call, Message, Request, Response, Text, Thinking, ToolSpec
 
+_SPECS = msgspec.json.Decoder(tuple[ToolSpec, ...])
+
 
 def change_of(
     asked: Request,
@@ -55,8 +57,7 @@ async def apply_change(request: Request, change: Change | None, store: Store) ->
     if change.instructions:
         request = request.replace(instructions=(await store.blob(change.instructions)).decode())
     if change.tools:
-        specs = msgspec.json.decode(await store.blob(change.tools), type=tuple[ToolSpec, ...])
-        request = request.replace(tools=specs)
+        request = request.replace(tools=_SPECS.decode(await store.blob(change.tools)))
     if change.spliced:
         messages = list(request.messages)
         messages[change.start : change.start + change.removed] = change.inserted

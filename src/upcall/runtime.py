@@ -26,7 +26,7 @@ from upcall.deadlines import Deadlines
 from upcall.events import AnyEvent, CallbackWithdrawn, CancelRequested, SessionStarted, Steered, TurnEnded
 from upcall.fold import State
 from upcall.hooks import NO_HOOKS, Hooks
-from upcall.loop import reply_of
+from upcall.loop import Turn, reply_of
 from upcall.messages import Message, clean, user
 from upcall.people import People
 from upcall.replay import load_state, refresh
@@ -130,6 +130,7 @@ class Sessions(People):
         self.threads = Threads()
         self._parked: dict[str, State] = {}  # the newest turns that wait, as far as they were folded here
         self._newest_id = int.from_bytes(os.urandom(6))
+        self._begun: Turn | None = None  # what the newest session began in: mostly its first turn comes next
 
     # --- opening and closing --------------------------------------------------------------
 
@@ -257,6 +258,7 @@ class Sessions(People):
             raise
         if begun:
             await member.log.commit(release=tree.claim is not None)
+            self._begun = member
 
     async def load(self, id: str) -> Session:
         """A session from the store, whoever made it."""
@@ -274,7 +276,8 @@ class Sessions(People):
         try:
             if state.stale or tree.claim is None or state.id != tree.claim.root or state.seq != tree.claim.seq:
                 await self._catch_up(state)
-            member = tree.member(state, self.agent_of(state.header), NO_HOOKS)
+            begun, self._begun = self._begun, None
+            member = tree.member(state, self.agent_of(state.header), NO_HOOKS, begun)
             if not state.begun and not await tree.begin_root(member):
                 raise await self._waiting(state)
             if state.phase == "running":

@@ -31,7 +31,6 @@ class RootShelf(msgspec.Struct, eq=False):
     async def put(self, key: str, value: Any, bodies: Mapping[str, bytes]) -> None:
         """Keep a value and the bodies it names; stored when it returns."""
         await self._member.tree.secure(self._member)
-        log = self._root.log
         for name, body in bodies.items():
-            log.keep(name, body)
-        await log.write(ContextSet(key, value))
+            self._root.log.keep(name, body)
+        await self._root.log.write(ContextSet(key, value))

@@ -102,14 +102,12 @@ class Thinker(Member):
         same = request.messages is asked.messages and len(state.history) == len(asked.messages)
         if same and not (compacted or state.deferred):
             return request
-        now = state.messages()
+        messages, now = request.messages, state.messages()
         if compacted:
-            request = request.replace(messages=now)
+            messages = now
         elif len(now) != len(asked.messages):
-            request = request.replace(messages=[*request.messages, *now[len(asked.messages) :]])
-        if request.messages is not asked.messages:
-            request = request.replace(messages=settle(request.messages))
-        return request
+            messages = [*messages, *now[len(asked.messages) :]]
+        return request if messages is asked.messages else request.replace(messages=settle(messages))
 
     def _started(self, asked: Request, request: Request, ordinal: int, *, send: bool = True) -> None:
         state, actor, log = self.state, self.actor, self.log

@@ -119,7 +119,11 @@ class ToolCall(msgspec.Struct, eq=False):
                     if state.started:
                         await self._enter_again(state.call)
                     elif self.member.hooks.before_tool and not state.passed:
-                        await self._begin_after_hooks(state.call)
+                        out = await before_tool(self.member, state.call)
+                        if isinstance(out, Result):
+                            self.end(out, "hook")
+                        else:
+                            await self._begin(out)
                     else:
                         await self._begin(state.call)
                 except NotRun as error:
@@ -130,13 +134,6 @@ class ToolCall(msgspec.Struct, eq=False):
             parking.__traceback__ = None  # it holds what it unwound, which holds it: a cycle per question
             return True
         return False
-
-    async def _begin_after_hooks(self, call: Call) -> None:
-        out = await before_tool(self.member, call)
-        if isinstance(out, Result):
-            self.end(out, "hook")
-        else:
-            await self._begin(out)
 
     async def _enter_again(self, call: Call) -> None:
         """A call that had started: it waits, it may be repeated, or its outcome is unknown."""

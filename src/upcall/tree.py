@@ -111,8 +111,11 @@ class RunTree:
             self._resolver, self.has_asked = Resolver(self), True
         return self._resolver
 
-    def member(self, state: State, agent: Agent, inherited: Hooks) -> Turn:
-        """A session of this tree, ready to run."""
+    def member(self, state: State, agent: Agent, inherited: Hooks, known: Turn | None = None) -> Turn:
+        """A session of this tree, ready to run; as `known`, in which it began, if that is of this session."""
+        if known is not None and known.state is state:
+            known.tree, known.log.claim, known.log.sinks = self, self.claim, self.sinks
+            return known
         log = Log(self.store, self.claim, state, self.sinks)
         return (agent.runs or Turn)(log, self.home.actor(agent, inherited, asks=state.header.asks), self)
 

@@ -80,7 +80,12 @@ class Folder:
     def known(self, path: str) -> bytes | None:
         """A whole file that was read lately and has not changed: to see that takes one look, and no thread."""
         known = self._known.get(path)
-        return known[1] if known is not None and known[0] == _mark_at(f"{self.path}/{path}") else None
+        if known is None:
+            return None
+        try:
+            return known[1] if _mark(os.lstat(f"{self.path}/{path}")) == known[0] else None
+        except (OSError, ValueError):  # why, the reader will say
+            return None
 
     async def write(self, path: str, data: bytes, expected: str | None = None) -> None:
         """Replace a file, or make it and the folders above it: whole or not at all."""
@@ -290,14 +295,6 @@ def _opened_file(place: _Place, flags: int) -> Generator[tuple[int, os.stat_resu
 def _mark(found: os.stat_result) -> tuple[int, ...]:
     """What tells a file and its content from all others; who sets its times back changes the second one."""
     return found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino, found.st_dev
-
-
-def _mark_at(path: str) -> tuple[int, ...] | None:
-    try:
-        found = os.lstat(path)
-    except (OSError, ValueError):  # why, the reader will say
-        return None
-    return _mark(found)
 
 
 def _check_file(place: _Place, found: os.stat_result) -> None:
