@@ -6,6 +6,7 @@ May import: callbacks, errors, events, policy, routing, schema.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -19,6 +20,12 @@ from upcall.schema import words
 
 LARGEST = 1_000_000
 """Bytes of JSON that a callback or an answer may have."""
+
+
+@lru_cache(1000)
+def stored_route(way: Route) -> dict[str, Any]:
+    """A route as the log keeps it: equal ones are one."""
+    return msgspec.to_builtins(way)
 
 
 def route_of(raised: CallbackRaised) -> Route:

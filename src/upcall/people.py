@@ -110,7 +110,8 @@ class People:
     async def inbox(self, limit: int = 100_000) -> list[Callback]:
         """What waits for a person, highest priority first, then oldest; equal questions of a tree are one entry."""
         await self._open()
-        now, groups = self.store.now(), dict[tuple[str, str], list[Held]]()
+        now = self.store.now()
+        groups: dict[tuple[str, str], list[Held]] = {}
         for one in await self.store.callbacks(inbox=True, limit=limit):
             if one.expires is None or one.expires > now:
                 groups.setdefault((one.root, one.raised.group or one.raised.callback_id), []).append(one)

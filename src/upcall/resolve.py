@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import msgspec
 
 from upcall import events
-from upcall.answers import callback_of, route_of
+from upcall.answers import callback_of, route_of, stored_route
 from upcall.callbacks import Answer, Held, Hints
 from upcall.contracts import Claim, Store
 from upcall.errors import STOPS, AnswerRefused, HookFailed, UnknownAgent, UpcallError
@@ -68,7 +68,7 @@ class Resolver:
 
     def __init__(self, road: Road) -> None:
         self._road = road
-        self._drivers: dict[asyncio.Task[None], str] = {}
+        self.drivers: dict[asyncio.Task[None], str] = {}
         self._turn_order: dict[str, asyncio.Lock] = {}
         # who waits for the person, and since when; 0.0: it is left for later
         self.since: dict[str, tuple[Member, Held, float]] = {}
@@ -82,7 +82,9 @@ class Resolver:
         try:
             if road.claim is None:
                 await road.secure(asker.member)
-            ask = await self._find_or_raise(asker, question)
+            count = asker.occurrence(question.raised.digest)
+            ask = _logged(asker, question.raised, count) or await self._raise(asker, question, count)
+            asker.claimed.add(ask.raised.callback_id)
         finally:
             road.leave()
         if ask.status == "open":
@@ -107,19 +109,6 @@ class Resolver:
                 await log.stored()
         return ask
 
-    async def _find_or_raise(self, asker: Asker, question: Question) -> Held:
-        draft, count = question.raised, asker.occurrence(question.raised.digest)
-        asked = asker.member.state.asks_of(asker.origin)
-        logged = asked and [a for a in asked if a.raised.digest == draft.digest and a.raised.gate == draft.gate]
-        if count < len(logged):
-            ask = logged[count]
-        else:
-            if asked and not draft.gate:
-                await self._refuse_unclaimed(asker)
-            ask = await self._raise(asker, question, count)
-        asker.claimed.add(ask.raised.callback_id)
-        return ask
-
     async def _refuse_unclaimed(self, asker: Asker) -> None:
         """A run that asks something new while an answer it got stays unclaimed is another program than before."""
         for _ in range(_YIELDS):
@@ -131,11 +120,13 @@ class Resolver:
 
     async def _raise(self, asker: Asker, question: Question, count: int) -> Held:
         member, state, draft = asker.member, asker.member.state, question.raised
+        if state.asks and not draft.gate:
+            await self._refuse_unclaimed(asker)
         if member.purpose == "side_turn":
             member.log.add(events.ContextSet(ASKED_BACK, True))
             raise UpcallError("nobody can be asked while a callback is being answered; pass it up instead")
         way = await self._road.way(member, draft, question.hints)
-        plain_way, context = msgspec.to_builtins(way), dict[str, Any]()
+        plain_way = stored_route(way)
         name = f"{state.id} {asker.origin} {draft.digest} {draft.gate} {count}"
         callback_id = "q" + blake2b(name.encode(), digest_size=6).hexdigest()
         for save in member.savers:
@@ -143,6 +134,7 @@ class Resolver:
         call = state.call(asker.origin)
         if call is not None and call.given.name == "raise_callback":  # by a program: that says more than the call
             call = state.calls.get(asker.origin.rpartition(".")[0])
+        context: dict[str, Any] = {}
         if state.prompt is not None:
             context["task"] = state.prompt.message.text[:2000]
         if call is not None:
@@ -186,7 +178,7 @@ class Resolver:
 
     def stop(self, callback_id: str) -> None:
         """Ask nobody any further about it."""
-        for task, about in self._drivers.items():
+        for task, about in self.drivers.items():
             if about == callback_id:
                 task.cancel()
 
@@ -210,10 +202,10 @@ class Resolver:
         callback_id = ask.raised.callback_id
         self._road.active += 1
         task: asyncio.Task[None] = asyncio.ensure_future(work)
-        self._drivers[task] = callback_id
+        self.drivers[task] = callback_id
 
         def ended(done: asyncio.Task[None]) -> None:
-            del self._drivers[done]
+            del self.drivers[done]
             wait = member.waits.get(callback_id)
             if not done.cancelled() and done.exception() is not None and wait is not None and not wait.done():
                 wait.set_exception(done.exception() or UpcallError("lost"))
@@ -285,7 +277,7 @@ class Resolver:
 
     async def close(self) -> None:
         """End what still walks."""
-        tasks = tuple(self._drivers)
+        tasks = tuple(self.drivers)
         for task in tasks:
             task.cancel()
         if tasks:
@@ -358,6 +350,13 @@ class Resolver:
         message = user(exchange_text(ask.raised, ask.message, said))
         if asked.state.header.kind != "side_turn" and message not in asked.state.messages():
             await asked.log.write(events.MessageAdded(message, f"callback.{ask.raised.callback_id}"))
+
+
+def _logged(asker: Asker, draft: events.CallbackRaised, count: int) -> Held | None:
+    """What an earlier run of the same code asked there, if it did."""
+    asked = asker.member.state.asks_of(asker.origin)
+    same = asked and [a for a in asked if a.raised.digest == draft.digest and a.raised.gate == draft.gate]
+    return same[count] if count < len(same) else None
 
 
 def _group(question: Question, way: dict[str, Any]) -> str:

@@ -202,7 +202,7 @@ class RunTree:
         finally:
             if self.claim is not None:
                 self.claim.on_failure = None  # nothing runs that it could stop; and no cycle is left to collect
-            if self._resolver is not None:
+            if self._resolver is not None and self._resolver.drivers:
                 await self._resolver.close()
             if self._parking is not None:
                 self._parking.cancel()
@@ -241,7 +241,7 @@ class RunTree:
 
     async def end_asides(self) -> None:
         """End every side turn that is still to answer something."""
-        if self._resolver is not None:
+        if self._resolver is not None and self._resolver.drivers:
             await self._resolver.close()
 
     def begin(self, member: Member, message: Message) -> None:

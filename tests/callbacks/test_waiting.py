@@ -41,6 +41,34 @@ async def test_a_turn_that_waits_gives_its_memory_up_and_is_listed_as_waiting(pl
     assert parked.waits == (reply.callbacks[0].id,)
 
 
+async def test_who_parked_a_session_does_not_take_another_one_of_its_id_for_it(place: Desk) -> None:
+    @tool
+    async def work(ctx: Context) -> str:
+        """Ask."""
+        return f"{ctx.get_messages()[0].text}: {await ctx.raise_callback('which?')}"
+
+    agent = at_work(work)
+    async with place.runtime(agent) as runtime:
+        await (await runtime.start(agent, "s")).prompt("the first")
+        async with place.runtime(agent) as other:
+            await other.delete("s")
+        await place.prompt(agent, "the second")
+        await place.settle(agent, "blue")
+
+        assert (await runtime.resume("s")).text == "the second: blue"
+
+
+async def test_more_sessions_than_are_kept_at_hand_go_on_in_any_order(place: Desk) -> None:
+    agent = asker()
+    async with place.runtime(agent) as runtime:
+        ids = [f"s{n}" for n in range(40)]
+        replies = [await (await runtime.start(agent, i)).prompt("go") for i in ids]
+        for reply in replies[::-1]:
+            await runtime.answer(reply.callbacks[0].id, reply.session_id)
+
+        assert [(await runtime.resume(i)).text for i in ids] == [repr(i) for i in ids]
+
+
 async def test_a_question_does_not_wait_for_code_that_takes_its_time_to_unwind(place: Desk) -> None:
     seen: list[Callback] = []
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Collection
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -54,22 +55,21 @@ class Ledger:
         self._trees: dict[str, list[str]] = {}
         self._waiting: list[tuple[tuple[int, float, int], str]] = []  # open ones that a person is asked, by rank
 
-    def note(self, event: AnyEvent, root: str) -> None:
+    def note(self, event: Any, root: str) -> None:
         """Take an event into account."""
-        if isinstance(event, CallbackRaised):
-            self._held[event.callback_id] = Held(event, root, message=event.message, expires=event.expires)
-            self._trees.setdefault(root, []).append(event.callback_id)
+        callback_id: str = getattr(event, "callback_id", "")
+        if type(event) is CallbackRaised:
+            self._held[callback_id] = Held(event, root, message=event.message, expires=event.expires)
+            self._trees.setdefault(root, []).append(callback_id)
             return
-        callback_id = str(getattr(event, "callback_id", ""))
         held = self._held.get(callback_id)
         if held is None:
             return
         now = self._held[callback_id] = after(held, event)
-        in_inbox = waits(now)
-        if in_inbox != waits(held):
+        if held.status == "open" and waits(now) != waits(held):
             place = (rank(now), callback_id)
             at = bisect_left(self._waiting, place)
-            if in_inbox:
+            if waits(now):
                 self._waiting.insert(at, place)
             else:
                 del self._waiting[at]
