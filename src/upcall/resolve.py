@@ -158,12 +158,10 @@ class Resolver:
         callback_id = ask.raised.callback_id
         wait = member.waits.get(callback_id)
         if wait is None or wait.done():
-            await self._set_out(member, ask)
-            if ask.status != "open":
-                return
             wait = member.waits[callback_id] = asyncio.get_running_loop().create_future()
+            await self._set_out(member, ask)
         try:
-            if not self._road.active:
+            if not self._road.active and not wait.done():
                 await asyncio.sleep(0)  # what runs now has its turn, the host too
                 self._road.quiet()
             await wait
@@ -251,8 +249,8 @@ class Resolver:
             self._watch_expiry(member, ask)
         else:
             await member.log.commit()
-            expired = {callback_id: events.CallbackExpired(callback_id)}
-            await self._road.store.settle(callback_id, expired, self._road.claim)
+            expired = events.CallbackExpired(callback_id)
+            await self._road.store.settle(callback_id, {callback_id: expired}, self._road.claim)
 
     async def ready(self, member: Member, origin: str) -> None:
         """Return when one of an occurrence's callbacks is settled and not yet delivered; it may then run again."""
