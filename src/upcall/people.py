@@ -110,10 +110,9 @@ class People:
     async def inbox(self, limit: int = 100_000) -> list[Callback]:
         """What waits for a person, highest priority first, then oldest; equal questions of a tree are one entry."""
         await self._open()
-        now = self.store.now()
         groups: dict[tuple[str, str], list[Held]] = {}
         for one in await self.store.callbacks(inbox=True, limit=limit):
-            if one.expires is None or one.expires > now:
+            if one.expires is None or one.expires > self.store.now():
                 groups.setdefault((one.root, one.raised.group or one.raised.callback_id), []).append(one)
         return [callback_of(g[0], tuple([h.raised.callback_id for h in g])) for g in groups.values()]
 

@@ -242,15 +242,14 @@ class Resolver:
         self._road.ask_host(ask, first)
 
     async def _expire(self, member: Member, ask: Held) -> None:
-        callback_id = ask.raised.callback_id
         if ask.status != "open" or ask.expires is None:
             return
         if ask.expires > self._road.store.now():  # the loop's clock is ahead of the store's
             self._watch_expiry(member, ask)
         else:
             await member.log.commit()
-            expired = events.CallbackExpired(callback_id)
-            await self._road.store.settle(callback_id, {callback_id: expired}, self._road.claim)
+            expired = events.CallbackExpired(ask.raised.callback_id)
+            await self._road.store.settle(expired.callback_id, {expired.callback_id: expired}, self._road.claim)
 
     async def ready(self, member: Member, origin: str) -> None:
         """Return when one of an occurrence's callbacks is settled and not yet delivered; it may then run again."""

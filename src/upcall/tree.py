@@ -296,8 +296,7 @@ class RunTree:
         if self.active:
             return
         waiting, self.resolver.since = self.resolver.since, {}
-        for callback_id, (member, _, _) in waiting.items():
-            wait = member.waits.get(callback_id)
+        for wait in [member.waits.get(i) for i, (member, _, _) in waiting.items()]:
             if wait is not None and not wait.done():
                 wait.set_exception(Parking())
                 wait.exception()  # who waited may be gone already, and then nobody has to hear of it
