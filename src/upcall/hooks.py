@@ -85,23 +85,25 @@ class Hooks(_Points):
     def __add__(self, other: Hooks) -> Hooks:
         if other is NO_HOOKS:
             return self
-        return Hooks(**{p: (*getattr(self, p), *getattr(other, p)) for p in POINTS})
+        return Hooks(**{p: (*getattr(self, p), *getattr(other, p)) for p in vars(self) | vars(other)})
 
     def passed_on(self) -> Hooks:
         """Only the hooks that children inherit."""
-        kept = {p: [h for h in getattr(self, p) if isinstance(h, Inherited)] for p in POINTS}
+        kept = {p: [h for h in hooks if isinstance(h, Inherited)] for p, hooks in vars(self).items()}
         return Hooks(**kept) if any(kept.values()) else NO_HOOKS
 
     def to_run(self) -> tuple[Hooks, tuple[Rule, ...]]:
         """The hooks themselves, own and inherited alike, and apart from them the rules that the gate asks."""
-        each = {p: [h.hook if isinstance(h, Inherited) else h for h in getattr(self, p)] for p in POINTS}
-        rules = [h for h in each["before_tool"] if isinstance(h, ApprovalRule)]
-        each["before_tool"] = [h for h in each["before_tool"] if h not in rules]
+        each = {p: [h.hook if isinstance(h, Inherited) else h for h in hooks] for p, hooks in vars(self).items()}
+        rules = [h for h in each.get("before_tool", ()) if isinstance(h, ApprovalRule)]
+        each["before_tool"] = [h for h in each.get("before_tool", ()) if h not in rules]
         return Hooks(**each), tuple(h.rule for h in rules)
 
     def under(self, parents: Hooks) -> Hooks:
         """These hooks for a child: what it inherits first, nothing twice."""
-        return parents + Hooks(**{p: [h for h in getattr(self, p) if h not in getattr(parents, p)] for p in POINTS})
+        return parents + Hooks(
+            **{p: [h for h in getattr(self, p) if h not in getattr(parents, p)] for p in vars(self)}
+        )
 
 
 class Inherited(msgspec.Struct, frozen=True):

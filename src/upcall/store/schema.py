@@ -231,7 +231,7 @@ def _refuse_newer(path: str, version: int) -> None:
 def _prepare(db: apsw.Connection, path: str, busy: float) -> None:
     if db.readonly("main"):
         raise StoreUnavailable(path, _READ_ONLY)
-    version = db.pragma("user_version")
+    version: int = db.execute("PRAGMA user_version").get
     _refuse_newer(path, version)
     if not version:
         db.pragma("auto_vacuum", 2)

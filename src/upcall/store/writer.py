@@ -51,7 +51,11 @@ _GIVEN = (
 )
 """What was ever given: positions, sessions' numbers, and epochs of deleted ones."""
 
-_LISTED = {*STATUS, TurnEnded, HooksPassed, Compacted}
+_REPLACED = (
+    "the file was removed or replaced while this program had it open, so nothing more can be stored in it; "
+    "put it back (from a backup, if it is lost) and start the program again"
+)
+_NOTED = {*STATUS, TurnEnded, HooksPassed, Compacted, *CALLBACK_EVENTS}
 
 
 class Known:
@@ -72,7 +76,7 @@ class Tx(Rows):
 
     def __init__(self, db: apsw.Connection, where: str) -> None:
         super().__init__(db)
-        self.where, self._file = where, os.stat(where)  # noqa: PTH116
+        self.where, self._file = where, _identity(where)
         self.first = self.pos = self._newest = self._epoch = 0
         self._rows: list[Any] = []
         self._known: dict[str, Known] = {}
@@ -101,13 +105,8 @@ class Tx(Rows):
 
     def _check_place(self) -> None:
         """Call nothing stored that nobody will find: SQLite goes on writing to a file that was removed."""
-        with contextlib.suppress(OSError):
-            if os.path.samestat(os.stat(self.where), self._file):  # noqa: PTH116
-                return
-        raise StoreUnavailable(
-            self.where, "the file was removed or replaced while this program had it open, so nothing more can be "
-            "stored in it; put it back (from a backup, if it is lost) and start the program again"
-        )  # fmt: skip
+        if _identity(self.where) != self._file:
+            raise StoreUnavailable(self.where, _REPLACED)
 
     def roll_back(self) -> None:
         """Undo it."""
@@ -203,6 +202,15 @@ class Tx(Rows):
             self.save(root)
 
 
+def _identity(path: str) -> tuple[int, int] | None:
+    """Which file is there, if any."""
+    try:
+        found = os.stat(path)  # noqa: PTH116
+    except OSError:
+        return None
+    return found.st_ino, found.st_dev
+
+
 class Job(abc.ABC):
     """Something to be done in the next transaction. `run` refuses before it writes, or not at all.
 
@@ -291,9 +299,11 @@ class Append(Job):
         before = (found.status, found.base)
         asks: list[tuple[int, AnyEvent]] = []
         for at, event in enumerate(self.events, seq):
+            if type(event) not in _NOTED:
+                continue
             if type(event) in CALLBACK_EVENTS:
                 asks.append(((found.n << SEQ_BITS) + at, event))
-            elif type(event) in _LISTED:
+            else:
                 found.status = status_after(event) or found.status
                 if isinstance(event, Compacted):
                     found.base = event.base or at
