@@ -112,8 +112,9 @@ async def _asked(member: Member, tool: Tool, call: Call, args: dict[str, Any]) -
 
 def edits_of(member: Member, call_id: str) -> str:
     """What the model is told of a call whose arguments an approver changed; the call may have waited since."""
-    for ask in reversed(member.state.asks_of(call_id)):
-        said = verdict(ask.answer.value) if ask.raised.gate and ask.answer is not None else None
+    for ask in reversed(member.state.asks.values()):
+        settled = ask.answer if ask.raised.gate and ask.raised.origin == call_id else None
+        said = verdict(settled.value) if settled is not None else None
         if isinstance(said, Approve) and said.args is not None:
             shown = msgspec.json.encode(said.args).decode()
             return f"(Whoever approved this call changed its arguments to {shown}.)\n"

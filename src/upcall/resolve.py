@@ -351,8 +351,8 @@ class Resolver:
 
 def _logged(asker: Asker, draft: events.CallbackRaised, count: int) -> Held | None:
     """What an earlier run of the same code asked there, if it did."""
-    asked = asker.member.state.asks_of(asker.origin)
-    same = asked and [a for a in asked if a.raised.digest == draft.digest and a.raised.gate == draft.gate]
+    asks = [a for a in asker.member.state.asks.values() if a.raised.digest == draft.digest]
+    same = asks and [a for a in asks if a.raised.origin == asker.origin and a.raised.gate == draft.gate]
     return same[count] if count < len(same) else None
 
 

@@ -275,9 +275,10 @@ class RunTree:
         if self._parking is not None:  # what it was set for may have been settled, or left for later, since
             self._parking.cancel()
             self._parking = None
-        hold = self.home.hold if self.home.host is not None else 0.0
-        left = max([at for _, ask, at in since.values() if ask.status == "open"], default=0.0)
-        left = left + hold - self.store.now()
+        left, hold = 0.0, self.home.hold if self.home.host is not None else 0.0
+        if hold:
+            left = max([at for _, ask, at in since.values() if ask.status == "open"], default=0.0)
+            left = left + hold - self.store.now()
         if left <= 0:
             self._unwind()
         else:
