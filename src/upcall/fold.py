@@ -252,7 +252,8 @@ class State:
         (self.deferred if self.calls else self.history).append(event.message)
 
     def _context_set(self, event: events.ContextSet) -> None:
-        self._wrote(event)
+        if event.origin:
+            self.writes.setdefault(event.origin, []).append(event)
         self.context = {**self.context, event.key: event.value}  # never changed in place: snapshots hold it
 
     def _compaction_asked(self, event: events.CompactionAsked) -> None:

@@ -169,7 +169,7 @@ class RunTree:
 
     def admit(self, member: Member) -> None:
         """A turn of the tree begins to run."""
-        self.home.turns[member.state.id] = cast("Turn", member)
+        self.home.turns[member.state.id] = member  # pyright: ignore[reportArgumentType] - only turns are admitted
         if self.spending is not None:
             self.spending.running[member.state.id] = member.state
 
@@ -178,7 +178,7 @@ class RunTree:
         turns, state = self.home.turns, member.state
         if turns.get(state.id) is member:
             del turns[state.id]
-            if self.spending is not None:
+            if self.spending is not None and state.header.parent:  # after the root nobody asks any more
                 self.spending.end(state)
 
     def note_parked(self, member: Member) -> None:
