@@ -275,14 +275,13 @@ class RunTree:
         if self._parking is not None:  # what it was set for may have been settled, or left for later, since
             self._parking.cancel()
             self._parking = None
-        left, hold = 0.0, self.home.hold if self.home.host is not None else 0.0
-        if hold:
-            left = max([at for _, ask, at in since.values() if ask.status == "open"], default=0.0)
-            left = left + hold - self.store.now()
-        if left <= 0:
-            self._unwind()
-        else:
+        hold = self.home.hold if self.home.host is not None else 0.0
+        asked = [at for _, ask, at in since.values() if ask.status == "open"] if hold else ()
+        left = max(asked, default=0.0) + hold - self.store.now()
+        if left > 0:
             self._parking = asyncio.get_running_loop().call_later(left, self._unwind)
+        else:
+            self._unwind()
 
     def left_waiting(self, callback_id: str) -> None:
         """The person who is here leaves a question for later: don't hold memory for it."""
