@@ -72,7 +72,7 @@ Decided = tuple[CallbackRaised, Approve | Reject | None, str]
 
 def _decided(member: Member, tool: Tool, call: Call, args: dict[str, Any]) -> tuple[bool, Decided | None]:
     """Whether the call may run freely; else an approval that holds for the session, or None to ask for one."""
-    if _asked_before(member, call):
+    if member.state.asks and _asked_before(member, call):
         return False, None  # whether it needs an approval was decided when that was raised
     if not member.actor.asks_approval(tool, args):
         return True, None
