@@ -73,11 +73,11 @@ def prompt(template: str | Sequence[str | Text | Instruction] = "", **values: ob
         nonlocal last
         filled = session.get_context(key)
         if filled is None:
-            files, today = session.workspace, time.strftime("%Y-%m-%d")
+            files, minute = session.workspace, time.time() // 60  # every day begins with one
             place = "" if files is None else files.folder or "files that only your tools reach"
-            seen = (session.agent, today, place, request.tools, request.instructions)
+            seen = (session.agent, minute, place, request.tools, request.instructions)
             if seen != last[0]:
-                known = _environment(session.agent, today, place, request.tools) | given
+                known = _environment(session.agent, time.strftime("%Y-%m-%d"), place, request.tools) | given
                 last = (seen, _filled(text, marks, known, request.instructions))
             filled = last[1]
             session.set_context(key, filled)
