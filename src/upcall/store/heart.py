@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 import threading
-import time
 from collections.abc import Callable
 
 import apsw
@@ -24,54 +22,7 @@ from upcall.store.schema import connect
 BEAT = 1.0
 """Seconds between heartbeats while this process owns something; otherwise the thread sleeps until it does."""
 
-STEP = 0.01
-"""Seconds between looks at stores that have owned something for less than a beat."""
-
 BEATS = "INSERT OR REPLACE INTO processes VALUES (?, ?, ?, ?, ?, ?)"
-
-
-class Pulse:
-    """Starts the hearts of stores that own something for a beat: most turns that a command runs are over before.
-
-    One thread for all stores of this process, which ends with the last of them: to start one takes as long as a
-    commit. The event loop can't do it: what it runs may block it.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._young: dict[Heart, float] = {}  # since when each owns something
-        self._runs = False
-
-    def add(self, heart: Heart) -> None:
-        """It owns something."""
-        with self._lock:
-            self._young.setdefault(heart, time.monotonic())
-            if not self._runs:
-                self._runs = True
-                Background(self._run)
-
-    def drop(self, heart: Heart) -> None:
-        """It is not to be started any more."""
-        with self._lock:
-            self._young.pop(heart, None)
-
-    def _run(self) -> None:
-        while True:
-            time.sleep(STEP)
-            with self._lock:
-                due = time.monotonic() - BEAT
-                for heart in [heart for heart, since in self._young.items() if since <= due]:
-                    del self._young[heart]
-                    heart.start()
-                self._runs = bool(self._young)
-                if not self._runs:
-                    return
-
-
-@functools.cache
-def _pulse(_: int) -> Pulse:
-    """That of a process, by its id: no thread is there in the child of a fork."""
-    return Pulse()
 
 
 class Heart:
@@ -89,28 +40,17 @@ class Heart:
         self._bell = threading.Lock()  # rung by its release
         self._bell.acquire()
         self._stopped = self._asleep = self._beating = False
-        self._pause = 0.0  # it is started when a beat is due
-        self._thread: Background | None = None
+        self._thread = Background(self._run)
 
     def wake(self) -> None:
         """Something is owned again."""
-        if self._thread is None:
-            _pulse(self._me.pid).add(self)
-        elif self._asleep:
+        if self._asleep:
             self._asleep = False
             self._ring()
 
-    def start(self) -> None:
-        """Begin to beat, if anything is still owned."""
-        if self._claims:
-            self._thread = Background(self._run)
-
     def stop(self) -> None:
         """End the thread, and let go of the file."""
-        _pulse(self._me.pid).drop(self)
         self._stopped = True
-        if self._thread is None:
-            return
         self._ring()
         if self._beating:  # else it has nothing open, and ends by itself
             self._thread.join()
@@ -132,9 +72,8 @@ class Heart:
     def _is_due(self) -> bool:
         """Wait for the next beat; False at the end."""
         while not self._stopped:
-            if self._bell.acquire(timeout=-1 if self._asleep else self._pause):
+            if self._bell.acquire(timeout=-1 if self._asleep else BEAT):
                 continue
-            self._pause = BEAT
             if self._claims:
                 self._beating = True
                 return not self._stopped
