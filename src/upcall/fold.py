@@ -195,7 +195,8 @@ class State:
                 self.begun, self.parked = True, False
             case "pre_request":
                 self.pre_passed = True
-                if event.message is not None:
+                if event.message is not None and self.prompt is not None:
+                    self.prompt = self.prompt.replace(message=event.message)
                     self._put(self.prompt_at, event.message)
             case "post_response":
                 self.post_passed = True

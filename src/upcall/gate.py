@@ -20,9 +20,12 @@ from upcall.session import Asker, Member
 from upcall.tools import NotRun, Tool
 
 
-async def before_tool(member: Member, call: Call) -> Call | Result:
-    """The hooks' chain: a changed call goes on to the next hook, a result ends it."""
-    out = await run_hooks(member, "before_tool", call.id, member.hooks.before_tool, call)
+async def before_tool(member: Member, call: Call, edited: str = "") -> Call | Result:
+    """The hooks' chain: a changed call goes on to the next hook, a result ends it.
+
+    Arguments that the approval `edited` has changed pass the hooks as another occurrence of their point.
+    """
+    out = await run_hooks(member, "before_tool", f"{call.id}{edited}", member.hooks.before_tool, call)
     if out is call:
         return call
     return out.replace(call_id=call.id) if isinstance(out, Result) else out.replace(id=call.id)
@@ -50,7 +53,9 @@ async def gate(member: Member, tool: Tool, call: Call, args: dict[str, Any]) -> 
             reason = f": {said.reason}" if said is not None and said.reason else ""
             _note(member, raised)
             raise _refused(call, by if said is None else f"rejected by {by}{reason}")
-        edited = call if said.args is None else await before_tool(member, call.replace(args=said.args))
+        edited: Call | Result = call
+        if said.args is not None:
+            edited = await before_tool(member, call.replace(args=said.args), f".{raised.callback_id}")
         if isinstance(edited, Result):
             return edited
         _note(member, raised)

@@ -4,7 +4,8 @@ begin_session → pre_request → (before_model → model → post_response → 
 
 Each step looks at the folded log first, so the same code begins a turn and goes on with one that was interrupted.
 
-May import: agent, contracts, errors, events, fold, messages, points, session, sidetools, thinking, toolcall.
+May import: agent, contracts, errors, events, fold, messages, points, questions, session, sidetools,
+thinking, toolcall.
 """
 
 from __future__ import annotations
@@ -14,13 +15,14 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from upcall import events
-from upcall.agent import Agent
+from upcall.agent import Output
 from upcall.contracts import Reply
 from upcall.errors import STOPS, LimitReached, OutputInvalid, SessionTakenOver, StoreError, UpcallError
 from upcall.fold import State
 from upcall.messages import Message, Text, cancelled
 from upcall.points import run_hooks
-from upcall.session import Parking, plain_json
+from upcall.questions import plain_json
+from upcall.session import Parking
 from upcall.sidetools import NUDGE, outcome_in
 from upcall.thinking import Thinker
 from upcall.toolcall import ToolCall
@@ -223,13 +225,13 @@ class Turn(Thinker):
 
     def reply(self) -> Reply:
         """What the turn has come to so far."""
-        return reply_of(self.state, self.actor.agent)
+        return reply_of(self.state, self.actor.output if self.purpose == "turn" else None)
 
     async def _parked(self, release: bool) -> Reply:
         if not release:  # else the tree is parked next, and what is left goes with that
             await self.log.commit()
         self.tree.note_parked(self)
-        return self.reply().replace(status="waiting")
+        return reply_of(self.state, waits=True)
 
     def absorb(self, event: events.AnyEvent) -> None:
         """Take in what somebody else appended to this session."""
@@ -244,12 +246,8 @@ class Turn(Thinker):
             if self._task is not asyncio.current_task():
                 self._task.cancel()
             elif not isinstance(why, SessionTakenOver | StoreError):  # else the append that fails tells it
-                asyncio.get_running_loop().call_soon(self._cancel_own_task)
-
-    def _cancel_own_task(self) -> None:
-        """A tool asked for the end of its own turn: it is cancelled where it waits, if it still runs at all."""
-        if self._task is not None:
-            self._task.cancel()
+                # a tool ends its own turn: it is cancelled where it waits, if it still runs at all
+                asyncio.get_running_loop().call_soon(lambda: self._task is not None and self._task.cancel())
 
     async def _stopped(self, error: BaseException, release: bool) -> Reply:
         """Leave a valid log whatever happened, then return or raise what the caller should get."""
@@ -298,12 +296,12 @@ class Turn(Thinker):
                 self.log.add(events.ToolEnded(call_id, cancelled(call_id, why), "cancelled"))
 
 
-def reply_of(state: State, agent: Agent) -> Reply:
-    """What a session's last turn came to."""
+def reply_of(state: State, output: Output | None = None, *, waits: bool = False) -> Reply:
+    """What a session's last turn came to; `output` is the type of what it says, once it has said it."""
     value = None
-    if agent.output is not None and state.phase in ("done", "running") and state.said:
-        value = agent.output.convert(state.output) if state.output is not None else agent.output.parse(state.said)
-    status: Any = state.phase if state.phase in ("done", "cancelled", "limit") else "done"
+    if output is not None and state.phase in ("done", "running") and state.said:
+        value = output.convert(state.output) if state.output is not None else output.parse(state.said)
+    status: Any = "waiting" if waits else state.phase if state.phase in ("cancelled", "limit") else "done"
     return Reply(state.text, status, state.id, state.usage, output=value, limit=state.limit)
 
 

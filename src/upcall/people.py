@@ -147,11 +147,14 @@ class People:
         try:
             while (value := await self._said(callback)) is not None:
                 by, right = getattr(self.host, "by", "user"), getattr(self.host, "right", "asserted")
+                task = self._asks.pop(callback.id, None)  # what it says is not to be taken off its screen
                 try:
                     await self.answer(callback.id, value, by=by, right=right)
                     return
                 except AnswerRefused as error:
                     callback = callback.replace(problem=error.problem)
+                    if task is not None:
+                        self._asks[callback.id] = task
                 except AlreadySettled:
                     return
             # the person who is here leaves it for later: nothing is gained by holding the run in memory
@@ -172,7 +175,7 @@ class People:
     def withdraw(self, callback_id: str, reason: str) -> None:
         """Tell the person who is here that an open ask has ended, if it is on the screen."""
         asked = self._asks.pop(callback_id, None)
-        if self.host is None or asked is None or asked.done() or asked is asyncio.current_task():
+        if self.host is None or asked is None or asked.done():
             return
         asked.cancel()
         withdrawn: Any = self.host.withdraw(callback_id, reason)

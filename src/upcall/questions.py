@@ -116,6 +116,14 @@ def _plain(parts: list[Any]) -> list[Any]:
     return msgspec.json.decode(body)
 
 
+def plain_json(what: str, value: Any) -> Any:
+    """The value as JSON gives it back; what JSON can't hold is refused."""
+    try:
+        return msgspec.json.decode(msgspec.json.encode(value))
+    except (TypeError, UnicodeEncodeError, RecursionError) as error:
+        raise UpcallError(f"{what} takes what JSON can hold: {error}") from None
+
+
 def _check_default(choices: Sequence[str], schema: dict[str, Any] | None, default: Any) -> None:
     if choices and default not in choices:
         raise UpcallError(f"default={default!r} is none of its choices")

@@ -333,9 +333,8 @@ class Resolver:
         for hook in asked.actor.hooks.on_callback:
             try:
                 out = await run_hooks(asked, "on_callback", ask.raised.callback_id, (hook,), callback_of(ask))
-                if not isinstance(out, Answer):
-                    continue
-                return answer_of_agent(asked.actor, ask.raised, out.value, "hook")
+                if isinstance(out, Answer):
+                    return answer_of_agent(asked.actor, ask.raised, out.value, "hook")
             except (HookFailed, AnswerRefused) as error:
                 await asked.log.write(events.HookRaised("on_callback", name_of(hook), str(error)))
                 if isinstance(error, HookFailed):  # what it would have said is not known: no model is asked instead

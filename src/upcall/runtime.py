@@ -312,16 +312,16 @@ class Sessions(People):
             agent = self.agent_of(state.header)
             beginning = state.phase == "idle" and not state.begun
             if state.phase not in ("running", "failed") and not beginning:
-                return await self._with_callbacks(reply_of(state, agent), state)
+                return await self._with_callbacks(reply_of(state, agent.output), state)
             member = tree.member(state, agent, NO_HOOKS)
             if beginning and await tree.begin_root(member):
                 await member.log.commit(release=True)
-                reply = reply_of(state, agent)
+                reply = reply_of(state, agent.output)
             elif not beginning and (self.host is not None or not state.parked or await self._is_ready(root, state)):
                 tree.resume(member)
                 reply = await tree.run_root(member)
             else:
-                reply = reply_of(state, agent).replace(status="waiting")
+                reply = reply_of(state, waits=True)
             return await self._with_callbacks(reply, state)
         finally:
             await self._let_go(tree, state)

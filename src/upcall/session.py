@@ -23,7 +23,7 @@ from upcall.deadlines import Deadlines, Guard
 from upcall.errors import OutcomeUnknown, UpcallError
 from upcall.fold import FOLDS, State
 from upcall.messages import Instruction, Message, Purpose, Text, clean, compacted_messages
-from upcall.questions import Question, asking, outcome_of
+from upcall.questions import Question, asking, outcome_of, plain_json
 from upcall.replay import conversation
 from upcall.threads import Threads
 
@@ -552,14 +552,18 @@ class Access(Reading):
                 raise UpcallError(f"the effect {name!r} failed when it ran: {ended.error}")
             return ended.value
         await member.log.write(events.OnceStarted(self._origin, name))
+        member.tree.active += 1  # it is not given up in the middle, whatever else of its call waits
         try:
             out: Any = effect(*args, **kwargs)
             value = await out if hasattr(out, "__await__") else out
         except Exception as error:
             await member.log.write(events.OnceEnded(self._origin, name, error=f"{type(error).__name__}: {error}"))
             raise
-        await member.log.write(events.OnceEnded(self._origin, name, plain_json(f"the effect {name!r}", value)))
-        return value
+        finally:
+            member.tree.leave()
+        ended = events.OnceEnded(self._origin, name, plain_json(f"the effect {name!r}", value))
+        await member.log.write(ended)
+        return ended.value
 
     def asking(self) -> Asker:
         """Who asks, in this run of it."""
@@ -591,14 +595,6 @@ class Access(Reading):
         """Whether the first run of this hook compacted already: the history has changed, so bodies can't match."""
         logged = self._state.writes.get(self._origin, ()) if self._left() != () else ()
         return any(isinstance(e, events.Compacted | events.CompactionAsked) for e in logged)
-
-
-def plain_json(what: str, value: Any) -> Any:
-    """The value as JSON gives it back; what JSON can't hold is refused."""
-    try:
-        return msgspec.json.decode(msgspec.json.encode(value))
-    except (TypeError, UnicodeEncodeError, RecursionError) as error:
-        raise UpcallError(f"{what} takes what JSON can hold: {error}") from None
 
 
 def message_from(role: str, content: str) -> Message:

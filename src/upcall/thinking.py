@@ -80,6 +80,8 @@ class Thinker(Member):
 
     def _request(self) -> Request:
         actor, output = self.actor, self.actor.output
+        if self.purpose == "side_turn" and self.question is None:  # it is asked for its own words
+            output = None
         return Request(
             actor.name, self.purpose, actor.agent.instructions, self.state.messages(), actor.specs,
             None if output is None else output.schema,

@@ -150,23 +150,28 @@ class ToolCall(msgspec.Struct, eq=False):
             self.end(await self._invoke(tool, call.id, tool.check(call.args)), "ran")
 
     def _gone(self, call: Call) -> str:
+        """What the model is told of a tool that is not there, with what was answered to the call meanwhile."""
         answers = [
             f"the answer to {a.raised.message!r} was {a.answer.value!r}"
             for a in self.member.state.asks_of(call.id)
             if a.answer is not None
         ]
-        told = f" While it waited it was given: {'; '.join(answers)}." if answers else ""
-        return f"{unknown_tool_text(call.name, self.toolbox)}. It was there when the call began.{told}"
+        told = f" It was there when the call began. While it waited it was given: {'; '.join(answers)}."
+        return unknown_tool_text(call.name, self.toolbox) + (told if answers else "")
 
     async def _begin(self, call: Call) -> None:
         """Look, check, have it approved, write its start down, run it."""
         tool = self.toolbox.get(call.name)
         if tool is None:
-            raise NotRun(unknown_tool_text(call.name, self.toolbox))
+            raise NotRun(self._gone(call))
         if self.member.purpose == "side_turn" and not tool.read_only:
             raise NotRun(f"{tool.name} can't be used while answering: only tools that read can")
-        args, approval = self._check(tool, call), ""
-        if tool.needs_approval or self.member.actor.rules:
+        if call.broken:
+            raise BadArguments(tool.name, [f"they must be one JSON object, but were: {call.broken[:200]}"])
+        args, approval = tool.check(call.args), ""
+        if (
+            tool.needs_approval or self.member.actor.rules or self.member.state.asks
+        ):  # it may have been asked before
             passed = await gate(self.member, tool, call, args)
             if isinstance(passed, Result):
                 self.end(passed, "hook")
@@ -175,19 +180,13 @@ class ToolCall(msgspec.Struct, eq=False):
             if final.name != tool.name:  # a hook sent what an approver had changed to another tool
                 await self._begin(final)
                 return
-            call, args = final, args if final is call else self._check(tool, final)
+            call, args = final, args if final is call else tool.check(final.args)
         first, log = self.call.call, self.member.log
         changed = None if call is first or call.args == first.args else call.args
         log.add(ToolStarted(call.id, call.name, changed, approval))
         if not log.send():
             await log.stored()
         self.end(await self._invoke(tool, call.id, args), "ran")
-
-    @staticmethod
-    def _check(tool: Tool, call: Call) -> dict[str, Any]:
-        if call.broken:
-            raise BadArguments(tool.name, [f"they must be one JSON object, but were: {call.broken[:200]}"])
-        return tool.check(call.args)
 
     async def _invoke(self, tool: Tool, call_id: str, args: dict[str, Any]) -> Result:
         """Run the function; what it raises becomes a result that the model can act on."""

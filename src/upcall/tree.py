@@ -490,4 +490,4 @@ def _below(starter: Member, agent: str, name: str, kind: Any, deeper: int = 1, *
 def _ended(state: State, agent: Agent) -> Reply:
     if state.phase == "failed":
         raise ChildFailed(state.id, agent.name, state.error)
-    return reply_of(state, agent)
+    return reply_of(state, agent.output if state.header.kind != "side_turn" else None)

@@ -21,6 +21,7 @@ from upcall import (
     Request,
     Result,
     Runtime,
+    SessionAccess,
     Tool,
     tool,
 )
@@ -255,6 +256,34 @@ async def test_edited_arguments_that_a_hook_changes_back_end_the_call_and_nobody
     assert told.is_error
     assert "a hook changed the arguments back" in told.text
     assert ran == []
+
+
+@pytest.mark.parametrize("words", ["fine?", "fine for {env}?"])
+async def test_hooks_ask_write_and_act_anew_for_edited_arguments(place: Desk, ran: Ran, words: str) -> None:
+    done: list[str] = []
+
+    async def careful(session: SessionAccess, made: Call) -> None:
+        env = made.args["env"]
+        await session.once("note", done.append, env)
+        session.add_message("user", "a hook looked at it")
+        said = await session.raise_callback(words.format(env=env))
+        session.set_context(env, said)
+
+    agent = developer(ran, hooks=Hooks(before_tool=[careful]))
+    await place.prompt(agent)
+    await place.settle(agent, "yes, prod")
+    await place.resume(agent)
+    await place.settle(agent, Approve(args={"env": "staging"}))
+    again = await place.resume(agent)
+    assert (again.status, ran, done) == ("waiting", [], ["prod", "staging"])
+    await place.settle(agent, "yes, staging")
+    await place.resume(agent)
+
+    assert (ran, done) == ([{"env": "staging", "force": False}], ["prod", "staging"])
+    async with place.runtime(agent) as runtime:
+        session = await runtime.load("s")
+    assert [session.get_context(env) for env in ("prod", "staging")] == ["yes, prod", "yes, staging"]
+    assert [m.text for m in session.get_messages()].count("a hook looked at it") == 2
 
 
 async def test_the_model_is_told_of_edited_arguments_where_the_tool_itself_asks_later(desk: Desk) -> None:
@@ -596,6 +625,22 @@ async def test_whether_a_call_needs_an_approval_is_decided_once(desk: Desk, ran:
     done = await desk.resume(agent)
 
     assert (done.status, ran) == ("done", [])
+
+
+async def test_a_rejection_holds_for_its_call_though_the_tool_needs_no_approval_any_more(
+    desk: Desk, ran: Ran
+) -> None:
+    await desk.prompt(developer(ran))
+    free = developer(ran, needs_approval=False)
+
+    person = Person(lambda _: None)
+    still = await desk.resume(free, host=person)
+    assert ([c.tool for c in person.seen], still.status, ran) == (["deploy"], "waiting", [])
+    await desk.settle(free, Reject("no"))
+    done = await desk.resume(free)
+
+    assert (done.status, ran) == ("done", [])
+    assert "rejected by ops: no" in done.text
 
 
 async def test_a_rule_that_raises_refuses_the_call(desk: Desk, ran: Ran) -> None:

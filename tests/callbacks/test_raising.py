@@ -10,7 +10,20 @@ from typing import Any
 import pytest
 
 from callbacks.doubles import Desk, Person, answers, asker, at_work, delegates, never, passes, worker
-from upcall import Agent, AnswerRefused, Callback, Context, Request, Runtime, SyncContext, tool
+from upcall import (
+    Agent,
+    AnswerRefused,
+    Callback,
+    Context,
+    Hooks,
+    Message,
+    Request,
+    Runtime,
+    SessionAccess,
+    SyncContext,
+    tool,
+)
+from upcall.events import encode
 from upcall.models import Script, call
 
 DEEP: Any = functools.reduce(lambda inner, _: (inner,), range(5_000), ())
@@ -82,6 +95,19 @@ async def test_the_model_asks_with_the_tool_ask(desk: Desk) -> None:
         "A or B?", "clarification", ("A", "B"), "developer",
     )  # fmt: skip
     assert done.text == "B"
+
+
+async def test_a_callback_shows_the_task_as_hooks_have_left_it_and_the_log_no_other(desk: Desk) -> None:
+    def hide(_: SessionAccess, message: Message) -> str:
+        return message.text.replace("4711", "…")
+
+    agent = asker().replace(hooks=Hooks(pre_request=[hide]))
+    waiting = await desk.prompt(agent, "the code is 4711")
+
+    assert waiting.callbacks[0].context["task"] == "the code is …"
+    assert all(b"4711" not in encode(event) for event in await desk.log(agent))
+    await desk.settle(agent, "blue")
+    assert (await desk.resume(agent)).text == "'blue'"
 
 
 @pytest.mark.parametrize(

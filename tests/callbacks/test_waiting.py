@@ -12,7 +12,20 @@ from typing import Any
 import pytest
 
 from callbacks.doubles import Desk, Person, answers, asker, at_work, delegates, never, passes, results, worker
-from upcall import Agent, AlreadySettled, Callback, Context, Limits, Request, Runtime, SyncContext, errors, tool
+from upcall import (
+    Agent,
+    AlreadySettled,
+    Callback,
+    Context,
+    Limits,
+    Reject,
+    Request,
+    Response,
+    Runtime,
+    SyncContext,
+    errors,
+    tool,
+)
 from upcall.contracts import Claim
 from upcall.events import (
     AnyEvent,
@@ -24,7 +37,7 @@ from upcall.events import (
     ToolTriedAgain,
     TurnResumed,
 )
-from upcall.models import call
+from upcall.models import Script, call
 from upcall.store.sqlite import SqliteStore
 
 # --- parking ------------------------------------------------------------------------------
@@ -39,6 +52,21 @@ async def test_a_turn_that_waits_gives_its_memory_up_and_is_listed_as_waiting(pl
         assert (reply.status, await runtime.status("s"), runtime.turns) == ("waiting", "waiting", {})
     (parked,) = [e for e in await place.log(agent) if isinstance(e, Parked)]
     assert parked.waits == (reply.callbacks[0].id,)
+
+
+async def test_a_reply_that_waits_has_no_output_whatever_was_said_beside_the_call(place: Desk) -> None:
+    def decide(request: Request) -> Any:
+        said = results(request.messages)
+        return said[0].text if said else Response("Let me ask.", [call("work")])
+
+    agent = asker().replace(model=Script(decide), output=int)
+    waiting = await place.prompt(agent)
+    assert (waiting.status, waiting.text, waiting.output) == ("waiting", "Let me ask.", None)
+    again = await place.resume(agent)
+    await place.settle(agent, 7)
+
+    assert (again.status, again.output) == ("waiting", None)
+    assert (await place.resume(agent)).output == 7
 
 
 async def test_who_parked_a_session_does_not_take_another_one_of_its_id_for_it(place: Desk) -> None:
@@ -249,6 +277,52 @@ async def test_once_runs_an_effect_at_most_once_per_call_and_keeps_its_result(pl
     assert paid == [5, 7]
 
 
+async def test_once_gives_who_runs_the_effect_what_a_later_run_gets(desk: Desk) -> None:
+    seen: list[Any] = []
+
+    @tool
+    async def work(ctx: Context) -> str:
+        """Buy."""
+        seen.append(await ctx.once("buy", lambda: {1: (2, 3)}))
+        return await ctx.raise_callback("which?")
+
+    agent = at_work(work)
+    await desk.prompt(agent)
+    await desk.settle(agent, "this")
+    await desk.resume(agent)
+
+    assert seen == [{"1": [2, 3]}, {"1": [2, 3]}]
+
+
+async def test_an_effect_is_not_given_up_in_the_middle_because_its_call_asks_besides(place: Desk) -> None:
+    begun: list[str] = []
+    ended = asyncio.Event()
+
+    async def effect() -> str:
+        begun.append("effect")
+        await ended.wait()
+        return "bought"
+
+    @tool
+    async def work(ctx: Context) -> str:
+        """Buy and ask at once."""
+        asking, buying = ctx.raise_callback("which?"), ctx.once("buy", effect)
+        return " ".join(await asyncio.gather(asking, buying))
+
+    agent = at_work(work)
+    async with place.runtime(agent) as runtime:
+        turn = asyncio.ensure_future((await runtime.start(agent, "s")).prompt("go"))
+        while not (begun and await runtime.inbox()):
+            await asyncio.sleep(0)
+        for _ in range(20):
+            await asyncio.sleep(0)
+        ended.set()
+        assert (await turn).status == "waiting"
+    await place.settle(agent, "this")
+
+    assert ((await place.resume(agent)).text, begun) == ("this bought", ["effect"])
+
+
 async def test_once_keeps_a_failure_too(desk: Desk) -> None:
     tries: list[int] = []
 
@@ -391,6 +465,22 @@ async def test_a_tool_that_is_gone_gives_the_model_an_error_that_carries_the_ans
     said = results(await place.messages(after))
     assert said[0].is_error
     assert "the answer to 'which colour?' was 'blue'" in done.text
+
+
+async def test_a_tool_that_is_gone_before_its_approval_gives_the_model_what_was_said_of_it(place: Desk) -> None:
+    @tool(needs_approval=True)
+    async def work() -> str:
+        """Work."""
+        return "worked"
+
+    before = at_work(work)
+    await place.prompt(before)
+    await place.settle(before, Reject("on a Friday?"))
+
+    done = await place.resume(Agent("developer", model=worker(call("work"))))
+
+    assert "there is no tool called 'work'" in done.text
+    assert "on a Friday?" in done.text
 
 
 async def test_a_tool_that_wants_other_arguments_by_now_refuses_the_call_and_the_turn_goes_on(place: Desk) -> None:
@@ -696,9 +786,9 @@ async def test_what_was_settled_elsewhere_is_withdrawn_from_the_screen(desk: Des
     assert [i for i, _ in person.withdrawn] == [person.seen[0].id]
 
 
-async def test_what_the_person_answered_is_not_withdrawn_from_the_screen(desk: Desk) -> None:
+async def test_what_the_person_answered_is_not_withdrawn_from_the_screen(place: Desk) -> None:
     person = Person(lambda _: "blue")
-    await desk.prompt(asker(), host=person)
+    await place.prompt(asker(), host=person)
 
     assert person.withdrawn == []
 

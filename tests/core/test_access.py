@@ -356,6 +356,24 @@ async def test_a_compaction_happens_once() -> None:
 # --- side turns -------------------------------------------------------------------------
 
 
+async def test_a_side_turn_of_an_agent_with_an_output_type_says_what_it_likes(place: Place) -> None:
+    asked, answers = Asked(), list[str]()
+
+    async def asks_itself(session: SessionAccess, message: Message) -> None:
+        answers.append(await session.prompt("what do I like?"))
+
+    def decide(request: Request) -> str:
+        return "tea, I think" if request.purpose == "side_turn" else "7"
+
+    agent = Agent("a", model=Script(asked.then(decide)), output=int, hooks=Hooks(pre_request=[asks_itself]))
+    async with Runtime(place.store(), agents=[agent]) as runtime:
+        reply = await (await runtime.start(agent, "s")).prompt("I like tea")
+
+    side, main = asked.requests
+    assert (answers, reply.output) == (["tea, I think"], 7)
+    assert (side.output, main.output) == (None, {"type": "integer"})
+
+
 async def test_a_side_turn_reads_the_conversation_and_leaves_no_trace_in_it(place: Place) -> None:
     asked, answers = Asked(), list[str]()
 

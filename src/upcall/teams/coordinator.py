@@ -3,7 +3,7 @@
 The program runs from its top each time it is entered. A step that has ended is answered from the log, one that was
 begun goes on with its child, and what was decided stays decided; so it may stop anywhere.
 
-May import: agent, contracts, errors, events, loop, messages, replay, session.
+May import: agent, contracts, errors, events, loop, messages, questions, replay, session.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from upcall.errors import ChildFailed, UpcallError
 from upcall.events import Event, Planned, Responded, StepEnded, StepStarted, digest
 from upcall.loop import Turn
 from upcall.messages import Message, Request, Text, Value
+from upcall.questions import plain_json
 from upcall.replay import load_state
-from upcall.session import NOWHERE, Parking, Place, plain_json
+from upcall.session import NOWHERE, Parking, Place
 
 E = TypeVar("E", bound=Event)
 
