@@ -459,17 +459,6 @@ def stamp(event: AnyEvent, session: str, seq: int, pos: int, time: float) -> Any
     return event
 
 
-def hollow(event: AnyEvent) -> AnyEvent:
-    """The event without the body that a hook replaced; the fact that it happened stays."""
-    match event:
-        case ToolEnded():
-            return event.replace(result=Result(event.call_id, ""), dropped=True)
-        case Responded() | TurnStarted():
-            return event.replace(message=Message(event.message.role, ()))
-        case _:
-            return event
-
-
 def digest(*values: Any) -> str:
     """A short hash of JSON values that does not depend on the order of keys."""
     return hashlib.sha256(_canonical.encode(values)).hexdigest()[:24]
@@ -483,15 +472,3 @@ def content_hash(body: bytes) -> str:
 SETTLING = (CallbackAnswered, CallbackExpired, CallbackWithdrawn)
 FOREIGN = (Steered, CancelRequested, *SETTLING)
 """What may be appended by a process that does not own the session."""
-
-
-STATUS: dict[type[Any], str] = {
-    SessionStarted: "idle", TurnStarted: "running", TurnResumed: "running", Parked: "waiting",
-}  # fmt: skip
-
-
-def status_after(event: AnyEvent) -> str | None:
-    """The session's listed status once this is written, if it changes."""
-    if type(event) is HooksPassed and event.point == "begin_session":  # it may have waited
-        return "idle"
-    return event.status if type(event) is TurnEnded else STATUS.get(type(event))

@@ -269,10 +269,10 @@ class Turn(Thinker):
         if release:
             await self.tree.end_asides()
         if outside or isinstance(error, Cancelled):
-            self._settle_open("the turn was cancelled")
+            await self._settle_open("the turn was cancelled")
             self._end("cancelled")
         elif isinstance(error, LimitReached):
-            self._settle_open(f"the turn reached its limit {error.limit}")
+            await self._settle_open(f"the turn reached its limit {error.limit}")
             self._end("limit", limit=error.limit)
         else:
             self._end("failed", error=f"{type(error).__name__}: {error}")
@@ -282,7 +282,7 @@ class Turn(Thinker):
             raise error
         return self.reply()
 
-    def _settle_open(self, why: str) -> None:
+    async def _settle_open(self, why: str) -> None:
         state = self.state
         if state.asked is not None and self._partial:
             said = Message("assistant", (Text("".join(self._partial)),))
@@ -291,6 +291,7 @@ class Turn(Thinker):
             if ask.status == "open":
                 self.log.add(events.CallbackWithdrawn(ask.raised.callback_id, why))
                 self.tree.withdraw(ask.raised.callback_id, why)
+        await self.tree.end_below(self.id, why)
         for call_id, call in (*state.inner.items(), *state.calls.items()):
             if call.result is None:
                 self.log.add(events.ToolEnded(call_id, cancelled(call_id, why), "cancelled"))

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from upcall.contracts import Claim, Store
 from upcall.errors import StoreDamaged
-from upcall.events import AnyEvent, Compacted, SessionStarted
+from upcall.events import AnyEvent, CallbackWithdrawn, Compacted, SessionStarted, TurnEnded
 from upcall.fold import State
 from upcall.messages import Message
 
@@ -58,6 +58,20 @@ async def conversation(store: Store, session_id: str, upto: int = 0) -> list[Mes
         if not isinstance(event, Compacted):
             fold(store, state, [event])
     return state.messages()
+
+
+async def end_session(store: Store, claim: Claim | None, session_id: str, why: str) -> list[str]:
+    """End a session that nobody runs: its turn, and the callbacks that it has open; returns those."""
+    state = await load_state(store, session_id)
+    assert state is not None
+    asks = [i for i, ask in state.asks.items() if ask.status == "open"]
+    ended: list[AnyEvent] = [CallbackWithdrawn(i, why) for i in asks]
+    if state.phase == "running" or not state.begun:
+        ended.append(TurnEnded(state.turn, "cancelled", seconds=state.ran))
+    stored = store.append(session_id, ended, claim) if ended else None
+    if stored is not None:
+        await stored
+    return asks
 
 
 async def _pages(store: Store, session_id: str, after: int, upto: int) -> list[AnyEvent]:

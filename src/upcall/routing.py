@@ -352,11 +352,8 @@ def plain(text: str) -> str:
     return "".join(letter if letter.isprintable() else " " for letter in text)
 
 
-def refusal(then: Route, now: Route, agent: str | None) -> str:
-    """Why this agent (None: a person) may not settle it by the stricter of two routes; "" if it may."""
-    if agent is None:
-        person = "request_resolution" not in (then.kind, now.kind)
-        return "" if person else "request_resolution is settled by agents, tools and memory, never by a person"
+def refusal(then: Route, now: Route, agent: str) -> str:
+    """Why this agent may not settle it by the stricter of two routes; "" if it may."""
     for when, at in (("when it was raised", then), ("now", now)):
         if all(station.agent != agent for station in at.asks):
             skipped = next(

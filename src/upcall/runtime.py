@@ -23,7 +23,7 @@ from upcall.agent import Agent, all_agents
 from upcall.answers import callback_of
 from upcall.contracts import Delta, Host, Model, Reply, Row, Store
 from upcall.deadlines import Deadlines
-from upcall.events import AnyEvent, CallbackWithdrawn, CancelRequested, SessionStarted, Steered, TurnEnded
+from upcall.events import AnyEvent, CallbackWithdrawn, CancelRequested, SessionStarted, Steered
 from upcall.fold import State
 from upcall.hooks import NO_HOOKS, Hooks
 from upcall.loop import Turn, reply_of
@@ -291,6 +291,8 @@ class Sessions(People):
                 text = user(text)
             elif not hasattr(text, "parts"):
                 raise errors.SetupError(f"a prompt is a text or a Message, not {text!r:.80}")
+            if state.phase == "failed" and not member.actor.agent.runs:  # a team goes on with what it left
+                await tree.end_below(state.id, "its turn failed, and another one began")
             tree.begin(member, text)
             reply = await tree.run_root(member)
             if tree.has_asked or reply.status == "waiting":
@@ -403,36 +405,17 @@ class Sessions(People):
         if turn is not None:
             await turn.log.commit()  # that it runs may not have been written yet
         row = await self._row(id)
-        if row.status not in ("running", "waiting"):
-            return
-        below = [r for r in await self._tree_rows(row) if r.status in ("running", "waiting")]
-        ids = {r.id for r in below}
-        events: dict[str, list[AnyEvent]] = {r.id: [] for r in below}
-        events[id].append(CancelRequested(by, reason))
+        events: dict[str, list[AnyEvent]] = {}
+        if row.status in ("running", "waiting"):  # of another turn, only what it asks may still be open
+            events[id] = [CancelRequested(by, reason)]
+        why = f"cancelled: {reason}" if reason else "cancelled"
         for held in await self.store.callbacks(root=row.root):
-            if held.status == "open" and held.raised.session in ids:
-                why = f"cancelled: {reason}" if reason else "cancelled"
-                events[held.raised.session].append(CallbackWithdrawn(held.raised.callback_id, why))
-        await self.store.append_all({s: e for s, e in events.items() if e})
-        if not (await self._row(id)).owner:
-            await self._end_ownerless(row.root, [*reversed(below)])
-
-    async def _tree_rows(self, row: Row) -> list[Row]:
-        """A session and all below it, parents first."""
-        found = [row]
-        for one in found:
-            found += await self.store.rows(parent=one.id)
-        return found
-
-    async def _end_ownerless(self, root: str, rows: Sequence[Row]) -> None:
-        async with self._owned(root) as tree:
-            for row in rows:
-                state = await load_state(self.store, row.id)
-                if state is not None and (state.phase == "running" or not state.begun):
-                    ended = TurnEnded(state.turn, "cancelled", seconds=state.ran)
-                    stored = self.store.append(row.id, [ended], tree.claim)
-                    if stored is not None:
-                        await stored
+            if held.status == "open" and f"{held.raised.session}~".startswith(f"{id}~"):
+                events.setdefault(held.raised.session, []).append(CallbackWithdrawn(held.raised.callback_id, why))
+        await self.store.append_all(events)
+        if events and not (await self._row(id)).owner:
+            async with self._owned(row.root) as tree:
+                await tree.end_below(id, why)
 
     # --- looking --------------------------------------------------------------------------
 

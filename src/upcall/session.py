@@ -236,6 +236,10 @@ class Tree(Protocol):
         """End every side turn that is still to answer something: their ends are written before the tree is free."""
         ...
 
+    async def end_below(self, session_id: str, why: str) -> None:
+        """End a session and all below it that wait or failed."""
+        ...
+
     async def ready(self, member: Member, origin: str) -> None:
         """Return when a tool call or hook that asked before may run again: one of its callbacks is settled."""
         ...

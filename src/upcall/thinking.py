@@ -79,12 +79,10 @@ class Thinker(Member):
             self.log.add(MessageAdded(user(steer.text), steer=seq))
 
     def _request(self) -> Request:
-        actor, output = self.actor, self.actor.output
-        if self.purpose == "side_turn" and self.question is None:  # it is asked for its own words
-            output = None
+        actor, freely = self.actor, self.purpose == "side_turn" and self.question is None  # in its own words
         return Request(
             actor.name, self.purpose, actor.agent.instructions, self.state.messages(), actor.specs,
-            None if output is None else output.schema,
+            None if actor.output is None or freely else actor.output.schema,
         )  # fmt: skip
 
     async def _before_model(self, asked: Request, ordinal: int) -> tuple[Request, Response | None]:

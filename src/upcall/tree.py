@@ -30,7 +30,7 @@ from upcall.loop import Turn, reply_of
 from upcall.messages import Message, user
 from upcall.policy import Policy
 from upcall.questions import Question
-from upcall.replay import load_state, refresh
+from upcall.replay import end_session, load_state, refresh
 from upcall.resolve import Resolver
 from upcall.routing import Ancestor, Raised, Route, Station, route
 from upcall.session import NOWHERE, Asker, Log, Member, Parking, Place, Sink
@@ -239,6 +239,17 @@ class RunTree:
         self.resolver.stop(callback_id)
         self.home.withdraw(callback_id, reason)
 
+    async def end_below(self, session_id: str, why: str) -> None:
+        """End a session and all below it that wait or failed; what runs here ends by itself."""
+        row = await self.store.row(session_id)
+        rows = [] if row is None else [row]
+        for row in rows:
+            rows += await self.store.rows(parent=row.id)
+        for row in reversed(rows):
+            if row.status in ("running", "waiting", "failed") and row.id not in self.home.turns:
+                for callback_id in await end_session(self.store, self.claim, row.id, why):
+                    self.withdraw(callback_id, why)
+
     async def end_asides(self) -> None:
         """End every side turn that is still to answer something."""
         if self._resolver is not None and self._resolver.drivers:
@@ -342,6 +353,8 @@ class RunTree:
         except Exception as error:
             if not isinstance(error, TurnError) and state.phase != "failed":
                 raise
+            if place is NOWHERE:  # nobody goes on with it
+                await self.end_below(child_id, "the agent that asked has failed")
             raise ChildFailed(child_id, declared.name, f"{type(error).__name__}: {error}") from error
         if reply.status == "waiting":
             raise Parking

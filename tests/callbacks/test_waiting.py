@@ -15,8 +15,10 @@ from callbacks.doubles import Desk, Person, answers, asker, at_work, delegates, 
 from upcall import (
     Agent,
     AlreadySettled,
+    Call,
     Callback,
     Context,
+    Hooks,
     Limits,
     Reject,
     Request,
@@ -960,6 +962,71 @@ class CancelledFirst(SqliteStore):
         return await super().park(claim, events, waits)
 
     cancels = True
+
+
+def breaks(agent: Agent) -> Agent:
+    """The agent with another call beside its question, before which a hook fails once that question waits."""
+
+    @tool
+    async def other() -> str:
+        """Never runs."""
+        return "ran"
+
+    async def fails(session: Any, made: Call) -> None:
+        if made.name == "other":
+            while not session.member.state.asks:
+                await asyncio.sleep(0)
+            raise ValueError("bad hook")
+
+    model = Script(lambda r: "fresh" if r.messages[-1].text == "next" else [call("work"), call("other")])
+    return agent.replace(model=model, tools=[*agent.tools, other], hooks=Hooks(before_tool=[fails]))
+
+
+async def test_a_limit_withdraws_what_children_of_the_turn_still_ask_and_ends_them(place: Desk) -> None:
+    child = asker(name="child")
+    twice = worker(*[call("task", agent="child", prompt=p) for p in "12"], aside=passes())
+    top = Agent("top", model=twice, agents=[child], limits=Limits(children=1))
+
+    async with place.runtime(top) as runtime:
+        reply = await (await runtime.start(top, "s")).prompt("go")
+        assert (reply.status, reply.limit, await runtime.inbox()) == ("limit", "children", [])
+        children = [r for r in await runtime.rows(parent="s") if r.kind == "agent"]
+        assert [(r.status, r.owner) for r in children] == [("cancelled", "")]
+        assert [c.status for c in reply.callbacks] == ["withdrawn"]
+
+
+async def test_a_question_of_a_turn_that_failed_waits_for_its_resume_until_it_is_cancelled(place: Desk) -> None:
+    agent = breaks(asker())
+    with pytest.raises(errors.HookFailed, match="bad hook"):
+        await place.prompt(agent)
+
+    (left,) = await place.inbox(agent)
+    async with place.runtime(agent) as runtime:
+        await runtime.cancel("s")
+        with pytest.raises(AlreadySettled, match="withdrawn"):
+            await runtime.answer(left.id, "blue")
+        assert (await runtime.inbox(), await runtime.status("s")) == ([], "failed")
+
+
+async def test_a_new_prompt_withdraws_what_the_failed_turn_before_it_asked(place: Desk) -> None:
+    agent = breaks(asker())
+    async with place.runtime(agent) as runtime:
+        session = await runtime.start(agent, "s")
+        with pytest.raises(errors.HookFailed):
+            await session.prompt("go")
+        assert len(await runtime.inbox()) == 1
+
+        assert (await session.prompt("next")).text == "fresh"
+        assert await runtime.inbox() == []
+
+
+async def test_a_child_that_fails_leaves_no_question_behind(place: Desk) -> None:
+    boss = delegates("boss", breaks(asker(name="child")), passes())
+
+    reply = await place.prompt(boss)
+
+    assert (reply.status, await place.inbox(boss)) == ("done", [])
+    assert "bad hook" in reply.text
 
 
 async def test_a_cancel_in_the_moment_in_which_a_question_parks_ends_the_turn(tmp_path: Path) -> None:

@@ -36,11 +36,11 @@ from upcall.events import (
     decode,
     digest,
     encode,
-    hollow,
     stamp,
 )
 from upcall.messages import Image, Instruction, Text, Thinking, cancelled, settle, user
 from upcall.models import Script
+from upcall.store.listing import hollow
 
 ASSISTANT = Message(
     "assistant",

@@ -427,12 +427,6 @@ def test_an_agent_may_answer_only_if_it_might_be_asked_then_and_now() -> None:
     assert "not on the way" in refusal(then, then, "stranger")
 
 
-def test_a_person_may_answer_anything_but_a_request_resolution() -> None:
-    plain, closed = way(CLIMB, policy=NO_RIGHTS), way(CLIMB, kind="request_resolution")
-    assert refusal(plain, plain, None) == ""
-    assert "never by a person" in refusal(closed, closed, None)
-
-
 # --- hints and digests ------------------------------------------------------------------
 
 

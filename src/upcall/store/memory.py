@@ -1,6 +1,6 @@
 """The log as lists in memory: same promises as on disk, gone with the process.
 
-May import: callbacks, contracts, errors, events, store.ledger.
+May import: callbacks, contracts, errors, events, store.ledger, store.listing.
 """
 
 from __future__ import annotations
@@ -18,20 +18,18 @@ from upcall.contracts import Claim, Row
 from upcall.errors import SessionBusy, SessionExists, SessionTakenOver, StoreError, UnknownSession
 from upcall.events import (
     FOREIGN,
-    STATUS,
     AnyEvent,
     Compacted,
     HooksPassed,
     SessionStarted,
     TurnEnded,
     encode,
-    hollow,
 )
-from upcall.store.ledger import CALLBACK_EVENTS, Ledger
+from upcall.store.ledger import Ledger
+from upcall.store.listing import NOTED, STATUS, hollow
 
 _position = attrgetter("pos")
 _put = msgspec.structs.force_setattr
-_NOTED = {*STATUS, TurnEnded, HooksPassed, Compacted, *CALLBACK_EVENTS}
 
 
 class _Log(msgspec.Struct, eq=False):
@@ -138,7 +136,7 @@ class MemoryStore:
             put(event, "seq", seq)
             put(event, "pos", pos)
             put(event, "time", now)
-            if type(event) in _NOTED:
+            if type(event) in NOTED:
                 noted.append(event)
         log.events += events
         kept.order += events

@@ -1,6 +1,6 @@
 """One SQLite connection that writes, and the thread that commits for many sessions at once.
 
-May import: contracts, errors, events, store.ledger, store.process, store.rows, store.schema.
+May import: contracts, errors, events, store.ledger, store.listing, store.process, store.rows, store.schema.
 """
 
 # apsw's stubs name a type that Python 3.11 does not have yet.
@@ -23,19 +23,16 @@ from upcall.contracts import Claim
 from upcall.errors import SessionExists, SessionTakenOver, StoreError, StoreUnavailable, UnknownSession, UpcallError
 from upcall.events import (
     FOREIGN,
-    STATUS,
     AnyEvent,
     Compacted,
     HooksPassed,
     SessionStarted,
-    TurnEnded,
     decode,
     encode,
-    hollow,
     stamp,
-    status_after,
 )
 from upcall.store.ledger import CALLBACK_EVENTS
+from upcall.store.listing import NOTED, hollow, status_after
 from upcall.store.process import Background
 from upcall.store.rows import EVENTS, SESSION, Rows, note
 from upcall.store.schema import FULL, NORMAL, SEQ_BITS, explain
@@ -55,7 +52,6 @@ _REPLACED = (
     "the file was removed or replaced while this program had it open, so nothing more can be stored in it; "
     "put it back (from a backup, if it is lost) and start the program again"
 )
-_NOTED = {*STATUS, TurnEnded, HooksPassed, Compacted, *CALLBACK_EVENTS}
 
 
 class Known:
@@ -299,7 +295,7 @@ class Append(Job):
         before = (found.status, found.base)
         asks: list[tuple[int, AnyEvent]] = []
         for at, event in enumerate(self.events, seq):
-            if type(event) not in _NOTED:
+            if type(event) not in NOTED:
                 continue
             if type(event) in CALLBACK_EVENTS:
                 asks.append(((found.n << SEQ_BITS) + at, event))
