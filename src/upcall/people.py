@@ -145,18 +145,16 @@ class People:
 
     async def _ask_host(self, callback: Callback) -> None:
         try:
-            while (value := await self._said(callback)) is not None:
+            if (value := await self._said(callback)) is not None:
                 by, right = getattr(self.host, "by", "user"), getattr(self.host, "right", "asserted")
-                task = self._asks.pop(callback.id, None)  # what it says is not to be taken off its screen
+                self._asks.pop(callback.id, None)  # what it says is not to be taken off its screen
                 try:
                     await self.answer(callback.id, value, by=by, right=right)
-                    return
                 except AnswerRefused as error:
-                    callback = callback.replace(problem=error.problem)
-                    if task is not None:
-                        self._asks[callback.id] = task
+                    self.ask_host(callback.replace(problem=error.problem))
                 except AlreadySettled:
-                    return
+                    pass
+                return
             # the person who is here leaves it for later: nothing is gained by holding the run in memory
             turn = self.turns.get(callback.session_id)
             if turn is not None:

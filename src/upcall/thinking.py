@@ -224,17 +224,18 @@ class Thinker(Member):
         await self.log.commit()
 
     async def _summarise(self, keep_last: int, origin: str) -> None:
-        state, actor = self.state, self.actor
-        ordinal = state.ordinal
+        state, actor, ordinal = self.state, self.actor, self.state.ordinal
         await self.log.commit()
         messages = state.messages()
         for tries_left in (3, 2, 1, 0):
             told = [*messages, user(SUMMARY_PROMPT)]
             request = Request(actor.name, "summary", actor.agent.instructions, told, actor.specs)
+            at = f"{ordinal}.summary{state.model_calls}"  # as for every model call
+            asked = await run_hooks(self, "before_model", at, self.hooks.before_model, request)
             self.log.add(ModelStarted(ordinal, "summary"))
             self.log.send()
             try:
-                response = await actor.model.respond(request, None)
+                response = asked if isinstance(asked, Response) else await actor.model.respond(asked, None)
             except Exception as error:
                 self.log.add(ModelFailed(ordinal, str(error), type(error).__name__))
                 if not isinstance(error, ContextTooLong) or not tries_left:

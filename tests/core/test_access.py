@@ -30,7 +30,7 @@ from upcall import (
     tool,
 )
 from upcall.events import Compacted, ContextSet, MessageAdded, SessionStarted
-from upcall.messages import Instruction, Text
+from upcall.messages import Instruction, Text, user
 from upcall.models import Script, call
 
 
@@ -351,6 +351,42 @@ async def test_a_compaction_happens_once() -> None:
         session = await runtime.start(agent, "s")
         await session.prompt("go")
         assert len([e for e in await log_of(runtime) if isinstance(e, Compacted)]) == 1
+
+
+async def test_before_model_hooks_see_and_change_the_request_of_a_summary_too(place: Place) -> None:
+    asked = Asked()
+
+    def hide(session: SessionAccess, request: Request) -> Request:
+        return request.replace(messages=[user(m.text.replace("4711", "…")) for m in request.messages])
+
+    def decide(request: Request) -> str:
+        return f"{request.purpose} of {request.messages[0].text}"
+
+    agent = Agent("a", model=Script(asked.then(decide)), hooks=Hooks(before_model=[hide]))
+    async with Runtime(place.store(), agents=[agent]) as runtime:
+        session = await runtime.start(agent, "s")
+        await session.prompt("the code is 4711")
+        await session.trigger_compaction(1)
+
+        assert [r.purpose for r in asked.requests] == ["turn", "summary"]
+        assert all("4711" not in m.text for r in asked.requests for m in r.messages)
+        assert session.get_summary() == "summary of the code is …"
+
+
+async def test_a_before_model_hook_that_answers_for_a_summary_is_taken_at_its_word(place: Place) -> None:
+    asked = Asked()
+
+    def answers(session: SessionAccess, request: Request) -> str | None:
+        return "in short" if request.purpose == "summary" else None
+
+    agent = Agent("a", model=Script(asked.then(lambda r: "ok")), hooks=Hooks(before_model=[answers]))
+    async with Runtime(place.store(), agents=[agent]) as runtime:
+        session = await runtime.start(agent, "s")
+        await session.prompt("go")
+        await session.trigger_compaction(1)
+
+        assert (len(asked), session.get_summary()) == (1, "in short")
+        assert (await runtime.load("s")).get_summary() == "in short"
 
 
 # --- side turns -------------------------------------------------------------------------

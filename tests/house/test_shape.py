@@ -71,9 +71,9 @@ def test_files_have_at_most_400_code_lines() -> None:
 def test_the_core_does_not_grow_beyond_what_it_is() -> None:
     """The goal is about 3,500 lines of code; this holds what is reached, so that it can only shrink."""
     sizes = {name: len(source.code) for name, source in sources(SOURCE).items() if name in CORE}
-    assert sum(sizes.values()) <= 5_745, sizes
+    assert sum(sizes.values()) <= 5_744, sizes
     first = sum(size for name, size in sizes.items() if name not in ("actor", "points"))
-    assert first <= 5_642, "the modules that were there before those two keep the bound they had"
+    assert first <= 5_641, "the modules that were there before those two keep the bound they had"
 
 
 def test_a_test_is_named_by_a_sentence() -> None:
