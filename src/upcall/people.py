@@ -145,7 +145,12 @@ class People:
 
     async def _ask_host(self, callback: Callback) -> None:
         try:
-            if (value := await self._said(callback)) is not None:
+            try:
+                value = None if self.host is None else await self.host.ask(callback)
+            except Exception:  # somebody else's program: the question itself is safe in the inbox
+                log.exception("the host failed to ask callback %s; it waits in the inbox", callback.id)
+                value = None
+            if value is not None:
                 by, right = getattr(self.host, "by", "user"), getattr(self.host, "right", "asserted")
                 self._asks.pop(callback.id, None)  # what it says is not to be taken off its screen
                 try:
@@ -162,13 +167,6 @@ class People:
         finally:
             if self._asks.get(callback.id) is asyncio.current_task():
                 del self._asks[callback.id]
-
-    async def _said(self, callback: Callback) -> Any:
-        try:
-            return None if self.host is None else await self.host.ask(callback)
-        except Exception:  # somebody else's program: the question itself is safe in the inbox
-            log.exception("the host failed to ask callback %s; it waits in the inbox", callback.id)
-            return None
 
     def withdraw(self, callback_id: str, reason: str) -> None:
         """Tell the person who is here that an open ask has ended, if it is on the screen."""

@@ -28,7 +28,8 @@ from upcall.sidetools import ASKED_BACK, Passed, Said, answer_of_agent, exchange
 from upcall.toolcall import mismatch
 
 _YIELDS = 20
-"""How often other code of the same call may run before an unclaimed answer counts as one nobody asks for."""
+"""How often other code of the same call may run before an unclaimed answer counts as one nobody asks for, and
+before a call that asked more than once gives its memory up."""
 
 
 class Road(Tree, Protocol):
@@ -162,7 +163,9 @@ class Resolver:
             await self._set_out(member, ask)
         try:
             if not self._road.active and not wait.done():
-                await asyncio.sleep(0)  # what runs now has its turn, the host too
+                # what runs now has its turn, the host too, and code that wants the first of several answers
+                for _ in range(1 if len(member.state.asks_of(ask.raised.origin)) == 1 else _YIELDS):
+                    await asyncio.sleep(0)
                 self._road.quiet()
             await wait
         finally:
@@ -302,8 +305,7 @@ class Resolver:
             return Passed("it was settled elsewhere")
         hints = Hints(fallback_target=station.agent) if station.fallback else Hints()  # no other counts now
         now = await self._road.way(member, ask.raised, hints)
-        barred = refusal(route_of(ask.raised), now, station.agent)  # the stricter of then and now
-        if barred:
+        if barred := refusal(route_of(ask.raised), now, station.agent):  # the stricter of then and now
             return Passed(barred)
         try:
             asked = await self._road.asked(member, station, ask.raised.callback_id)

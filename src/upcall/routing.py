@@ -52,7 +52,8 @@ class Station(Value, frozen=True):
     """An agent on the way. `hop` counts those asked from 1; a skipped one and the fallback have 0.
 
     `allow` is what would have let a skipped one be asked, where anything would. A `fresh` fallback is outside
-    the chain: it gets a session of its own that holds only the question.
+    the chain: it gets a session of its own that holds only the question. `approves` names the tools that one who
+    is asked for an approval may approve.
     """
 
     agent: str
@@ -63,6 +64,7 @@ class Station(Value, frozen=True):
     allow: str = ""
     fallback: bool = False
     fresh: bool = False
+    approves: tuple[str, ...] | None = None
 
 
 class Route(Value, frozen=True):
@@ -162,7 +164,8 @@ def _climb(callback: Raised, chain: Sequence[Ancestor]) -> list[Station]:
             continue
         asked.add(who)
         count = f"hop {len(asked)}" + (f" of {limit}" if limit is not None else "")
-        stations.append(Station(ancestor.name, "ask", count, ancestor.session_id, hop=len(asked)))
+        approves = ancestor.policy.callback_policy.may_approve if callback.gate else None
+        stations.append(Station(ancestor.name, "ask", count, ancestor.session_id, len(asked), approves=approves))
     return stations
 
 

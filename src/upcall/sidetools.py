@@ -99,16 +99,16 @@ def exchange_text(raised: CallbackRaised, message: str, said: Said | Passed) -> 
 def answer_of_agent(actor: Actor, raised: CallbackRaised, value: Any, right: str = "agent") -> Said:
     """An agent's answer, checked, or AnswerRefused: no agent approves what it may not do itself."""
     value = checked(raised, value)
-    if raised.gate and value["approve"]:
-        why = _ceiling(actor, raised.tool, raised.args or {} if value["args"] is None else value["args"])
-        if why:
-            raise AnswerRefused(raised.callback_id, f"{actor.name} may not approve {raised.tool}: {why}")
+    if raised.gate and value["approve"] and (why := _ceiling(actor, raised, value["args"])):
+        raise AnswerRefused(raised.callback_id, f"{actor.name} may not approve {raised.tool}: {why}")
     return Said(value, right)
 
 
-def _ceiling(actor: Actor, name: str, args: dict[str, Any]) -> str:
-    if name not in actor.agent.policy.callback_policy.may_approve:
-        return f"its callback_policy.may_approve does not name {name}"
+def _ceiling(actor: Actor, raised: CallbackRaised, edited: dict[str, Any] | None) -> str:
+    name, args = raised.tool, raised.args or {} if edited is None else edited
+    then = [s["approves"] for s in raised.route["stations"] if s["agent"] == actor.name and "approves" in s]
+    if any(name not in tools for tools in (actor.agent.policy.callback_policy.may_approve, *then)):
+        return f"its callback_policy.may_approve does not name {name}, or did not when it was raised"
     own = actor.toolbox.get(name)
     if own is None:
         return f"it has no tool {name} itself"

@@ -227,11 +227,12 @@ class Thinker(Member):
         state, actor, ordinal = self.state, self.actor, self.state.ordinal
         await self.log.commit()
         messages = state.messages()
+        # as for every model call, unless it is one of them that wants the summary
+        hooks = () if origin.startswith("before_model.") else self.hooks.before_model
         for tries_left in (3, 2, 1, 0):
             told = [*messages, user(SUMMARY_PROMPT)]
             request = Request(actor.name, "summary", actor.agent.instructions, told, actor.specs)
-            at = f"{ordinal}.summary{state.model_calls}"  # as for every model call
-            asked = await run_hooks(self, "before_model", at, self.hooks.before_model, request)
+            asked = await run_hooks(self, "before_model", f"{ordinal}.summary{state.model_calls}", hooks, request)
             self.log.add(ModelStarted(ordinal, "summary"))
             self.log.send()
             try:

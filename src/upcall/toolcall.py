@@ -151,10 +151,9 @@ class ToolCall(msgspec.Struct, eq=False):
 
     def _gone(self, call: Call) -> str:
         """What the model is told of a tool that is not there, with what was answered to the call meanwhile."""
+        asks = self.member.state.asks_of(call.id)
         answers = [
-            f"the answer to {a.raised.message!r} was {a.answer.value!r}"
-            for a in self.member.state.asks_of(call.id)
-            if a.answer is not None
+            f"the answer to {a.raised.message!r} was {a.answer.value!r}" for a in asks if a.answer is not None
         ]
         told = f" It was there when the call began. While it waited it was given: {'; '.join(answers)}."
         return unknown_tool_text(call.name, self.toolbox) + (told if answers else "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from upcall import (
     Request,
     Result,
     Runtime,
+    RuntimeClosed,
     SessionAccess,
     Tool,
     tool,
@@ -490,6 +492,27 @@ async def test_no_agent_approves_above_its_own_rights(
 
     assert (reply.status, ran) == ("waiting", [])
     assert why in told[0]
+
+
+async def test_a_right_to_approve_that_came_after_the_call_asked_counts_for_later_calls_only(
+    place: Desk, ran: Ran
+) -> None:
+    asked = asyncio.Event()
+
+    async def thinks(request: Request) -> Any:
+        asked.set()
+        await asyncio.Event().wait()
+
+    before = boss(developer(ran), ran, names=False, own=False, aside=thinks)
+    async with place.runtime(before) as runtime:
+        turn = asyncio.ensure_future((await runtime.start(before, "s")).prompt("go"))
+        await asked.wait()
+    with pytest.raises(RuntimeClosed):
+        await turn
+    reply = await place.resume(boss(developer(ran), ran, names=True, own=False))
+
+    assert (reply.status, ran) == ("waiting", [])
+    assert [c.tool for c in await place.inbox(before)] == ["deploy"]
 
 
 @pytest.mark.parametrize("own", [None, True])

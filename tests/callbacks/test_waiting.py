@@ -587,6 +587,24 @@ async def test_parking_ends_what_a_tool_runs_beside_its_question(how: str, place
     assert (done.text, again.status) == ("this", "done")
 
 
+async def test_a_tool_goes_on_with_the_first_of_two_answers(place: Desk) -> None:
+    @tool
+    async def work(ctx: Context) -> str:
+        """Ask two, take who is first."""
+        asking = [asyncio.ensure_future(ctx.raise_callback(who)) for who in ("ann?", "ben?")]
+        done, left = await asyncio.wait(asking, return_when=asyncio.FIRST_COMPLETED)
+        for task in left:
+            task.cancel()
+        return f"first: {done.pop().result()}"
+
+    agent = at_work(work)
+    assert (await place.prompt(agent)).status == "waiting"
+    await place.settle(agent, "yes", "ben?")
+
+    assert (await place.resume(agent)).text == "first: yes"
+    assert await place.inbox(agent) == []
+
+
 async def test_parking_inside_a_task_group_ends_its_tasks(place: Desk) -> None:
     cancelled: list[str] = []
 
