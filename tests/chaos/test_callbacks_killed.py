@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import time
 from collections import Counter
@@ -82,6 +83,9 @@ async def test_a_parent_answers_its_child_in_a_new_process_and_its_history_has_o
 ) -> None:
     with running(place, "pair", "job") as process:
         process.read_until("aside manager part0")
+        async with Runtime(place.store) as runtime:
+            while len(await runtime.store.callbacks(root="job")) < 2:  # the other one may still be planning
+                await asyncio.sleep(0.01)
     place.open("manager.part0", "manager.part1")
     ends = finish(place, "pair", "job")
     assert ends == ["job done manager(developer: part0 by-manager developer: part1 by-manager)"]
