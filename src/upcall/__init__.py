@@ -1,7 +1,4 @@
-"""Upcall: agents that can ask back.
-
-May import: agent, app, callbacks, contracts, errors, hooks, messages, runtime, teams, tools.
-"""
+"""Upcall: agents that can ask back."""
 
 from typing import TYPE_CHECKING, Any
 

@@ -1,7 +1,4 @@
-"""`python -m upcall` is the command.
-
-May import: nothing.
-"""
+"""`python -m upcall` is the command."""
 
 import sys
 

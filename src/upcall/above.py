@@ -1,7 +1,4 @@
-"""Who is above a session: the agents that may be asked, and by which rights.
-
-May import: agent, contracts, events, policy, routing, session.
-"""
+"""Who is above a session: the agents that may be asked, and by which rights."""
 
 from __future__ import annotations
 

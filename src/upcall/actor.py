@@ -1,7 +1,4 @@
-"""An agent ready to run.
-
-May import: agent, contracts, events, hooks, tools.
-"""
+"""An agent ready to run."""
 
 from __future__ import annotations
 

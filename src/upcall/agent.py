@@ -1,7 +1,4 @@
-"""An agent is a declaration: who it is, what it may use, whom it may ask. Nothing runs here.
-
-May import: contracts, errors, events, hooks, messages, policy, schema, tools.
-"""
+"""An agent is a declaration: who it is, what it may use, whom it may ask. Nothing runs here."""
 
 from __future__ import annotations
 

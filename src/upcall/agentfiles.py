@@ -2,8 +2,6 @@
 
 Reading finds every mistake at once, each with file, line, key and what is allowed, and warns of policies that
 are right but can't have been meant. What comes out are plain values: making agents of them happens above.
-
-May import: errors, lineage, messages, policy, routing, sidecars, teamfile.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""What may settle a callback, and a callback as people and programs read it.
-
-May import: callbacks, errors, events, policy, routing, schema.
-"""
+"""What may settle a callback, and a callback as people and programs read it."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""The public runtime: turns a path into a store and a name into a model.
-
-May import: agent, contracts, errors, loading, messages, models, observe.mirror, observe.notify,
-runtime, store.memory, store.sqlite.
-"""
+"""The public runtime: turns a path into a store and a name into a model."""
 
 from __future__ import annotations
 

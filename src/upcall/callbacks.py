@@ -1,7 +1,4 @@
-"""A question on its way up, and what settles it.
-
-May import: events, messages.
-"""
+"""A question on its way up, and what settles it."""
 
 from __future__ import annotations
 

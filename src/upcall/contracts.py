@@ -1,7 +1,4 @@
-"""The seams: what the core asks of models, stores and hosts, and what it gives to hooks and tools.
-
-May import: callbacks, events, messages.
-"""
+"""The seams: what the core asks of models, stores and hosts, and what it gives to hooks and tools."""
 
 from __future__ import annotations
 

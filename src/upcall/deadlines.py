@@ -1,7 +1,4 @@
-"""Many deadlines on one timer, and the guard that stops a call which runs too long.
-
-May import: nothing.
-"""
+"""Many deadlines on one timer, and the guard that stops a call which runs too long."""
 
 from __future__ import annotations
 

@@ -42,8 +42,6 @@ UpcallError
     ├── StoreTooNew
     ├── StoreDamaged
     └── StoreUnavailable        locked, read-only, full
-
-May import: nothing.
 """
 
 from __future__ import annotations

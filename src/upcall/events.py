@@ -2,8 +2,6 @@
 
 An event is stored as its JSON body beside its session, sequence number, position and time; the store stamps
 those four when it writes it. Bodies leave out what equals its default. `version` is written from 2 on.
-
-May import: messages.
 """
 
 from __future__ import annotations

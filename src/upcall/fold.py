@@ -2,8 +2,6 @@
 
 Only events of the session's owner change the conversation; what others append (steering, a cancel request) waits
 here until the owner takes it up with an event of its own, so that the order of the log never changes a history.
-
-May import: callbacks, events, messages, progress.
 """
 
 from __future__ import annotations

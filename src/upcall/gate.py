@@ -1,7 +1,4 @@
-"""The approval gate: it stands after the hooks, on the final call, and fails closed.
-
-May import: answers, callbacks, errors, events, messages, points, questions, session, tools.
-"""
+"""The approval gate: it stands after the hooks, on the final call, and fails closed."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The nine points of an agent's life at which a function may change what passes through.
-
-May import: callbacks, contracts, errors, messages, tools.
-"""
+"""The nine points of an agent's life at which a function may change what passes through."""
 
 from __future__ import annotations
 

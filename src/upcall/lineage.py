@@ -1,7 +1,4 @@
-"""Who lies above an agent, as its folder or program declares it: the chains that its questions may climb.
-
-May import: nothing.
-"""
+"""Who lies above an agent, as its folder or program declares it: the chains that its questions may climb."""
 
 from __future__ import annotations
 

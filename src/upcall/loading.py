@@ -1,8 +1,6 @@
 """What people name an agent by (a folder of files, one file, `module:attribute`) turned into agents.
 
 A loaded agent's `source` is its spec with an absolute path, so that another process can load it again.
-
-May import: agent, agentfiles, contracts, errors, kit.skills, lineage, policy, sidecars, teams, tools, workspace.
 """
 
 from __future__ import annotations

@@ -3,9 +3,6 @@
 begin_session → pre_request → (before_model → model → post_response → before_tool → tool → after_tool)* → end_turn
 
 Each step looks at the folded log first, so the same code begins a turn and goes on with one that was interrupted.
-
-May import: agent, contracts, errors, events, fold, messages, points, questions, session, sidetools,
-thinking, toolcall.
 """
 
 from __future__ import annotations

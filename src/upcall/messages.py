@@ -1,7 +1,4 @@
-"""What a model reads and writes: messages made of parts, requests, responses, replies.
-
-May import: nothing.
-"""
+"""What a model reads and writes: messages made of parts, requests, responses, replies."""
 
 from __future__ import annotations
 

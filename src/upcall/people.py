@@ -1,7 +1,4 @@
-"""People and a store's callbacks: the inbox, answers by id, the person who is here, and what can go on.
-
-May import: answers, callbacks, contracts, errors, events, fold, loop, replay, session.
-"""
+"""People and a store's callbacks: the inbox, answers by id, the person who is here, and what can go on."""
 
 from __future__ import annotations
 

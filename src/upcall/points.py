@@ -1,7 +1,4 @@
-"""The hooks of one point, run one after the other: each gets what the one before it made of the value.
-
-May import: callbacks, contracts, errors, hooks, messages, session.
-"""
+"""The hooks of one point, run one after the other: each gets what the one before it made of the value."""
 
 from __future__ import annotations
 

@@ -2,8 +2,6 @@
 
 In Python (`Agent(...)`) an agent may ask its caller and the person unless told otherwise; in a sidecar *file*
 a missing right is no right. Nothing is coerced: the string "false" is a mistake, not a truth.
-
-May import: errors, messages.
 """
 
 from __future__ import annotations

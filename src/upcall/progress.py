@@ -1,7 +1,4 @@
-"""What a turn waits for: a tool call, on its way from asked to settled.
-
-May import: events, messages.
-"""
+"""What a turn waits for: a tool call, on its way from asked to settled."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""A question as code raises it, checked; and what its outcome means to the one who asked.
-
-May import: answers, callbacks, errors, events, messages, routing.
-"""
+"""A question as code raises it, checked; and what its outcome means to the one who asked."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""A session from its log: read, folded, and refused where the log can't be.
-
-May import: contracts, errors, events, fold, messages.
-"""
+"""A session from its log: read, folded, and refused where the log can't be."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""A model request as the log keeps it: what it follows from, and what hooks changed.
-
-May import: contracts, events, messages.
-"""
+"""A model request as the log keeps it: what it follows from, and what hooks changed."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""A callback walks its route: hooks and side turns of the agents above, then the person, until it is settled.
-
-May import: answers, callbacks, contracts, errors, events, hooks, messages, points, questions, routing, session,
-sidetools, toolcall.
-"""
+"""A callback walks its route: hooks and side turns of the agents above, then the person, until it is settled."""
 
 from __future__ import annotations
 

@@ -2,8 +2,6 @@
 
 The climb comes first, each ancestor asked or skipped, then `fallback_target`: an agent, the person, or nobody.
 The route is laid out as if everybody passes the callback up; whoever answers ends it early.
-
-May import: callbacks, messages, policy.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""Sessions over a given store: start, prompt, stream, resume, cancel.
-
-May import: actor, agent, answers, contracts, deadlines, errors, events, fold, hooks, loop, messages, people,
-replay, session, sidetools, threads, tree.
-"""
+"""Sessions over a given store: start, prompt, stream, resume, cancel."""
 
 from __future__ import annotations
 

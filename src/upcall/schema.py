@@ -1,7 +1,4 @@
-"""What annotations and docstrings say: JSON schemas, and functions that turn JSON into what was annotated.
-
-May import: messages, policy.
-"""
+"""What annotations and docstrings say: JSON schemas, and functions that turn JSON into what was annotated."""
 
 from __future__ import annotations
 

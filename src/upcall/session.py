@@ -1,8 +1,4 @@
-"""The SDK over the log: a live session's log, and what hooks may do with it.
-
-May import: actor, agent, answers, callbacks, contracts, deadlines, errors, events, fold, messages, questions,
-replay, threads.
-"""
+"""The SDK over the log: a live session's log, and what hooks may do with it."""
 
 from __future__ import annotations
 

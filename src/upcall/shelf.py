@@ -1,7 +1,4 @@
-"""What a whole run tree shares, kept in its root's log: values of the root's context, and bodies by content hash.
-
-May import: events, session.
-"""
+"""What a whole run tree shares, kept in its root's log: values of the root's context, and bodies by hash."""
 
 from __future__ import annotations
 

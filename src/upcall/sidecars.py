@@ -1,7 +1,4 @@
-"""Sidecar files: a policy read from JSON, with every mistake and its line.
-
-May import: messages, policy.
-"""
+"""Sidecar files: a policy read from JSON, with every mistake and its line."""
 
 from __future__ import annotations
 

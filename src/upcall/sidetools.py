@@ -1,7 +1,4 @@
-"""What an agent sees and may do while it answers a callback from below; the tools by which models delegate and ask.
-
-May import: actor, agent, answers, contracts, errors, events, messages, session, tools.
-"""
+"""The tools of a side turn, and the tools by which models delegate and ask."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""What a whole run tree has used so far: from the log, and from those of its sessions that run.
-
-May import: contracts, fold, replay.
-"""
+"""What a whole run tree has used so far: from the log, and from those of its sessions that run."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""`team.toml`: which agents of a folder are a team, read strictly, with every mistake found at once.
-
-May import: messages, policy, sidecars, teams.team.
-"""
+"""`team.toml`: which agents of a folder are a team, read strictly, with every mistake found at once."""
 
 from __future__ import annotations
 

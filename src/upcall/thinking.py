@@ -1,7 +1,4 @@
-"""The model's half of a turn: before_model → model → post_response, its failures, and compaction.
-
-May import: contracts, errors, events, messages, points, requests, session.
-"""
+"""The model's half of a turn: before_model → model → post_response, its failures, and compaction."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Threads for what would block the event loop: made when none is idle, kept for the next piece of work.
-
-May import: nothing.
-"""
+"""Threads for what would block the event loop: made when none is idle, kept for the next piece of work."""
 
 from __future__ import annotations
 

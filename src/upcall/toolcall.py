@@ -1,7 +1,4 @@
-"""One tool call: before_tool → tool → after_tool, each written down before what follows.
-
-May import: contracts, deadlines, errors, events, gate, messages, points, progress, session, tools.
-"""
+"""One tool call: before_tool → tool → after_tool, each written down before what follows."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Functions that a model may call: their schema, the check of their arguments, and what their values become.
-
-May import: contracts, errors, messages, schema.
-"""
+"""Functions that a model may call: their schema, the check of their arguments, and what their values become."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""A run tree: a session and all that it starts, owned by one process at a time.
-
-May import: above, actor, agent, answers, callbacks, contracts, deadlines, errors, events, fold, hooks, loop,
-messages, policy, questions, replay, resolve, routing, session, shelf, sidetools, spending, threads.
-"""
+"""A run tree: a session and all that it starts, owned by one process at a time."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""The command `upcall`: one module for each group of commands, and what happens when one fails.
-
-May import: cli.agents, cli.chat, cli.completion, cli.demo, cli.events, cli.new, cli.options, cli.output,
-cli.people, cli.places, cli.resume, cli.run, cli.sessions, errors, observe.plain, upcall.
-"""
+"""The command `upcall`: one module for each group of commands, and what happens when one fails."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""`python -m upcall.cli` is the command.
-
-May import: cli.
-"""
+"""`python -m upcall.cli` is the command."""
 
 import sys
 

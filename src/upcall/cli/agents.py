@@ -1,8 +1,4 @@
-"""Commands over declarations: check agent files, explain where a question would go.
-
-May import: agentfiles, answers, callbacks, cli.options, cli.output, cli.places, errors, hosts.question,
-hosts.terminal, hosts.terminal_host, lineage, loading, observe.plain, observe.route, routing, sidecars.
-"""
+"""Commands over declarations: check agent files, explain where a question would go."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""The command `chat`: a conversation at a terminal, or line by line through a pipe.
-
-May import: app, cli.chat_commands, cli.conversation, cli.options, cli.output, cli.places, cli.run, errors,
-hosts.mentions, hosts.terminal, hosts.typing, observe.plain, runtime.
-"""
+"""The command `chat`: a conversation at a terminal, or line by line through a pipe."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""What a line that begins with a slash does in a chat: /compact, /tools, /sessions, /cost, /inbox, /unfold, /help.
-
-May import: actor, app, cli.output, cli.people, cli.sessions, errors, events, hooks, hosts.story, hosts.terminal,
-hosts.unfolding, messages, observe.plain, replay, runtime, sidetools, spending, tools.
-"""
+"""The slash commands of a chat: /compact, /tools, /sessions, /cost, /inbox, /unfold, /help."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The command `completion`: scripts that let a shell complete commands, options, and ids of sessions and callbacks.
-
-May import: cli.options, cli.output.
-"""
+"""The command `completion`: shell scripts that complete commands, options, session ids and callback ids."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""A conversation at a terminal: turns one after the other, and what is typed while one runs.
-
-May import: cli.chat_commands, cli.output, cli.resume, cli.run, contracts, errors, events, hosts.question,
-hosts.terminal, hosts.typing, observe.plain.
-"""
+"""A conversation at a terminal: turns one after the other, and what is typed while one runs."""
 
 from __future__ import annotations
 

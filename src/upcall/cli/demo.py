@@ -1,7 +1,4 @@
-"""The command `demo`: agents that ask back, offline, in a folder of their own.
-
-May import: cli.family, cli.options, cli.output, cli.places, cli.run, contracts, demo.shop, hosts.terminal, loading.
-"""
+"""The command `demo`: agents that ask back, offline, in a folder of their own."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The command `events`: what was written down, in order, and what is being written now.
-
-May import: cli.options, cli.output, cli.places, events, hosts.phrases, messages, observe.plain.
-"""
+"""The command `events`: what was written down, in order, and what is being written now."""
 
 from __future__ import annotations
 

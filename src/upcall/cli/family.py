@@ -1,7 +1,4 @@
-"""A run tree as a drawing: who worked for whom, who asked what, and who answered.
-
-May import: answers, app, callbacks, contracts, hosts.terminal_host, observe.plain.
-"""
+"""A run tree as a drawing: who worked for whom, who asked what, and who answered."""
 
 from __future__ import annotations
 

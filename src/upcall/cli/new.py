@@ -1,7 +1,4 @@
-"""The command `new`: a small agent or team that works at once, to be changed.
-
-May import: cli.options, cli.output, cli.places, errors, policy.
-"""
+"""The command `new`: a small agent or team that works at once, to be changed."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""How commands are declared: their place in the help, and the options that they share.
-
-May import: nothing.
-"""
+"""How commands are declared: their place in the help, and the options that they share."""
 
 from __future__ import annotations
 

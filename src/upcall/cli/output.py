@@ -1,7 +1,4 @@
-"""Printing: JSON for programs, tables and plain text for people, questions where somebody can be asked.
-
-May import: answers, app, contracts, errors, hosts.question, hosts.terminal, observe.plain, replay.
-"""
+"""Printing: JSON for programs, tables and plain text for people, questions where somebody can be asked."""
 
 from __future__ import annotations
 

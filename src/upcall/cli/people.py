@@ -1,8 +1,4 @@
-"""Commands for people who are asked: inbox, answer.
-
-May import: answers, app, callbacks, cli.options, cli.output, cli.places, errors, hosts.dialogue, hosts.form,
-hosts.question, hosts.terminal, hosts.terminal_host, observe.plain, policy, sidecars.
-"""
+"""Commands for people who are asked: inbox, answer."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Where things are: the log, the agents, a session. Besides model names, the one place that reads the environment.
-
-May import: agent, app, errors, events, hosts.terminal_host, loading, observe.plain.
-"""
+"""Where the log, the agents and a session are. Only this module and model names read the environment."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The command `resume`: go on with one session, or with every one that can, as they become ready.
-
-May import: app, cli.options, cli.output, cli.places, cli.run, contracts, errors, events, observe.plain.
-"""
+"""The command `resume`: go on with one session, or with every one that can, as they become ready."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Commands that make agents work: run, cancel. And one turn that a person watches.
-
-May import: answers, app, callbacks, cli.options, cli.output, cli.places, contracts, errors, hosts.phrases,
-hosts.question, hosts.terminal, hosts.terminal_host, observe.plain, runtime.
-"""
+"""Commands that make agents work: run, cancel. And one turn that a person watches."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Commands over kept sessions: list, show, delete, prune.
-
-May import: app, cli.options, cli.output, cli.places, contracts, hosts.terminal, observe.plain.
-"""
+"""Commands over kept sessions: list, show, delete, prune."""
 
 from __future__ import annotations
 

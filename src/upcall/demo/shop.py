@@ -2,8 +2,6 @@
 
 The demo copies this file into a folder of its own and runs it from there: change it, and run it again with
 `upcall run shop:team "Build the sign-in page"`.
-
-May import: upcall, models, workspace.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Asking one person one question: choices by number, typed fields, approvals with edited arguments.
-
-May import: callbacks, hosts.form, hosts.question, hosts.terminal.
-"""
+"""Asking one person one question: choices by number, typed fields, approvals with edited arguments."""
 
 from __future__ import annotations
 

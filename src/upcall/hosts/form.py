@@ -1,7 +1,4 @@
-"""Typed answers: what a JSON schema wants, in words, and what a person typed, as a value that fits it.
-
-May import: answers.
-"""
+"""Typed answers: what a JSON schema wants, in words, and what a person typed, as a value that fits it."""
 
 from __future__ import annotations
 

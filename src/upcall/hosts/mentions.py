@@ -1,7 +1,4 @@
-"""What a chat completes as it is typed: its commands, and the names of files after an @.
-
-May import: contracts, errors, observe.plain, replay, workspace.folder, workspace.search.
-"""
+"""What a chat completes as it is typed: its commands, and the names of files after an @."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Values, calls, plans and durations in the few words that one line of a screen has room for.
-
-May import: messages, observe.plain.
-"""
+"""Values, calls, plans and durations in the few words that one line of a screen has room for."""
 
 from __future__ import annotations
 

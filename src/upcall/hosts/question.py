@@ -1,7 +1,4 @@
-"""A callback as a person reads it: who asks, what, on which way it came here, and how to answer.
-
-May import: callbacks, hosts.phrases, hosts.terminal, observe.plain.
-"""
+"""A callback as a person reads it: who asks, what, on which way it came here, and how to answer."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""A run told in lines: what each event means to somebody who reads along, with no word about colours.
-
-May import: events, hosts.phrases, messages, observe.plain.
-"""
+"""A run told in lines: what each event means to somebody who reads along, with no word about colours."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""A run at a terminal: lines as they happen, Markdown as it is written, and what is still running below it.
-
-May import: contracts, events, hosts.phrases, hosts.story, observe.plain.
-"""
+"""A run at a terminal: lines as they happen, Markdown as it is written, and what is still running below it."""
 
 from __future__ import annotations
 

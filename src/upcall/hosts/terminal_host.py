@@ -1,7 +1,4 @@
-"""The person at this terminal: questions wait in a queue and are asked one at a time.
-
-May import: answers, callbacks, hosts.dialogue, hosts.question, hosts.terminal, observe.plain.
-"""
+"""The person at this terminal: questions wait in a queue and are asked one at a time."""
 
 from __future__ import annotations
 

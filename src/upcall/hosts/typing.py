@@ -1,7 +1,4 @@
-"""A line to type in below a run that goes on: what is printed goes above it, what is sent is heard at once.
-
-May import: hosts.terminal.
-"""
+"""A line to type in below a run that goes on: what is printed goes above it, what is sent is heard at once."""
 
 from __future__ import annotations
 

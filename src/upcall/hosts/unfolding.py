@@ -1,7 +1,4 @@
-"""A tool call unfolded: its arguments and its result whole, where a run shows it as one line.
-
-May import: hosts.phrases, hosts.question, hosts.story, hosts.terminal, observe.plain.
-"""
+"""A tool call unfolded: its arguments and its result whole, where a run shows it as one line."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""The pieces that ship: each makes a `Kit` of hooks and tools for `Agent(kit=[...])`, and none knows another.
-
-May import: agent, kit.approve, kit.budget, kit.compact, kit.evict, kit.instructions, kit.log_calls, kit.memory,
-kit.prompt, kit.rate_limit, kit.skills, kit.stuck.
-"""
+"""The pieces that ship: each makes a `Kit` of hooks and tools for `Agent(kit=[...])`, and none knows another."""
 
 from upcall.agent import Kit
 from upcall.kit.approve import approve

@@ -1,7 +1,4 @@
-"""Which calls somebody has to approve: by tool and arguments, or by a preset's name. Children inherit it.
-
-May import: agent, errors, hooks, tools.
-"""
+"""Which calls somebody has to approve: by tool and arguments, or by a preset's name. Children inherit it."""
 
 from __future__ import annotations
 

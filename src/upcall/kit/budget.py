@@ -1,7 +1,4 @@
-"""What a whole run tree may use before its turns end with `limit`. Children inherit it.
-
-May import: agent, contracts, errors, hooks, kit.numbers, messages.
-"""
+"""What a whole run tree may use before its turns end with `limit`. Children inherit it."""
 
 from __future__ import annotations
 

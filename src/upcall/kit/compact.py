@@ -1,7 +1,4 @@
-"""Keeps a conversation within a number of tokens: the model summarises what is old.
-
-May import: agent, contracts, errors, hooks, kit.numbers, kit.tokens, messages, tools.
-"""
+"""Keeps a conversation within a number of tokens: the model summarises what is old."""
 
 from __future__ import annotations
 

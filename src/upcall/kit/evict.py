@@ -1,7 +1,4 @@
-"""Keeps large results out of the conversation and the log: the whole goes into the workspace, a preview stays.
-
-May import: agent, contracts, errors, events, hooks, kit.numbers, kit.tokens, messages, tools.
-"""
+"""Keeps large results out of the conversation and the log: the whole goes into the workspace, a preview stays."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Adding to what a model is instructed.
-
-May import: messages.
-"""
+"""Adding to what a model is instructed."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""What an agent does, told to a logger of Python's own.
-
-May import: agent, contracts, errors, hooks, messages.
-"""
+"""What an agent does, told to a logger of Python's own."""
 
 from __future__ import annotations
 

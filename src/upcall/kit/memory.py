@@ -1,7 +1,4 @@
-"""Notes that an agent keeps between sessions, in files of its workspace.
-
-May import: agent, contracts, errors, events, hooks, kit.instructions, kit.numbers, messages.
-"""
+"""Notes that an agent keeps between sessions, in files of its workspace."""
 
 from __future__ import annotations
 

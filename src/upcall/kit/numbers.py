@@ -1,7 +1,4 @@
-"""Numbers that pieces of the kit are given, checked.
-
-May import: errors.
-"""
+"""Numbers that pieces of the kit are given, checked."""
 
 from __future__ import annotations
 

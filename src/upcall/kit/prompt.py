@@ -1,7 +1,4 @@
-"""A template, and what an agent should know of where it is, added to its system prompt when a session begins.
-
-May import: agent, contracts, errors, events, hooks, kit.instructions, messages.
-"""
+"""A template, and what an agent should know of where it is, added to its system prompt when a session begins."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""How soon a tool may be called again.
-
-May import: agent, contracts, hooks, kit.numbers, messages.
-"""
+"""How soon a tool may be called again."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""SKILL.md: front matter and Markdown, as the open Agent Skills format has it, with `triggers` besides.
-
-May import: errors, messages.
-"""
+"""SKILL.md: front matter and Markdown, as the open Agent Skills format has it, with `triggers` besides."""
 
 from __future__ import annotations
 

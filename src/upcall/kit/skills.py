@@ -1,7 +1,4 @@
-"""Skills: folders with a SKILL.md. Shown when a message triggers them, or read by the model when it wants to.
-
-May import: agent, contracts, hooks, kit.instructions, kit.skillfile, messages, tools.
-"""
+"""Skills: folders with a SKILL.md. Shown when a message triggers them, or read by the model when it wants to."""
 
 from __future__ import annotations
 

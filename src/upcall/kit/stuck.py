@@ -1,7 +1,4 @@
-"""Sees that an agent goes round in circles, and asks its caller instead of letting it.
-
-May import: agent, contracts, errors, hooks, kit.numbers, messages.
-"""
+"""Sees that an agent goes round in circles, and asks its caller instead of letting it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""How many tokens a text may have, where nobody has counted: four bytes each.
-
-May import: messages.
-"""
+"""How many tokens a text may have, where nobody has counted: four bytes each."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Models: scripted, over OpenAI's and Anthropic's wires, local, and any other provider. Imports nothing heavy.
-
-May import: models.anthropic, models.anthropic_body, models.fallback, models.local, models.names, models.openai,
-models.openai_body, models.script.
-"""
+"""Models: scripted, over OpenAI's and Anthropic's wires, local, and any other provider. Imports nothing heavy."""
 
 from upcall.models.anthropic import Anthropic
 from upcall.models.anthropic_body import anthropic_body

@@ -1,8 +1,4 @@
-"""Anthropic's messages API, streamed.
-
-May import: contracts, errors, messages, models.anthropic_body, models.failures, models.history,
-models.http.
-"""
+"""Anthropic's messages API, streamed."""
 
 from __future__ import annotations
 

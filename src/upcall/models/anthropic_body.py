@@ -1,7 +1,4 @@
-"""A request as Anthropic's messages API takes it.
-
-May import: messages, models.history, models.openai_body.
-"""
+"""A request as Anthropic's messages API takes it."""
 
 from __future__ import annotations
 

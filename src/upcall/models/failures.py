@@ -1,7 +1,4 @@
-"""What a failed try means: wait and ask again, or an error that says what to do. No key ever gets into one.
-
-May import: errors.
-"""
+"""What a failed try means: wait and ask again, or an error that says what to do. No key ever gets into one."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""A model made of several: the next is asked when one fails.
-
-May import: contracts, errors, messages.
-"""
+"""A model made of several: the next is asked when one fails."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""A conversation in the one order every provider takes: a call, its results, then what was said besides.
-
-May import: messages.
-"""
+"""A conversation in the one order every provider takes: a call, its results, then what was said besides."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""One question over HTTP, asked again until it is answered: limits, retries, one connection pool per event loop.
-
-May import: contracts, errors, messages, models.failures, models.sse.
-"""
+"""One question over HTTP, asked again until it is answered: limits, retries, one connection pool per event loop."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""A GGUF file run by llama.cpp in this process; every call it makes is valid, because a grammar allows no other.
-
-May import: contracts, errors, messages, models.history, models.openai, models.openai_body.
-"""
+"""A GGUF file run by llama.cpp in this process; every call it makes is valid, because a grammar allows no other."""
 
 from __future__ import annotations
 

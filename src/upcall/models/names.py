@@ -1,8 +1,4 @@
-"""A model's name turned into a model. The one place besides the command line that reads the environment.
-
-May import: contracts, errors, messages, models.anthropic, models.local, models.openai, models.providers,
-models.script.
-"""
+"""A model's name turned into a model. The one place besides the command line that reads the environment."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Any server that speaks OpenAI's chat completions, streamed.
-
-May import: contracts, errors, messages, models.failures, models.history, models.http,
-models.openai_body.
-"""
+"""Any server that speaks OpenAI's chat completions, streamed."""
 
 from __future__ import annotations
 

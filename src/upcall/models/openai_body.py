@@ -1,7 +1,4 @@
-"""A request as OpenAI's chat completions take it.
-
-May import: messages, models.history.
-"""
+"""A request as OpenAI's chat completions take it."""
 
 from __future__ import annotations
 

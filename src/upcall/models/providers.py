@@ -1,7 +1,4 @@
-"""Every other provider, through pydantic-ai's model classes (the extra `providers`).
-
-May import: contracts, errors, messages, models.failures, models.history.
-"""
+"""Every other provider, through pydantic-ai's model classes (the extra `providers`)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""A model that plays what it was given: for tests, examples and programs that need no judgement.
-
-May import: contracts, errors, messages.
-"""
+"""A model that plays what it was given: for tests, examples and programs that need no judgement."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Server-sent events out of raw bytes, however the network cut them.
-
-May import: nothing.
-"""
+"""Server-sent events out of raw bytes, however the network cut them."""
 
 from __future__ import annotations
 

@@ -2,8 +2,6 @@
 
 A callback that is raised is one `AGENT_CALLBACK` line, with who asks and who is asked first. Each line is written
 at once and whole, so several runs may share a file.
-
-May import: answers, contracts, events.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Telling people that a question waits for them: through Apprise addresses, or a function of your own.
-
-May import: callbacks, errors, messages.
-"""
+"""Telling people that a question waits for them: through Apprise addresses, or a function of your own."""
 
 from __future__ import annotations
 

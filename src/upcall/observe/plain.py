@@ -1,7 +1,4 @@
-"""Text that models, tools and users wrote, made safe and short for a screen.
-
-May import: nothing.
-"""
+"""Text that models, tools and users wrote, made safe and short for a screen."""
 
 from __future__ import annotations
 

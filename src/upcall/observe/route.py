@@ -1,7 +1,4 @@
-"""A callback's route as a small drawing, before the fact and after it.
-
-May import: callbacks, routing.
-"""
+"""A callback's route as a small drawing, before the fact and after it."""
 
 from __future__ import annotations
 

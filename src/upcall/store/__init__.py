@@ -1,4 +1,1 @@
-"""Where logs are kept: a list in memory, or SQLite on disk.
-
-May import: nothing.
-"""
+"""Where logs are kept: a list in memory, or SQLite on disk."""

@@ -1,7 +1,4 @@
-"""The thread that says that this process lives, and notices when it no longer owns what it thinks it does.
-
-May import: contracts, errors, store.process, store.schema.
-"""
+"""The thread that says that this process lives, and notices when it no longer owns what it thinks it does."""
 
 # apsw's stubs name a type that Python 3.11 does not have yet.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false

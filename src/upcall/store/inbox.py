@@ -1,7 +1,4 @@
-"""Writes that touch several sessions at once: settling callbacks, parking a run tree, cancelling it.
-
-May import: callbacks, contracts, errors, events, store.ledger, store.rows, store.writer.
-"""
+"""Writes that touch several sessions at once: settling callbacks, parking a run tree, cancelling it."""
 
 # apsw's stubs name a type that Python 3.11 does not have yet.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false

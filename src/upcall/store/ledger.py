@@ -1,7 +1,4 @@
-"""The callbacks beside the log: what each event makes of one, for every kind of store.
-
-May import: callbacks, events.
-"""
+"""The callbacks beside the log: what each event makes of one, for every kind of store."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""What a store makes of an event besides keeping it: a session's listed status, and bodies that are dropped.
-
-May import: events, messages, store.ledger.
-"""
+"""What a store makes of an event besides keeping it: a session's listed status, and bodies that are dropped."""
 
 from __future__ import annotations
 

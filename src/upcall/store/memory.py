@@ -1,7 +1,4 @@
-"""The log as lists in memory: same promises as on disk, gone with the process.
-
-May import: callbacks, contracts, errors, events, store.ledger, store.listing.
-"""
+"""The log as lists in memory: same promises as on disk, gone with the process."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Who a process is, so that another can tell whether an owner still lives; and its threads.
-
-May import: nothing.
-"""
+"""Who a process is, so that another can tell whether an owner still lives; and its threads."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""A callback's row in SQLite: kept in the same transaction as the events it follows from.
-
-May import: callbacks, events, store.ledger, store.schema.
-"""
+"""A callback's row in SQLite: kept in the same transaction as the events it follows from."""
 
 # apsw's stubs name a type that Python 3.11 does not have yet.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false

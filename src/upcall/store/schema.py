@@ -1,7 +1,4 @@
-"""The SQLite file: its tables, its marks, and plain words for what SQLite says when it can't.
-
-May import: errors.
-"""
+"""The SQLite file: its tables, its marks, and plain words for what SQLite says when it can't."""
 
 # apsw's stubs name a type that Python 3.11 does not have yet.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false

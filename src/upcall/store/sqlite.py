@@ -1,8 +1,4 @@
-"""The log in one SQLite file that many processes may share.
-
-May import: callbacks, contracts, errors, events, store.heart, store.inbox, store.process,
-store.rows, store.schema, store.wake, store.writer.
-"""
+"""The log in one SQLite file that many processes may share."""
 
 # apsw's stubs name a type that Python 3.11 does not have yet.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false

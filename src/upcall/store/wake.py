@@ -2,8 +2,6 @@
 
 Each process that watches has a socket in a folder beside the database. What a datagram says is only "look":
 a lost or forged one harms nothing, and a slow look at the file's own change counter stands behind it.
-
-May import: nothing.
 """
 
 from __future__ import annotations

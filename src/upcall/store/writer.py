@@ -1,7 +1,4 @@
-"""One SQLite connection that writes, and the thread that commits for many sessions at once.
-
-May import: contracts, errors, events, store.ledger, store.listing, store.process, store.rows, store.schema.
-"""
+"""One SQLite connection that writes, and the thread that commits for many sessions at once."""
 
 # apsw's stubs name a type that Python 3.11 does not have yet.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false

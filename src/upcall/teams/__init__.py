@@ -1,7 +1,4 @@
-"""Agents that work together: teams with a plan, chains, bridges, and the agents people start from.
-
-May import: teams.bridges, teams.chains, teams.presets, teams.team.
-"""
+"""Agents that work together: teams with a plan, chains, bridges, and the agents people start from."""
 
 from typing import TYPE_CHECKING, Any
 

@@ -1,7 +1,4 @@
-"""Bridges: an `end_turn` hook that hands over to another agent, for people who wire by hand.
-
-May import: agent, contracts, errors, session.
-"""
+"""Bridges: an `end_turn` hook that hands over to another agent, for people who wire by hand."""
 
 from __future__ import annotations
 

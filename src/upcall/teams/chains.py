@@ -1,7 +1,4 @@
-"""Chains: one agent after the other, each a child of the chain and not of each other.
-
-May import: agent, contracts, errors, events, teams.coordinator.
-"""
+"""Chains: one agent after the other, each a child of the chain and not of each other."""
 
 from __future__ import annotations
 

@@ -2,8 +2,6 @@
 
 The program runs from its top each time it is entered. A step that has ended is answered from the log, one that was
 begun goes on with its child, and what was decided stays decided; so it may stop anywhere.
-
-May import: agent, contracts, errors, events, loop, messages, questions, replay, session.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""A team's plan: read from what its manager said, and checked whole before anything runs.
-
-May import: messages.
-"""
+"""A team's plan: read from what its manager said, and checked whole before anything runs."""
 
 from __future__ import annotations
 

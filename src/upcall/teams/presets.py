@@ -1,8 +1,4 @@
-"""Agents to start from: pieces that ship, put together as most people would. Nothing here is out of your own reach.
-
-May import: agent, contracts, errors, hooks, kit.approve, kit.compact, kit.evict, kit.memory, kit.prompt,
-kit.skills, workspace.
-"""
+"""Ready-made agents: the pieces that ship, put together as most people would."""
 
 from __future__ import annotations
 

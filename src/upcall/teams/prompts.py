@@ -1,7 +1,4 @@
-"""What a team's members are told beside their own instructions.
-
-May import: agent.
-"""
+"""What a team's members are told beside their own instructions."""
 
 from __future__ import annotations
 

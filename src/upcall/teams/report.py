@@ -1,7 +1,4 @@
-"""What a team's work came to, in words: for its manager, its reviewer, and whoever asked for it.
-
-May import: callbacks, events, teams.plan.
-"""
+"""What a team's work came to, in words: for its manager, its reviewer, and whoever asked for it."""
 
 from __future__ import annotations
 

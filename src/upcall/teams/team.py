@@ -1,8 +1,4 @@
-"""A team: a manager plans, workers carry the plan out in sequence or side by side, a reviewer reports.
-
-May import: agent, answers, callbacks, errors, events, policy, session, sidetools, teams.coordinator, teams.plan,
-teams.prompts, teams.report.
-"""
+"""A team: a manager plans, workers carry the plan out in sequence or side by side, a reviewer reports."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Files, a shell, todos and programs for agents: where they are kept, and the tools that use them.
-
-May import: agent, tools, workspace.command, workspace.files, workspace.folder, workspace.inlog, workspace.mounts,
-workspace.python, workspace.search, workspace.todos.
-"""
+"""Files, a shell, todos and programs for agents: where they are kept, and the tools that use them."""
 
 from upcall.agent import Kit
 from upcall.tools import tool

@@ -1,7 +1,4 @@
-"""The tool `shell`: one command at a time, with limits, and nothing of it left when the call has ended.
-
-May import: agent, contracts, errors, messages, tools, workspace.files, workspace.supervise.
-"""
+"""The tool `shell`: one command at a time, with limits, and nothing of it left when the call has ended."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
 """The tools that read and write files: `ls`, `read_file`, `write_file`, `edit_file`.
 
 What a session has read is remembered by its content hash, so that an edit is made to what the model has seen.
-
-May import: contracts, errors, events, messages, tools, workspace.paths.
 """
 
 from __future__ import annotations

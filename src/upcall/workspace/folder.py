@@ -2,8 +2,6 @@
 
 Each step opens one name relative to the folder opened before and follows no link by itself; a link's target is
 walked the same way. What somebody puts there between two steps is met by the next step, never by the system.
-
-May import: contracts, errors, events, workspace.paths.
 """
 
 from __future__ import annotations

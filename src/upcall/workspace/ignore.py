@@ -2,8 +2,6 @@
 
 A pattern is matched name by name, and within a name no star but the last is tried twice: however it is written, it
 does not take long.
-
-May import: nothing.
 """
 
 from __future__ import annotations

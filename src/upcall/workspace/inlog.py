@@ -1,7 +1,4 @@
-"""A workspace without a folder: its files are kept in the log of the run tree's root, whose sessions share them.
-
-May import: contracts, errors, events, workspace.paths.
-"""
+"""A workspace without a folder: its files are kept in the log of the run tree's root, whose sessions share them."""
 
 from __future__ import annotations
 

@@ -2,8 +2,6 @@
 
 Its own asyncio interface is not used: with that, one process in eight aborted when it exited (1.4.0). The time it
 has used, without that of calls out, and its other limits are part of a snapshot.
-
-May import: messages, threads, workspace.sites.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Workspaces inside a workspace: below some paths another one is used.
-
-May import: contracts, errors, workspace.paths.
-"""
+"""Workspaces inside a workspace: below some paths another one is used."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""What a path in a workspace means, the same on every backend: names from the root down, and nothing above it.
-
-May import: errors.
-"""
+"""What a path in a workspace means, the same on every backend: names from the root down, and nothing above it."""
 
 from __future__ import annotations
 

@@ -3,8 +3,6 @@
 Each call out is a tool call of its own under `{outer call}.{number}`: gated, hooked, logged. After a crash the
 program is fed again, or taken up at its last snapshot, and its calls find their results in the log; so which of
 them settles first is decided by the order of the log, never by that of tasks.
-
-May import: errors, events, messages, session, toolcall, tools, workspace.interpreter.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The tool by which a model writes programs that call its other tools, and ask in the middle.
-
-May import: contracts, errors, messages, questions, sidetools, toolcall, tools, workspace.program.
-"""
+"""The tool by which a model writes programs that call its other tools, and ask in the middle."""
 
 from __future__ import annotations
 

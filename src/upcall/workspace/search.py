@@ -1,7 +1,4 @@
-"""The tools that find files: `glob` by name, `grep` by content. Both leave out what git would ignore.
-
-May import: contracts, errors, tools, workspace.files, workspace.ignore.
-"""
+"""The tools that find files: `glob` by name, `grep` by content. Both leave out what git would ignore."""
 
 from __future__ import annotations
 

@@ -2,8 +2,6 @@
 
 A call is awaited where its value flows into an `await` or a `gather`: directly, in a list, by a variable, through a
 plain function that returns it or takes it. Names are not told apart by scope.
-
-May import: nothing.
 """
 
 from __future__ import annotations

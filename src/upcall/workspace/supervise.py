@@ -5,8 +5,6 @@ ends, because we are the subreaper of all below. When the command ends, or when 
 standard input closes it or dies, everything below is asked to end, and shortly after killed. We are two processes,
 one above the other, so that a command that kills the one above it is still seen to. The exit code is the command's;
 128 and the signal's number where a signal ended it.
-
-May import: nothing.
 """
 
 from __future__ import annotations

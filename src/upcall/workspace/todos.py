@@ -1,7 +1,4 @@
-"""A list of things to do that an agent keeps for itself: `write_todos`, `read_todos`.
-
-May import: contracts, messages, tools.
-"""
+"""A list of things to do that an agent keeps for itself: `write_todos`, `read_todos`."""
 
 from __future__ import annotations
 
