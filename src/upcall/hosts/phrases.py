@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -53,8 +53,17 @@ def verdict(value: Any) -> str:
             return "rejected"
 
 
+def edited_args(value: Any) -> dict[str, Any] | None:
+    """The arguments that an approval's answer puts in the place of those that were asked for, if it does."""
+    match value:
+        case {"approve": True, "args": dict()}:
+            return cast("dict[str, Any]", value["args"])
+        case _:
+            return None
+
+
 def call_change(asked: Call, final: Call) -> str:
-    """What a hook made of a call, as old → new."""
+    """The difference between two versions of a call, as old → new."""
     changes = [f"{asked.name} → {final.name}"] if asked.name != final.name else []
     for name in {**asked.args, **final.args}:
         before, after = (value_line(call.args[name]) if name in call.args else "nothing" for call in (asked, final))

@@ -44,6 +44,7 @@ from upcall.hosts.phrases import (
     call_change,
     changed_part,
     counted,
+    edited_args,
     plan_list,
     tokens,
     value_line,
@@ -78,12 +79,19 @@ class Running:
     """A tool call; `result` is there once it and its hooks have ended."""
 
     def __init__(self, call: Call, session: str, depth: int) -> None:
-        self.call, self.session, self.depth = call, session, depth
+        self.call = self.asked = call  # as it stands now, and as the model wrote it
+        self.session, self.depth = session, depth
         self.started: float | None = None
         self.ended: ToolEnded | None = None
         self.result: Result | None = None
-        self.changed = ""
+        self.changes: list[tuple[str, str]] = []  # who changed the call ("" is a hook) and how, in order
         self.inside = False  # it has called others, so its name stands above them
+
+    def change(self, name: str, args: dict[str, Any], by: str = "") -> None:
+        """Note the call as it stands now, and who made the difference: an approver, or "" for a hook."""
+        before, self.call = self.call, Call(self.call.id, name, args)
+        if difference := call_change(before, self.call):
+            self.changes.append((by, difference))
 
 
 class _Told:
@@ -93,6 +101,7 @@ class _Told:
         self.agent, self.depth = agent, depth
         self.usage, self.model_calls, self.tools = Usage(), 0, 0
         self.held: Responded | None = None
+        self.failed = 0  # the last model call that failed
         self.change = NO_CHANGE  # what hooks made of its last request: the same is not told again
         self.aside = False  # a side turn: whoever asked tells what came of it
         self.plans = False  # a team's manager: what it says is a plan
@@ -200,7 +209,8 @@ class Story:
         told = self._told(event.session)
         lines: list[Line] = []
         if event.by_hook:
-            lines.append(self._line(event, "hook", "answered in the model's place", label="before_model"))
+            point = "model_failed" if told.failed == event.ordinal else "before_model"
+            lines.append(self._line(event, "hook", "answered in the model's place", label=point))
         if text := plain(message.text).strip():
             plan = plan_list(text) if told.plans else ""
             self._told(event.session.rpartition("~")[0]).planned |= bool(plan)
@@ -211,6 +221,7 @@ class Story:
         return lines
 
     def _model_failed(self, event: ModelFailed) -> list[Line]:
+        self._told(event.session).failed = event.ordinal
         return [self._line(event, "note", f"the model call failed: {one_line(event.error, MOST)}")]
 
     def _output_refused(self, event: OutputRefused) -> list[Line]:
@@ -234,9 +245,8 @@ class Story:
             return []
         running.started = event.time
         if event.name or event.args is not None:
-            asked, args = running.call, running.call.args if event.args is None else event.args
-            running.call = Call(event.call_id, event.name or asked.name, args)
-            running.changed = call_change(asked, running.call)
+            args = running.asked.args if event.args is None else event.args
+            running.change(event.name or running.call.name, args)
         return []
 
     def _tool_ended(self, event: ToolEnded) -> list[Line]:
@@ -262,8 +272,9 @@ class Story:
         name = plain(running.call.name)
         args = "" if told.todos or running.inside else args_line(running.call.args)
         lines = [self._line(event, "tool", args, label=name, state=state, seconds=seconds, depth=running.depth)]
-        if running.changed:
-            lines.append(self._line(event, "hook", f"changed the call: {running.changed}", label="before_tool"))
+        for by, change in running.changes:
+            kind, who, label = ("callback", f"{by} ", "  ↳") if by else ("hook", "", "before_tool")
+            lines.append(self._line(event, kind, f"{who}changed the call: {change}", label=label))
         if replaced is not None:
             shown = one_line(changed_part(ended.result.text, replaced.text), MOST)
             lines.append(self._line(event, "hook", f"changed the result: {shown}", label="after_tool"))
@@ -304,6 +315,8 @@ class Story:
         what = f"{plain(event.agent)} asks ({plain(event.intent)}): {one_line(event.message, MOST)}"
         if event.gate:
             what = f"{plain(event.agent)} needs an approval: {plain(event.tool)} {args_line(event.args or {})}"
+            if running := self.open.get((event.session, event.origin)):
+                running.change(event.tool, event.args or {})  # what differs from the model's call is a hook's
         return [self._line(event, "callback", what, label="?")]
 
     def _asked(self, event: CallbackAsked) -> list[Line]:
@@ -327,6 +340,9 @@ class Story:
         about = self._about(event)
         asked = self._questions.pop(event.callback_id, None)
         said = verdict(event.value) if asked is not None and asked.gate else value_line(event.value)
+        running = self.open.get((event.session, asked.origin)) if asked is not None and asked.gate else None
+        if running is not None and (edited := edited_args(event.value)) is not None:
+            running.change(running.call.name, edited, plain(event.by) or "whoever approved it")
         return [self._line(event, "callback", f"answered by {by}{about}: {said}", label="  ↳")]
 
     def _settled(self, event: CallbackExpired | CallbackWithdrawn) -> list[Line]:
