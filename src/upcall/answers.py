@@ -53,11 +53,11 @@ def _path(way: dict[str, Any], walked: Sequence[tuple[str, Any, str]]) -> tuple[
     path: list[Step] = []
     stations = iter(way["stations"])
     for agent, step, reason in (*walked, _ARRIVES):
-        if step == "asked" and not (path and path[-1].step == "asked"):
-            reason = way["why"]
+        if step in ("asked", "skipped") and not (path and path[-1].step == "asked"):
+            reason = reason or way["why"]
             for at in stations:
                 if at["step"] == "ask":
-                    reason = at["reason"]
+                    reason = reason if step == "skipped" else at["reason"]
                     break
                 path.append(Step(at["agent"], "skipped", at["reason"]))
         if agent:

@@ -119,7 +119,8 @@ class Held(msgspec.Struct, gc=False):
             self.expires = event.expires if event.expires is not None else self.raised.expires
         elif type(event) is events.CallbackPassed:
             self.target = ""
-            self.path = [*self.path, (event.agent, "reworded" if event.message else "passed", event.reason)]
+            step = "skipped" if event.skipped else "reworded" if event.message else "passed"
+            self.path = [*self.path, (event.agent, step, event.reason)]
             self.message = event.message or self.message
         else:
             self.status, self.settled = event.type.removeprefix("callback_"), event

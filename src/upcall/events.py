@@ -331,7 +331,8 @@ class OnceEnded(Event, frozen=True, tag="once_ended"):
 class CallbackRaised(Event, frozen=True, tag="callback_raised"):
     """Somebody asks. `origin` is the tool call or the hook's occurrence; `route` is fixed from here on.
 
-    `gate` marks the approval of the very call it names. `expires` is the whole callback's deadline.
+    `gate` marks the approval of the very call it names. `expires` is the whole callback's deadline. `hints` are the
+    asker's own routing hints, for every later check of who may answer; None in logs from before they were kept.
     """
 
     callback_id: str
@@ -355,6 +356,7 @@ class CallbackRaised(Event, frozen=True, tag="callback_raised"):
     has_default: bool = False
     default: Any = None
     group: str = ""
+    hints: dict[str, Any] | None = None
 
 
 class CallbackAsked(Event, frozen=True, tag="callback_asked"):
@@ -367,13 +369,14 @@ class CallbackAsked(Event, frozen=True, tag="callback_asked"):
 
 
 class CallbackPassed(Event, frozen=True, tag="callback_passed"):
-    """Who was asked passed it up; with `message`, in other words."""
+    """Who was asked passed it up; with `message`, in other words. `skipped`: it may no longer be asked."""
 
     callback_id: str
     agent: str
     reason: str
     station: int = 0
     message: str = ""
+    skipped: bool = False
 
 
 class CallbackAnswered(Event, frozen=True, tag="callback_answered"):

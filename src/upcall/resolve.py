@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Any, Protocol
 
@@ -141,7 +142,7 @@ class Resolver:
             msgspec.structs.replace(  # what `draft.replace` does, in half the time
                 draft, callback_id=callback_id, origin=asker.origin, agent=member.actor.name, route=plain_way,
                 context=context | draft.given, expires=expires,
-                group="" if draft.gate else _group(question, plain_way),
+                group="" if draft.gate else _group(question, plain_way), hints=_stored_hints(question.hints),
             )
         )  # fmt: skip
         if way.asks:  # else that the person is asked, or nobody, is stored with it
@@ -283,10 +284,19 @@ class Resolver:
 
     async def _ask_agent(self, member: Member, ask: Held, station: Station) -> None:
         callback_id, at = ask.raised.callback_id, ask.station
-        if ask.target != station.agent:
-            await member.log.write(events.CallbackAsked(callback_id, station.agent, at))
         async with self._turn_order.setdefault(station.session_id or callback_id, asyncio.Lock()):
-            said = await self._consult(member, station, ask)
+            if ask.status != "open":  # somebody else was quicker while it waited for its turn
+                return
+            asked = await self._still_allowed(member, station, ask)
+            if isinstance(asked, str):
+                refused = events.CallbackPassed(callback_id, station.agent, asked, at, skipped=True)
+                await member.log.write(refused)
+                return
+            if (
+                ask.target != station.agent
+            ):  # written only now: a log never says that somebody was asked who was not
+                await member.log.write(events.CallbackAsked(callback_id, station.agent, at))
+            said = await self._consult(member, asked, ask)
         if ask.status != "open":
             return
         if isinstance(said, Passed):
@@ -295,18 +305,21 @@ class Resolver:
         answered = events.CallbackAnswered(callback_id, said.value, station.agent, said.right)
         await self._road.store.settle(callback_id, {callback_id: answered}, self._road.claim)
 
-    async def _consult(self, member: Member, station: Station, ask: Held) -> Said | Passed:
-        """Its on_callback hooks, then its model; whatever goes wrong counts as passing up."""
-        if ask.status != "open":  # somebody else was quicker while it waited for its turn
-            return Passed("it was settled elsewhere")
-        hints = Hints(fallback_target=station.agent) if station.fallback else Hints()  # no other counts now
-        now = await self._road.way(member, ask.raised, hints)
-        if barred := refusal(route_of(ask.raised), now, station.agent):  # the stricter of then and now
-            return Passed(barred)
+    async def _still_allowed(self, member: Member, station: Station, ask: Held) -> Member | str:
+        """The session of the agent that is to be asked, or why it may not be: the stricter of then and now."""
+        hints = ask.raised.hints
+        if hints is None:  # a log from before hints were kept: only who the fallback was is known
+            hints = {"fallback_target": station.agent} if station.fallback else {}
+        now = await self._road.way(member, ask.raised, msgspec.convert(hints, Hints))
+        if barred := refusal(route_of(ask.raised), now, station.agent, station.session_id):
+            return barred
         try:
-            asked = await self._road.asked(member, station, ask.raised.callback_id)
+            return await self._road.asked(member, station, ask.raised.callback_id)
         except UnknownAgent as error:
-            return Passed(str(error))
+            return str(error)
+
+    async def _consult(self, member: Member, asked: Member, ask: Held) -> Said | Passed:
+        """Its on_callback hooks, then its model; whatever goes wrong counts as passing up."""
         said = await self._hooks(asked, ask) or await self._aside(member, asked, ask)
         if ask.status == "open":
             await self._show(asked, ask, said)
@@ -351,6 +364,12 @@ def _logged(asker: Asker, draft: events.CallbackRaised, count: int) -> Held | No
     asks = [a for a in asker.member.state.asks.values() if a.raised.digest == draft.digest]
     same = asks and [a for a in asks if a.raised.origin == asker.origin and a.raised.gate == draft.gate]
     return same[count] if count < len(same) else None
+
+
+@lru_cache(1000)
+def _stored_hints(hints: Hints) -> dict[str, Any]:
+    """Hints as the log keeps them: equal ones are one."""
+    return msgspec.to_builtins(hints)
 
 
 def _group(question: Question, way: dict[str, Any]) -> str:

@@ -316,7 +316,12 @@ def _unheard(callback: Raised, stations: Sequence[Station]) -> list[str]:
 
 # --- for people -------------------------------------------------------------------------
 
-_DONE = {"asked": "asked", "passed": "passed it up", "reworded": "reworded it and passed it up"}
+_DONE = {
+    "asked": "asked",
+    "skipped": "skipped",
+    "passed": "passed it up",
+    "reworded": "reworded it and passed it up",
+}
 
 
 def story(route: Route, path: Sequence[Step] = ()) -> list[str]:
@@ -336,15 +341,20 @@ def rows(route: Route, path: Sequence[Step]) -> list[tuple[str, str]]:
     rows: list[tuple[str, str]] = []
     for station in route.stations:
         mine: list[Step] = []
-        while steps and steps[0].agent == station.agent and not (mine and steps[0].step in ("asked", "skipped")):
+        while steps and steps[0].agent == station.agent and not (mine and _begins(steps[0], mine[-1])):
             mine.append(steps.pop(0))
         happened = mine[-1] if mine else None
-        if station.step == "skip" or not happened or happened.step == "skipped":
+        if station.step == "skip" or not happened:
             rows.append((station.agent, f"{'asked' if station.step == 'ask' else 'skipped'}: {station.reason}"))
         else:
             reason = f": {happened.reason}" if happened.reason else ""
             rows.append((station.agent, f"{_DONE[happened.step]}{reason}"))
     return rows
+
+
+def _begins(step: Step, before: Step) -> bool:
+    """Tell whether a step is the first one of its station: who was asked may be skipped after all."""
+    return step.step == "asked" or (step.step == "skipped" and before.step != "asked")
 
 
 def plain(text: str) -> str:
@@ -353,12 +363,14 @@ def plain(text: str) -> str:
     return "".join(letter if letter.isprintable() else " " for letter in text)
 
 
-def refusal(then: Route, now: Route, agent: str) -> str:
-    """Why this agent may not settle it by the stricter of two routes; "" if it may."""
+def refusal(then: Route, now: Route, agent: str, session_id: str = "") -> str:
+    """Why this agent may not be asked by the stricter of two routes; "" if it may.
+
+    One agent may stand above in two sessions; `session_id` tells which is meant.
+    """
     for when, at in (("when it was raised", then), ("now", now)):
-        if all(station.agent != agent for station in at.asks):
-            skipped = next(
-                (station.reason for station in at.stations if station.agent == agent), "it is not on the way"
-            )
-            return f"{agent} may not be asked {when}: {skipped}"
+        same = [s for s in at.stations if s.agent == agent and session_id in ("", s.session_id)]
+        if all(station.step == "skip" for station in same):
+            why = same[0].reason if same else "it is not on the way"
+            return f"{agent} may not be asked {when}: {why}"
     return ""

@@ -332,6 +332,7 @@ class Story:
 
     def _passed(self, event: CallbackPassed) -> list[Line]:
         how = "reworded it and passed it up" if event.message else "passed it up"
+        how = "was skipped" if event.skipped else how
         why = f": {one_line(event.message or event.reason, MOST)}" if event.message or event.reason else ""
         return [self._line(event, "callback", f"{plain(event.agent)} {how}{self._about(event)}{why}", label="  ↳")]
 
