@@ -7,6 +7,7 @@ are right but can't have been meant. What comes out are plain values: making age
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -15,7 +16,7 @@ from upcall import teamfile
 from upcall.errors import BadAgentFile
 from upcall.lineage import Seat, team_seats, ways_up
 from upcall.messages import Value
-from upcall.policy import KEYS, RESERVED, Policy, name_problem
+from upcall.policy import KEYS, RESERVED, Policy, did_you_mean, name_problem, nearest
 from upcall.routing import Ancestor, Raised, Route, route
 from upcall.sidecars import Problem, key_lines, read_sidecar
 
@@ -73,15 +74,29 @@ def load(place: str | Path) -> list[AgentFile]:
     return agents
 
 
+class Reading(NamedTuple):
+    """What lies in a folder: the agents without mistakes, all as far as they can be read, and every problem."""
+
+    agents: list[AgentFile]
+    drafts: list[AgentFile]
+    problems: list[Problem]
+
+
 def read_agents(place: str | Path) -> tuple[list[AgentFile], list[Problem]]:
-    """The agents that can be read, and every problem, errors and warnings, by file and line.
+    """The agents without mistakes, and every problem, errors and warnings, by file and line.
 
     Of a folder, its team and all its `*.md` (a README without front matter is left alone). Of one file, its agent
     first and then those it names, which are looked for beside it.
     """
+    agents, _, problems = read_folder(place)
+    return agents, problems
+
+
+def read_folder(place: str | Path) -> Reading:
+    """The same with the agents that have mistakes, as far as they can be read: one mistake hides no other."""
     place = Path(place)
     if not place.is_dir() and not is_agent_file(place):
-        return [], [Problem(str(place), 0, "", _no_place(place))]
+        return Reading([], [], [Problem(str(place), 0, "", _no_place(place))])
     folder = place if place.is_dir() else place.parent
     drafts = [_read_team(path) for path in folder.glob(teamfile.NAME)]
     drafts += [draft for path in sorted(folder.glob("*.md")) if (draft := _read(path))]
@@ -91,13 +106,15 @@ def read_agents(place: str | Path) -> tuple[list[AgentFile], list[Problem]]:
     if not drafts and not problems:
         problems = [Problem(str(place), 0, "", "holds no agent: an agent is NAME.md with front matter")]
     problems += [problem for draft in drafts for problem in draft.problems]
-    problems += [*_names(drafts), *_references(drafts), *_circles(drafts)]
-    sound = all(problem.severity == "warning" for problem in problems)
-    if sound:
+    structure = [*_names(drafts), *_references(drafts), *_circles(drafts)]
+    problems += structure
+    if not structure and all(draft.placed for draft in drafts):
         problems += _doubts([draft.agent for draft in drafts], {d.agent.name: d for d in drafts})
+    problems += _fallbacks(drafts)
     bad = {problem.file for problem in problems if problem.severity == "error"}
     agents = [draft.agent for draft in drafts if not bad & {str(draft.path), str(draft.sidecar)}]
-    return agents, sorted(problems, key=lambda problem: (problem.file, problem.line))
+    problems.sort(key=lambda problem: (problem.file, problem.line))
+    return Reading(agents, [draft.agent for draft in drafts], problems)
 
 
 def _no_place(place: Path) -> str:
@@ -140,7 +157,20 @@ class _Draft:
         self.names: list[_Name] = []
         self.sidecar_lines: dict[str, int] = {}
         self.target = ""  # its fallback_target, even of a sidecar with mistakes elsewhere
+        self.readable = True  # else nothing is known but its sidecar
+        self.has_policy = True  # its sidecar has no mistakes
         self.problems: list[Problem] = []
+
+    @property
+    def placed(self) -> bool:
+        """Whether its name and the agents below it are known."""
+        wrong = {problem.key.partition(".")[0] for problem in self.problems if problem.file == str(self.path)}
+        return self.readable and not wrong & {"name", "agents", "manager", "reviewer", "roles"}
+
+    def unreadable(self, line: int, text: str) -> None:
+        """Note why nothing of the file can be known, apart from its sidecar."""
+        self.readable = False
+        self.wrong(line, "", text)
 
     def wrong(self, line: int, key: str, text: str) -> None:
         self.problems.append(Problem(str(self.path), line, key, text))
@@ -156,28 +186,38 @@ def _read(path: Path) -> _Draft | None:
     try:
         text = path.read_bytes().decode("utf-8-sig").replace("\r\n", "\n")
     except OSError as error:
-        draft.wrong(0, "", f"can't be read: {error.strerror}")
-        return draft
+        draft.unreadable(0, f"can't be read: {error.strerror}")
     except UnicodeDecodeError as error:
-        draft.wrong(error.object.count(b"\n", 0, error.start) + 1, "", "this is not UTF-8 text")
-        return draft
-    lines = text.split("\n")
-    if lines[0].rstrip() != "---":
-        if path.stem.lower() == "readme":
+        draft.unreadable(error.object.count(b"\n", 0, error.start) + 1, "this is not UTF-8 text")
+    else:
+        if path.stem.lower() == "readme" and not _begins(text):
             return None
-        draft.wrong(1, "", f"must begin with front matter: a line ---, the keys ({_keys()}), a line ---")
-        return draft
+        _read_text(draft, text)
+    if draft.readable or draft.sidecar.exists():
+        _read_sidecar(draft)
+    return draft
+
+
+def _begins(text: str) -> bool:
+    """Whether a text begins with front matter."""
+    return text.partition("\n")[0].rstrip() == "---"
+
+
+def _read_text(draft: _Draft, text: str) -> None:
+    """Read an agent's Markdown: the front matter, and below it the instructions."""
+    lines = text.split("\n")
+    if not _begins(text):
+        draft.unreadable(1, f"must begin with front matter: a line ---, the keys ({_keys()}), a line ---")
+        return
     end = next((at for at, line in enumerate(lines[1:], 1) if line.rstrip() == "---"), None)
     if end is None:
-        draft.wrong(1, "", "the front matter has no end: a second line --- is missing")
-        return draft
+        draft.unreadable(1, "the front matter has no end: a second line --- is missing")
+        return
     _front_matter(draft, "\n".join(lines[1:end]))
     instructions = "\n".join(lines[end + 1 :]).strip()
     if not instructions:
         draft.wrong(end + 1, "", "has no instructions: write them below the front matter")
     draft.agent = draft.agent.replace(instructions=instructions)
-    _read_sidecar(draft)
-    return draft
 
 
 def _keys() -> str:
@@ -203,20 +243,28 @@ def _front_matter(draft: _Draft, text: str) -> None:
         mark = error.problem_mark or error.context_mark
         where = f" (column {mark.column + 1})" if mark else ""
         said = next((hint for words, hint in _YAML.items() if words in str(error.problem)), error.problem)
-        draft.wrong(mark.line + 2 if mark else 1, "", f"the front matter is not YAML: {said}{where}")
+        _not_yaml(draft, text, mark.line + 2 if mark else 1, f"{said}{where}")
         return
     except (yaml.YAMLError, RecursionError) as error:
-        draft.wrong(1, "", f"the front matter is not YAML: {str(error).splitlines()[0]}")
+        _not_yaml(draft, text, 1, str(error).splitlines()[0])
         return
     if node is None:
         return
     if not isinstance(node, yaml.MappingNode):
-        draft.wrong(2, "", f"the front matter must be keys with values, one a line: {_keys()}")
+        draft.unreadable(2, f"the front matter must be keys with values, one a line: {_keys()}")
         return
     found: dict[str, Any] = {}
     for key_node, value_node in node.value:
         _take(draft, found, key_node, value_node)
     draft.agent = draft.agent.replace(**found)
+
+
+def _not_yaml(draft: _Draft, text: str, line: int, why: str) -> None:
+    """Note the mistake. The name is still looked for: agents that list this one are not wrong."""
+    draft.unreadable(line, f"the front matter is not YAML: {why}")
+    named = re.search(r"^name:[ \t]*([^\s'\"#]+)[ \t]*$", text, re.MULTILINE)
+    if named and not name_problem(named[1]):
+        draft.agent = draft.agent.replace(name=named[1])
 
 
 def _take(draft: _Draft, found: dict[str, Any], key_node: yaml.Node, value: yaml.Node) -> None:
@@ -235,16 +283,22 @@ def _take(draft: _Draft, found: dict[str, Any], key_node: yaml.Node, value: yaml
     elif key == "name" and (problem := name_problem(value.value)):
         draft.wrong(line, key, problem)
     elif key == "workspace" and not (value.value == IN_LOG or (draft.path.parent / value.value).is_dir()):
-        draft.wrong(line, key, f"there is no folder {value.value!r} here; give one that is, or: {IN_LOG}")
+        draft.wrong(line, key, _no_folder(draft, value.value))
     else:
         found[key] = value.value.strip()
 
 
 def _unknown(key: str, draft: _Draft) -> str:
-    elsewhere = ""
-    if any(key in known.split(".") for known in KEYS) or key == "callback_policy":
-        elsewhere = f" It belongs in {draft.sidecar.name}."
-    return f"unknown key; allowed are {_keys()}.{elsewhere}"
+    own, sidecar = (*TEXTS, *LISTS), ("callback_policy", *(known.rpartition(".")[2] for known in KEYS))
+    place = f" It belongs in {draft.sidecar.name}." if nearest(key, (*own, *sidecar)) in sidecar else ""
+    return f"unknown key; allowed are {_keys()}.{did_you_mean(key, (*own, *sidecar))}{place}"
+
+
+def _no_folder(draft: _Draft, given: str) -> str:
+    there = [path.name for path in draft.path.parent.glob("[!.]*") if path.is_dir()]
+    said = f"there is no folder {given!r} here; give one that is, or: {IN_LOG}"
+    meant = did_you_mean(given, (IN_LOG, *there))
+    return f"{said}.{meant}" if meant else said
 
 
 def _items(draft: _Draft, key: str, node: yaml.Node) -> Iterator[str]:
@@ -293,6 +347,7 @@ def _read_sidecar(draft: _Draft) -> None:
         draft.problems.append(draft.doubt("", means))
         return
     except OSError as error:
+        draft.has_policy = False
         draft.problems.append(Problem(str(draft.sidecar), 0, "", f"can't be read: {error.strerror}"))
         return
     policy, problems = read_sidecar(raw, str(draft.sidecar))
@@ -300,6 +355,7 @@ def _read_sidecar(draft: _Draft) -> None:
     draft.target = _target(raw) if policy is None else policy.callback_policy.fallback_target or ""
     if policy is not None or draft.target:  # else it may be no JSON at all
         draft.sidecar_lines = key_lines(raw.decode("utf-8-sig"))
+    draft.has_policy = policy is not None
     if policy is None:
         return
     draft.agent = draft.agent.replace(policy=policy.replace(source=name))
@@ -322,6 +378,7 @@ def _target(raw: bytes) -> str:
 def _read_team(path: Path) -> _Draft:
     draft = _Draft(path)
     keys, draft.lines, draft.problems = teamfile.read_team(path)
+    draft.readable = bool(keys)
     team = teamfile.team_of(keys)
     members = {"manager": team.manager, "reviewer": team.reviewer}
     members |= {f"roles.{role}": agent for role, agent in team.roles.items()}
@@ -336,11 +393,17 @@ def _read_team(path: Path) -> _Draft:
 
 
 def _strays(folder: Path) -> list[Problem]:
+    agents = [path.stem for path in folder.glob("*.md")]
     return [
-        Problem(str(path), 0, "", f"is a sidecar without its agent: there is no {path.stem}.md beside it")
+        Problem(str(path), 0, "", f"is a sidecar without its agent: {_no_agent(path.stem, agents)}")
         for path in sorted(folder.glob("*.json"))
         if not path.with_suffix(".md").exists()
     ]
+
+
+def _no_agent(name: str, agents: Sequence[str]) -> str:
+    near = nearest(name, agents)
+    return f"there is no {name}.md beside it" + (f". Did you mean {near}.json?" if near else "")
 
 
 def _below(drafts: Sequence[_Draft], place: Path) -> list[_Draft]:
@@ -368,19 +431,27 @@ def _names(drafts: Sequence[_Draft]) -> Iterator[Problem]:
 
 
 def _references(drafts: Sequence[_Draft]) -> Iterator[Problem]:
+    """Each agent below another that is not there."""
     known = [draft.agent.name for draft in drafts]
-    can_answer = [draft.agent.name for draft in drafts if draft.agent.team is None]
+    can_answer = sorted(draft.agent.name for draft in drafts if draft.agent.team is None)
     for draft in drafts:
         for name, line, key in draft.names:
             if name not in known:
                 more = teamfile.elsewhere(key.removeprefix("roles.")) if key.startswith("roles.") else ""
-                text = f"no agent is called {name!r}; there are {', '.join(sorted(can_answer)) or 'none'}{more}"
-                yield Problem(str(draft.path), line, key, text)
-        key = "callback_policy.fallback_target"
-        target = draft.target
-        if target and target not in (*RESERVED, *can_answer):
-            what = "a team can't answer" if target in known else f"no agent is called {target!r}"
-            text = f"{what}; allowed are {', '.join((*RESERVED, *sorted(can_answer)))}"
+                meant = "" if more else did_you_mean(name, known)
+                text = f"no agent is called {name!r}; there are {', '.join(can_answer) or 'none'}{more}"
+                yield Problem(str(draft.path), line, key, f"{text}.{meant}" if meant else text)
+
+
+def _fallbacks(drafts: Sequence[_Draft]) -> Iterator[Problem]:
+    """Each fallback_target that is neither an agent nor one of the two words."""
+    key, known = "callback_policy.fallback_target", [draft.agent.name for draft in drafts]
+    allowed = (*RESERVED, *sorted(draft.agent.name for draft in drafts if draft.agent.team is None))
+    for draft in drafts:
+        if draft.target and draft.target not in allowed:
+            what = "a team can't answer" if draft.target in known else f"no agent is called {draft.target!r}"
+            meant = "" if draft.target in known else did_you_mean(draft.target, allowed)
+            text = f"{what}; allowed are {', '.join(allowed)}{f'.{meant}' if meant else ''}"
             yield Problem(str(draft.sidecar), draft.sidecar_lines.get(key, 0), key, text)
 
 
@@ -408,10 +479,13 @@ def _circles(drafts: Sequence[_Draft]) -> Iterator[Problem]:
 
 
 def _doubts(agents: Sequence[AgentFile], drafts: Mapping[str, _Draft]) -> Iterator[Problem]:
+    """Warnings about agents whose names and places are known; a policy with mistakes is not judged."""
     seats = {agent.name: agent.seats for agent in agents}
     seated = {seat.agent for held in seats.values() for seat in held}
     able = {agent.name: agent for agent in agents if agent.team is None}
-    targets = {agent.policy.callback_policy.fallback_target for agent in agents}
+    targets = {draft.target for draft in drafts.values()}
+    unknown = {name for name, draft in drafts.items() if not draft.has_policy}
+    unknown |= {name for name, draft in drafts.items() if draft.target not in ("", *RESERVED, *able)}
     for agent in able.values():
         draft = drafts[agent.name]
         if seated and not (agent.name in (*seated, *targets) or agent.agents):
@@ -424,8 +498,9 @@ def _doubts(agents: Sequence[AgentFile], drafts: Mapping[str, _Draft]) -> Iterat
         if not agent.policy.absent:
             asks = Raised(agent.name, agent.policy, known=tuple(sorted(able)))
             ways = ways_up(agent.name, seats, _MOST_CHAINS)
-            chains = [[Ancestor(name, able[name].policy) for name in way] for way in ways]
-            yield from _policy_doubts(draft, [route(asks, chain) for chain in chains])
+            if not unknown & {agent.name, draft.target, *(name for way in ways for name in way)}:
+                chains = [[Ancestor(name, able[name].policy) for name in way] for way in ways]
+                yield from _policy_doubts(draft, [route(asks, chain) for chain in chains])
 
 
 def _policy_doubts(draft: _Draft, ways: Sequence[Route]) -> Iterator[Problem]:

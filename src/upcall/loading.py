@@ -5,7 +5,6 @@ A loaded agent's `source` is its spec with an absolute path, so that another pro
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import inspect
 import sys
@@ -17,11 +16,11 @@ from types import FunctionType, ModuleType
 from typing import Any, NamedTuple, cast
 
 from upcall.agent import Agent, Kit, all_agents
-from upcall.agentfiles import IN_LOG, AgentFile, is_agent_file, load, roots
+from upcall.agentfiles import IN_LOG, AgentFile, is_agent_file, load, read_folder, roots
 from upcall.contracts import Workspace
-from upcall.errors import BadAgentFile, BadKit, SetupError, UnknownAgent, UpcallError
+from upcall.errors import BadAgentFile, BadKit, ModelRefused, SetupError, UnknownAgent, UpcallError
 from upcall.lineage import Seat, team_seats
-from upcall.policy import Policy
+from upcall.policy import Policy, did_you_mean, nearest
 from upcall.sidecars import Problem
 from upcall.teams import Team
 from upcall.tools import Tool, as_tool
@@ -103,6 +102,16 @@ def _seats(agent: Agent) -> list[Seat]:
     return [Seat(below.name, () if agent.runs else (agent.name,)) for below in agent.agents]
 
 
+def find_problems(place: str | Path) -> tuple[list[AgentFile], list[Problem]]:
+    """The agents without mistakes in their files, and everything that is wrong or doubtful there, by file and line.
+
+    Tools, models and agents are tried too, of files with mistakes as far as these can be read.
+    """
+    agents, drafts, problems = read_folder(place)
+    problems = [*problems, *tool_problems(drafts), *model_problems(drafts), *build_problems(drafts)]
+    return agents, sorted(problems, key=lambda problem: (problem.file, problem.line))
+
+
 def tool_problems(files: Iterable[AgentFile]) -> list[Problem]:
     """Each tool of these files that can't be imported, or that is none, and each skill that is wrong."""
     problems: list[Problem] = []
@@ -112,11 +121,8 @@ def tool_problems(files: Iterable[AgentFile]) -> list[Problem]:
                 _tool(file, path)
             except UpcallError as error:
                 problems.append(Problem(file.path, _line_of(file.path, path) or 0, "tools", _problem(error)))
-        for name in file.skills:
-            try:
-                _skills(file, [name])
-            except BadAgentFile as error:
-                problems.append(Problem(file.path, error.line or 0, "skills", error.problem))
+        wrong = [(name, text) for name in file.skills if (text := _skill_problem(file, name))]
+        problems += [Problem(file.path, _line_of(file.path, name) or 0, "skills", text) for name, text in wrong]
     return problems
 
 
@@ -126,13 +132,54 @@ def model_problems(files: Iterable[AgentFile]) -> list[Problem]:
     return [Problem(f.path, _line_of(f.path, f.model) or 0, "model", text) for f, text in found]
 
 
-def build_problems(files: Sequence[AgentFile]) -> list[Problem]:
-    """What keeps files without mistakes, whose tools can be imported, from becoming agents."""
-    try:
-        _built(files, "")
-    except BadAgentFile as error:
-        return [Problem(error.file, error.line or 0, error.key, error.problem)]
-    return []
+def build_problems(files: Iterable[AgentFile]) -> list[Problem]:
+    """What keeps files from becoming agents although each of their keys is right.
+
+    Tools that can't be imported are left out, and so are agents below that can't be built: they are told elsewhere.
+    """
+    named = {file.name: file for file in files}
+    made: dict[str, Agent | None] = {}
+    problems: list[Problem] = []
+
+    def build(file: AgentFile) -> Agent | None:
+        if file.name in made or not file.path:
+            return made.get(file.name)
+        made[file.name] = None  # one that is below itself ends here
+        below = {name: agent for name in file.agents if name in named and (agent := build(named[name]))}
+        clashes, tools = _distinct(file)
+        problems.extend(clashes)
+        if file.team is None or {file.team.manager, *file.team.roles.values(), *file.agents} <= {*below}:
+            sound = file.replace(skills=tuple(name for name in file.skills if not _skill_problem(file, name)))
+            try:
+                made[file.name] = _team(sound, below) if file.team else _agent(sound, below, tools)
+            except BadAgentFile as error:
+                problems.append(Problem(error.file, error.line or 0, error.key, error.problem))
+        return made[file.name]
+
+    for file in named.values():
+        build(file)
+    return problems
+
+
+def _distinct(file: AgentFile) -> tuple[list[Problem], list[Any]]:
+    """Each tool that has the name of another, and the tools without those and without what can't be imported."""
+    problems: list[Problem] = []
+    tools: list[Any] = []
+    first: dict[str, str] = {}
+    for path in file.tools:
+        try:
+            given = _tool(file, path)
+        except UpcallError:
+            continue
+        names = [tool.name for tool in (given.tools if isinstance(given, Kit) else [given])]
+        if taken := [name for name in names if name in first]:
+            text = f"two of its tools are called {taken[0]!r}: {first[taken[0]]} and {path}"
+            text += "; rename one with @tool(name=...)"
+            problems.append(Problem(file.path, _line_of(file.path, path) or 0, "tools", text))
+        else:
+            tools.append(given)
+            first |= dict.fromkeys(names, path)
+    return problems, tools
 
 
 # --- a spec -----------------------------------------------------------------------------
@@ -156,8 +203,8 @@ def _near(path: Path) -> str:
     if path.with_suffix(".py").is_file():
         return f" Of {path}.py say which attribute is the agent: {path}:agent."
     there = [one for one in path.parent.glob("[!.]*") if one.is_dir() or is_agent_file(one)]
-    close = difflib.get_close_matches(path.name, [one.name for one in there], 1)
-    return f" Did you mean {path.with_name(close[0])}?" if close else ""
+    near = nearest(path.name, [one.name for one in there])
+    return f" Did you mean {path.with_name(near)}?" if near else ""
 
 
 def _one_root(spec: str, place: Path, files: Sequence[AgentFile]) -> str:
@@ -191,7 +238,9 @@ def _built(files: Sequence[AgentFile], source: str) -> list[Agent]:
     def build(name: str) -> Agent:
         if name not in made:
             below = {name: build(name) for name in named[name].agents}
-            made[name] = _team(named[name], below) if named[name].team else _agent(named[name], below)
+            file = named[name]
+            tools = [_tool(file, path) for path in file.tools]
+            made[name] = _team(file, below) if file.team else _agent(file, below, tools)
             made[name].source = source
         return made[name]
 
@@ -209,16 +258,15 @@ def _team(file: AgentFile, members: Mapping[str, Agent]) -> Team:
         raise BadAgentFile(file.path, str(error)) from error
 
 
-def _agent(file: AgentFile, below: Mapping[str, Agent]) -> Agent:
-    given = [_tool(file, path) for path in file.tools]
+def _agent(file: AgentFile, below: Mapping[str, Agent], tools: Sequence[Any]) -> Agent:
     try:
         return Agent(
             file.name,
             instructions=file.instructions,
             description=file.description,
             model=_model(file) or None,
-            tools=[one for one in given if not isinstance(one, Kit)],
-            kit=[*_skills(file, file.skills), *(one for one in given if isinstance(one, Kit))],
+            tools=[one for one in tools if not isinstance(one, Kit)],
+            kit=[*_skills(file, file.skills), *(one for one in tools if isinstance(one, Kit))],
             workspace=_workspace(file),
             agents=list(below.values()),
             callback_policy=file.policy,
@@ -243,6 +291,17 @@ def _skills(file: AgentFile, names: Sequence[str]) -> list[Kit]:
         raise BadAgentFile(file.path, error.problem, line=line, key="skills") from error
 
 
+def _skill_problem(file: AgentFile, name: str) -> str:
+    try:
+        _skills(file, [name])
+    except BadAgentFile as error:
+        folder = Path(file.path).parent / "skills"
+        there = [path.name for path in folder.glob("[!.]*") if path.is_dir()]
+        meant = did_you_mean(name, there) if name not in there else ""
+        return f"{error.problem}.{meant}" if meant else error.problem
+    return ""
+
+
 def _model(file: AgentFile) -> str:
     """The model's name; one that is a file is made absolute, because another process may stand elsewhere."""
     provider, _, rest = file.model.partition(":")
@@ -252,11 +311,30 @@ def _model(file: AgentFile) -> str:
 
 
 def _model_problem(file: AgentFile) -> str:
+    if not file.model:
+        return ""
     provider, _, rest = file.model.partition(":")
-    if file.model and not (provider and rest):
-        return f"{file.model!r} is no model's name; write provider:model, such as openai:gpt-6 or script:play.py"
+    if not (provider and rest):
+        such = "such as openai:gpt-6 or script:play.py"
+        return f"{file.model!r} is not a valid model name; write provider:model, {such}"
     path = Path(file.path).parent / rest
-    return f"there is no file {path}" if provider in _IN_FILES and not path.is_file() else ""
+    if provider in _IN_FILES and rest and not path.is_file():
+        return f"there is no file {path}{_rather(path)}"
+    from upcall.models.names import load_script, resolve_model
+
+    try:
+        resolve_model(file.model)
+        if provider == "script":
+            load_script(file.model, path)
+    except ModelRefused as error:
+        return error.problem
+    return ""
+
+
+def _rather(path: Path) -> str:
+    """The file beside it that was probably meant."""
+    near = nearest(path.name, [one.name for one in path.parent.glob(f"*{path.suffix}") if one.is_file()])
+    return f". Did you mean {near}?" if near else ""
 
 
 def _workspace(file: AgentFile) -> Workspace | None:
@@ -349,9 +427,10 @@ def _import(module: str, folders: Sequence[Path]) -> ModuleType:
         return importlib.import_module(module)
     except (Exception, SystemExit) as error:
         if isinstance(error, ModuleNotFoundError) and error.name and f"{module}.".startswith(f"{error.name}."):
-            raise SetupError(
-                f"there is no module {error.name!r} in {' or '.join(dict.fromkeys(places))}"
-            ) from error
+            there = [path.stem for folder in folders for path in folder.glob("*.py")]
+            said = f"there is no module {error.name!r} in {' or '.join(dict.fromkeys(places))}"
+            meant = did_you_mean(error.name, there)
+            raise SetupError(f"{said}.{meant}" if meant else said) from error
         raise _import_failed(module, error, folders) from error
 
 
@@ -379,7 +458,9 @@ def _attribute(module: ModuleType, path: str, kind: Any) -> Any:
     for name in path.split("."):
         if not hasattr(found, name):
             file = module.__file__ or module.__name__
-            raise SetupError(f"{file} has no attribute {path!r}; {_fitting(module, kind)}")
+            meant = did_you_mean(name, [known for known in dir(found) if known[0] != "_"])
+            said = f"{file} has no attribute {path!r}; {_fitting(module, kind)}"
+            raise SetupError(f"{said}.{meant}" if meant else said)
         found = getattr(found, name)
     return found
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, cast
 
 import msgspec
@@ -160,10 +160,30 @@ def _against(
 
 
 def _unknown(key: str, allowed: Mapping[str, str], prefix: str) -> str:
-    elsewhere = " It belongs under callback_policy." if not prefix and key in _UNDER else ""
-    if prefix and key in TOP:
-        elsewhere = " It belongs beside callback_policy, not under it."
-    return f"unknown key; allowed are {', '.join(allowed)}.{elsewhere}"
+    there = TOP if prefix else _UNDER  # a key of the other level may have been meant
+    place = " It belongs beside callback_policy, not under it." if prefix else " It belongs under callback_policy."
+    near = nearest(key, (*allowed, *there))
+    said = f"unknown key; allowed are {', '.join(allowed)}."
+    return f"{said}{did_you_mean(key, (*allowed, *there))}{place if near in there else ''}"
+
+
+def nearest(given: str, known: Iterable[str]) -> str:
+    """The known word that was probably meant, or "" where none is close; case and - for _ do not matter."""
+    import difflib
+
+    alike = {_folded(word): word for word in known}
+    close = difflib.get_close_matches(_folded(given), alike, 1)
+    return alike[close[0]] if close else ""
+
+
+def did_you_mean(given: str, known: Iterable[str]) -> str:
+    """A sentence that names the word that was probably meant, with a blank before it; "" where none is close."""
+    near = nearest(given, known)
+    return f" Did you mean {near}?" if near and near != given else ""
+
+
+def _folded(word: str) -> str:
+    return word.casefold().replace("-", "_").replace(" ", "_")
 
 
 def shown(value: Any) -> str:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, cast, get_args
 import msgspec
 
 from upcall.messages import Value
-from upcall.policy import name_problem, shown
+from upcall.policy import did_you_mean, name_problem, shown
 from upcall.sidecars import Problem
 from upcall.teams.team import OnFailure
 
@@ -114,9 +114,11 @@ def _mistakes(given: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         rule = _RULES.get(key)
         if rule is None:
             role = " A role stands below the line [roles]." if isinstance(value, str) else ""
-            yield key, f"unknown key; allowed are {', '.join(KEYS)}.{role}"
+            yield key, f"unknown key; allowed are {', '.join(KEYS)}.{did_you_mean(key, KEYS) or role}"
         elif not rule.accepts(value):
-            yield key, f"must be {rule.allowed}, not {shown(value)}"
+            way = key == "on_failure" and isinstance(value, str)
+            meant = did_you_mean(value, _ON_FAILURE) if way else ""
+            yield key, f"must be {rule.allowed}, not {shown(value)}{f'.{meant}' if meant else ''}"
         elif key == "name" and (problem := name_problem(value)):
             yield key, problem
     for key in _NEEDED:

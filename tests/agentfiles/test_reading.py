@@ -108,7 +108,9 @@ def test_a_readme_without_front_matter_is_left_alone(tmp_path: Path) -> None:
 
 def test_an_unknown_key_is_told_with_its_line_and_the_allowed_ones(tmp_path: Path) -> None:
     write(tmp_path, "developer", "description: x\ntool: [a]")
-    allowed = "unknown key; allowed are name, description, model, workspace, tools, skills, agents."
+    allowed = (
+        "unknown key; allowed are name, description, model, workspace, tools, skills, agents. Did you mean tools?"
+    )
     assert only(tmp_path) == ("developer.md", 3, "tool", allowed)
 
 

@@ -111,7 +111,7 @@ def test_a_byte_order_mark_and_windows_line_ends_do_not_matter(tmp_path: Path) -
 def test_an_unknown_key_is_told_with_the_allowed_ones(tmp_path: Path) -> None:
     [(line, key, text)] = mistakes(tmp_path, f"entrys = 3\n{SMALL}")
     assert (line, key) == (1, "entrys")
-    assert text == f"unknown key; allowed are {', '.join(KEYS)}."
+    assert text == f"unknown key; allowed are {', '.join(KEYS)}. Did you mean entries?"
 
 
 def test_a_role_beside_the_table_is_told_where_it_stands(tmp_path: Path) -> None:

@@ -324,8 +324,9 @@ def test_check_of_nothing_is_an_error(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("model", "says"),
     [
-        ("gpt-6", "3: model: 'gpt-6' is no model's name; write provider:model"),
-        ("script:paly.py", "3: model: there is no file agents/paly.py"),
+        ("gpt-6", "3: model: 'gpt-6' is not a valid model name; write provider:model"),
+        ("script:paly.py", "3: model: there is no file agents/paly.py. Did you mean play.py?"),
+        ("opnai:gpt-6", "3: model: there is no provider 'opnai'; did you mean openai:gpt-6?"),
     ],
 )
 def test_check_finds_a_model_that_could_never_be_asked(model: str, says: str, folder: Path) -> None:

@@ -184,7 +184,8 @@ def test_check_tells_a_teams_mistakes_with_file_line_key_and_what_is_allowed(sit
     assert done.returncode == 1
     assert done.stdout.splitlines() == [
         f"error    site/team.toml:5: reviewer: no agent is called 'nobody'; there are {members}",
-        'error    site/team.toml:6: on_failure: must be one of "stop", "go_on", "replan", not "go on"',
+        'error    site/team.toml:6: on_failure: must be one of "stop", "go_on", "replan", not "go on".'
+        " Did you mean go_on?",
         "",
         "4 agents, 2 errors, 0 warnings",
     ]
@@ -196,7 +197,8 @@ def test_check_tells_what_only_shows_when_the_agents_are_built(site: Path) -> No
     (site / "site" / "again.py").write_text(tools)
     done = upcall("check", "site", cwd=site)
     assert done.returncode == 1
-    assert "site/developer.md: agent 'developer': two of its tools are called 'write_page'" in done.stdout
+    says = "two of its tools are called 'write_page': tools_site:write_page and again:write_page"
+    assert f"site/developer.md:4: tools: {says}; rename one" in done.stdout
 
 
 LEAD = """

@@ -31,8 +31,9 @@ def add(commands: Commands) -> None:
         "check",
         "find every mistake in a folder of agent files",
         _check,
-        about="Reads each NAME.md and the NAME.json beside it, and team.toml; imports the tools;\n"
-        "tells what is wrong and what can't have been meant. Exit code 1 if there are errors.",
+        about="Reads each NAME.md and the NAME.json beside it, and team.toml; imports the tools and\n"
+        "script: models; tells what is wrong and what can't have been meant. Exit code 1 if there\n"
+        "are errors.",
         examples=["upcall check agents/"],
     )
     parser.add_argument("folder", metavar="FOLDER", help="a folder of agent files, or one NAME.md")
@@ -62,14 +63,9 @@ def add(commands: Commands) -> None:
 
 
 def _check(args: argparse.Namespace) -> int:
-    from upcall.agentfiles import read_agents
-    from upcall.loading import build_problems, model_problems, tool_problems
+    from upcall.loading import find_problems
 
-    agents, problems = read_agents(args.folder)
-    problems += [*tool_problems(agents), *model_problems(agents)]
-    if all(problem.severity == "warning" for problem in problems):
-        problems += build_problems(agents)
-    problems.sort(key=lambda problem: (problem.file, problem.line))
+    agents, problems = find_problems(args.folder)
     errors = [problem for problem in problems if problem.severity == "error"]
     if args.json:
         fields = ("severity", "file", "line", "key", "text")

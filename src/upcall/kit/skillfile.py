@@ -114,17 +114,28 @@ def load_skill(path: Path) -> Skill:
     except OSError as error:
         raise BadKit("skills", f"{path}: it can't be read: {error}") from None
     head, content = _parts(path, text)
-    name = _word(path, head, "name", _MOST_NAME)
-    if not _NAME.fullmatch(name):
-        rule = "lower-case letters a-z, digits, and single hyphens between them"
-        raise BadKit("skills", f"{path}: name: {name!r} may have only {rule}")
-    if name != path.parent.name:
-        raise BadKit("skills", f"{path}: name: {name!r} must be its folder's name, {path.parent.name!r}")
-    triggers = _triggers(path, head.get("triggers", []))
-    description = _word(path, head, "description", _MOST_DESCRIPTION) if "description" in head else ""
-    if not description and not triggers:
-        raise BadKit("skills", f"{path}: description: it is missing, and so are triggers; nobody could find it")
-    return Skill(name, description, triggers, content.strip(), path)
+    if problems := list(_problems(head, path.parent.name)):
+        raise BadKit("skills", f"{path}: {'; '.join(problems)}")
+    triggers = tuple(text.strip() for text in head.get("triggers", []))
+    return Skill(head["name"].strip(), head.get("description", "").strip(), triggers, content.strip(), path)
+
+
+def _problems(head: Mapping[str, Any], folder: str) -> Iterator[str]:
+    """Everything that is wrong with the keys of a skill, each with its key."""
+    name: Any = head.get("name")
+    if problem := _text_problem(name, _MOST_NAME):
+        yield f"name: {problem}"
+    elif not _NAME.fullmatch(name.strip()):
+        yield f"name: {name!r} may have only lower-case letters a-z, digits, and single hyphens between them"
+    elif name.strip() != folder:
+        yield f"name: {name!r} must be its folder's name, {folder!r}"
+    given = head.get("triggers", [])
+    if not isinstance(given, list) or any(_text_problem(one) for one in cast("list[Any]", given)):
+        yield f"triggers: {given!r} is no list of texts, such as [pdf, fill a form]"
+    if "description" not in head and not given:
+        yield "description: it is missing, and so are triggers; nobody could find it"
+    elif "description" in head and (problem := _text_problem(head["description"], _MOST_DESCRIPTION)):
+        yield f"description: {problem}"
 
 
 def _parts(path: Path, text: str) -> tuple[dict[str, Any], str]:
@@ -144,18 +155,8 @@ def _parts(path: Path, text: str) -> tuple[dict[str, Any], str]:
     return cast("dict[str, Any]", head), text[found.end() :]
 
 
-def _word(path: Path, head: dict[str, Any], key: str, most: int) -> str:
-    value = head.get(key)
+def _text_problem(value: Any, most: int | None = None) -> str:
+    """Why a value is not a text of at most so many characters, or ""."""
     if not isinstance(value, str) or not value.strip():
-        raise BadKit("skills", f"{path}: {key}: " + ("it is missing" if value is None else f"{value!r} is no text"))
-    if len(value) > most:
-        raise BadKit("skills", f"{path}: {key}: it has {len(value)} characters; {most} are allowed")
-    return value.strip()
-
-
-def _triggers(path: Path, given: Any) -> tuple[str, ...]:
-    each = cast("list[Any]", given) if isinstance(given, list) else [None]
-    texts = [t.strip() for t in each if isinstance(t, str) and t.strip()]
-    if len(texts) != len(each):
-        raise BadKit("skills", f"{path}: triggers: {given!r} is no list of texts, such as [pdf, fill a form]")
-    return tuple(texts)
+        return "it is missing" if value is None else f"{value!r} is no text"
+    return f"it has {len(value)} characters; {most} are allowed" if most is not None and len(value) > most else ""

@@ -35,7 +35,7 @@ def resolve_model(name: str, folder: Path | None = None) -> Model:
         "openai": lambda: _openai(name, rest),
         "anthropic": lambda: _anthropic(name, rest),
         "local": lambda: Local(where),
-        "script": lambda: _script(name, where),
+        "script": lambda: load_script(name, where),
     }
     if provider not in builders and (near := difflib.get_close_matches(provider, builders, 1, 0.8)):
         raise ModelRefused(name, f"there is no provider {provider!r}; did you mean {near[0]}:{rest}?")
@@ -82,7 +82,8 @@ def _settings(name: str, key_variable: str, url_variable: str) -> tuple[str | No
     return key or None, base_url
 
 
-def _script(name: str, path: Path) -> Model:
+def load_script(name: str, path: Path) -> Model:
+    """The model that a Python file has as `script`; ModelRefused where the file can't be used."""
     if not path.is_file():
         raise ModelRefused(name, f"there is no file {path}")
     spec = importlib.util.spec_from_file_location(f"upcall_script_{path.stem}", path)
@@ -92,7 +93,7 @@ def _script(name: str, path: Path) -> Model:
     sys.modules[spec.name] = module  # types in the file look their annotations up there
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # one that calls sys.exit() must not end the whole program
         raise ModelRefused(name, f"{path} can't be loaded: {type(error).__name__}: {error}") from error
     script: Any = getattr(module, "script", None)
     if script is None:
