@@ -30,13 +30,15 @@ TAKES: dict[str, Takes] = {
 async def run_hooks(member: Member, point: str, at: int | str, hooks: Sequence[Any], *args: Any) -> Any:
     """The last argument as the hooks leave it; a return of another kind than that ends the chain.
 
+    At model_failed it is the request that is handed on: what comes back is the changed one, or the error if no hook
+    wants the model to be asked again.
     If they asked somebody before, they wait until they may run again. What one raises fails the turn by its name.
     """
     where = f"{point}.{at}" if at else point  # as `origin` names it
-    state, log, value, alone = member.state, member.log, args[-1] if args else None, len(args) == 1
+    state, value, alone = member.state, args[-1] if args else None, len(args) == 1
     if state.asks:
         await member.tree.ready(member, where)
-    access = Access(state, member, where)
+    access, again = Access(state, member, where), None
     for hook in hooks:
         try:
             out = hook(access, value) if alone else hook(access, *args)
@@ -46,10 +48,7 @@ async def run_hooks(member: Member, point: str, at: int | str, hooks: Sequence[A
                 value = _request(value, out)
                 continue
             if hasattr(out, "__await__"):
-                if log.claim is None:
-                    member.come()
-                elif not (log.held or log.store.durable):  # before others can run
-                    log.send()
+                _before_waiting(member)
                 out = await out
             if out is None or out is value or not args:
                 continue
@@ -58,10 +57,22 @@ async def run_hooks(member: Member, point: str, at: int | str, hooks: Sequence[A
             raise
         except Exception as error:
             raise HookFailed(name_of(hook), point, error) from error
-        if not isinstance(out, type(value)):
+        if isinstance(out, type(value)):
+            value, args = out, (args[0], out)
+        elif point == "model_failed" and isinstance(out, Request):
+            again, args = out, (out, value)
+        else:
             return out
-        value, args = out, (args[0], out)
-    return value
+    return again or value
+
+
+def _before_waiting(member: Member) -> None:
+    """Make the session known, or send what it wrote, before others can run."""
+    log = member.log
+    if log.claim is None:
+        member.come()
+    elif not (log.held or log.store.durable):
+        log.send()
 
 
 def _taken(point: str, out: Any, args: tuple[Any, ...]) -> Any:

@@ -152,8 +152,9 @@ class Thinker(Member):
         if self.purpose == "side_turn":
             return None
         out = await run_hooks(self, "model_failed", self.state.ordinal, self.hooks.model_failed, request, error)
-        if out is request and isinstance(error, ContextTooLong):
-            return request.replace(messages=self.state.messages())  # the hook compacted: ask with what is left
+        same = isinstance(out, Request) and out.messages is request.messages
+        if same and isinstance(error, ContextTooLong):
+            return out.replace(messages=self.state.messages())  # the hook compacted: ask with what is left
         return None if out is error else out
 
     def _drop_partial(self) -> None:

@@ -289,6 +289,59 @@ async def test_model_failed_with_a_changed_request_asks_again() -> None:
     assert [type(e) for e in errors] == [ContextTooLong]
 
 
+@pytest.mark.parametrize("waits", [False, True])
+async def test_a_request_from_a_model_failed_hook_reaches_the_next_hook(waits: bool) -> None:
+    asked, seen = Asked(), list[str]()
+
+    def adding(text: str) -> Any:
+        def hook(session: SessionAccess, request: Request, error: Exception) -> Request:
+            seen.append(request.instructions)
+            return request.replace(instructions=f"{request.instructions}{text}")
+
+        async def later(session: SessionAccess, request: Request, error: Exception) -> Request:
+            return hook(session, request, error)
+
+        return later if waits else hook
+
+    fails = asked.then(lambda r: ModelUnavailable("m", "gone") if r.instructions == "0" else "ok")
+    hooks = Hooks(model_failed=[adding("1"), nothing, adding("2")])
+    reply = await turn(Agent("a", instructions="0", model=Script(fails), hooks=hooks))
+
+    assert (reply.text, seen) == ("ok", ["0", "01"])
+    assert [r.instructions for r in asked.requests] == ["0", "012"]
+
+
+async def test_a_response_from_a_later_model_failed_hook_is_used_over_an_earlier_request() -> None:
+    asked = Asked()
+    hooks = Hooks(
+        model_failed=[lambda session, request, error: request, lambda session, request, error: Response("sorry")]
+    )
+    reply = await turn(Agent("a", model=Script(asked.then(lambda r: ModelUnavailable("m", "gone"))), hooks=hooks))
+    assert (reply.text, len(asked)) == ("sorry", 1)
+
+
+async def test_a_conversation_that_one_hook_shortened_is_sent_with_what_the_next_one_changed() -> None:
+    asked = Asked()
+
+    def shorter(session: SessionAccess, request: Request, error: Exception) -> Request:
+        session.compact_messages(keep_last=1)
+        return request
+
+    def briefer(session: SessionAccess, request: Request, error: Exception) -> Request:
+        return request.replace(instructions="Be brief.")
+
+    fails = asked.then(lambda r: ContextTooLong("m", 9, 8) if len(r.messages) > 3 else "ok")
+    agent = Agent("a", model=Script(fails), hooks=Hooks(model_failed=[shorter, briefer]))
+    async with Runtime(agents=[agent]) as runtime:
+        session = await runtime.start("a")
+        texts = [(await session.prompt(text)).text for text in ("one", "two", "three")]
+
+    assert texts == ["ok"] * 3
+    assert [(len(r.messages), r.instructions) for r in asked.requests] == [
+        (1, ""), (3, ""), (5, ""), (2, "Be brief."),
+    ]  # fmt: skip
+
+
 async def test_model_failed_asks_again_a_few_times_at_most() -> None:
     asked = Asked()
     agent = Agent(
