@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, cast, get_origin
 
 import msgspec
 
@@ -11,9 +11,10 @@ from upcall.contracts import Context, Model, Workspace
 from upcall.errors import BadAgent, UnknownAgent
 from upcall.events import SessionStarted
 from upcall.hooks import NO_HOOKS, Hooks, Maybe
+from upcall.jsontext import read_json
 from upcall.messages import Call, JsonSchema, Result, Value
 from upcall.policy import Policy, name_problem
-from upcall.schema import shapes
+from upcall.schema import shapes, whole_schema
 from upcall.tools import Tool, as_tool, finished
 
 
@@ -55,25 +56,39 @@ class Kit(Value, frozen=True):
 
 
 class Output:
-    """The type a reply must have: its schema for the model, and the check of what came."""
+    """The type that a reply must have: its schema for the model, and the check of what came.
+
+    `str` is plain text: nothing is asked of the model, and the reply's text is the value.
+    """
 
     def __init__(self, agent: str, kind: Any) -> None:
+        plain = isinstance(kind, type) and get_origin(kind) is None
+        self.name: str = kind.__name__ if plain else str(kind).removeprefix("typing.")
+        self.schema: JsonSchema | None = None
+        self.convert: Callable[[Any], Any] = str
+        if kind is str:
+            return
         try:
             found, defs = shapes({"output": kind})
         except (TypeError, NameError) as error:
             raise BadAgent(agent, f"output={kind!r} can't be described as JSON: {error}") from error
         self.convert = found["output"].convert
-        self.schema: JsonSchema = {**found["output"].schema, **({"$defs": defs} if defs else {})}
+        self.schema = whole_schema(found["output"].schema, defs)
 
     def parse(self, text: str) -> Any:
-        """The value in a reply; ValueError says what is wrong. A fence around the JSON is taken off."""
-        body = text.strip()
-        if body.startswith("```"):
-            body = body.partition("\n")[2].rpartition("```")[0]
+        """The value in a reply, without prose around exactly one JSON; ValueError says what is wrong."""
+        if self.schema is None:
+            return text
+        value = read_json(text)
         try:
-            return self.convert(msgspec.json.decode(body))
-        except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
-            raise ValueError(f"the reply is no JSON: {error}") from None
+            return self.convert(value)
+        except (ValueError, TypeError, RecursionError) as error:
+            raise ValueError(f"the reply is JSON, but not a valid {self.name}: {error}") from None
+
+    def correction(self, problem: str) -> str:
+        """What the model is told about a reply that was refused. It holds the schema, so no model has to guess."""
+        schema = msgspec.json.encode(self.schema).decode()
+        return f"{problem}. Reply with nothing but JSON that fits this schema: {schema}"
 
 
 class Agent:

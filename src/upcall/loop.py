@@ -197,7 +197,7 @@ class Turn(Thinker):
         try:
             output.parse(self.state.said)
         except ValueError as error:
-            self.log.add(events.OutputRefused(f"{error}. Reply with nothing but JSON that fits the schema."))
+            self.log.add(events.OutputRefused(output.correction(str(error))))
             if self.state.refused >= OUTPUT_TRIES:
                 raise OutputInvalid(self.actor.name, OUTPUT_TRIES, str(error), self.state.said) from None
             return False
@@ -297,8 +297,12 @@ class Turn(Thinker):
 def reply_of(state: State, output: Output | None = None, *, waits: bool = False) -> Reply:
     """What a session's last turn came to; `output` is the type of what it says, once it has said it."""
     value = None
-    if output is not None and state.phase in ("done", "running") and state.said:
-        value = output.convert(state.output) if state.output is not None else output.parse(state.said)
+    if output is not None and state.phase in ("done", "running"):
+        said = state.text if output.schema is None else state.said
+        if state.output is not None:
+            value = output.convert(state.output)
+        elif said or output.schema is None:
+            value = output.parse(said)
     status: Any = "waiting" if waits else state.phase if state.phase in ("cancelled", "limit") else "done"
     return Reply(state.text, status, state.id, state.usage, output=value, limit=state.limit)
 

@@ -58,6 +58,16 @@ def shapes(annotations: Mapping[str, Any]) -> tuple[dict[str, Shape], JsonSchema
     return {n: Shape(s, _converter(t, s, book.defs), _quick(t)) for (n, t), s in found}, book.defs
 
 
+def whole_schema(schema: JsonSchema, defs: JsonSchema) -> JsonSchema:
+    """One schema with its `$defs`. Its root is no reference: providers want to see the root's type."""
+    if "$ref" in schema:
+        root, rest = defs[name := schema["$ref"].removeprefix(_REFS)], defs
+        if f'"{_REFS}{name}"' not in json.dumps(defs):  # else it holds itself, and is referred to
+            rest = {other: body for other, body in defs.items() if other != name}
+        schema, defs = {**root, **{k: v for k, v in schema.items() if k != "$ref"}}, rest
+    return {**schema, "$defs": defs} if defs else schema
+
+
 def read_hints(function: Any) -> dict[str, Any]:
     """The function's annotations, strings and local types too; NameError where one can't be found."""
     try:

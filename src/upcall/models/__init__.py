@@ -8,6 +8,7 @@ from upcall.models.names import resolve_model
 from upcall.models.openai import OpenAIChat
 from upcall.models.openai_body import openai_body
 from upcall.models.script import Script, call
+from upcall.models.structured import schema_in_instructions
 
 __all__ = [
     "Anthropic",
@@ -19,4 +20,5 @@ __all__ = [
     "fallback_models",
     "openai_body",
     "resolve_model",
+    "schema_in_instructions",
 ]

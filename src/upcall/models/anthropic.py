@@ -28,6 +28,7 @@ _STOPS = {
     "refusal": "refused",
 }
 _FEWER = re.compile(r"max_tokens: \d+ > (\d+)")
+_ABOUT_SCHEMA = ("output_config", "output_format", "output format", "structured output", "schema", "grammar")
 
 
 class Anthropic:
@@ -53,7 +54,7 @@ class Anthropic:
         _chance: Callable[[], float] = random.random,
     ) -> None:
         self.model, self.name = model, f"anthropic:{model}"
-        self._max_tokens = max_tokens
+        self._max_tokens, self._structured = max_tokens, True
         self._thinking: ThinkingBudget = thinking
         base, self._key = base_url.rstrip("/").removesuffix("/v1"), (api_key or "").strip()
         self._needs_key = base == BASE_URL
@@ -70,26 +71,43 @@ class Anthropic:
         return f"Anthropic({self.model!r}, base_url={self._asked.base_url!r})"
 
     async def respond(self, request: Request, emit: Emit | None) -> Response:
-        """Answer one request; a model that writes less than `max_tokens` at most is asked for what it can."""
+        """Answer one request, within what the server turns out to take.
+
+        A model that writes less than `max_tokens` at most is asked for what it can. A server that does not know
+        structured outputs, or can't compile the schema, has it in the instructions alone.
+        """
         if not self._key and self._needs_key:
             raise ModelRefused(self.name, f"needs a key: give {self._asked.key_hint}")
 
         def fresh() -> Reader:
             return AnthropicReader(self._asked, emit)
 
+        structured = self._structured
         while True:
-            body = anthropic_body(request, self.model, max_tokens=self._max_tokens, thinking=self._thinking)
+            body = anthropic_body(
+                request, self.model, max_tokens=self._max_tokens, thinking=self._thinking, structured=structured
+            )
             try:
-                return await self._wire.ask(msgspec.json.encode(body), fresh, emit)
+                response = await self._wire.ask(msgspec.json.encode(body), fresh, emit)
             except ModelRefused as error:
                 fewer = _FEWER.search(error.problem)
-                if fewer is None or int(fewer[1]) >= self._max_tokens:
+                if fewer is not None and int(fewer[1]) < self._max_tokens:
+                    self._max_tokens = int(fewer[1])
+                elif "output_config" in body and structured and _refuses_schema(error):
+                    structured = False
+                else:
                     raise
-                self._max_tokens = int(fewer[1])
+            else:
+                self._structured = structured
+                return response
 
     async def close(self) -> None:
         """Close this event loop's connections; the model can still be used."""
         await self._wire.close()
+
+
+def _refuses_schema(error: ModelRefused) -> bool:
+    return error.status in (400, 422) and any(word in error.problem.lower() for word in _ABOUT_SCHEMA)
 
 
 # --- what comes back --------------------------------------------------------------------

@@ -7,6 +7,7 @@ from typing import Any, Literal
 from upcall.messages import Call, Image, Instruction, Request, Result, Text, Thinking, ToolSpec
 from upcall.models.history import Answered, Said, Told, Turn, arguments, turns
 from upcall.models.openai_body import object_schema
+from upcall.models.structured import closed_schema, schema_in_instructions
 
 Wire = dict[str, Any]
 ThinkingBudget = int | Literal["adaptive"] | None
@@ -17,12 +18,19 @@ _GO_ON = "(Go on.)"
 
 
 def anthropic_body(
-    request: Request, model: str, *, max_tokens: int = 16_384, thinking: ThinkingBudget = None
+    request: Request,
+    model: str,
+    *,
+    max_tokens: int = 16_384,
+    thinking: ThinkingBudget = None,
+    structured: bool = True,
 ) -> Wire:
     """The body of a streamed message, with cache breakpoints after tools, instructions and the last message.
 
-    A budget for thinking comes on top of `max_tokens`, which stays the answer's own.
+    A budget for thinking comes on top of `max_tokens`, which stays the answer's own. A reply's schema is always in
+    the instructions; if the server is `structured` and its form can say the schema, it holds the reply to it.
     """
+    request = schema_in_instructions(request)
     messages = anthropic_messages(request)
     budget = thinking if isinstance(thinking, int) else 0
     body: Wire = {"model": model, "max_tokens": max_tokens + budget, "stream": True, "messages": messages}
@@ -35,6 +43,8 @@ def anthropic_body(
         # A history with tool calls is refused unless tools are declared, so those it names are, and none allowed.
         body["tools"] = [{"name": name, "input_schema": {"type": "object"}} for name in names]
         body["tool_choice"] = {"type": "none"}
+    if structured and request.output is not None and (schema := closed_schema(request.output)) is not None:
+        body["output_config"] = {"format": {"type": "json_schema", "schema": schema}}
     if thinking is not None and _may_think(messages):
         body["thinking"] = {"type": "enabled", "budget_tokens": budget} if budget else {"type": "adaptive"}
     return body

@@ -19,11 +19,12 @@ from upcall.messages import Call, Image, Instruction, JsonSchema, Request, Respo
 from upcall.models.history import Answered, Said, Told, Turn, arguments, turns
 from upcall.models.openai import OpenAIChat
 from upcall.models.openai_body import object_schema, result_text
+from upcall.models.structured import schema_in_instructions
 
 Wire = dict[str, Any]
 
 _FORMAT = """Answer with one JSON object and nothing else.
-To reply: {"reply": "your text"}
+To reply: %s
 To use a tool: {"name": "the tool", "arguments": {...}}
 The tools:"""
 _STARTING = threading.Lock()
@@ -156,9 +157,11 @@ def _lifted(schema: JsonSchema, prefix: str, shared: JsonSchema) -> JsonSchema:
 
 def _messages(request: Request) -> list[Wire]:
     """User and assistant in turn, all text: templates of small models take nothing else."""
+    if not request.tools:
+        request = schema_in_instructions(request)  # a grammar holds the model to it, and shows it nothing
     head = [request.instructions] if request.instructions.strip() else []
     if request.tools:
-        head.append("\n".join([_FORMAT, *(_described(spec) for spec in request.tools)]))
+        head.append("\n".join([_FORMAT % _reply(request.output), *(_described(spec) for spec in request.tools)]))
     out: list[Wire] = [{"role": "system", "content": "\n\n".join(head)}] if head else []
     for turn in turns(request.messages):
         role, text = _turn(turn, bool(request.tools))
@@ -167,6 +170,12 @@ def _messages(request: Request) -> list[Wire]:
         elif text:
             out.append({"role": role, "content": text})
     return out
+
+
+def _reply(output: JsonSchema | None) -> str:
+    if output is None:
+        return '{"reply": "your text"}'
+    return f'{{"reply": ...}} with a value that fits this JSON schema: {_json(output)}'
 
 
 def _described(spec: ToolSpec) -> str:

@@ -64,12 +64,11 @@ class OpenAIChat:
 
     async def respond(self, request: Request, emit: Emit | None) -> Response:
         """Answer one request; options that the server refuses are left out from then on."""
-        if not self._key and self._base_url == BASE_URL:
+        official = self._base_url == BASE_URL
+        if not self._key and official:
             raise ModelRefused(self.name, f"needs a key: give {self._asked.key_hint}")
-        body = openai_body(request, self.model)
-        for field in self._refused:
-            body.pop(field, None)
         while True:
+            body = openai_body(request, self.model, official=official, refused=self._refused)
             try:
                 return await self.ask(body, emit)
             except ModelRefused as error:
@@ -78,8 +77,6 @@ class OpenAIChat:
                 if error.status not in (400, 422) or not refused:
                     raise
                 self._refused.update(refused)
-                for field in refused:
-                    del body[field]
 
     async def ask(self, body: dict[str, Any], emit: Emit | None) -> Response:
         """Send a body that is built already."""

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import msgspec
 
 from upcall.messages import Image, Instruction, JsonSchema, Request, Result, Text, Thinking, ToolSpec
 from upcall.models.history import Answered, Said, Told, Turn, arguments, turns
+from upcall.models.structured import is_object, schema_in_instructions
 
 Wire = dict[str, Any]
 
 
-def openai_body(request: Request, model: str) -> Wire:
-    """The body of a streamed chat completion."""
+def openai_body(request: Request, model: str, *, official: bool = True, refused: Collection[str] = ()) -> Wire:
+    """The body of a streamed chat completion, without the optional fields that the server has `refused`.
+
+    A reply's schema goes into `response_format`. Servers other than OpenAI's own may ignore that field, or follow
+    it without showing it to the model: there, and where the field can't be used, the instructions have it too.
+    """
+    formatted = is_object(request.output) and "response_format" not in refused
+    if not (formatted and official):
+        request = schema_in_instructions(request)
     body: Wire = {
         "model": model,
         "messages": openai_messages(request),
@@ -22,9 +31,11 @@ def openai_body(request: Request, model: str) -> Wire:
     }
     if request.tools:
         body["tools"] = [_tool(spec) for spec in request.tools]
-    if request.output is not None:
+    if formatted:
         schema = {"name": "output", "schema": request.output, "strict": False}
         body["response_format"] = {"type": "json_schema", "json_schema": schema}
+    for field in refused:
+        body.pop(field, None)
     return body
 
 

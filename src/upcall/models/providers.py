@@ -12,11 +12,13 @@ from upcall.errors import ContextTooLong, ModelError, ModelRefused, ModelUnavail
 from upcall.messages import Call, Image, Instruction, Part, Request, Response, Text, Thinking, Usage
 from upcall.models.failures import Asked, complaint_of, context_error, judge
 from upcall.models.history import Answered, Said, Told, arguments, called, turns
+from upcall.models.structured import is_object, schema_in_instructions
 
 if TYPE_CHECKING:
     from pydantic_ai import messages as theirs
     from pydantic_ai.models import Model as TheirModel
     from pydantic_ai.models import ModelRequestParameters
+    from pydantic_ai.output import OutputMode
 
 _STOPS = {"stop": "end", "tool_call": "calls", "content_filter": "refused"}
 _KEPT = ("id", "signature", "provider_name", "provider_details")
@@ -35,21 +37,17 @@ class Provided:
     async def respond(self, request: Request, emit: Emit | None) -> Response:
         """Answer one request, streamed if somebody watches."""
         model = self._inferred()
-        from pydantic_ai.direct import model_request, model_request_stream
         from pydantic_ai.exceptions import AgentRunError, UserError
 
-        history, parameters = provider_messages(request), _parameters(request)
-        try:
-            if emit is None:
-                return _response(await model_request(model, history, model_request_parameters=parameters))
-            async with model_request_stream(model, history, model_request_parameters=parameters) as stream:
-                async for event in stream:
-                    _tell(event, emit)
-                return _response(stream.get())
-        except UserError as error:
-            failure: ModelError = ModelRefused(self.name, str(error))
-        except AgentRunError as error:
-            failure = _failure(self.name, error)
+        failure: ModelError = ModelRefused(self.name, "was not asked")
+        for mode in _output_modes(model, request):
+            try:
+                return await _ask(model, request, mode, emit)
+            except UserError as error:  # it refuses this mode, or the request: nothing was sent
+                failure = ModelRefused(self.name, str(error))
+            except AgentRunError as error:
+                failure = _failure(self.name, error)
+                break
         raise failure
 
     def _inferred(self) -> TheirModel:
@@ -65,6 +63,19 @@ class Provided:
         except (UserError, ImportError, ValueError) as error:
             raise ModelRefused(self.name, str(error)) from error
         return self._model
+
+
+async def _ask(model: TheirModel, request: Request, mode: OutputMode, emit: Emit | None) -> Response:
+    from pydantic_ai.direct import model_request, model_request_stream
+
+    asked = schema_in_instructions(request) if mode == "text" else request
+    history, parameters = provider_messages(asked), _parameters(request, mode)
+    if emit is None:
+        return _response(await model_request(model, history, model_request_parameters=parameters))
+    async with model_request_stream(model, history, model_request_parameters=parameters) as stream:
+        async for event in stream:
+            _tell(event, emit)
+        return _response(stream.get())
 
 
 def _failure(name: str, error: Exception) -> ModelError:
@@ -86,15 +97,31 @@ def _failure(name: str, error: Exception) -> ModelError:
 # --- what is asked ----------------------------------------------------------------------
 
 
-def _parameters(request: Request) -> ModelRequestParameters:
+def _output_modes(model: TheirModel, request: Request) -> tuple[OutputMode, ...]:
+    """How to ask for a reply's schema, best first: the provider's own form, else instructions.
+
+    What a model can do may depend on what else is in the request (some take no schema beside tools); pydantic-ai
+    says so before it sends anything.
+    """
+    if not is_object(request.output):
+        return ("text",)
+    native = model.profile.get("supports_json_schema_output", False)
+    return ("native", "prompted", "text") if native else ("prompted", "text")
+
+
+def _parameters(request: Request, mode: OutputMode) -> ModelRequestParameters:
     from pydantic_ai.models import ModelRequestParameters
+    from pydantic_ai.output import OutputObjectDefinition
     from pydantic_ai.tools import ToolDefinition
 
     tools = [
         ToolDefinition(name=t.name, parameters_json_schema=t.schema, description=t.description or None)
         for t in request.tools
     ]
-    return ModelRequestParameters(function_tools=tools)
+    if mode == "text" or request.output is None:
+        return ModelRequestParameters(function_tools=tools)
+    wanted = OutputObjectDefinition(json_schema=request.output, name="output")
+    return ModelRequestParameters(function_tools=tools, output_mode=mode, output_object=wanted)
 
 
 def provider_messages(request: Request) -> list[theirs.ModelMessage]:

@@ -6,12 +6,11 @@ import json
 from collections.abc import Sequence
 from typing import Any, cast
 
+from upcall.jsontext import json_values
 from upcall.messages import Value, clean
 
 KEYS = ("role", "task", "sequence", "caller")
 _MOST_TEXT = 4_000_000
-_MOST_READ = 8_000_000
-_LEAST_READ = 8_000
 _LAST = 1_000_000_000
 _SHOWN = 20
 
@@ -73,30 +72,13 @@ def next_sequence(plan: Sequence[Assignment]) -> tuple[list[Assignment], list[As
 def _array(text: str) -> tuple[list[Any], str]:
     if len(text) > _MOST_TEXT:
         return [], f"the reply has {len(text)} characters; a plan is a short JSON array"
-    arrays = _arrays(text)
+    arrays: list[list[Any]] = json_values(text, "[")
     plans = [a for a in arrays if not a or any(isinstance(e, dict) for e in a)]
     if len(plans) > 1:
         return [], f"{len(plans)} JSON arrays were found; reply with exactly one"
     if plans or len(arrays) == 1:
         return (plans or arrays)[0], ""
     return [], "no JSON array was found in the reply"
-
-
-def _arrays(text: str) -> list[list[Any]]:
-    """Every JSON array in a text that is not part of another one."""
-    decoder, found, at, read = json.JSONDecoder(), list[list[Any]](), 0, 0
-    while read < _MOST_READ:  # each bracket that opens nothing may have the rest of the text read in vain
-        at = text.find("[", at)
-        if at < 0:
-            break
-        try:
-            value, at = decoder.raw_decode(text, at)
-        except (ValueError, RecursionError) as error:
-            read += max(getattr(error, "pos", at) - at, _LEAST_READ)
-            at += 1
-        else:
-            found.append(value)
-    return found
 
 
 def _mistakes(number: int, entry: Any, rules: Rules) -> list[str]:

@@ -1,0 +1,77 @@
+"""JSON in text that a model wrote: alone, in a code fence, or with prose around it."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import msgspec
+
+_MOST_READ = 8_000_000
+_LEAST_READ = 8_000
+_UNREADABLE = (msgspec.DecodeError, UnicodeEncodeError, RecursionError)
+
+
+def json_values(text: str, openings: str) -> list[Any]:
+    """All JSON arrays ("[") and objects ("{") in a text, without those inside another one.
+
+    The work is bounded: after some megabytes of brackets that open nothing, the rest is not looked at.
+    """
+    decoder, found, read = json.JSONDecoder(), list[Any](), 0
+    opening = re.compile(f"[{re.escape(openings)}]")
+    at = opening.search(text)
+    while at is not None and read < _MOST_READ:
+        start = at.start()
+        try:
+            value, end = decoder.raw_decode(text, start)
+        except (ValueError, RecursionError) as error:
+            # a bracket that opens nothing may have the rest of the text read in vain
+            read += max(getattr(error, "pos", start) - start, _LEAST_READ)
+            end = start + 1
+        else:
+            found.append(value)
+        at = opening.search(text, end)
+    return found
+
+
+def read_json(text: str) -> Any:
+    """The one JSON value that a reply gives; ValueError says why there is not exactly one.
+
+    The whole reply is JSON, or exactly one code fence in it is, or exactly one object or array stands in its prose.
+    """
+    try:
+        return msgspec.json.decode(text.strip())
+    except _UNREADABLE as error:
+        problem = str(error)
+    fenced = [value for block in _fenced(text) for value in _decoded(block)]
+    found = fenced or json_values(text, "{[")
+    if len(found) > 1:
+        raise ValueError(f"the reply has {len(found)} JSON values; it must have exactly one")
+    if not found:
+        raise ValueError(f"the reply is not JSON: {problem}")
+    return found[0]
+
+
+def _fenced(text: str) -> list[str]:
+    """What stands in each code fence. JSON never holds a line that could be mistaken for a fence's end."""
+    blocks: list[str] = []
+    mark, inside = "", list[str]()
+    for line in text.split("\n"):
+        bare = line.strip()
+        if not mark:
+            mark = bare[:3] if bare.startswith(("```", "~~~")) else ""
+        elif bare.startswith(mark) and not bare.strip(mark[0]):
+            blocks.append("\n".join(inside))
+            mark, inside = "", []
+        else:
+            inside.append(line)
+    return blocks
+
+
+def _decoded(text: str) -> list[Any]:
+    """The text's JSON value in a list, which is empty where the text is not JSON."""
+    try:
+        return [msgspec.json.decode(text.strip())]
+    except _UNREADABLE:
+        return []

@@ -1,0 +1,116 @@
+"""The schema of a reply in the forms that providers take: their own, or instructions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+import msgspec
+
+from upcall.messages import JsonSchema, Request
+
+_FORMATS = ("date-time", "time", "date", "duration", "email", "hostname", "uri", "ipv4", "ipv6", "uuid")
+_PLAIN = {"string": str, "integer": int, "number": float, "boolean": bool, "null": type(None)}
+_REFS = "#/$defs/"
+
+
+def schema_in_instructions(request: Request) -> Request:
+    """The request with its reply's schema in the instructions; unchanged where the reply is plain text.
+
+    For providers that have no form for schemas of their own, or only may have one.
+    """
+    if request.output is None:
+        return request
+    schema = msgspec.json.encode(request.output).decode()
+    asked = f"Your final reply must be nothing but JSON that fits this JSON schema:\n{schema}"
+    return request.replace(instructions=f"{request.instructions}\n\n{asked}".lstrip())
+
+
+def is_object(schema: JsonSchema | None) -> bool:
+    """Whether the root is an object: most providers' own forms take nothing else."""
+    return schema is not None and schema.get("type") == "object"
+
+
+class _NotExpressible(Exception):
+    """A schema says something that Anthropic's structured outputs can't say."""
+
+
+def closed_schema(schema: JsonSchema) -> JsonSchema | None:
+    """The schema in the part of JSON Schema that Anthropic's structured outputs know; None if it can't be said so.
+
+    Every object is closed. What only narrows a value (lengths, ranges, patterns) is left out: the instructions say
+    it too, and the reply is checked against the whole type.
+    """
+    defs = cast("dict[str, JsonSchema]", schema.get("$defs", {}))
+    below = {name: _references(body) for name, body in defs.items()}
+    if not is_object(schema) or any(name in _below(name, below) for name in defs):
+        return None
+    try:
+        root = _closed(schema)
+        return {**root, "$defs": {name: _closed(body) for name, body in defs.items()}} if defs else root
+    except _NotExpressible:
+        return None
+
+
+def _closed(schema: Any) -> JsonSchema:
+    if not isinstance(schema, dict):
+        raise _NotExpressible
+    given = cast("JsonSchema", schema)
+    if "$ref" in given:
+        return {"$ref": given["$ref"]}
+    said: JsonSchema = {"description": given["description"]} if "description" in given else {}
+    if "anyOf" in given:
+        return {**said, "anyOf": [_closed(option) for option in given["anyOf"]]}
+    if "enum" in given or "const" in given:
+        return {**said, **_choice(given.get("enum", [given.get("const")]))}
+    kind = given.get("type")
+    if kind == "object":
+        return {**said, **_object(given)}
+    if kind == "array" and "items" in given and "prefixItems" not in given:
+        least = {"minItems": given["minItems"]} if given.get("minItems") in (0, 1) else {}
+        return {**said, "type": kind, "items": _closed(given["items"]), **least}
+    if kind not in _PLAIN:
+        raise _NotExpressible
+    form = {"format": given["format"]} if given.get("format") in _FORMATS else {}
+    return {**said, "type": kind, **form}
+
+
+def _object(schema: JsonSchema) -> JsonSchema:
+    """A closed object. One with free keys would only be allowed to be empty, so it can't be said."""
+    fields = cast("dict[str, Any]", schema.get("properties", {}))
+    if schema.get("additionalProperties", not fields) is not False:
+        raise _NotExpressible
+    return {
+        "type": "object",
+        "properties": {name: _closed(body) for name, body in fields.items()},
+        "required": schema.get("required", []),
+        "additionalProperties": False,
+    }
+
+
+def _choice(values: list[Any]) -> JsonSchema:
+    kinds = [name for name, kind in _PLAIN.items() if all(type(value) is kind for value in values)]
+    if not all(type(value) in _PLAIN.values() for value in values):
+        raise _NotExpressible
+    return {"type": kinds[0], "enum": values} if kinds else {"enum": values}
+
+
+def _below(name: str, below: Mapping[str, set[str]]) -> set[str]:
+    """All definitions that one refers to, directly or not."""
+    found: set[str] = set()
+    queue = [name]
+    for one in queue:  # it grows as it is walked
+        fresh = below.get(one, set()) - found
+        found |= fresh
+        queue.extend(fresh)
+    return found
+
+
+def _references(value: Any) -> set[str]:
+    if isinstance(value, list):
+        return {name for item in cast("list[Any]", value) for name in _references(item)}
+    if not isinstance(value, dict):
+        return set()
+    fields = cast("dict[str, Any]", value)
+    own = {str(fields["$ref"]).removeprefix(_REFS)} if isinstance(fields.get("$ref"), str) else set[str]()
+    return own.union(*(_references(item) for item in fields.values()))
