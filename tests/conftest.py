@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from delayed import delay_every_store
+
 CHAOS = Path(__file__).parent / "chaos"
 
 settings.register_profile("dev", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -22,6 +24,17 @@ settings.load_profile("full" if os.environ.get("UPCALL_CHAOS") == "full" else us
 MEMORY = Path("/dev/shm")
 if MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > 2 * 2**30:
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`--delayed`: no append is done at once."""
+    parser.addoption("--delayed", action="store_true", help="run on stores whose appends are always delayed")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Prepare the stores before any test module is imported."""
+    if config.getoption("--delayed"):
+        delay_every_store()
 
 
 @pytest.hookimpl(optionalhook=True)

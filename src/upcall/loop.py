@@ -157,6 +157,7 @@ class Turn(Thinker):
             nonlocal left
             left -= 1
             if not left and not all_ended.done():
+                self.enter()  # before the last call leaves: else everything would seem to wait
                 all_ended.set_result(None)
 
         for call in calls:
@@ -170,9 +171,11 @@ class Turn(Thinker):
             for task in tasks:
                 task.cancel()
             await asyncio.wait([asyncio.gather(*tasks, return_exceptions=True)], timeout=GRACE)
+            if all_ended.cancelled():
+                self.enter()
+            for _ in range(sum(task.done() for task in tasks) - (len(tasks) - left)):
+                self.leave()  # it was cancelled before its first step, so it could not leave by itself
             raise
-        finally:
-            self.enter()
         for task in tasks:
             task.exception()  # each failure is looked at; the first one is the turn's
         return True in [task.result() for task in tasks]

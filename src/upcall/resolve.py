@@ -24,10 +24,6 @@ from upcall.session import Asker, Member, Parking, Tree
 from upcall.sidetools import ASKED_BACK, Passed, Said, answer_of_agent, exchange_text, question_text
 from upcall.toolcall import mismatch
 
-_YIELDS = 20
-"""How often other code of the same call may run before an unclaimed answer counts as one nobody asks for, and
-before a call that asked more than once gives its memory up."""
-
 
 class Road(Tree, Protocol):
     """What walking a callback needs of the run tree."""
@@ -35,8 +31,12 @@ class Road(Tree, Protocol):
     store: Store
     claim: Claim | None
 
-    def quiet(self) -> None:
-        """Give memory up if everything waits, at once or after the hold."""
+    def check_idle(self) -> None:
+        """Park the run tree if nothing in it runs, once what is scheduled now has run."""
+        ...
+
+    def parks_at_once(self, ask: Held) -> bool:
+        """Tell whether a question to the person is parked right after it was asked."""
         ...
 
     async def way(self, member: Member, asked: events.CallbackRaised, hints: Hints) -> Route:
@@ -51,14 +51,24 @@ class Road(Tree, Protocol):
         """A side turn of the asked agent over its own conversation."""
         ...
 
-    @property
-    def unattended(self) -> bool:
-        """Whether nothing runs and nobody here sees a question: it is parked at once."""
-        ...
-
     def ask_host(self, ask: Held, first: bool) -> None:
         """Put a question before the person who is here; who watches is told the first time."""
         ...
+
+
+class PersonAsked:
+    """An open callback that the person was asked: who waits for it here, since when, and for how long at most.
+
+    `at` is by the loop's clock; `seconds` are those from then until it expires; `deferred`: the person left it for
+    later.
+    """
+
+    __slots__ = ("ask", "at", "deferred", "member", "seconds")
+
+    def __init__(self, member: Member, ask: Held, now: float) -> None:
+        self.member, self.ask, self.deferred = member, ask, False
+        self.at = asyncio.get_running_loop().time()
+        self.seconds = None if ask.expires is None else ask.expires - now
 
 
 class Resolver:
@@ -68,58 +78,95 @@ class Resolver:
         self._road = road
         self.drivers: dict[asyncio.Task[None], str] = {}
         self._turn_order: dict[str, asyncio.Lock] = {}
-        # who waits for the person, and since when; 0.0: it is left for later
-        self.since: dict[str, tuple[Member, Held, float]] = {}
+        self.asked: dict[str, PersonAsked] = {}
+        self.waiting: dict[str, Asker] = {}  # who waits here for a callback, by its id
+        self.held_back: dict[asyncio.Future[None], Asker] = {}  # new questions of runs with unclaimed answers
 
     # --- raising --------------------------------------------------------------------------
 
     async def raise_callback(self, asker: Asker, question: Question) -> Held:
-        """Ask, or take up what an earlier run of the same code asked; returns when it is settled."""
+        """Ask, or take up what an earlier run of the same code asked; returns when it is settled.
+
+        Everything but the wait itself counts as running: other questions of the same call may wait already, and
+        the call must not be parked while this one is being written or its answer delivered.
+        """
         road = self._road
-        road.active += 1  # other questions of this call may wait already: it must not park before this is asked
-        try:
+        with road.running():
             if road.claim is None:
                 await road.secure(asker.member)
             count = asker.occurrence(question.raised.digest)
-            ask = _logged(asker, question.raised, count) or await self._raise(asker, question, count)
-            asker.claimed.add(ask.raised.callback_id)
-        finally:
-            road.leave()
+            ask = _logged(asker, question.raised, count)
+            if ask is None:
+                if asker.member.state.asks and not question.raised.gate:
+                    await self._until_claimed(asker)
+                ask = await self._raise(asker, question, count)
+            asker.claim(ask.raised.callback_id)
         if ask.status == "open":
-            asker.begin_wait()
-            try:
-                await self.until_settled(asker.member, ask)
-            except Parking:
-                asker.parked = True
-                if asker.guard is not None:
-                    asker.guard.park()
-                raise
-            finally:
-                asker.end_wait()
-        if ask.raised.gate:  # an approval is written down with the start of its tool
-            return ask
+            await self._wait(asker, ask)
+        if not ask.raised.gate:  # an approval is written down with the start of its tool
+            with road.running():
+                await self._deliver(asker, ask)
+        return ask
+
+    async def _wait(self, asker: Asker, ask: Held) -> None:
+        """Wait until a callback is settled; the call that asked counts as waiting meanwhile."""
+        callback_id = ask.raised.callback_id
+        self.waiting[callback_id] = asker
+        asker.begin_wait()
+        try:
+            await self.until_settled(asker.member, ask)
+        except Parking:
+            asker.parked = True
+            if asker.guard is not None:
+                asker.guard.park()
+                if (task := asyncio.current_task()) not in (None, asker.guard.task):
+                    task.add_done_callback(_retrieve)
+            raise
+        finally:
+            self.waiting.pop(callback_id, None)
+            asker.end_wait()
+
+    async def _deliver(self, asker: Asker, ask: Held) -> None:
+        """Store that the outcome reaches the code that asked, before it does."""
         log = asker.member.log
-        if ask.delivered:
-            await asyncio.sleep(0)  # other code of this call may want to claim its answers too
-        else:
+        if not ask.delivered:
             log.add(events.CallbackDelivered(ask.raised.callback_id, ask.raised.origin))
             if not log.send():
                 await log.stored()
-        return ask
+        asker.answered_at = asyncio.get_running_loop().time()
 
-    async def _refuse_unclaimed(self, asker: Asker) -> None:
-        """A run that asks something new while an answer it got stays unclaimed is another program than before."""
-        for _ in range(_YIELDS):
-            if not asker.unclaimed():
-                return
-            await asyncio.sleep(0)
-        call = asker.member.state.call(asker.origin)
-        raise mismatch(call.call.name if call is not None else asker.origin, asker)
+    async def _until_claimed(self, asker: Asker) -> None:
+        """Return once this run has asked again for all the answers it was given; ReplayMismatch if it never does.
+
+        A run that asks something new without claiming them is another program than before. Other tasks of the same
+        call may still claim theirs, so this waits until nothing in the run tree runs.
+        """
+        if not asker.unclaimed():
+            return
+        claimed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        asker.held_back.append(claimed)
+        asker.answered_at = asyncio.get_running_loop().time()
+        self.held_back[claimed] = asker
+        asker.begin_wait()
+        self._road.leave()
+        self._road.check_idle()
+        try:
+            await claimed
+        finally:
+            del self.held_back[claimed]
+            self._road.active += 1
+            asker.end_wait()
+
+    def refuse_held_back(self) -> bool:
+        """End the new questions of runs that left an answer unclaimed; False if there are none."""
+        for claimed, asker in self.held_back.items():
+            if not claimed.done():
+                call = asker.member.state.call(asker.origin)
+                claimed.set_exception(mismatch(call.call.name if call is not None else asker.origin, asker))
+        return bool(self.held_back)
 
     async def _raise(self, asker: Asker, question: Question, count: int) -> Held:
         member, state, draft = asker.member, asker.member.state, question.raised
-        if state.asks and not draft.gate:
-            await self._refuse_unclaimed(asker)
         if member.purpose == "side_turn":
             member.log.add(events.ContextSet(ASKED_BACK, True))
             raise UpcallError("nobody can be asked while a callback is being answered; pass it up instead")
@@ -159,11 +206,7 @@ class Resolver:
             wait = member.waits[callback_id] = asyncio.get_running_loop().create_future()
             await self._set_out(member, ask)
         try:
-            if not self._road.active and not wait.done():
-                # what runs now has its turn, the host too, and code that wants the first of several answers
-                for _ in range(1 if len(member.state.asks_of(ask.raised.origin)) == 1 else _YIELDS):
-                    await asyncio.sleep(0)
-                self._road.quiet()
+            self._road.check_idle()
             await wait
         finally:
             if wait.cancelled() and member.waits.get(callback_id) is wait:  # only who waited has gone
@@ -172,7 +215,7 @@ class Resolver:
                 member.waits.pop(callback_id, None)
                 self.stop(callback_id)  # it is settled: who is still asked need not answer any more
                 if ask.status != "open":
-                    self.since.pop(callback_id, None)
+                    self.asked.pop(callback_id, None)
 
     def stop(self, callback_id: str) -> None:
         """Ask nobody any further about it."""
@@ -232,13 +275,13 @@ class Resolver:
                 last = self._road.store.now() + seconds
                 expires = last if expires is None else min(expires, last)
             member.log.add(events.CallbackAsked(callback_id, "user", ask.station, expires))
-            if self._road.unattended:  # it is written with the parking
+            if self._road.parks_at_once(ask):  # it is written with the parking
                 member.log.send_soon()
             else:
                 await member.log.commit()
             self._watch_expiry(member, ask)
         if ask.status == "open":
-            self.since[callback_id] = (member, ask, self._road.store.now())
+            self.asked[callback_id] = PersonAsked(member, ask, self._road.store.now())
         self._road.ask_host(ask, first)
 
     async def _expire(self, member: Member, ask: Held) -> None:
@@ -357,6 +400,12 @@ class Resolver:
         message = user(exchange_text(ask.raised, ask.message, said))
         if asked.state.header.kind != "side_turn" and message not in asked.state.messages():
             await asked.log.write(events.MessageAdded(message, f"callback.{ask.raised.callback_id}"))
+
+
+def _retrieve(task: asyncio.Task[Any]) -> None:
+    """Keep asyncio from reporting a parked task that its tool no longer waits for."""
+    if not task.cancelled():
+        task.exception()
 
 
 def _logged(asker: Asker, draft: events.CallbackRaised, count: int) -> Held | None:

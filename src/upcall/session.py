@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractContextManager
 from types import CoroutineType
 from typing import Any, NamedTuple, Protocol, TypeVar
 
@@ -220,6 +221,10 @@ class Tree(Protocol):
         """Something ended, or waits."""
         ...
 
+    def running(self) -> AbstractContextManager[None]:
+        """Count what is done inside as running, so that the tree is not parked meanwhile."""
+        ...
+
     def left_waiting(self, callback_id: str) -> None:
         """The person who is here leaves a question for later: don't hold memory for it."""
         ...
@@ -371,11 +376,15 @@ class Asker:
     While any of them waits, the run counts as waiting.
     """
 
-    __slots__ = ("_counts", "_waiting", "claimed", "guard", "member", "origin", "parked")
+    __slots__ = (
+        "_counts", "_waiting", "answered_at", "claimed", "guard", "held_back", "member", "origin", "parked",
+    )  # fmt: skip
 
     def __init__(self, member: Member, origin: str, guard: Guard | None = None) -> None:
         self.member, self.origin, self.guard = member, origin, guard
         self.claimed: set[str] = set()
+        self.held_back: list[asyncio.Future[None]] = []  # new questions, until all answers are claimed
+        self.answered_at = 0.0  # by the loop's clock: when this run was last given an answer
         self.parked = False
         self._counts: dict[str, int] = {}
         self._waiting = 0
@@ -406,9 +415,19 @@ class Asker:
 
     def close(self) -> None:
         """The run has ended: what it left behind no longer makes it count as waiting."""
+        for claimed in self.held_back:
+            claimed.cancel()
         if self._waiting:
             self._waiting = 0
             self.member.enter()
+
+    def claim(self, callback_id: str) -> None:
+        """Note that this run has asked for that callback; what was held back for it may be asked now."""
+        self.claimed.add(callback_id)
+        if self.held_back and not self.unclaimed():
+            for claimed in self.held_back:
+                if not claimed.done():
+                    claimed.set_result(None)
 
     def unclaimed(self) -> list[Held]:
         """Answers that were given to an earlier run and that this one has not asked for."""
@@ -543,26 +562,20 @@ class Access(Reading):
     async def once(self, name: str, effect: Callable[..., Awaitable[R] | R], *args: Any, **kwargs: Any) -> R:
         """Run a side effect at most once, its result kept in the log."""
         member, key = self.member, (self._origin, name)
-        await member.tree.secure(member)
-        if key in member.state.onces:
-            ended = member.state.onces[key]
-            if ended is None:
-                raise OutcomeUnknown(name)
-            if ended.error:
-                raise UpcallError(f"the effect {name!r} failed when it ran: {ended.error}")
-            return ended.value
-        await member.log.write(events.OnceStarted(self._origin, name))
-        member.tree.active += 1  # it is not given up in the middle, whatever else of its call waits
-        try:
-            out: Any = effect(*args, **kwargs)
-            value = await out if hasattr(out, "__await__") else out
-        except Exception as error:
-            await member.log.write(events.OnceEnded(self._origin, name, error=f"{type(error).__name__}: {error}"))
-            raise
-        finally:
-            member.tree.leave()
-        ended = events.OnceEnded(self._origin, name, plain_json(f"the effect {name!r}", value))
-        await member.log.write(ended)
+        with member.tree.running():  # from its first append to its last it is not parked, whatever else waits
+            await member.tree.secure(member)
+            if key in member.state.onces:
+                return _logged_effect(name, member.state.onces[key])
+            await member.log.write(events.OnceStarted(self._origin, name))
+            try:
+                out: Any = effect(*args, **kwargs)
+                value = await out if hasattr(out, "__await__") else out
+            except Exception as error:
+                failed = f"{type(error).__name__}: {error}"
+                await member.log.write(events.OnceEnded(self._origin, name, error=failed))
+                raise
+            ended = events.OnceEnded(self._origin, name, plain_json(f"the effect {name!r}", value))
+            await member.log.write(ended)
         return ended.value
 
     def asking(self) -> Asker:
@@ -595,6 +608,15 @@ class Access(Reading):
         """Whether the first run of this hook compacted already: the history has changed, so bodies can't match."""
         logged = self._state.writes.get(self._origin, ()) if self._left() != () else ()
         return any(isinstance(e, events.Compacted | events.CompactionAsked) for e in logged)
+
+
+def _logged_effect(name: str, ended: events.OnceEnded | None) -> Any:
+    """Return what the effect returned when it ran; raises if it failed, or if its end is not known."""
+    if ended is None:
+        raise OutcomeUnknown(name)
+    if ended.error:
+        raise UpcallError(f"the effect {name!r} failed when it ran: {ended.error}")
+    return ended.value
 
 
 def message_from(role: str, content: str) -> Message:

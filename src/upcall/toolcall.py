@@ -104,8 +104,8 @@ class ToolCall(msgspec.Struct, eq=False):
         try:
             return await self.run()
         finally:
-            self.member.leave()
             ended()
+            self.member.leave()
 
     async def run(self) -> bool:
         """Run it, or what is left of it; whether it is parked: it waits and its memory was given up."""
@@ -143,7 +143,10 @@ class ToolCall(msgspec.Struct, eq=False):
         elif not waits and not tool.repeatable:
             self.end(Result(call.id, INTERRUPTED, is_error=True), "interrupted")
         else:
-            self.member.log.add(ToolTriedAgain(call.id, self.call.attempts + 1))
+            log = self.member.log
+            log.add(ToolTriedAgain(call.id, self.call.attempts + 1))
+            if not log.send(lazy=True):  # refused where another process has taken the run tree over
+                await log.stored()
             self.end(await self._invoke(tool, call.id, tool.check(call.args)), "ran")
 
     def _gone(self, call: Call) -> str:

@@ -7,7 +7,7 @@ import contextlib
 import logging
 from collections.abc import Callable
 from types import CoroutineType
-from typing import Any, Protocol, cast
+from typing import Any, Protocol, Self, cast
 
 from msgspec.structs import force_setattr
 
@@ -36,6 +36,12 @@ from upcall.spending import Spending
 from upcall.threads import Threads
 
 log = logging.getLogger("upcall")
+
+EXPIRY_MARGIN = 1.0
+"""Seconds after a deadline in which an expiry that is held for in memory is noticed."""
+
+ANSWER_GRACE = 0.1
+"""Seconds that a call has to act on an answer before it is parked for another question that it also asked."""
 
 
 class Home(Protocol):
@@ -84,8 +90,8 @@ class RunTree:
     """
 
     __slots__ = (
-        "_parked", "_parking", "_resolver", "active", "claim", "deadlines", "has_asked", "home", "sinks",
-        "spending", "store", "threads",
+        "_parked", "_parking", "_resolver", "_unwound", "active", "claim", "deadlines", "draining", "has_asked",
+        "home", "sinks", "spending", "store", "threads",
     )  # fmt: skip
 
     def __init__(self, home: Home, claim: Claim | None, sink: Sink | None = None) -> None:
@@ -96,6 +102,8 @@ class RunTree:
         self._resolver: Resolver | None = None
         self._parking: asyncio.TimerHandle | None = None
         self._parked: dict[str, Parked] | None = None
+        self._unwound: dict[str, list[str]] = {}  # what each session was parked for, by its id
+        self.draining = False
         self.spending: Spending | None = None  # once somebody wants to know
         if claim is not None:
             claim.on_failure = self._lost
@@ -153,7 +161,7 @@ class RunTree:
     async def begin_root(self, turn: Turn) -> bool:
         """Begin the session this process was asked to run; False where its hooks wait and it is parked."""
         while True:
-            self._parked = None
+            self._parked, self._unwound = None, {}
             try:
                 await turn.begin()
                 return True
@@ -180,14 +188,15 @@ class RunTree:
     def note_parked(self, member: Member) -> None:
         """It waits, and is part of what is parked when all of the tree does."""
         state = member.state
-        waits = tuple([i for i, a in state.asks.items() if a.status == "open"])
+        unwound = self._unwound.get(state.id, ())  # one may have been settled since: then parking has to fail
+        waits = tuple([i for i, a in state.asks.items() if a.status == "open" or i in unwound])
         self._parked = {**(self._parked or {}), state.id: Parked(waits, state.running_seconds(self.store.now()))}
 
     async def run_root(self, turn: Turn) -> Reply:
         """Run a turn of the session this process was asked to run; returns when it has ended or is parked."""
         try:
             while True:
-                self._parked = None
+                self._parked, self._unwound = None, {}
                 reply = await turn.run()
                 if reply.status != "waiting" or await self._park(turn):
                     return reply
@@ -268,42 +277,94 @@ class RunTree:
 
     # --- when everything waits ------------------------------------------------------------
 
-    def leave(self) -> None:
-        """Something ended, or waits. When nothing runs any more, memory is given up after the hold."""
-        self.active -= 1
-        if self.active == 0 and self._resolver is not None and self._resolver.since:
-            asyncio.get_running_loop().call_soon(self.quiet)  # once what runs now has had its turn
+    def running(self) -> Self:
+        """Count what is done inside as running, so that the tree is not parked meanwhile."""
+        return self
 
-    def quiet(self) -> None:
-        """Give memory up if everything waits, at once or after the hold."""
-        since = self.resolver.since
-        if self.active or not since:
+    def __enter__(self) -> None:
+        self.active += 1
+
+    def __exit__(self, *_: object) -> None:
+        self.leave()
+
+    def leave(self) -> None:
+        """Note that something ended, or waits."""
+        self.active -= 1
+        if self.active == 0:
+            self.check_idle()
+
+    def check_idle(self) -> None:
+        """Park the tree if nothing in it runs, once what is scheduled now has run."""
+        resolver = self._resolver
+        if self.active == 0 and resolver is not None and (resolver.asked or resolver.held_back):
+            asyncio.get_running_loop().call_soon(self._park_if_idle)
+
+    def _park_if_idle(self) -> None:
+        """Unwind everything if all of it waits: at once, or when the hold is over."""
+        if self.active or not (self.resolver.asked or self.resolver.held_back):
             return
         if self._parking is not None:  # what it was set for may have been settled, or left for later, since
             self._parking.cancel()
             self._parking = None
-        hold = self.home.hold if self.home.host is not None else 0.0
-        asked = [at for _, ask, at in since.values() if ask.status == "open"] if hold else ()
-        left = max(asked, default=0.0) + hold - self.store.now()
+        left = max(self._hold_left(), self._grace_left())
         if left > 0:
-            self._parking = asyncio.get_running_loop().call_later(left, self._unwind)
+            loop = asyncio.get_running_loop()
+            self._parking = loop.call_later(left, self._look_again, loop.time() + left)
         else:
             self._unwind()
 
+    def _hold_left(self) -> float:
+        """Seconds that the tree stays in memory for the questions that the person was asked."""
+        hold, until = self.home.hold, 0.0
+        if self.draining or hold <= 0.0:
+            return 0.0
+        for one in self.resolver.asked.values():
+            if one.ask.status == "open":
+                if self.home.host is not None and not one.deferred:
+                    until = max(until, one.at + hold)
+                elif one.seconds is not None and one.seconds <= hold:  # so that its default comes in time
+                    until = max(until, one.at + one.seconds + EXPIRY_MARGIN)
+        return until - asyncio.get_running_loop().time()
+
+    def _grace_left(self) -> float:
+        """Seconds that calls which were just given an answer have to act on it, though they also wait for another.
+
+        A call that waits for the first of several answers ends, one that waits for all of them does not. Which of
+        the two it is can't be seen from outside.
+        """
+        answered = [asker.answered_at for asker in self.resolver.waiting.values()]
+        answered += [asker.answered_at for asker in self.resolver.held_back.values()]
+        return max(answered, default=-ANSWER_GRACE) + ANSWER_GRACE - asyncio.get_running_loop().time()
+
+    def _look_again(self, due: float) -> None:
+        """Unwind if all still waits. A timer that fires late had a busy loop: tasks get as long once more."""
+        loop, self._parking = asyncio.get_running_loop(), None
+        if loop.time() - due > ANSWER_GRACE / 2 and self._grace_left() > -ANSWER_GRACE:
+            self._parking = loop.call_later(ANSWER_GRACE, self._look_again, loop.time() + ANSWER_GRACE)
+        else:
+            self._park_if_idle()
+
     def left_waiting(self, callback_id: str) -> None:
         """The person who is here leaves a question for later: don't hold memory for it."""
-        since = self.resolver.since
-        if callback_id in since:
-            since[callback_id] = (*since[callback_id][:2], 0.0)
-        self.quiet()
+        asked = self.resolver.asked.get(callback_id)
+        if asked is not None:
+            asked.deferred = True
+        self.check_idle()
+
+    def parks_at_once(self, ask: Held) -> bool:
+        """Tell whether a question to the person is parked right after it was asked."""
+        if self.active or self.home.host is not None or self.home.person_watchers:
+            return False
+        return ask.expires is None or ask.expires > self.store.now() + self.home.hold
 
     def _unwind(self) -> None:
-        """Let everything that waits go, unless something runs by now: what it waits for is in the log."""
-        self._parking = None
-        if self.active:
+        """Let everything that waits go: what it waits for is in the log."""
+        if self.resolver.refuse_held_back():  # what they were asked by continues with an error
             return
-        waiting, self.resolver.since = self.resolver.since, {}
-        for wait in [member.waits.get(i) for i, (member, _, _) in waiting.items()]:
+        waiting, self.resolver.asked = self.resolver.asked, {}
+        for callback_id, one in waiting.items():
+            self._unwound.setdefault(one.member.id, []).append(callback_id)
+            wait = one.member.waits.get(callback_id)
             if wait is not None and not wait.done():
                 wait.set_exception(Parking())
                 wait.exception()  # who waited may be gone already, and then nobody has to hear of it
@@ -313,55 +374,67 @@ class RunTree:
     async def start_child(
         self, parent: Member, agent: Agent | str, prompt: str, name: str, place: Place = NOWHERE
     ) -> Reply:
-        """Run a child called after its parent and `name`; run again, it goes on, or returns its logged end."""
-        await self.secure(parent)
-        if parent.children < 0:
-            parent.log.send(lazy=True)  # ahead of all below: a tree that goes on must not be listed as waiting
+        """Run a child called after its parent and `name`; called again, resume it, or return its logged end."""
         declared = self.home.agent(agent) if isinstance(agent, str) else agent
-        child_id, state, call = f"{parent.id}~{name}", None, parent.state.call(name)
-        if call is None or call.attempts:  # else the call that is called so has just begun, and has no child yet
-            state = await load_state(self.store, child_id)
-        if state is not None and state.phase == "running" and state.turn < place.turn:  # that one is finished first
+        child_id = f"{parent.id}~{name}"
+        with self.running():  # until the child's own turn does
+            state = await self._load_child(parent, child_id, name)
+            unfinished = state is not None and state.phase == "running" and state.turn < place.turn
+        if state is not None and unfinished:  # that turn is finished first
             with contextlib.suppress(ChildFailed):
                 await self.start_child(parent, agent, prompt, name, place._replace(turn=state.turn, again=False))
             state = await load_state(self.store, child_id)
         if state is not None and place.is_over(state.turn, state.phase):
             return _ended(state, declared)
-        if state is None:
-            if parent.children < 0:
-                parent.children = await self._count_children(parent)
-            self._check_child(parent)
-            state = State(child_id)
-            state.header = _below(
-                parent, place.agent or declared.name, name, "coordinator" if declared.runs else "agent",
-                begins=bool(declared.hooks.begin_session or parent.actor.passed_on.begin_session),
-                role=place.role, team=place.team, above=place.above,
-            )  # fmt: skip
-            way = await reach(declared, state.header, self.store, self.home.turns, self.home.agent_of)
-            force_setattr(state.header, "asks", self.somebody_to_ask(declared, *way))  # nobody has seen it yet
-        member = self.member(state, declared, parent.actor.passed_on)
+        state = state or State(child_id)
+        with self.running():
+            member = await self._prepare_child(parent, declared, state, name, place)
         try:
             if state.turn >= place.turn:
                 self.resume(member)
             else:
-                await self._create(member, prompt)
+                await self._begin_child(member, prompt)
             reply = await member.run(release=False)
         except Exception as error:
             if not isinstance(error, TurnError) and state.phase != "failed":
                 raise
-            if place is NOWHERE:  # nobody goes on with it
+            if place is NOWHERE:  # nobody resumes it
                 await self.end_below(child_id, "the agent that asked has failed")
             raise ChildFailed(child_id, declared.name, f"{type(error).__name__}: {error}") from error
         if reply.status == "waiting":
             raise Parking
         return reply
 
-    async def _create(self, member: Turn, prompt: str) -> None:
-        """The child and its prompt: one append, unless a begin_session hook waits for something."""
-        state = member.state
+    async def _load_child(self, parent: Member, child_id: str, name: str) -> State | None:
+        """The child as it is in the log, or None if it has not been started."""
+        await self.secure(parent)
+        if parent.children < 0:
+            parent.log.send(lazy=True)  # ahead of all below: a tree that is resumed must not be listed as waiting
+        call = parent.state.call(name)
+        if call is not None and not call.attempts:  # the call of that name has just begun: it has no child yet
+            return None
+        return await load_state(self.store, child_id)
+
+    async def _prepare_child(self, parent: Member, agent: Agent, state: State, name: str, place: Place) -> Turn:
+        """The child's turn, ready to run; a new one gets its header."""
         if not state.seq:
-            member.log.add(state.header)
-        if not state.begun:
+            if parent.children < 0:
+                parent.children = await self._count_children(parent)
+            self._check_child(parent)
+            state.header = _below(
+                parent, place.agent or agent.name, name, "coordinator" if agent.runs else "agent",
+                begins=bool(agent.hooks.begin_session or parent.actor.passed_on.begin_session),
+                role=place.role, team=place.team, above=place.above,
+            )  # fmt: skip
+            way = await reach(agent, state.header, self.store, self.home.turns, self.home.agent_of)
+            force_setattr(state.header, "asks", self.somebody_to_ask(agent, *way))  # nobody has seen it yet
+        return self.member(state, agent, parent.actor.passed_on)
+
+    async def _begin_child(self, member: Turn, prompt: str) -> None:
+        """Run its begin_session hooks and give it its prompt: one append, unless a hook waits for something."""
+        if not member.state.seq:
+            member.log.add(member.state.header)
+        if not member.state.begun:
             await member.begin()
         self.begin(member, user(prompt))
 
@@ -475,11 +548,6 @@ class RunTree:
         if not state.seq:
             await fresh.log.write(_below(member, agent.name, name, "side_turn"))
         return fresh
-
-    @property
-    def unattended(self) -> bool:
-        """Whether nothing runs and nobody here sees a question: it is parked at once."""
-        return not self.active and self.home.host is None and not self.home.person_watchers
 
     def ask_host(self, ask: Held, first: bool) -> None:
         """Put a question before the person who is here; who watches is told the first time."""

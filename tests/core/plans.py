@@ -6,6 +6,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, cast
 
 from hypothesis import strategies as st
@@ -99,10 +100,15 @@ class Recording:
     def append(self, session: str, events: Sequence[AnyEvent], claim: Any, **more: Any) -> Any:
         bodies = [encode(event) for event in events]
         stored = self._inner.append(session, events, claim, **more)
-        if session == "s":
-            stamped = zip(bodies, events, strict=True)
-            self._appended.extend(decode(body, "s", e.seq, e.pos, e.time) for body, e in stamped)
+        if session == "s" and stored is None:
+            self._record(bodies, events)
+        elif session == "s":
+            stored.add_done_callback(partial(self._record, bodies, events))
         return stored
+
+    def _record(self, bodies: Sequence[bytes], events: Sequence[AnyEvent], _: object = None) -> None:
+        stamped = zip(bodies, events, strict=True)
+        self._appended.extend(decode(body, "s", e.seq, e.pos, e.time) for body, e in stamped)
 
 
 class Player:

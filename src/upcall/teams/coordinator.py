@@ -140,8 +140,8 @@ class _Beside:
         except Parking:
             return True
         finally:
-            self.turn.leave()
             ended()
+            self.turn.leave()
         return False
 
 
