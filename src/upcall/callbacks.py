@@ -96,6 +96,14 @@ class Held(msgspec.Struct, gc=False):
     expires: float | None = None
     settled: events.AnyEvent | None = None
     delivered: bool = False
+    awaited: bool = False
+    """Whether its session is parked and waits for it. Only stores keep this."""
+
+    def ends_wait(self, now: float) -> bool:
+        """Tell whether the parked session that waits for it can continue: settled, expired, or an agent is next."""
+        if not self.awaited:
+            return False
+        return self.status != "open" or self.target != "user" or (self.expires is not None and self.expires <= now)
 
     @property
     def station(self) -> int:

@@ -213,10 +213,11 @@ class Store(Protocol):
         """Callbacks of a run tree, oldest first; or those that wait for a person, highest priority first."""
         ...
 
-    async def unfinished(self, limit: int = 1000) -> list[Row]:
-        """Root sessions in the middle of a turn that no living process owns, oldest first.
+    async def unfinished(self, limit: int | None = None) -> list[Row]:
+        """Root sessions that are ready to continue, oldest first; without a limit, all of them.
 
-        Parked ones that only wait for a person may be left out.
+        No living process owns them, and their turn was interrupted, or it is parked and something that it waits
+        for (in any session of the run tree) is settled, expired, or to be asked of an agent next.
         """
         ...
 

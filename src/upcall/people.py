@@ -13,10 +13,8 @@ from upcall.answers import already, callback_of, checked
 from upcall.callbacks import Callback, Held
 from upcall.contracts import Host, Row, Store
 from upcall.errors import AlreadySettled, AnswerRefused, UnknownCallback, UnknownSession, UpcallError
-from upcall.events import SETTLING, AnyEvent, CallbackAnswered, CallbackRaised
-from upcall.fold import State
+from upcall.events import SETTLING, AnyEvent, CallbackAnswered
 from upcall.loop import Turn
-from upcall.replay import load_state
 from upcall.session import Sink
 
 log = logging.getLogger("upcall")
@@ -72,37 +70,19 @@ class People:
         if isinstance(event, SETTLING):
             self.withdraw(event.callback_id, "it was settled elsewhere")
 
-    async def _is_ready(self, root: str, state: State | None = None) -> bool:
-        """Whether a parked tree has something to go on with: a settled or expired callback, or an agent to ask.
-
-        One in which nothing is open any more, too: what waited in it was cancelled.
-        """
-        now, all_held = self.store.now(), await self.store.callbacks(root=root)
-        for held in all_held:
-            if held.status != "open":
-                if not held.delivered and await self._is_awaited(held.raised, state):
-                    return True
-            elif held.target != "user" or (held.expires is not None and held.expires <= now):
-                return True
-        return all(held.status != "open" for held in all_held)
-
-    async def _is_awaited(self, raised: CallbackRaised, state: State | None) -> bool:
-        """Whether the code that asked is still to be told: a call that ended otherwise never is."""
-        if state is None or state.id != raised.session:
-            state = await load_state(self.store, raised.session)
-        if state is None or raised.callback_id not in state.asks or (state.phase != "running" and state.begun):
-            return False
-        call = state.call(raised.origin)
-        if call is not None:
-            return call.result is None
-        settled = {call.id for message in state.history for call in message.calls}
-        return raised.origin not in settled and raised.origin.rpartition(".")[0] not in settled
+    async def _is_ready(self, root: str) -> bool:
+        """Tell whether a parked run tree can continue; also where nothing is open any more: that was cancelled."""
+        now, callbacks = self.store.now(), await self.store.callbacks(root=root)
+        return any(held.ends_wait(now) for held in callbacks) or all(held.status != "open" for held in callbacks)
 
     async def ready(self) -> list[str]:
-        """Run trees that can go on: nobody owns them, and something in them was settled, expired or interrupted."""
+        """The ids of all run trees that are ready to continue, oldest first.
+
+        No living process runs them, and they were interrupted, or something that they wait for is settled, expired
+        or to be asked of an agent next.
+        """
         await self._open()
-        rows = await self.store.unfinished()
-        return [r.id for r in rows if r.status == "running" or await self._is_ready(r.id)]
+        return [row.id for row in await self.store.unfinished()]
 
     async def inbox(self, limit: int = 100_000) -> list[Callback]:
         """What waits for a person, highest priority first, then oldest; equal questions of a tree are one entry."""

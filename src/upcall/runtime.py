@@ -315,7 +315,7 @@ class Sessions(People):
             if beginning and await tree.begin_root(member):
                 await member.log.commit(release=True)
                 reply = reply_of(state, agent.output)
-            elif not beginning and (self.host is not None or not state.parked or await self._is_ready(root, state)):
+            elif not beginning and (self.host is not None or not state.parked or await self._is_ready(root)):
                 tree.resume(member)
                 reply = await tree.run_root(member)
             else:

@@ -20,6 +20,7 @@ from store.houses import begin, opened, owned, put, turn, until
 from upcall import Agent, Runtime
 from upcall.errors import NotAStore, StoreDamaged, StoreTooNew, StoreUnavailable
 from upcall.models import Script
+from upcall.store.schema import VERSION
 from upcall.store.sqlite import SqliteStore
 
 Door = Callable[[Path], Awaitable[None]]
@@ -89,7 +90,7 @@ async def test_the_file_says_whose_it_is_and_in_which_format(tmp_path: Path) -> 
     await open_the_store(tmp_path / "log.db")
     head = (tmp_path / "log.db").read_bytes()[:100]
     assert head[68:72] == b"upCa"
-    assert int.from_bytes(head[60:64]) == 1
+    assert int.from_bytes(head[60:64]) == VERSION
 
 
 async def test_a_store_is_opened_again_with_all_that_is_in_it(tmp_path: Path, door: Door) -> None:
@@ -257,9 +258,9 @@ async def test_a_database_that_another_program_has_open_is_refused_and_not_chang
 async def test_a_store_of_a_newer_version_is_refused_and_not_changed(tmp_path: Path, door: Door) -> None:
     path = tmp_path / "log.db"
     await a_store(path)
-    rewrite(path, "PRAGMA user_version = 2")
+    rewrite(path, f"PRAGMA user_version = {VERSION + 1}")
     before = everything(tmp_path)
-    with pytest.raises(StoreTooNew, match="format 2"):
+    with pytest.raises(StoreTooNew, match=f"format {VERSION + 1}"):
         await door(path)
     assert everything(tmp_path) == before
 

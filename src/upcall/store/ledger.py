@@ -3,23 +3,15 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import Any
 
 from msgspec.structs import replace
 
 from upcall.callbacks import PRIORITIES, Held
-from upcall.events import (
-    SETTLING,
-    AnyEvent,
-    CallbackAnswered,
-    CallbackAsked,
-    CallbackDelivered,
-    CallbackPassed,
-    CallbackRaised,
-)
+from upcall.events import AnyEvent, CallbackAnswered, CallbackRaised, Parked
+from upcall.store.listing import CALLBACK_EVENTS, status_after
 
-CALLBACK_EVENTS = {CallbackRaised, CallbackAsked, CallbackPassed, CallbackDelivered, *SETTLING}
 _RANKS = {word: -place for place, word in enumerate(PRIORITIES)}
 
 
@@ -50,11 +42,16 @@ class Ledger:
     def __init__(self) -> None:
         self._held: dict[str, Held] = {}
         self._trees: dict[str, list[str]] = {}
+        self._parked: dict[str, tuple[str, ...]] = {}  # what each parked session waits for
         self._waiting: list[tuple[tuple[int, float, int], str]] = []  # open ones that a person is asked, by rank
 
     def note(self, event: Any, root: str) -> None:
-        """Take an event into account."""
-        callback_id: str = getattr(event, "callback_id", "")
+        """Take an event into account: one of a callback, or one that changes its session's status."""
+        if type(event) not in CALLBACK_EVENTS:
+            if status_after(event) is not None:
+                self._note_status(event)
+            return
+        callback_id: str = event.callback_id
         if type(event) is CallbackRaised:
             self._held[callback_id] = Held(event, root, message=event.message, expires=event.expires)
             self._trees.setdefault(root, []).append(callback_id)
@@ -70,6 +67,18 @@ class Ledger:
                 self._waiting.insert(at, place)
             else:
                 del self._waiting[at]
+
+    def _note_status(self, event: AnyEvent) -> None:
+        """Keep `awaited` true: set by a park for what it waits for, cleared when its session continues or ends."""
+        self._mark(self._parked.pop(event.session, ()), awaited=False)
+        if type(event) is Parked and event.waits:
+            self._parked[event.session] = event.waits
+            self._mark(event.waits, awaited=True)
+
+    def _mark(self, callback_ids: Iterable[str], *, awaited: bool) -> None:
+        for callback_id in callback_ids:
+            if callback_id in self._held:
+                self._held[callback_id] = replace(self._held[callback_id], awaited=awaited)
 
     def get(self, callback_id: str) -> Held | None:
         """One callback, or None."""
@@ -94,8 +103,9 @@ class Ledger:
 
     def forget(self, sessions: Collection[str]) -> None:
         """Whole run trees were deleted."""
-        for root in sessions:
-            for callback_id in self._trees.pop(root, ()):
+        for session in sessions:
+            self._parked.pop(session, None)
+            for callback_id in self._trees.pop(session, ()):
                 del self._held[callback_id]
         self._waiting = [(place, i) for place, i in self._waiting if i in self._held]
 

@@ -5,7 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from upcall.events import (
+    SETTLING,
     AnyEvent,
+    CallbackAsked,
+    CallbackDelivered,
+    CallbackPassed,
+    CallbackRaised,
     Compacted,
     HooksPassed,
     Parked,
@@ -17,8 +22,8 @@ from upcall.events import (
     TurnStarted,
 )
 from upcall.messages import Message, Result
-from upcall.store.ledger import CALLBACK_EVENTS
 
+CALLBACK_EVENTS = {CallbackRaised, CallbackAsked, CallbackPassed, CallbackDelivered, *SETTLING}
 STATUS: dict[type[Any], str] = {
     SessionStarted: "idle", TurnStarted: "running", TurnResumed: "running", Parked: "waiting",
 }  # fmt: skip

@@ -6,6 +6,7 @@ import asyncio
 import time
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
 from operator import attrgetter
 
 import msgspec
@@ -18,6 +19,7 @@ from upcall.events import (
     AnyEvent,
     Compacted,
     HooksPassed,
+    Parked,
     SessionStarted,
     TurnEnded,
     encode,
@@ -178,8 +180,12 @@ class MemoryStore:
 
     def _note(self, log: _Log, event: AnyEvent) -> None:
         if type(event) in STATUS:
+            if log.status == "waiting" or type(event) is Parked:
+                self._stored.callbacks.note(event, log.root)
             log.status = STATUS[type(event)]
         elif type(event) is TurnEnded:
+            if log.status == "waiting":
+                self._stored.callbacks.note(event, log.root)
             log.status = event.status
         elif type(event) is HooksPassed:
             if event.replaces:
@@ -187,6 +193,7 @@ class MemoryStore:
                 slim = log.events[event.replaces - 1] = hollow(old)
                 order[bisect_left(order, old.pos, key=_position)] = slim
             elif event.point == "begin_session":
+                self._stored.callbacks.note(event, log.root)
                 log.status = "idle"
         elif type(event) is Compacted:
             log.base = event.base or event.seq
@@ -324,15 +331,19 @@ class MemoryStore:
         """Callbacks of a run tree, oldest first; or those that wait for a person, highest priority first."""
         return self._kept.callbacks.waiting(limit) if inbox else self._kept.callbacks.of_tree(root or "")[:limit]
 
-    async def unfinished(self, limit: int = 1000) -> list[Row]:
-        """Root sessions in the middle of a turn that nobody owns, oldest first."""
-        busy = [
-            i
-            for i, log in self._kept.logs.items()
-            if log.status in ("running", "waiting") and not log.header.parent
-        ]
-        rows = [await self.row(i) for i in busy if self._kept.logs[i].owner is None]
-        return [r for r in rows if r is not None][:limit]
+    async def unfinished(self, limit: int | None = None) -> list[Row]:
+        """Root sessions that are ready to continue, oldest first."""
+        kept, now = self._kept, self.now()
+        ready = (
+            session
+            for session, log in kept.logs.items()
+            if log.status in ("running", "waiting")
+            and not log.header.parent
+            and not log.is_owned
+            and (log.status == "running" or any(h.ends_wait(now) for h in kept.callbacks.of_tree(session)))
+        )
+        rows = [await self.row(session) for session in islice(ready, limit)]
+        return [r for r in rows if r is not None]
 
     def listen(self, hear: Callable[[AnyEvent], None]) -> Callable[[], None]:
         """Call `hear` for every event appended without a claim; returns a stop."""

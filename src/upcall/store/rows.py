@@ -18,7 +18,9 @@ from upcall.store.schema import SEQ_BITS
 _MOST = 100  # events and names that are kept
 _MASK = (1 << SEQ_BITS) - 1
 _path = msgspec.json.Decoder(list[tuple[str, str, str]])
-_SELECT = "SELECT raised, root, status, target, message, path, expires, settled, delivered FROM callbacks WHERE "
+_SELECT = (
+    "SELECT raised, root, status, target, message, path, expires, settled, delivered, awaited FROM callbacks WHERE "
+)
 _BY_ID = f"{_SELECT}id = ?"
 _OF_TREE = f"{_SELECT}root = ? ORDER BY rowid LIMIT ?"
 _WAITING = f"{_SELECT}status = 'open' AND target = 'user' ORDER BY rank, created, raised LIMIT ?"
@@ -26,16 +28,19 @@ SESSION = "SELECT n, root, status, base, epoch, owner FROM sessions WHERE id = ?
 EVENTS = "SELECT key, pos, time, body FROM events WHERE key > ? AND key < ? ORDER BY key DESC LIMIT ?"
 """One for all that is asked of events: a program that opens the store for one answer plans every statement anew."""
 
-MAY_GO_ON = (
-    "EXISTS (SELECT 1 FROM callbacks c WHERE c.root = s.n AND CASE c.status WHEN 'open' "
-    "THEN c.target <> 'user' OR c.expires <= ? ELSE NOT c.delivered END)"
+READY = (
+    "SELECT n FROM sessions WHERE parent IS NULL AND status = 'running' "
+    "UNION ALL SELECT root FROM callbacks WHERE awaited "
+    "AND CASE WHEN status = 'open' AND target = 'user' THEN expires ELSE 0 END <= ?"
 )
-"""Whether a parked tree has anything settled or expired, or an agent to ask."""
+"""The roots with something to continue with, by two indexes; some may be owned, or not parked as a whole."""
 
-_INSERT = "INSERT INTO callbacks VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0)"
+_INSERT = "INSERT INTO callbacks VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0, ?)"
 _UPDATE = (
     "UPDATE callbacks SET status = ?, target = ?, message = ?, path = ?, expires = ?, settled = ? WHERE id = ?"
 )
+_UNMARK = "UPDATE callbacks SET awaited = 0 WHERE root = ? AND raised > ? AND raised < ? AND awaited"
+_MARK = "UPDATE callbacks SET awaited = 1 WHERE id = ?"
 
 
 class Rows:
@@ -91,11 +96,12 @@ class Rows:
 
     def _held(self, row: Any) -> Held:
         """A callback from its row and its events."""
-        key, tree, status, target, message, path, expires, ended, delivered = row
+        key, tree, status, target, message, path, expires, ended, delivered, awaited = row
         raised, settled = self._event(key), None if ended is None else self._event(ended)
         assert isinstance(raised, CallbackRaised)
         message, steps = message or raised.message, _path.decode(path)
-        return Held(raised, self._name(tree), status, target, message, steps, expires, settled, bool(delivered))
+        more = (steps, expires, settled, bool(delivered), bool(awaited))
+        return Held(raised, self._name(tree), status, target, message, *more)
 
     def _event(self, key: int) -> AnyEvent:
         found = self._events.get(key)
@@ -117,8 +123,16 @@ class Rows:
         return found
 
 
-def note(tx: Rows, root: int, events: Sequence[tuple[int, AnyEvent]]) -> None:
-    """Take the callback events of one append, with their keys, into the callbacks' rows: each is written once."""
+def stop_waiting(tx: Rows, root: int, session: int) -> None:
+    """A parked session continues or ends: it waits for none of its callbacks any more."""
+    tx.execute(_UNMARK, (root, session << SEQ_BITS, (session + 1) << SEQ_BITS))
+
+
+def note(tx: Rows, root: int, events: Sequence[tuple[int, AnyEvent]], waits: Sequence[str] = ()) -> None:
+    """Take the callback events of one append, with their keys, into the callbacks' rows: each is written once.
+
+    `waits` are the callbacks for which the same append parks its session.
+    """
     changed: dict[str, Held] = {}
     raised: dict[str, int] = {}
     settled: dict[str, int] = {}
@@ -142,10 +156,14 @@ def note(tx: Rows, root: int, events: Sequence[tuple[int, AnyEvent]]) -> None:
         ended = settled.get(callback_id)
         if callback_id in raised:
             first = (callback_id, root, raised[callback_id])
-            tx.execute(_INSERT, (*first, *values, rank(now)[0], tx.now, now.expires, ended))
+            awaited = callback_id in waits
+            tx.execute(_INSERT, (*first, *values, rank(now)[0], tx.now, now.expires, ended, awaited))
         else:
             tx.execute(_UPDATE, (*values, now.expires, ended, callback_id))
             tx.held[callback_id] = now
+    for callback_id in waits:
+        if callback_id not in raised:
+            tx.execute(_MARK, (callback_id,))
 
 
 def find(tx: Rows, callback_id: str) -> Held | None:

@@ -16,7 +16,7 @@ from upcall.errors import NotAStore, StoreDamaged, StoreError, StoreTooNew, Stor
 
 _MARK = b"upCa"
 APPLICATION_ID = int.from_bytes(_MARK)
-VERSION = 1
+VERSION = 2
 BUSY = 5.0
 """Seconds to wait for another program that has the file locked."""
 
@@ -44,6 +44,7 @@ CREATE TABLE sessions (
 );
 CREATE INDEX sessions_by_parent ON sessions (parent) WHERE parent IS NOT NULL;
 CREATE INDEX sessions_by_root ON sessions (root) WHERE parent IS NOT NULL;
+CREATE INDEX sessions_running ON sessions (n) WHERE parent IS NULL AND status = 'running';
 CREATE TABLE events (key INTEGER PRIMARY KEY, pos INTEGER NOT NULL, time REAL NOT NULL, body BLOB NOT NULL);
 CREATE UNIQUE INDEX events_by_pos ON events (pos);
 CREATE TABLE callbacks (
@@ -58,10 +59,13 @@ CREATE TABLE callbacks (
     created REAL NOT NULL,
     expires REAL,
     settled INTEGER,
-    delivered INTEGER NOT NULL DEFAULT 0
+    delivered INTEGER NOT NULL DEFAULT 0,
+    awaited INTEGER NOT NULL DEFAULT 0 -- its session is parked and waits for it
 );
 CREATE INDEX callbacks_waiting ON callbacks (rank, created, raised) WHERE status = 'open' AND target = 'user';
 CREATE INDEX callbacks_by_root ON callbacks (root);
+CREATE INDEX callbacks_due ON callbacks
+    (CASE WHEN status = 'open' AND target = 'user' THEN expires ELSE 0 END, root) WHERE awaited;
 CREATE TABLE blobs (hash TEXT PRIMARY KEY, body BLOB NOT NULL);
 CREATE TABLE processes (
     id TEXT PRIMARY KEY, name TEXT NOT NULL, machine TEXT NOT NULL, pid INTEGER NOT NULL, born TEXT NOT NULL,
@@ -71,6 +75,19 @@ CREATE TABLE counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL);
 -- What was given up to here is never given again, whatever was deleted since: positions, sessions' numbers, epochs.
 INSERT INTO counters VALUES ('pos', 0), ('n', 0), ('epoch', 0);
 """
+
+UPGRADES = {
+    1: """
+ALTER TABLE callbacks ADD COLUMN awaited INTEGER NOT NULL DEFAULT 0;
+-- Rather too many than too few: a run tree that continues for nothing parks again, and then it is exact.
+UPDATE callbacks SET awaited = 1 WHERE (status = 'open' OR NOT delivered)
+    AND EXISTS (SELECT 1 FROM sessions s WHERE s.n = callbacks.raised >> 32 AND s.status = 'waiting');
+CREATE INDEX sessions_running ON sessions (n) WHERE parent IS NULL AND status = 'running';
+CREATE INDEX callbacks_due ON callbacks
+    (CASE WHEN status = 'open' AND target = 'user' THEN expires ELSE 0 END, root) WHERE awaited;
+""",
+}
+"""How a file of each older format becomes one of the next; done when it is opened."""
 
 _MAGIC = b"SQLite format 3\0"
 _HEAD = 105
@@ -233,6 +250,7 @@ def _prepare(db: apsw.Connection, path: str, busy: float) -> None:
     if not version:
         db.pragma("auto_vacuum", 2)
         _use_log(db, busy)
+    if version < VERSION:
         _make_tables(db, path)
 
 
@@ -256,12 +274,17 @@ def _refuse_tables(db: apsw.Connection, path: str) -> None:
 
 
 def _make_tables(db: apsw.Connection, path: str) -> None:
-    db.execute("BEGIN IMMEDIATE")  # two processes may come here at once: the second finds the tables made
+    """Make the tables of a new file, or bring those of an older format up to date."""
+    db.execute("BEGIN IMMEDIATE")  # two processes may come here at once: the second finds it done
     try:
-        if not db.pragma("user_version"):
+        version: int = db.execute("PRAGMA user_version").get
+        if not version:
             _refuse_tables(db, path)
             db.execute(TABLES)
             db.pragma("application_id", APPLICATION_ID)
+        for older in range(version or VERSION, VERSION):
+            db.execute(UPGRADES[older])
+        if version < VERSION:
             db.pragma("user_version", VERSION)
         db.execute("COMMIT")
     except BaseException:

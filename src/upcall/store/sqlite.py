@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import re
 import time
@@ -29,7 +30,7 @@ from upcall.events import FOREIGN, AnyEvent, decode
 from upcall.store.heart import BEAT, BEATS, Heart
 from upcall.store.inbox import Settle, Together, all_open
 from upcall.store.process import LATE, Identity, is_gone
-from upcall.store.rows import MAY_GO_ON, Rows
+from upcall.store.rows import READY, Rows
 from upcall.store.schema import BUSY, SEQ_BITS, connect, explain, open_database
 from upcall.store.wake import Wake
 from upcall.store.writer import Append, Job, Operation, Tx, Writer, fail_soon
@@ -351,12 +352,17 @@ class SqliteStore:
         """Callbacks of a run tree, oldest first; or those that wait for a person, highest priority first."""
         return self._look_up(lambda rows: rows.waiting(limit) if inbox else rows.of_tree(root or "", limit))
 
-    async def unfinished(self, limit: int = 1000) -> list[Row]:
-        """Root sessions in the middle of a turn that no living process owns and that may go on, oldest first."""
-        where = f"s.parent IS NULL AND (s.status = 'running' OR s.status = 'waiting' AND {MAY_GO_ON})"
-        sql = f"SELECT {_COLUMNS} WHERE {where} ORDER BY s.n LIMIT ?"
-        rows = [self._row(r) for r in self._query(sql, (self.now(), limit))]
-        return [r for r in rows if not r.owner]
+    async def unfinished(self, limit: int | None = None) -> list[Row]:
+        """Root sessions that are ready to continue, oldest first."""
+        free = "s.status IN ('running', 'waiting') AND s.owner NOT IN (SELECT value FROM json_each(?))"
+        sql = f"SELECT {_COLUMNS} WHERE s.n IN ({READY}) AND {free} ORDER BY s.n LIMIT ?"
+        found = self._query(sql, (self.now(), self._alive(), -1 if limit is None else limit))
+        return [self._row(r) for r in found]
+
+    def _alive(self) -> str:
+        """The ids of the processes that live, as a JSON list: who died is not in the file, so a query is told."""
+        processes = self._query("SELECT id, name, machine, pid, born, beat FROM processes")
+        return json.dumps([process[0] for process in processes if self._living(process)])
 
     # --- watching what others write -------------------------------------------------------
 

@@ -23,15 +23,15 @@ from upcall.events import (
     AnyEvent,
     Compacted,
     HooksPassed,
+    Parked,
     SessionStarted,
     decode,
     encode,
     stamp,
 )
-from upcall.store.ledger import CALLBACK_EVENTS
-from upcall.store.listing import NOTED, hollow, status_after
+from upcall.store.listing import CALLBACK_EVENTS, NOTED, hollow, status_after
 from upcall.store.process import Background
-from upcall.store.rows import EVENTS, SESSION, Rows, note
+from upcall.store.rows import EVENTS, SESSION, Rows, note, stop_waiting
 from upcall.store.schema import FULL, NORMAL, SEQ_BITS, explain
 
 FAST = 0.002
@@ -291,19 +291,26 @@ class Append(Job):
         """Keep the callbacks' rows true, drop replaced bodies; returns whether the session's row changes."""
         before = (found.status, found.base)
         asks: list[tuple[int, AnyEvent]] = []
+        waits: tuple[str, ...] = ()
         for at, event in enumerate(self.events, seq):
             if type(event) not in NOTED:
                 continue
             if type(event) in CALLBACK_EVENTS:
                 asks.append(((found.n << SEQ_BITS) + at, event))
             else:
-                found.status = status_after(event) or found.status
-                if isinstance(event, Compacted):
+                status = status_after(event)
+                if status is not None:
+                    if found.status == "waiting":
+                        stop_waiting(tx, found.root, found.n)
+                    found.status = status
+                if isinstance(event, Parked):
+                    waits = event.waits
+                elif isinstance(event, Compacted):
                     found.base = event.base or at
                 elif isinstance(event, HooksPassed) and event.replaces:
                     tx.drop_body((found.n << SEQ_BITS) + event.replaces)
-        if asks:
-            note(tx, found.root, asks)
+        if asks or waits:
+            note(tx, found.root, asks, waits)
         return before != (found.status, found.base)
 
     def told(self) -> Sequence[AnyEvent]:

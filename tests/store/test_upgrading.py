@@ -1,0 +1,94 @@
+"""A SQLite file of an older format is opened as it is: nothing in it is lost, and what waits in it can continue."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from store.golden.make_v1_file import AGENTS, NOW
+from store.houses import opened
+from upcall import Runtime
+from upcall.store.schema import VERSION
+from upcall.store.sqlite import SqliteStore
+
+DUMP = Path(__file__).parent / "golden" / "v1.sql"
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A file of format 1."""
+    path = tmp_path / "log.db"
+    with sqlite3.connect(path) as db:
+        db.execute("PRAGMA journal_mode = wal")
+        db.executescript(DUMP.read_text())
+    return path
+
+
+def runtime(path: Path, now: float = NOW) -> Runtime:
+    return Runtime(SqliteStore(path, lambda: now), agents=AGENTS)
+
+
+def log_of(path: Path) -> list[tuple[int, bytes]]:
+    with sqlite3.connect(path) as db:
+        return db.execute("SELECT key, body FROM events ORDER BY key").fetchall()
+
+
+async def test_opening_an_older_file_keeps_every_event_as_it_was(path: Path) -> None:
+    before = log_of(path)
+    async with opened(path) as store:
+        read = await store.read_all(limit=1000)
+    assert (log_of(path), len(read)) == (before, len(before))
+
+
+async def test_an_older_file_is_brought_to_the_newest_format_once(path: Path) -> None:
+    async with opened(path), opened(path):
+        pass
+    with sqlite3.connect(path) as db:
+        assert db.execute("PRAGMA user_version").fetchone() == (VERSION,)
+
+
+async def test_two_that_open_an_older_file_at_once_both_can_use_it(path: Path) -> None:
+    async with runtime(path) as one, runtime(path) as other:
+        listed = await asyncio.gather(one.rows(), other.rows())
+    assert [len(rows) for rows in listed] == [11, 11]
+
+
+async def test_an_upgraded_file_has_the_same_tables_as_a_new_one(path: Path, tmp_path: Path) -> None:
+    async with opened(path), opened(tmp_path / "new.db"):
+        pass
+    shapes: list[object] = []
+    for file in (path, tmp_path / "new.db"):
+        with sqlite3.connect(file) as db:
+            names = sorted(name for (name,) in db.execute("SELECT name FROM sqlite_schema"))
+            tables = [n for (n,) in db.execute("SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY name")]
+            shapes.append((names, [db.execute(f"PRAGMA table_info({name})").fetchall() for name in tables]))
+    assert shapes[0] == shapes[1]
+
+
+async def test_what_waits_in_an_older_file_is_ready_when_it_can_continue(path: Path) -> None:
+    async with runtime(path) as now:
+        ready = await now.ready()
+        waiting = {callback.session_id for callback in await now.inbox()}
+    async with runtime(path, NOW + 61) as later:
+        expired = await later.ready()
+    assert (ready, waiting) == (["answered", "family", "interrupted"], {"waiting", "approved", "expiring"})
+    assert expired == ["answered", "expiring", "family", "interrupted"]
+
+
+async def test_what_waits_in_an_older_file_is_answered_and_continues(path: Path) -> None:
+    async with runtime(path) as now:
+        for callback in await now.inbox():
+            await now.answer(callback.id, "here", by="ops")
+        replies = {session: (await now.resume(session)).text for session in await now.ready()}
+        assert await now.ready() == []
+    assert replies == {
+        "waiting": "it is here",
+        "answered": "it is blue",
+        "approved": "deployed to here",
+        "expiring": "it is here",
+        "family": "it is red",
+        "interrupted": "hello",
+    }
