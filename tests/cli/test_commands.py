@@ -156,16 +156,6 @@ def test_the_store_is_the_option_then_the_variable(folder: Path) -> None:
     assert not (folder / ".upcall").exists()
 
 
-def test_looking_at_a_log_that_is_not_there_makes_none(tmp_path: Path) -> None:
-    assert out("sessions", cwd=tmp_path) == []
-    assert "No sessions yet" in upcall("sessions", cwd=tmp_path).stdout
-    for args in (["show", "x"], ["events", "x"], ["events"], ["cancel", "x"], ["resume", "x"]):
-        done = upcall(*args, cwd=tmp_path)
-        assert done.returncode == 1
-        assert "there is no log here yet" in done.stderr
-    assert not list(tmp_path.iterdir())
-
-
 def test_a_file_that_is_no_log_is_refused_and_left_alone(tmp_path: Path) -> None:
     (tmp_path / "notes.db").write_text("my notes")
     done = upcall("sessions", "--store", "notes.db", cwd=tmp_path)

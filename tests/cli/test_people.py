@@ -71,10 +71,11 @@ def test_the_inbox_shows_who_asks_what_for_its_way_and_what_to_type(folder: Path
     assert limited.count("answer  ") == 1
 
 
-def test_an_inbox_where_nothing_waits_says_so_and_makes_no_log(folder: Path) -> None:
+def test_an_inbox_where_nothing_waits_says_so(folder: Path) -> None:
+    (entry,) = parked(folder, "name")
+    upcall("answer", entry["id"], "Otto", cwd=folder)
     assert upcall("inbox", cwd=folder).stdout == "Nothing waits for an answer.\n"
     assert out("inbox", cwd=folder) == []
-    assert not (folder / ".upcall").exists()
 
 
 def test_equal_questions_are_one_entry_and_one_answer_settles_all(folder: Path) -> None:

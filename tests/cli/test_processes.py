@@ -123,7 +123,7 @@ def test_events_are_followed_across_processes(folder: Path) -> None:
     assert types[0] == "session_started"
     assert types.count("tool_ended") == 2
     assert following.returncode == 130
-    assert errors == ""
+    assert errors == "no log here yet: .upcall/log.db does not exist, waiting for the first run\n"
 
 
 def test_one_session_is_followed_from_a_number_on(folder: Path) -> None:

@@ -14,7 +14,17 @@ from upcall.cli.chat_commands import COMMANDS, Talk, command_in, run_command
 from upcall.cli.conversation import Conversation, said
 from upcall.cli.options import Commands, agent_argument, events_file
 from upcall.cli.output import say, tell
-from upcall.cli.places import HOME, given_store, load, make_home, person_here, program, runtime_for
+from upcall.cli.places import (
+    HOME,
+    given_store,
+    has_log,
+    load,
+    make_home,
+    no_log,
+    person_here,
+    program,
+    runtime_for,
+)
 from upcall.cli.run import CODES, tell_waiting, turn
 from upcall.errors import SessionWaiting, SetupError
 from upcall.hosts.terminal import make_console, markdown, moves
@@ -56,6 +66,8 @@ def add(commands: Commands) -> None:
 async def _chat(args: argparse.Namespace) -> int:
     loaded = load(args)
     person = person_here(args)
+    if args.newest and not has_log(args):
+        raise SetupError(f"{no_log(args)}, so {loaded.agent.name} has no session to continue; leave out -c")
     async with runtime_for(args, loaded.agents, person) as runtime:
         session_id = await _newest(runtime, loaded.agent.name) if args.newest else args.id
         session, new = await open_session(runtime, loaded.agent, session_id)

@@ -15,9 +15,10 @@ from typing import NamedTuple
 from upcall.cli.family import family
 from upcall.cli.options import Commands
 from upcall.cli.output import say, width
-from upcall.cli.places import HOME, person_here, program, runtime_for
+from upcall.cli.places import HOME, is_url, make_place, person_here, program, runtime_for
 from upcall.cli.run import CODES, tell_waiting, turn, watched
 from upcall.contracts import Reply
+from upcall.errors import SetupError
 from upcall.hosts.terminal import make_console
 
 SESSION = "demo"
@@ -98,6 +99,10 @@ def _prepared(args: argparse.Namespace) -> _Place:
     from upcall.demo import shop
 
     given = getattr(args, "store", "")
+    if given == ":memory:" or is_url(given):
+        raise SetupError(f"--store {given}: the demo keeps its program beside its log; name a file")
+    if given:
+        make_place(args)
     store = str(Path(given).absolute()) if given else ""
     folder = Path(store).parent if given else Path(tempfile.mkdtemp(prefix="upcall-demo-")).resolve()
     for made in ("settings.ini", *folder.glob("*.html")):

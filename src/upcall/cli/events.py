@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 
 from upcall.cli.options import Commands, as_json
-from upcall.cli.output import dump, say, width
-from upcall.cli.places import reading, runtime_for
+from upcall.cli.output import dump, say, tell_no_log, width
+from upcall.cli.places import has_log, reading, runtime_for
 from upcall.events import AnyEvent
 from upcall.hosts.phrases import args_line
 from upcall.messages import Call, Instruction, Message, Result, Text, Thinking
@@ -52,9 +52,11 @@ def _number(text: str) -> int:
 
 
 async def _events(args: argparse.Namespace) -> int:
-    # following may begin before the first run has made the log
-    opened = runtime_for(args) if args.follow and args.id is None else reading(args)
-    async with opened as runtime:
+    if args.id is None and not has_log(args):
+        tell_no_log(args, "waiting for the first run" if args.follow else "so nothing has happened")
+        if not args.follow:
+            return 0
+    async with runtime_for(args) if args.id is None else reading(args) as runtime:
         async for event in runtime.events(args.id, args.after, args.follow):
             if args.json:
                 dump(flat(event), lines=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import shutil
 import sys
 import time
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 import msgspec
 
 from upcall.answers import callback_of
+from upcall.cli.places import no_log
 from upcall.contracts import Row
 from upcall.errors import SetupError, UnknownSession
 from upcall.hosts.question import wrapped
@@ -37,6 +39,15 @@ def tell(text: str) -> None:
     """A line for the person beside the output, on stderr."""
     sys.stderr.write(f"{text}\n")
     sys.stderr.flush()
+
+
+def tell_no_log(args: argparse.Namespace, means: str, *, lists: bool = False) -> int:
+    """Say that the default log was never made, and what that means; a program's list is empty. Returns 0."""
+    if lists and args.json:
+        dump([])
+    write = say if lists and not (args.json or args.ids) else tell
+    write(plain(f"{no_log(args)}, {means}"))
+    return 0
 
 
 def dump(value: Any, *, lines: bool = False) -> None:

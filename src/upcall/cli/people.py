@@ -14,7 +14,7 @@ import msgspec
 from upcall.answers import callback_of, misfit
 from upcall.callbacks import Approve, Callback, Held, Reject
 from upcall.cli.options import Commands, as_json, count
-from upcall.cli.output import dump, say, tell, whole, width
+from upcall.cli.output import dump, say, tell, tell_no_log, whole, width
 from upcall.cli.places import editor, given_store, has_log, os_user, program, reading, resume_command
 from upcall.errors import AnswerRefused, SetupError, UnknownCallback
 from upcall.hosts import form
@@ -85,9 +85,7 @@ def _answer_arguments(parser: argparse.ArgumentParser) -> None:
 
 async def _inbox(args: argparse.Namespace) -> int:
     if not has_log(args):
-        if not args.ids:
-            dump([]) if args.json else say("Nothing waits for an answer.")
-        return 0
+        return tell_no_log(args, "so nothing waits for an answer", lists=True)
     async with reading(args) as runtime:
         if not args.ids and not args.json:
             await print_inbox(runtime, args, args.limit)

@@ -7,12 +7,13 @@ import contextlib
 import os
 import shlex
 import shutil
+import stat
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from upcall.errors import SetupError, StoreUnavailable, UnknownSession
+from upcall.errors import SetupError, StoreUnavailable, UnknownSession, UpcallError
 from upcall.events import SessionStarted
 from upcall.observe.plain import plain
 
@@ -29,8 +30,15 @@ _AS_LONG_AS_IT_TAKES = 1e9
 
 def store_of(args: argparse.Namespace) -> str:
     """The log that a command means."""
-    given = getattr(args, "store", "") or os.environ.get("UPCALL_STORE", "")
-    return given or str(HOME / "log.db")
+    return _named_store(args)[1] or str(HOME / "log.db")
+
+
+def _named_store(args: argparse.Namespace) -> tuple[str, str]:
+    """What named the log, and the name; two empty texts where it is the default one."""
+    if given := getattr(args, "store", ""):
+        return "--store", given
+    given = os.environ.get("UPCALL_STORE", "")
+    return ("UPCALL_STORE", given) if given else ("", "")
 
 
 def is_url(store: str) -> bool:
@@ -54,8 +62,7 @@ def runtime_for(
     from upcall.app import Runtime
 
     store = store_of(args)
-    if not is_url(store) and store != ":memory:":
-        make_home(Path(store).parent)
+    make_place(args)
     file = getattr(args, "events_file", None)
     if host is None:
         return Runtime(store, agents=agents, events_file=file)
@@ -105,17 +112,61 @@ def given_store(args: argparse.Namespace) -> str:
 
 
 def has_log(args: argparse.Namespace) -> bool:
-    """Whether there is a log to read; looking at one makes none."""
+    """Whether there is a log to read; SetupError where one was named and is not there. Looking makes none."""
+    how, store = _named_store(args)[0], store_of(args)
+    if is_url(store):
+        return True
+    if store == ":memory:":
+        raise _unusable(args, "it is empty in every new process; name a file")
+    try:
+        if stat.S_ISDIR(Path(store).stat().st_mode):
+            raise _unusable(args, "it is a folder; name a file in it")
+    except FileNotFoundError:
+        if how:
+            raise _unusable(args, "it does not exist; name a log that `upcall run` has made") from None
+        return False
+    except (OSError, ValueError) as error:
+        raise _unusable(args, _why_unusable(Path(store), error)) from error
+    return True
+
+
+def no_log(args: argparse.Namespace) -> str:
+    """What to say where the default log was never made."""
+    return f"no log here yet: {store_of(args)} does not exist"
+
+
+def make_place(args: argparse.Namespace) -> None:
+    """Make the folder of the log; the error names the log where that can't be done."""
     store = store_of(args)
-    return is_url(store) or Path(store).exists()
+    if is_url(store) or store == ":memory:":
+        return
+    try:
+        make_home(Path(store).parent)
+        if Path(store).is_dir():
+            raise _unusable(args, "it is a folder; name a file in it")
+    except (OSError, ValueError) as error:
+        raise _unusable(args, _why_unusable(Path(store), error)) from error
+
+
+def _unusable(args: argparse.Namespace, why: str) -> UpcallError:
+    """The error for a log that can't be used: wrong usage where it was named."""
+    how, named = _named_store(args)
+    return SetupError(f"{how} {named}: {why}") if how else StoreUnavailable(store_of(args), why)
+
+
+def _why_unusable(path: Path, error: OSError | ValueError) -> str:
+    for above in path.parents:
+        with contextlib.suppress(OSError, ValueError):
+            if stat.S_ISDIR(above.stat().st_mode):
+                break
+            return f"it can't exist, because {above} is not a folder"
+    return f"it can't be used: {error.strerror if isinstance(error, OSError) else error}"
 
 
 def reading(args: argparse.Namespace) -> Runtime:
     """A runtime over a log that has to be there."""
     if not has_log(args):
-        raise StoreUnavailable(
-            store_of(args), "there is no log here yet; `upcall run` makes one, and --store PATH names another"
-        )
+        raise UpcallError(f"{no_log(args)}; `upcall run` makes one, and --store PATH names another")
     return runtime_for(args)
 
 

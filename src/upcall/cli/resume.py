@@ -11,7 +11,7 @@ from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
 from upcall.cli.options import Commands, as_json, events_file
-from upcall.cli.output import described, dump, tell
+from upcall.cli.output import described, dump, tell, tell_no_log
 from upcall.cli.places import agents_for_resume, has_log, person_here, reading, runtime_for, source_of
 from upcall.cli.run import CODES, interruptible, shown
 from upcall.contracts import Reply
@@ -101,9 +101,10 @@ async def _recall(runtime: Runtime, session_id: str, view: Any) -> None:
 
 
 async def _all(args: argparse.Namespace) -> int:
-    if not has_log(args) and not args.follow:
-        tell("nothing to go on with")
-        return 0
+    if not has_log(args):
+        tell_no_log(args, "waiting for the first run" if args.follow else "so there is nothing to resume")
+        if not args.follow:
+            return 0
     async with contextlib.AsyncExitStack() as stack:
         watcher = await stack.enter_async_context(runtime_for(args) if args.follow else reading(args))
         fleet = _Fleet(args, watcher, stack)

@@ -23,9 +23,10 @@ from upcall.cli.output import (
     say,
     table,
     tell,
+    tell_no_log,
     width,
 )
-from upcall.cli.places import has_log, reading, source_of, store_of
+from upcall.cli.places import has_log, reading, source_of
 from upcall.contracts import Row
 from upcall.hosts.terminal import PlainView, RichView, make_console
 from upcall.observe.plain import plain
@@ -111,11 +112,7 @@ async def print_sessions(runtime: Runtime, limit: int) -> None:
 
 async def _list(args: argparse.Namespace) -> int:
     if not has_log(args):
-        if args.json:
-            dump([])
-        elif not args.ids:
-            say(f"No sessions yet in {plain(store_of(args))}. Begin one: upcall run AGENT PROMPT")
-        return 0
+        return tell_no_log(args, "so there are no sessions. Begin one: upcall run AGENT PROMPT", lists=True)
     async with reading(args) as runtime:
         if not args.ids and not args.json:
             await print_sessions(runtime, args.limit)
@@ -222,8 +219,7 @@ async def _delete(args: argparse.Namespace) -> int:
 
 async def _prune(args: argparse.Namespace) -> int:
     if not has_log(args):
-        tell("nothing to delete")
-        return 0
+        return tell_no_log(args, "so there is nothing to delete")
     async with reading(args) as runtime:
         rows = await runtime.rows(limit=_ALL)
         ids = _stale(rows, time.time() - args.older_than * 86400)
