@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pwd
 import re
+import shlex
 import signal
 import time
 from collections.abc import Callable
@@ -159,6 +160,14 @@ def test_a_typed_answer_is_json_and_is_read_from_a_pipe_too(folder: Path) -> Non
         (["--approve"], "deployed prod", "prod False\n"),
         (["approve"], "deployed prod", "prod False\n"),
         (["--edit", "args.json"], "deployed staging", "staging True\n"),
+        (["--edit", '{"env": "staging", "force": true}'], "deployed staging", "staging True\n"),
+        (["--edit", ' {"env": "staging"}'], "deployed staging", "staging False\n"),
+        (["--set", "env=staging"], "deployed staging", "staging False\n"),
+        (["--set", "force=true", "--set", "env=a=b"], "deployed a=b", "a=b True\n"),
+        (["--set", "force=true"], "deployed prod", "prod True\n"),
+        (["--set", "env=5"], "deployed 5", "5 False\n"),
+        (["--set", 'env="5"'], "deployed 5", "5 False\n"),
+        (["--set", "env="], "deployed", " False\n"),
         (["--reject", "not on a Friday"], "deploy was not run: rejected by", ""),
     ],
 )
@@ -169,6 +178,39 @@ def test_a_call_is_approved_edited_or_rejected(args: list[str], says: str, deplo
     assert says in upcall("resume", "s1", cwd=folder).stdout
     done = folder / "deployed.txt"
     assert (done.read_text() if done.exists() else "") == deployed
+
+
+@pytest.mark.parametrize("typed", ["yes\n", "y\n", "no\n"])
+def test_a_word_from_a_pipe_approves_no_call(typed: str, folder: Path) -> None:
+    (entry,) = parked(folder, "deploy")
+    done = upcall("answer", entry["id"], cwd=folder, given=typed)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "it asks for an approval of deploy: say --approve" in done.stderr
+    assert out("inbox", cwd=folder) == [entry]
+    assert not (folder / "deployed.txt").exists()
+
+
+def test_the_inbox_shows_how_to_approve_edit_and_reject_a_call(folder: Path) -> None:
+    (entry,) = parked(folder, "deploy")
+    shown = upcall("inbox", cwd=folder).stdout
+    typed = [row.partition("upcall ")[2] for row in shown.splitlines() if " upcall answer " in row]
+    assert typed == [
+        f"answer {entry['id']} --approve",
+        f'answer {entry["id"]} --edit \'{{"env":"prod"}}\'',
+        f"answer {entry['id']} --reject 'WHY'",
+    ]
+    edit = shlex.split(typed[1].replace("prod", "staging"))
+    assert upcall(*edit, cwd=folder).returncode == 0
+    assert "deployed staging" in upcall("resume", "s1", cwd=folder).stdout
+
+
+def test_arguments_that_are_too_long_for_a_prompt_are_edited_in_a_file(folder: Path) -> None:
+    program = (folder / "team.py").read_text()
+    (folder / "team.py").write_text(
+        program.replace('call("deploy", env="prod")]', 'call("deploy", env="p" * 200)]')
+    )
+    (entry,) = parked(folder, "deploy")
+    assert f"upcall answer {entry['id']} --edit ARGUMENTS.json\n" in upcall("inbox", cwd=folder).stdout
 
 
 def test_an_approval_by_pattern_holds_for_the_session(folder: Path) -> None:
@@ -185,11 +227,31 @@ def test_an_approval_by_pattern_holds_for_the_session(folder: Path) -> None:
     [
         ("paint", ["purple"], "'purple' is none of its choices: 'red', 'dark blue'"),
         ("paint", ["--approve"], "it is a question and no approval"),
-        ("deploy", ["perhaps"], "say --approve, --edit FILE or --reject WHY"),
+        ("deploy", ["perhaps"], "say --approve, --edit JSON, --set NAME=VALUE or --reject WHY"),
+        ("deploy", ["yes"], "it asks for an approval of deploy: say --approve"),
+        ("deploy", ["y"], "say --approve"),
+        ("deploy", ["no"], "--reject WHY"),
+        ("deploy", ["n"], "--reject WHY"),
+        ("deploy", ["true"], "say --approve"),
+        ("deploy", ["--edit", "[1]"], "--edit needs the arguments as a JSON object, not [1]"),
+        (
+            "deploy",
+            ["--edit", "{'env': 'x'}"],
+            "--edit:1: this is not JSON, at column 2: write keys and texts in double",
+        ),
+        ("deploy", ["--edit", '{"env": 5}'], "does not fit"),
+        ("deploy", ["--edit", "latin.json"], "--edit latin.json: the file is not UTF-8 text"),
+        ("deploy", ["--set", "force=perhaps"], "does not fit"),
+        ("deploy", ["--set", "evn=x"], "deploy has no argument 'evn'; it takes env, force. Did you mean env?"),
+        ("paint", ["--set", "colour=red"], "it is a question and no approval"),
         ("deploy", ["--edit", "wrong.json"], "--edit needs the arguments as a JSON object"),
         ("deploy", ["--edit", "python.json"], "python.json:1: this is not JSON, at column 9: write true, not True"),
         ("deploy", ["--edit", "unfit.json"], "does not fit"),
-        ("deploy", ["--edit", "nowhere.json"], "nowhere.json"),
+        (
+            "deploy",
+            ["--edit", "nowhere.json"],
+            "--edit nowhere.json: neither a JSON object nor a file (No such file",
+        ),
         ("name", [], "standard input holds no answer"),
     ],
 )
@@ -199,6 +261,7 @@ def test_a_refused_answer_is_one_line_and_changes_nothing(
     (folder / "wrong.json").write_text("[1]")
     (folder / "python.json").write_text('{"env": True}')
     (folder / "unfit.json").write_text('{"env": 5}')
+    (folder / "latin.json").write_bytes(b'{"env": "\xe9"}')
     (entry,) = parked(folder, prompt)
     done = upcall("answer", entry["id"], *args, cwd=folder)
     assert (done.returncode, done.stdout) == (1, "")
@@ -235,6 +298,11 @@ def test_an_unknown_callback_and_a_log_that_is_not_there_are_told(folder: Path) 
         ["q1", "x", "--approve"],
         ["q1", "--approve", "--reject", "no"],
         ["q1", "--reject", "no", "--pattern", "p"],
+        ["q1", "x", "--set", "a=1"],
+        ["q1", "--edit", "{}", "--set", "a=1"],
+        ["q1", "--set", "a=1", "--pattern", "p"],
+        ["q1", "--set", "a"],
+        ["q1", "--set", "=1"],
         [],
     ],
 )

@@ -17,13 +17,14 @@ from upcall.cli.options import Commands, as_json, count
 from upcall.cli.output import dump, say, tell, tell_no_log, whole, width
 from upcall.cli.places import editor, given_store, has_log, os_user, program, reading, resume_command
 from upcall.errors import AnswerRefused, SetupError, UnknownCallback
+from upcall.events import CallbackRaised
 from upcall.hosts import form
 from upcall.hosts.dialogue import Later, answer, chosen
-from upcall.hosts.question import command, rows
+from upcall.hosts.question import command, commands, rows
 from upcall.hosts.terminal import WIDEST, Piece, make_console, styled
 from upcall.hosts.terminal_host import Desk, known_of, told
 from upcall.observe.plain import plain
-from upcall.policy import shown
+from upcall.policy import did_you_mean, shown
 from upcall.sidecars import json_problem
 
 if TYPE_CHECKING:
@@ -52,10 +53,13 @@ def add(commands: Commands) -> None:
         _answer,
         about="VALUE is one of the choices (or its number), JSON where a typed answer is wanted, else\n"
         "text; - reads it from standard input. Without it you are asked, at a terminal.\n"
+        "A call is approved with --approve, --edit or --set, never by a VALUE such as yes.\n"
         "A living run goes on at once, in whichever process; a parked one with `upcall resume`.",
         examples=[
             "upcall answer q4f0c2a9d11e7 'create it'",
             "upcall answer q4f0c2a9d11e7 --approve --for-session",
+            "upcall answer q4f0c2a9d11e7 --set amount=80",
+            'upcall answer q4f0c2a9d11e7 --edit \'{"order": "A-17", "amount": 80}\'',
             "upcall answer q4f0c2a9d11e7 --edit args.json",
             "upcall answer q4f0c2a9d11e7 --reject 'not on a Friday'",
         ],
@@ -69,7 +73,10 @@ def _answer_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("value", metavar="VALUE", nargs="?", help="the answer")
     how = parser.add_mutually_exclusive_group()
     how.add_argument("--approve", action="store_true", help="let the call run")
-    how.add_argument("--edit", metavar="FILE", help="let it run with the arguments in a JSON file; - is stdin")
+    edit = "let it run with these arguments instead: JSON, a file with JSON, or - for standard input"
+    how.add_argument("--edit", metavar="JSON|FILE", help=edit)
+    change = "let it run with one argument changed; may be given several times"
+    how.add_argument("--set", metavar="NAME=VALUE", action="append", type=_pair, help=change)
     how.add_argument("--reject", metavar="WHY", help="do not let it run, and say why")
     parser.add_argument("--for-session", action="store_true", help="the same for equal calls of the session")
     parser.add_argument(
@@ -78,6 +85,13 @@ def _answer_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--only", action="store_true", help="this one and no equal question")
     parser.add_argument("--by", metavar="NAME", help="who answers (default: the user of this system)")
     as_json(parser)
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not name or not equals:
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE, such as amount=80")
+    return name, value
 
 
 # --- the inbox --------------------------------------------------------------------------
@@ -121,12 +135,15 @@ def _print(callback: Callback, held: Held | None, args: argparse.Namespace) -> N
     console = make_console(sys.stdout)
     store = given_store(args)
     lines = rows(callback, known_of(held, store), now=time.time(), width=min(width(), WIDEST) - 2, whole=False)
-    lines.append([Piece("answer    ", "dim"), Piece(command(callback, store, program()), "cyan")])
+    typed = [
+        [Piece("          " if at else "answer    ", "dim"), Piece(text, "cyan")]
+        for at, text in enumerate(commands(callback, store, program()))
+    ]
     console.print()
-    for line in lines:
+    for line in [*lines, *typed]:
         if sys.stdout.isatty():
             # a command is left to the terminal to break, so that it can be pasted
-            console.print(styled([Piece("┃ ", "yellow"), *line]), soft_wrap=line is lines[-1])
+            console.print(styled([Piece("┃ ", "yellow"), *line]), soft_wrap=line in typed)
         else:
             say(f"┃ {''.join(piece.text for piece in line)}".rstrip())
 
@@ -163,16 +180,16 @@ async def _answer(args: argparse.Namespace) -> int:
 
 
 def _check_usage(args: argparse.Namespace) -> None:
-    verdict = args.approve or args.edit is not None or args.reject is not None
-    if verdict and args.value is not None:
-        raise SetupError("give a VALUE, or one of --approve, --edit and --reject")
-    if args.pattern is not None and (args.edit is not None or args.reject is not None):
-        raise SetupError("--pattern approves calls as they are; leave out --edit and --reject")
+    others = (args.edit, args.set, args.reject)
+    if (args.approve or others != (None, None, None)) and args.value is not None:
+        raise SetupError("give a VALUE, or one of --approve, --edit, --set and --reject")
+    if args.pattern is not None and others != (None, None, None):
+        raise SetupError("--pattern approves calls as they are; leave out --edit, --set and --reject")
 
 
 async def _value(args: argparse.Namespace, held: Held) -> Any:
     """The answer that was meant, from options, VALUE, a pipe or the person at the terminal."""
-    if args.approve or args.edit is not None or args.reject is not None or args.pattern is not None:
+    if args.approve or any(one is not None for one in (args.edit, args.set, args.reject, args.pattern)):
         return _verdict(args, held)
     if args.value is None and sys.stdin.isatty() and sys.stdout.isatty():
         return await _asked(args, held)
@@ -190,29 +207,69 @@ def _verdict(args: argparse.Namespace, held: Held) -> Approve | Reject:
         raise AnswerRefused(args.id, "it is a question and no approval of a call; answer it with a VALUE")
     if args.reject is not None:
         return Reject(args.reject, for_session=args.for_session)
+    if args.set is not None:
+        return Approve(_with_changes(args, held.raised), args.for_session)
     return Approve(_edited(args) if args.edit is not None else None, args.for_session, args.pattern)
 
 
 def _edited(args: argparse.Namespace) -> dict[str, Any]:
-    text = sys.stdin.read() if args.edit == "-" else Path(args.edit).read_text()
+    """The arguments that --edit gives: JSON itself, or a file's."""
+    where, text = _edit_text(args)
     try:
         edited = json.loads(text)
     except json.JSONDecodeError as error:
-        raise AnswerRefused(args.id, f"{args.edit}:{error.lineno}: {json_problem(error)}") from None
+        raise AnswerRefused(args.id, f"{where}:{error.lineno}: {json_problem(error)}") from None
     if not isinstance(edited, dict):
         raise AnswerRefused(args.id, f"--edit needs the arguments as a JSON object, not {shown(edited)}")
     return cast("dict[str, Any]", edited)
 
 
+def _edit_text(args: argparse.Namespace) -> tuple[str, str]:
+    """Where the JSON of --edit comes from, and the JSON."""
+    if args.edit == "-":
+        return "standard input", sys.stdin.read()
+    if args.edit.lstrip()[:1] in ("{", "["):
+        return "--edit", args.edit
+    try:
+        return args.edit, Path(args.edit).read_text("utf-8")
+    except UnicodeDecodeError:
+        raise AnswerRefused(args.id, f"--edit {args.edit}: the file is not UTF-8 text") from None
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        raise AnswerRefused(args.id, f"--edit {args.edit}: neither a JSON object nor a file ({why})") from None
+
+
+def _with_changes(args: argparse.Namespace, raised: CallbackRaised) -> dict[str, Any]:
+    """The call's own arguments with those of --set in their places."""
+    schema = raised.schema or {}
+    known: dict[str, Any] = schema.get("properties") or {}
+    changed = dict(raised.args or {})
+    for name, text in args.set:
+        if name not in known and schema.get("additionalProperties") is False:
+            takes = f"it takes {', '.join(known) or 'none'}.{did_you_mean(name, known)}"
+            raise AnswerRefused(args.id, f"{raised.tool} has no argument {name!r}; {takes}")
+        changed[name] = _argument(text, {**known.get(name, {}), "$defs": schema.get("$defs", {})})
+    return changed
+
+
+def _argument(text: str, schema: dict[str, Any]) -> Any:
+    """One argument from the command line: JSON where that fits, else the text as it is."""
+    try:
+        value = msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        return text
+    return text if misfit(schema, value) and not misfit(schema, text) else value
+
+
 def _approval(text: str, args: argparse.Namespace, held: Held) -> Approve | Reject:
     match text.strip().lower():
-        case "approve" | "yes" | "y":
+        case "approve":
             return Approve(for_session=args.for_session)
-        case "reject" | "no" | "n":
+        case "reject":
             return Reject(for_session=args.for_session)
         case _:
-            why = f"it asks for an approval of {held.raised.tool}: say --approve, --edit FILE or --reject WHY"
-            raise AnswerRefused(args.id, why)
+            ways = "--approve, --edit JSON, --set NAME=VALUE or --reject WHY"
+            raise AnswerRefused(args.id, f"it asks for an approval of {held.raised.tool}: say {ways}")
 
 
 def _read(text: str, args: argparse.Namespace, held: Held) -> Any:

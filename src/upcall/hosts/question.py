@@ -17,6 +17,8 @@ from upcall.observe.plain import one_line, plain
 WORST = {"critical": "bold red", "high": "bold yellow", "low": "dim"}
 _LONG = 20
 _LABEL = 8
+_LONGEST_EDIT = 100
+"""Characters of arguments that are still shown to be edited at a prompt."""
 _STEPS = {"skipped": "was skipped", "passed": "passed it up", "reworded": "reworded it and passed it up"}
 
 
@@ -196,8 +198,23 @@ def _at_most(lines: list[str], most: int) -> list[str]:
 
 def command(callback: Callback, store: str = "", program: str = "upcall") -> str:
     """What to type to answer it from any terminal; an answer in capitals is to be put in."""
+    return commands(callback, store, program)[0]
+
+
+def commands(callback: Callback, store: str = "", program: str = "upcall") -> list[str]:
+    """Each way to answer it from any terminal: of an approval also those that edit and reject the call."""
     where = f" --store {shlex.quote(store)}" if store else ""
-    return f"{program} answer {callback.id} {_example(callback)}{where}"
+    ways = [_example(callback)]
+    if is_approval(callback):
+        ways += [f"--edit {_editable(callback.args or {})}"] if callback.args else []
+        ways += ["--reject 'WHY'"]
+    return [f"{program} answer {callback.id} {way}{where}" for way in ways]
+
+
+def _editable(args: Mapping[str, Any]) -> str:
+    """The arguments to change and paste; a file's name where they are too long for that."""
+    text = msgspec.json.encode(args).decode("utf-8", "replace")
+    return shlex.quote(text) if len(text) <= _LONGEST_EDIT and text.isprintable() else "ARGUMENTS.json"
 
 
 def _example(callback: Callback) -> str:
