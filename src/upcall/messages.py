@@ -52,12 +52,18 @@ class Thinking(Value, frozen=True, tag_field="part", tag="thinking"):
 
 
 class Call(Value, frozen=True, tag_field="part", tag="call"):
-    """A tool call. `id` is minted by the runtime; `broken` holds arguments that were not a JSON object."""
+    """A tool call. `id` is minted by the runtime; `broken` holds arguments that were not a JSON object.
+
+    `provider_id` is the id that the model's provider gave the call, and `provider` says which provider that was. It
+    gets its own id back; every other provider gets an id that all of them take.
+    """
 
     id: str
     name: str
     args: dict[str, Any]
     broken: str = ""
+    provider_id: str = ""
+    provider: str = ""
 
 
 class Result(Value, frozen=True, tag_field="part", tag="result"):
@@ -202,7 +208,8 @@ class Response(Value, frozen=True):
         index = 0
         for part in parts:
             if type(part) is Call:
-                part = Call(f"r{ordinal}c{index}", part.name, part.args, part.broken)
+                fresh = f"r{ordinal}c{index}"
+                part = Call(fresh, part.name, part.args, part.broken, part.provider_id, part.provider)
                 index += 1
             numbered.append(part)
         return Message("assistant", tuple(numbered))

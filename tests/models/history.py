@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from upcall.messages import Call, Image, Instruction, Message, Request, Result, Text, Thinking, ToolSpec, user
 
 READ = ToolSpec(
@@ -57,3 +59,8 @@ BROKEN = Request(
     ),
     (PING,),
 )
+
+
+def bare(calls: Sequence[Call]) -> tuple[Call, ...]:
+    """The calls without the ids that their provider gave them."""
+    return tuple(call.replace(provider_id="", provider="") for call in calls)

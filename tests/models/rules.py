@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Collection
 from typing import Any, cast
 
-ID = re.compile(r"[A-Za-z0-9_-]{1,40}")
+ID = re.compile(r"[A-Za-z0-9]{9}")
+"""An id that every server takes."""
 NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
-def check_openai(messages: list[dict[str, Any]]) -> None:
-    """Chat completions: every call answered at once, by exactly one tool message; nothing empty."""
+def check_openai(messages: list[dict[str, Any]], given: Collection[str] = ()) -> None:
+    """Chat completions: every call answered at once, by exactly one tool message; nothing empty.
+
+    `given` are the ids that this server gave; it takes them back, each for one call.
+    """
     waiting: list[str] = []
+    seen: set[str] = set()
     for index, message in enumerate(messages):
         role, content = message["role"], message.get("content")
         where = f"messages[{index}] ({role})"
@@ -27,16 +33,17 @@ def check_openai(messages: list[dict[str, Any]]) -> None:
             calls = message.get("tool_calls")
             assert content or calls, f"{where}: empty"
             assert calls is None or calls, f"{where}: tool_calls is an empty list"
-            waiting = [_openai_call(where, call) for call in calls or ()]
-            assert len(set(waiting)) == len(waiting), f"{where}: repeated ids"
+            waiting = [_openai_call(where, call, given) for call in calls or ()]
+            assert len({*waiting, *seen}) == len(waiting) + len(seen), f"{where}: repeated ids"
+            seen.update(waiting)
         else:
             _openai_content(where, content)
     assert not waiting, f"calls without results at the end: {waiting}"
 
 
-def _openai_call(where: str, call: dict[str, Any]) -> str:
+def _openai_call(where: str, call: dict[str, Any], given: Collection[str]) -> str:
     assert call["type"] == "function", where
-    assert ID.fullmatch(call["id"]), f"{where}: id {call['id']!r}"
+    assert call["id"] in given or ID.fullmatch(call["id"]), f"{where}: id {call['id']!r}"
     assert isinstance(json.loads(call["function"]["arguments"]), dict), where
     return call["id"]
 
@@ -52,7 +59,7 @@ def _openai_content(where: str, content: Any) -> None:
             assert re.match(r"https?://|data:image/", part["image_url"]["url"]), where
 
 
-def check_anthropic(body: dict[str, Any]) -> None:
+def check_anthropic(body: dict[str, Any], given: Collection[str] = ()) -> None:
     """Messages: roles in turn from the user on, results first and complete, no empty text, four breakpoints."""
     messages = body["messages"]
     assert messages, "no messages"
@@ -69,7 +76,7 @@ def check_anthropic(body: dict[str, Any]) -> None:
         if message["role"] == "user":
             waiting = _anthropic_user(where, message["content"], waiting)
         else:
-            waiting = _anthropic_assistant(where, message["content"], seen)
+            waiting = _anthropic_assistant(where, message["content"], seen, given)
     assert not waiting, f"calls without results at the end: {waiting}"
     if seen:
         assert body.get("tools"), "tool_use without tools"
@@ -96,11 +103,13 @@ def _anthropic_user(where: str, content: list[dict[str, Any]], waiting: list[str
     return []
 
 
-def _anthropic_assistant(where: str, content: list[dict[str, Any]], seen: set[str]) -> list[str]:
+def _anthropic_assistant(
+    where: str, content: list[dict[str, Any]], seen: set[str], given: Collection[str]
+) -> list[str]:
     calls: list[str] = []
     for block in content:
         if block["type"] == "tool_use":
-            assert ID.fullmatch(block["id"]), f"{where}: id {block['id']!r}"
+            assert block["id"] in given or ID.fullmatch(block["id"]), f"{where}: id {block['id']!r}"
             assert block["id"] not in seen, f"{where}: repeated id {block['id']}"
             assert isinstance(block["input"], dict), where
             seen.add(block["id"])

@@ -26,7 +26,16 @@ KEPT: list[dict[str, Any]] = [
     {"next": {}},
 ]
 opaque = st.sampled_from(KEPT)
-calls = st.builds(Call, ids, st.just("ping"), st.just({"a": 1}), st.sampled_from(["", "{"]))
+OWN = ("call_0", "functions.ping:1", "toolu_01AbC", "A1b2C3d4E")
+calls = st.builds(
+    Call,
+    ids,
+    st.just("ping"),
+    st.just({"a": 1}),
+    st.sampled_from(["", "{"]),
+    st.sampled_from(["", *OWN]),
+    st.sampled_from(["", "own", "other"]),
+)
 results = st.builds(Result, ids, words, st.booleans(), images=st.lists(images, max_size=1).map(tuple))
 parts: st.SearchStrategy[Part] = st.one_of(
     st.builds(Text, words),
@@ -44,8 +53,10 @@ messages = st.builds(
 @given(st.lists(messages, max_size=8), st.booleans(), st.sampled_from([None, 2000, "adaptive"]))
 def test_every_history_makes_valid_bodies(history: list[Message], tools: bool, thinking: int | None):
     request = Request("a", "turn", "", history, (PING,) if tools else ())
-    check_openai(openai_body(request, "m")["messages"])
-    check_anthropic(anthropic_body(request, "m", thinking=thinking))
+    check_openai(openai_body(request, "m", provider="own")["messages"], OWN)
+    check_anthropic(anthropic_body(request, "m", thinking=thinking, provider="own"), OWN)
+    check_openai(openai_body(request, "m", provider="new")["messages"])
+    check_anthropic(anthropic_body(request, "m", thinking=thinking, provider="new"))
     assert all(m["content"] for m in local_body(request)["messages"])
 
 

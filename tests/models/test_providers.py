@@ -14,6 +14,7 @@ from pydantic_ai.models.test import TestModel as PlainModel
 from upcall.errors import ContextTooLong, ModelRefused, ModelUnavailable
 from upcall.messages import Call, Message, Result, Thinking
 from upcall.models import anthropic_body, openai_body
+from upcall.models.history import made_id
 from upcall.models.providers import Provided, provider_messages
 
 from .history import BROKEN, HELLO, RICH, TOOLS
@@ -59,7 +60,7 @@ async def test_instructions_history_and_pictures_arrive():
         ["user-prompt"],
     ]
     failed, pictured = messages[2].parts[:2]
-    assert (failed.tool_name, failed.outcome, failed.tool_call_id) == ("read_config", "failed", "r0c0")
+    assert (failed.tool_name, failed.outcome, failed.tool_call_id) == ("read_config", "failed", made_id("r0c0"))
     assert pictured.outcome == "success"
     assert messages[0].parts[1].content[0].data == b"hi"
 
@@ -90,11 +91,11 @@ async def test_what_a_provider_hung_on_a_part_comes_back_on_it():
     assert response.text == "ok"
     messages = (*TOOLS.messages, response.message(0), Message("tool", (Result("r0c0", "pong"),)))
     request = TOOLS.replace(messages=messages)
-    back = provider_messages(request)[1].parts
+    back = provider_messages(request, response.calls[0].provider)[1].parts
     assert isinstance(back[0], theirs.ThinkingPart)
     assert (back[0].content, back[0].signature, back[0].provider_name) == ("hm", "sig", "google")
     assert isinstance(back[2], theirs.ToolCallPart)
-    assert (back[2].tool_call_id, back[2].provider_details) == ("r0c0", details)
+    assert (back[2].tool_call_id, back[2].provider_details) == ("their-id", details)
     check_openai(openai_body(request, "m")["messages"])
     check_anthropic(anthropic_body(request, "m"))
 

@@ -14,7 +14,7 @@ from upcall.contracts import Emit
 from upcall.errors import ModelRefused
 from upcall.messages import Call, Part, Request, Response, Text, Thinking, Usage
 from upcall.models.anthropic_body import ThinkingBudget, anthropic_body
-from upcall.models.failures import Asked, Trouble, complaint_of, judge, stream_error
+from upcall.models.failures import Asked, Trouble, complaint_of, judge, provider_name, stream_error
 from upcall.models.history import UNREADABLE, called
 from upcall.models.http import Patience, Reader, Sleep, Wire, without_credentials
 
@@ -59,7 +59,9 @@ class Anthropic:
         base, self._key = base_url.rstrip("/").removesuffix("/v1"), (api_key or "").strip()
         self._needs_key = base == BASE_URL
         hint = "api_key=, or ANTHROPIC_API_KEY for models given by name"
-        self._asked = Asked(self.name, model, without_credentials(base), hint, self._key)
+        shown = without_credentials(base)
+        provider = provider_name(self.name, None if self._needs_key else shown)
+        self._asked = Asked(self.name, model, shown, hint, self._key, provider)
         headers = {"Content-Type": "application/json", "Accept-Encoding": "identity", "User-Agent": "upcall"}
         headers["anthropic-version"] = "2023-06-01"
         if self._key:
@@ -85,8 +87,9 @@ class Anthropic:
         structured = self._structured
         while True:
             body = anthropic_body(
-                request, self.model, max_tokens=self._max_tokens, thinking=self._thinking, structured=structured
-            )
+                request, self.model, max_tokens=self._max_tokens, thinking=self._thinking, structured=structured,
+                provider=self._asked.provider,
+            )  # fmt: skip
             try:
                 response = await self._wire.ask(msgspec.json.encode(body), fresh, emit)
             except ModelRefused as error:
@@ -122,6 +125,7 @@ class _Usage(msgspec.Struct, gc=False):
 
 class _Block(msgspec.Struct, gc=False):
     type: str = ""
+    id: str | None = None
     text: str | None = None
     thinking: str | None = None
     signature: str | None = None
@@ -225,7 +229,8 @@ class AnthropicReader:
 
     def response(self) -> Response:
         """What was said; its own order of parts is kept where it says more than the usual one."""
-        layout = tuple(p for i in sorted(self._blocks) for p in _parts(self._blocks[i]))
+        provider = self._asked.provider
+        layout = tuple(p for i in sorted(self._blocks) for p in _parts(self._blocks[i], provider))
         text = "".join(p.text for p in layout if isinstance(p, Text))
         calls = tuple(p for p in layout if isinstance(p, Call))
         thinking = tuple(p for p in layout if isinstance(p, Thinking))
@@ -287,7 +292,7 @@ class AnthropicReader:
             self._written = usage.cache_creation_input_tokens or self._written
 
 
-def _parts(opened: _Open) -> tuple[Part, ...]:
+def _parts(opened: _Open, provider: str) -> tuple[Part, ...]:
     text = "".join(opened.text)
     match opened.block.type:
         case "text" if text:
@@ -297,13 +302,12 @@ def _parts(opened: _Open) -> tuple[Part, ...]:
         case "redacted_thinking":
             return (Thinking("", {"redacted": opened.block.data or ""}),)
         case "tool_use":
-            return (_call(opened),)
+            return (_call(opened, provider),)
         case _:
             return ()
 
 
-def _call(opened: _Open) -> Call:
-    name, raw, given = opened.block.name or "", "".join(opened.json), opened.block.input
-    if not raw.strip() and isinstance(given, dict):
-        return Call("", name, cast("dict[str, Any]", given))
-    return called(name, raw)
+def _call(opened: _Open, provider: str) -> Call:
+    raw, given = "".join(opened.json), opened.block.input
+    call = called(opened.block.name or "", raw, opened.block.id or "", provider)
+    return call if raw.strip() or not isinstance(given, dict) else call.replace(args=cast("dict[str, Any]", given))

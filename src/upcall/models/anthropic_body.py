@@ -24,14 +24,16 @@ def anthropic_body(
     max_tokens: int = 16_384,
     thinking: ThinkingBudget = None,
     structured: bool = True,
+    provider: str = "",
 ) -> Wire:
     """The body of a streamed message, with cache breakpoints after tools, instructions and the last message.
 
     A budget for thinking comes on top of `max_tokens`, which stays the answer's own. A reply's schema is always in
     the instructions; if the server is `structured` and its form can say the schema, it holds the reply to it.
+    Calls have the ids that `provider` gave them, else made ones.
     """
     request = schema_in_instructions(request)
-    messages = anthropic_messages(request)
+    messages = anthropic_messages(request, provider)
     budget = thinking if isinstance(thinking, int) else 0
     body: Wire = {"model": model, "max_tokens": max_tokens + budget, "stream": True, "messages": messages}
     if request.instructions.strip():
@@ -50,10 +52,10 @@ def anthropic_body(
     return body
 
 
-def anthropic_messages(request: Request) -> list[Wire]:
+def anthropic_messages(request: Request, provider: str = "") -> list[Wire]:
     """The conversation: user and assistant in turn, beginning and ending with the user."""
     out: list[Wire] = []
-    for turn in turns(request.messages):
+    for turn in turns(request.messages, provider):
         role, blocks = _blocks(turn)
         if not blocks:
             continue

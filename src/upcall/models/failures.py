@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -39,6 +40,8 @@ class Asked(NamedTuple):
     base_url: str
     key_hint: str
     key: str = ""
+    provider: str = ""
+    """As the log names it beside the ids that it gives to calls; no address is in it."""
 
     def shown(self, data: bytes) -> str:
         """The beginning of what it sent, cleaned."""
@@ -53,6 +56,11 @@ class Asked(NamedTuple):
             text = re.sub(r"(?s)<(script|style|head)\b.*?</\1>|<[^>]*>", " ", text)
         text = " ".join(text.split())
         return text if len(text) <= _SHORT else text[: _SHORT - 1] + "…"
+
+
+def provider_name(model: str, base_url: str | None) -> str:
+    """The model's name with a short digest of where it is asked, if that is not the provider's own address."""
+    return f"{model}#{hashlib.sha256(base_url.encode()).hexdigest()[:8]}" if base_url else model
 
 
 class Trouble(NamedTuple):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-import re
+import functools
+import hashlib
+import string
 from collections.abc import Iterable
 from typing import Any, cast
 
@@ -24,6 +26,8 @@ from upcall.messages import (
 
 UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """What reading JSON raises that somebody else wrote: it is none, or nested too deeply."""
+
+_LETTERS = string.ascii_letters + string.digits
 
 
 class Said(Value, frozen=True):
@@ -53,13 +57,15 @@ class Told(Value, frozen=True):
 Turn = Said | Answered | Told
 
 
-def turns(messages: Iterable[Message]) -> list[Turn]:
+def turns(messages: Iterable[Message], provider: str = "") -> list[Turn]:
     """The conversation as turns that no provider refuses, whatever a hook cut out or put in between.
 
-    A call that has no result gets a cancelled one, a result without its call is left out, what was said between
-    a call and its results comes after them, and an id that occurs twice is made unique.
+    A call that has no result gets a cancelled one, a result without its call is left out, and what was said between
+    a call and its results comes after them. Calls have the ids that this `provider` gave them. Where it gave none,
+    or one for the second time, the id is made here: nine letters or digits, which every server takes. The same
+    history gives the same ids in any process.
     """
-    walk = _Walk()
+    walk = _Walk(provider)
     for message in messages:
         if message.role == "assistant":
             walk.said(message)
@@ -70,8 +76,9 @@ def turns(messages: Iterable[Message]) -> list[Turn]:
 
 
 class _Walk:
-    def __init__(self) -> None:
+    def __init__(self, provider: str) -> None:
         self.out: list[Turn] = []
+        self._provider = provider
         self._seen: set[str] = set()
         self._calls: list[Call] = []
         self._waiting: dict[str, list[str]] = {}  # an id in the history → ids on the wire, still unanswered
@@ -110,10 +117,9 @@ class _Walk:
         self._calls, self._waiting, self._results, self._held = [], {}, {}, []
 
     def _open(self, call: Call) -> Call:
-        base = re.sub(r"[^A-Za-z0-9_-]", "_", call.id)[:32] or "call"
-        fresh, count = base, 1
-        while fresh in self._seen:
-            fresh, count = f"{base}-{count}", count + 1
+        fresh, count = call.provider_id if call.provider == self._provider else "", 0
+        while not fresh or fresh in self._seen:
+            fresh, count = made_id(call.id, count), count + 1
         self._seen.add(fresh)
         self._waiting.setdefault(call.id, []).append(fresh)
         renamed = call if fresh == call.id else call.replace(id=fresh)
@@ -126,14 +132,22 @@ class _Walk:
             self._results[fresh] = result if fresh == result.call_id else result.replace(call_id=fresh)
 
 
+@functools.lru_cache(maxsize=4096)
+def made_id(call_id: str, count: int = 0) -> str:
+    """An id of nine letters and digits that follows from one of ours, and another one for each count."""
+    number = int.from_bytes(hashlib.sha256(f"{call_id}#{count}".encode()).digest()[:8])
+    return "".join(_LETTERS[number // len(_LETTERS) ** place % len(_LETTERS)] for place in range(9))
+
+
 def _has_content(part: Text | Instruction | Image) -> bool:
     return bool(part.data or part.url) if isinstance(part, Image) else bool(part.text.strip())
 
 
-def called(name: str, raw: str) -> Call:
+def called(name: str, raw: str, provider_id: str, provider: str) -> Call:
     """A call with its arguments as a model wrote them; what is no JSON object is kept, for the model to be told."""
     args = json_object(raw) if raw.strip() else {}
-    return Call("", name, {}, raw) if args is None else Call("", name, args)
+    given = (provider_id, provider) if provider_id.strip() else ("", "")
+    return Call("", name, {}, raw, *given) if args is None else Call("", name, args, "", *given)
 
 
 def json_object(text: str) -> dict[str, Any] | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import re
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
@@ -12,7 +13,7 @@ import msgspec
 from upcall.contracts import Emit
 from upcall.errors import ModelRefused
 from upcall.messages import Request, Response, Thinking, Usage
-from upcall.models.failures import Asked, Trouble, complaint_of, judge, stream_error
+from upcall.models.failures import Asked, Trouble, complaint_of, judge, provider_name, stream_error
 from upcall.models.history import UNREADABLE, called, json_object
 from upcall.models.http import Patience, Reader, Sleep, Wire, without_credentials
 from upcall.models.openai_body import openai_body
@@ -22,6 +23,8 @@ _OPTIONAL = {
     "response_format": ("response_format", "response format", "json_schema"),
     "stream_options": ("stream_options",),
 }
+# Mistral's rule, as servers say it who don't keep to it in the ids that they give
+_STRICT_IDS = re.compile(r"tool call id .* length of 9")
 _STOPS = {"stop": "end", "tool_calls": "calls", "function_call": "calls", "content_filter": "refused"}
 
 
@@ -49,7 +52,10 @@ class OpenAIChat:
         self.model, self.name = model, _name or f"openai:{model}"
         self._base_url, self._key = base_url.rstrip("/"), (api_key or "").strip()
         hint = "api_key=, or OPENAI_API_KEY for models given by name"
-        self._asked = Asked(self.name, model, without_credentials(self._base_url), hint, self._key)
+        self._official = self._base_url == BASE_URL
+        shown = without_credentials(self._base_url)
+        provider = provider_name(self.name, None if self._official else shown)
+        self._asked = Asked(self.name, model, shown, hint, self._key, provider)
         headers = {"Content-Type": "application/json", "Accept-Encoding": "identity", "User-Agent": "upcall"}
         if self._key:
             headers["Authorization"] = f"Bearer {self._key}"
@@ -58,25 +64,30 @@ class OpenAIChat:
         patience = Patience(retries, connect, first_byte, silence)
         self._wire = Wire(self._asked, f"{base}/chat/completions", headers, patience, _sleep, _chance)
         self._refused: set[str] = set()
+        self._takes_own_ids = True
 
     def __repr__(self) -> str:
         return f"OpenAIChat({self.model!r}, base_url={self._asked.base_url!r})"
 
     async def respond(self, request: Request, emit: Emit | None) -> Response:
-        """Answer one request; options that the server refuses are left out from then on."""
-        official = self._base_url == BASE_URL
-        if not self._key and official:
+        """Answer one request; what the server refuses, options or its own call ids, is left out from then on."""
+        if not self._key and self._official:
             raise ModelRefused(self.name, f"needs a key: give {self._asked.key_hint}")
         while True:
-            body = openai_body(request, self.model, official=official, refused=self._refused)
+            provider = self._asked.provider if self._takes_own_ids else ""
+            body = openai_body(
+                request, self.model, official=self._official, refused=self._refused, provider=provider
+            )
             try:
                 return await self.ask(body, emit)
             except ModelRefused as error:
                 said = error.problem.lower()
                 refused = [f for f, words in _OPTIONAL.items() if f in body and any(w in said for w in words)]
-                if error.status not in (400, 422) or not refused:
+                strict = self._takes_own_ids and _STRICT_IDS.search(said) is not None
+                if error.status not in (400, 422) or not (refused or strict):
                     raise
                 self._refused.update(refused)
+                self._takes_own_ids = self._takes_own_ids and not strict
 
     async def ask(self, body: dict[str, Any], emit: Emit | None) -> Response:
         """Send a body that is built already."""
@@ -203,7 +214,8 @@ class OpenAIReader:
 
     def response(self) -> Response:
         """What was said."""
-        calls = tuple(called(slot.name, "".join(slot.args)) for slot in self._calls)
+        provider = self._asked.provider
+        calls = tuple(called(slot.name, "".join(slot.args), slot.id, provider) for slot in self._calls)
         opaque = {"field": self._field} if self._field == "reasoning_content" else {}
         thoughts = "".join(self._thoughts)
         thinking = (Thinking(thoughts, opaque),) if thoughts else ()
@@ -249,6 +261,7 @@ class OpenAIReader:
         if slot is None or (function.name and _begins(piece, slot, args or "")):
             slot = self._slots[piece.index] = _Slot(piece)
             self._calls.append(slot)
+        slot.id = slot.id or piece.id or ""
         if function.name and function.name != slot.name and not slot.args:
             slot.name += function.name
         if args:

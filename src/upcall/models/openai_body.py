@@ -14,8 +14,12 @@ from upcall.models.structured import is_object, schema_in_instructions
 Wire = dict[str, Any]
 
 
-def openai_body(request: Request, model: str, *, official: bool = True, refused: Collection[str] = ()) -> Wire:
+def openai_body(
+    request: Request, model: str, *, official: bool = True, refused: Collection[str] = (), provider: str = ""
+) -> Wire:
     """The body of a streamed chat completion, without the optional fields that the server has `refused`.
+
+    Calls have the ids that `provider` gave them, else made ones.
 
     A reply's schema goes into `response_format`. Servers other than OpenAI's own may ignore that field, or follow
     it without showing it to the model: there, and where the field can't be used, the instructions have it too.
@@ -25,7 +29,7 @@ def openai_body(request: Request, model: str, *, official: bool = True, refused:
         request = schema_in_instructions(request)
     body: Wire = {
         "model": model,
-        "messages": openai_messages(request),
+        "messages": openai_messages(request, provider),
         "stream": True,
         "stream_options": {"include_usage": True},
     }
@@ -39,12 +43,12 @@ def openai_body(request: Request, model: str, *, official: bool = True, refused:
     return body
 
 
-def openai_messages(request: Request) -> list[Wire]:
+def openai_messages(request: Request, provider: str = "") -> list[Wire]:
     """The conversation, instructions first."""
     out: list[Wire] = []
     if request.instructions.strip():
         out.append({"role": "system", "content": request.instructions})
-    history = turns(request.messages)
+    history = turns(request.messages, provider)
     last_told = max((i for i, turn in enumerate(history) if isinstance(turn, Told)), default=-1)
     for index, turn in enumerate(history):
         out += _messages(turn, recent=index > last_told)

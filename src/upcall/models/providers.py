@@ -10,7 +10,7 @@ import msgspec
 from upcall.contracts import Emit
 from upcall.errors import ContextTooLong, ModelError, ModelRefused, ModelUnavailable
 from upcall.messages import Call, Image, Instruction, Part, Request, Response, Text, Thinking, Usage
-from upcall.models.failures import Asked, complaint_of, context_error, judge
+from upcall.models.failures import Asked, complaint_of, context_error, judge, provider_name
 from upcall.models.history import Answered, Said, Told, arguments, called, turns
 from upcall.models.structured import is_object, schema_in_instructions
 
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from pydantic_ai.output import OutputMode
 
 _STOPS = {"stop": "end", "tool_call": "calls", "content_filter": "refused"}
+_NOT_GIVEN = "pyd_ai_"
+"""How ids begin that pydantic-ai makes where a provider gives none."""
 _KEPT = ("id", "signature", "provider_name", "provider_details")
 
 
@@ -42,7 +44,7 @@ class Provided:
         failure: ModelError = ModelRefused(self.name, "was not asked")
         for mode in _output_modes(model, request):
             try:
-                return await _ask(model, request, mode, emit)
+                return await _ask(model, request, mode, emit, provider_name(self.name, model.base_url))
             except UserError as error:  # it refuses this mode, or the request: nothing was sent
                 failure = ModelRefused(self.name, str(error))
             except AgentRunError as error:
@@ -65,17 +67,17 @@ class Provided:
         return self._model
 
 
-async def _ask(model: TheirModel, request: Request, mode: OutputMode, emit: Emit | None) -> Response:
+async def _ask(model: TheirModel, request: Request, mode: OutputMode, emit: Emit | None, provider: str) -> Response:
     from pydantic_ai.direct import model_request, model_request_stream
 
     asked = schema_in_instructions(request) if mode == "text" else request
-    history, parameters = provider_messages(asked), _parameters(request, mode)
+    history, parameters = provider_messages(asked, provider), _parameters(request, mode)
     if emit is None:
-        return _response(await model_request(model, history, model_request_parameters=parameters))
+        return _response(await model_request(model, history, model_request_parameters=parameters), provider)
     async with model_request_stream(model, history, model_request_parameters=parameters) as stream:
         async for event in stream:
             _tell(event, emit)
-        return _response(stream.get())
+        return _response(stream.get(), provider)
 
 
 def _failure(name: str, error: Exception) -> ModelError:
@@ -124,13 +126,13 @@ def _parameters(request: Request, mode: OutputMode) -> ModelRequestParameters:
     return ModelRequestParameters(function_tools=tools, output_mode=mode, output_object=wanted)
 
 
-def provider_messages(request: Request) -> list[theirs.ModelMessage]:
+def provider_messages(request: Request, provider: str = "") -> list[theirs.ModelMessage]:
     """The conversation as pydantic-ai's messages; it ends with a request, which carries the instructions."""
     from pydantic_ai import messages as theirs
 
     out: list[theirs.ModelMessage] = []
     asked: list[theirs.ModelRequestPart] = []
-    for turn in turns(request.messages):
+    for turn in turns(request.messages, provider):
         if isinstance(turn, Said):
             if asked:
                 out.append(theirs.ModelRequest(parts=asked))
@@ -220,7 +222,7 @@ def _tell(event: theirs.ModelResponseStreamEvent, emit: Emit) -> None:
             pass
 
 
-def _response(answer: theirs.ModelResponse) -> Response:
+def _response(answer: theirs.ModelResponse, provider: str) -> Response:
     """What was said. What a provider hung on a part goes before it as a thought without text, and comes back so."""
     from pydantic_ai import messages as theirs
 
@@ -234,7 +236,7 @@ def _response(answer: theirs.ModelResponse) -> Response:
             case theirs.TextPart() if part.content:
                 said: Part = Text(part.content)
             case theirs.ToolCallPart():
-                said = _call(part)
+                said = _call(part, provider)
             case _:
                 continue
         layout += [Thinking("", {"next": kept}), said] if kept else [said]
@@ -252,7 +254,8 @@ def _details(part: object) -> dict[str, Any]:
     return {key: value for key, value in found if value is not None}
 
 
-def _call(part: theirs.ToolCallPart) -> Call:
-    if not isinstance(part.args, str):
-        return Call("", part.tool_name, part.args or {})
-    return called(part.tool_name, part.args)
+def _call(part: theirs.ToolCallPart, provider: str) -> Call:
+    given = "" if part.tool_call_id.startswith(_NOT_GIVEN) else part.tool_call_id
+    if isinstance(part.args, str):
+        return called(part.tool_name, part.args, given, provider)
+    return called(part.tool_name, "", given, provider).replace(args=part.args or {})
