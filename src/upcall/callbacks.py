@@ -115,6 +115,10 @@ class Held(msgspec.Struct, gc=False):
         """What answered it, if it was answered."""
         return self.settled if type(self.settled) is events.CallbackAnswered else None
 
+    def group_in(self, root: str) -> tuple[str, ...]:
+        """What equal questions of one run tree have in common; a callback that is never grouped has only its id."""
+        return (root, self.raised.group, self.message) if self.raised.group else (self.raised.callback_id,)
+
     def take(self, event: events.AnyEvent) -> None:
         """One more event of it is written; what comes after it is settled changes nothing but its delivery."""
         if type(event) is events.CallbackDelivered:

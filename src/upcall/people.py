@@ -13,12 +13,15 @@ from upcall.answers import already, callback_of, checked
 from upcall.callbacks import Callback, Held
 from upcall.contracts import Host, Row, Store
 from upcall.errors import AlreadySettled, AnswerRefused, UnknownCallback, UnknownSession, UpcallError
-from upcall.events import SETTLING, AnyEvent, CallbackAnswered
+from upcall.events import SETTLING, AnyEvent, CallbackAnswered, CallbackExpired
 from upcall.loop import Turn
 from upcall.session import Sink
 
 log = logging.getLogger("upcall")
 R = TypeVar("R")
+
+_GATHER = 0.05
+"""Seconds before the host is asked while others of the run tree still run: equal questions are one for it."""
 
 
 class People:
@@ -29,7 +32,8 @@ class People:
         self.turns: dict[str, Turn] = {}
         self.sinks: list[Sink] = []  # who watches everything that this runtime runs
         self.person_watchers: list[Callable[[Callback], None]] = []  # told once of each question to the person
-        self._asks: dict[str, asyncio.Task[Any]] = {}
+        self._asks: dict[tuple[str, ...], HostAsk] = {}
+        self._ask_of: dict[str, HostAsk] = {}  # by callback id
         self._tasks: set[asyncio.Task[Any]] = set()
         self._stop_listening: Callable[[], None] | None = None
         self._closed = False
@@ -68,7 +72,8 @@ class People:
             for sink in self.sinks:
                 sink(event)
         if isinstance(event, SETTLING):
-            self.withdraw(event.callback_id, "it was settled elsewhere")
+            expired = isinstance(event, CallbackExpired)
+            self.withdraw(event.callback_id, "it expired" if expired else "it was settled elsewhere")
 
     async def _is_ready(self, root: str) -> bool:
         """Tell whether a parked run tree can continue; also where nothing is open any more: that was cancelled."""
@@ -87,10 +92,10 @@ class People:
     async def inbox(self, limit: int = 100_000) -> list[Callback]:
         """What waits for a person, highest priority first, then oldest; equal questions of a tree are one entry."""
         await self._open()
-        groups: dict[tuple[str, str], list[Held]] = {}
+        groups: dict[tuple[str, ...], list[Held]] = {}
         for one in await self.store.callbacks(inbox=True, limit=limit):
             if one.expires is None or one.expires > self.store.now():
-                groups.setdefault((one.root, one.raised.group or one.raised.callback_id), []).append(one)
+                groups.setdefault(one.group_in(one.root), []).append(one)
         return [callback_of(g[0], tuple([h.raised.callback_id for h in g])) for g in groups.values()]
 
     async def answer(
@@ -105,52 +110,127 @@ class People:
             raise already(held)
         if held.raised.kind == "request_resolution":
             raise AnswerRefused(id, "request_resolution is settled by agents, tools and memory, never by a person")
-        stored, group = checked(held.raised, value), held.raised.group
+        stored, group = checked(held.raised, value), held.group_in(held.root)
         events: dict[str, AnyEvent] = {id: CallbackAnswered(id, stored, by, right)}
-        for one in await self.store.callbacks(root=held.root) if group and not only else ():
-            if one is not held and one.raised.group == group and one.status == "open" and one.target == "user":
+        for one in await self.store.callbacks(root=held.root) if held.raised.group and not only else ():
+            if (
+                one is not held
+                and one.group_in(held.root) == group
+                and one.status == "open"
+                and one.target == "user"
+            ):
                 events[one.raised.callback_id] = CallbackAnswered(one.raised.callback_id, stored, by, right)
         refused = await self.store.settle(id, events)
         if refused is not None:
             raise already(refused)
         return callback_of(replace(held, status="answered", settled=events[id]), tuple(events))
 
-    def ask_host(self, callback: Callback) -> None:
-        """Put a question before the person who is here."""
-        if callback.id not in self._asks:
-            self._asks[callback.id] = asyncio.get_running_loop().create_task(self._ask_host(callback))
+    # --- the person who is here -----------------------------------------------------------
 
-    async def _ask_host(self, callback: Callback) -> None:
+    def ask_host(self, callback: Callback, group: tuple[str, ...] = (), *, gather: bool = False) -> None:
+        """Put a question before the person who is here: once for all equal ones, which share their `group`.
+
+        `gather`: others of its run tree are still running, so a moment is left for them to ask the same.
+        """
+        key = group or (callback.id,)
+        asked = self._asks.get(key)
+        if asked is None:
+            asked = self._asks[key] = HostAsk(key)
+            asked.task = asyncio.get_running_loop().create_task(self._ask_host(asked, _GATHER if gather else 0.0))
+        asked.members.setdefault(callback.id, callback)
+        self._ask_of[callback.id] = asked
+
+    async def _ask_host(self, asked: HostAsk, wait: float = 0.0) -> None:
+        if wait:
+            await asyncio.sleep(wait)
+        callback = await self._first_open(asked)
+        if callback is None:
+            self._forget(asked)
+            return
+        asked.shown = callback.id
         try:
-            try:
-                value = None if self.host is None else await self.host.ask(callback)
-            except Exception:  # somebody else's program: the question itself is safe in the inbox
-                log.exception("the host failed to ask callback %s; it waits in the inbox", callback.id)
-                value = None
-            if value is not None:
-                by, right = getattr(self.host, "by", "user"), getattr(self.host, "right", "asserted")
-                self._asks.pop(callback.id, None)  # what it says is not to be taken off its screen
-                try:
-                    await self.answer(callback.id, value, by=by, right=right)
-                except AnswerRefused as error:
-                    self.ask_host(callback.replace(problem=error.problem))
-                except AlreadySettled:
-                    pass
-                return
+            everybody = (callback.id, *[i for i in asked.members if i != callback.id])
+            value = None if self.host is None else await self.host.ask(callback.replace(group=everybody))
+        except Exception:  # somebody else's program: the question itself is safe in the inbox
+            log.exception("the host failed to ask callback %s; it waits in the inbox", callback.id)
+            value = None
+        if asked.shown != callback.id:  # it was taken off the screen, and the host answered nevertheless
+            return
+        self._forget(asked)  # what the host says is not to be taken off its screen
+        if value is not None:
+            await self._take(asked, value)
+            return
+        for member in asked.members.values():
             # the person who is here leaves it for later: nothing is gained by holding the run in memory
-            turn = self.turns.get(callback.session_id)
+            turn = self.turns.get(member.session_id)
             if turn is not None:
-                turn.tree.left_waiting(callback.id)
-        finally:
-            if self._asks.get(callback.id) is asyncio.current_task():
-                del self._asks[callback.id]
+                turn.tree.left_waiting(member.id)
+
+    async def _first_open(self, asked: HostAsk) -> Callback | None:
+        """The question to show: the oldest of the group. Once one was taken off the screen, look which are open."""
+        for callback in tuple(asked.members.values()):
+            held = await self.store.callback(callback.id) if asked.again else None
+            is_open = not asked.again or (held is not None and held.status == "open")
+            if is_open and callback.id in asked.members:
+                return callback
+        return None
+
+    async def _take(self, asked: HostAsk, value: Any) -> None:
+        """Settle the group by what the host said; a value that is refused is asked for again, with the reason."""
+        by, right = getattr(self.host, "by", "user"), getattr(self.host, "right", "asserted")
+        left: dict[str, Callback] = {asked.shown: asked.members[asked.shown], **asked.members}
+        while left:
+            callback_id = next(iter(left))
+            try:
+                settled: tuple[str, ...] = (await self.answer(callback_id, value, by=by, right=right)).group
+            except AnswerRefused as error:
+                for callback in left.values():
+                    self.ask_host(callback.replace(problem=error.problem), asked.key)
+                return
+            except (AlreadySettled, UnknownCallback):  # the others may still be open
+                settled = (callback_id,)
+            left = {i: callback for i, callback in left.items() if i not in settled}
 
     def withdraw(self, callback_id: str, reason: str) -> None:
-        """Tell the person who is here that an open ask has ended, if it is on the screen."""
-        asked = self._asks.pop(callback_id, None)
-        if self.host is None or asked is None or asked.done():
+        """Tell the person who is here that an open ask has ended, if it is on the screen.
+
+        Equal questions that are still open stay there, or take its place.
+        """
+        asked = self._ask_of.pop(callback_id, None)
+        if asked is None:
+            return
+        del asked.members[callback_id]
+        if asked.members and asked.shown != callback_id:
             return
         asked.cancel()
-        withdrawn: Any = self.host.withdraw(callback_id, reason)
+        shown, asked.shown, asked.again = asked.shown, "", True
+        if asked.members:
+            asked.task = asyncio.get_running_loop().create_task(self._ask_host(asked))
+        else:
+            self._forget(asked)
+        withdrawn: Any = None if self.host is None or not shown else self.host.withdraw(callback_id, reason)
         if hasattr(withdrawn, "__await__"):  # a host may do it in its own time
             self.spawn(withdrawn)
+
+    def _forget(self, asked: HostAsk) -> None:
+        """Its questions are no longer before the person."""
+        self._asks.pop(asked.key, None)
+        for callback_id in asked.members:
+            self._ask_of.pop(callback_id, None)
+
+
+class HostAsk:
+    """Equal questions of one run tree that are put before the person who is here as one.
+
+    `shown` is the id under which the host was asked; `again`: one was taken off the screen before.
+    """
+
+    task: asyncio.Task[None]
+
+    def __init__(self, key: tuple[str, ...]) -> None:
+        self.key, self.shown, self.again = key, "", False
+        self.members: dict[str, Callback] = {}
+
+    def cancel(self) -> None:
+        """Stop asking."""
+        self.task.cancel()

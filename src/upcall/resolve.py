@@ -185,11 +185,13 @@ class Resolver:
         if call is not None:
             context |= {"tool": call.call.name, "arguments": call.call.args}
         expires = self._road.store.now() + question.timeout if question.timeout is not None else None
+        asks = (member.actor.name, context.get("tool", ""))
+        group = "" if draft.gate else _group(question, plain_way, *asks)
         member.log.add(
             msgspec.structs.replace(  # what `draft.replace` does, in half the time
                 draft, callback_id=callback_id, origin=asker.origin, agent=member.actor.name, route=plain_way,
                 context=context | draft.given, expires=expires,
-                group="" if draft.gate else _group(question, plain_way), hints=_stored_hints(question.hints),
+                group=group, hints=_stored_hints(question.hints),
             )
         )  # fmt: skip
         if way.asks:  # else that the person is asked, or nobody, is stored with it
@@ -421,10 +423,11 @@ def _stored_hints(hints: Hints) -> dict[str, Any]:
     return msgspec.to_builtins(hints)
 
 
-def _group(question: Question, way: dict[str, Any]) -> str:
-    """What questions share that one answer may settle; those with one key may differ in what they take."""
+def _group(question: Question, way: dict[str, Any], agent: str, tool: str) -> str:
+    """What equal questions have in common, so that one answer settles all: what is shown of each, and its policy.
+
+    Two that a `key` calls the same may be shown differently, so the key does not count.
+    """
     draft = question.raised
-    takes = (draft.choices, draft.schema, question.timeout)
-    if not way["stations"] and takes == ((), None, None):
-        return draft.digest[:24]  # nothing else can differ between those that reach the person
-    return events.digest(draft.digest, way["stations"], way["end"], *takes)
+    shown = (agent, tool, draft.message, draft.intent, draft.kind, draft.choices, draft.schema, draft.given)
+    return events.digest(shown, way["stations"], way["end"], question.timeout)

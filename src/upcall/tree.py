@@ -73,8 +73,8 @@ class Home(Protocol):
         """The agent, ready to run: `asks` gives it the tool `ask`, `answers` those for answering."""
         ...
 
-    def ask_host(self, callback: Callback) -> None:
-        """Put a question before the person who is here."""
+    def ask_host(self, callback: Callback, group: tuple[str, ...] = (), *, gather: bool = False) -> None:
+        """Put a question before the person who is here: once for all equal ones, which share their `group`."""
         ...
 
     def withdraw(self, callback_id: str, reason: str) -> None:
@@ -551,9 +551,10 @@ class RunTree:
 
     def ask_host(self, ask: Held, first: bool) -> None:
         """Put a question before the person who is here; who watches is told the first time."""
-        told = [*self.home.person_watchers] if first else []
-        for tell in told if self.home.host is None else [*told, self.home.ask_host]:
+        for tell in [*self.home.person_watchers] if first else ():
             tell(callback_of(ask))
+        if self.home.host is not None and self.claim is not None:
+            self.home.ask_host(callback_of(ask), ask.group_in(self.claim.root), gather=self.active > 0)
 
 
 def _below(starter: Member, agent: str, name: str, kind: Any, deeper: int = 1, **more: Any) -> SessionStarted:

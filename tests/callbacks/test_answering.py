@@ -16,7 +16,6 @@ from upcall import (
     AlreadySettled,
     AnswerRefused,
     Call,
-    Callback,
     CallbackError,
     Context,
     Request,
@@ -228,7 +227,7 @@ def five(ask: Any, **options: Any) -> Agent:
 @tool
 async def work(ctx: Context) -> str:
     """Ask the same as the others."""
-    return str(await ctx.raise_callback("which licence?", context={"for": ctx.id}))
+    return str(await ctx.raise_callback("which licence?"))
 
 
 async def test_five_equal_questions_of_one_tree_are_one_entry_and_one_answer(place: Desk) -> None:
@@ -268,17 +267,60 @@ async def test_equal_questions_of_two_trees_are_two_entries(desk: Desk) -> None:
 
 
 async def test_questions_that_differ_in_anything_that_counts_are_not_grouped(desk: Desk) -> None:
-    variants: list[dict[str, Any]] = [{}, {"choices": ["a", "b"]}, {"schema": {"type": "string"}}, {"timeout": 60}]
+    variants: list[dict[str, Any]] = [
+        {}, {"choices": ["a", "b"]}, {"schema": {"type": "string"}}, {"timeout": 60}, {"context": {"for": "a"}},
+        {"context": {"for": "b"}}, {"callback_type": "clarification"}, {"kind": "request_user_input"},
+        {"message": "what else?"},
+    ]  # fmt: skip
 
     @tool
     async def vary(n: int, ctx: Context) -> str:
         """Ask."""
-        return str(await ctx.raise_callback("which?", key="licence", **variants[n]))
+        options: dict[str, Any] = {"message": "which?", "key": "licence", **variants[n]}
+        return str(await ctx.raise_callback(**options))
 
-    agent = Agent("developer", model=worker(*(call("vary", n=n) for n in range(4))), tools=[vary])
+    @tool
+    async def other(n: int, ctx: Context) -> str:
+        """Ask the same by another tool."""
+        return str(await ctx.raise_callback("which?", key="licence"))
+
+    calls = [call("vary", n=n) for n in range(len(variants))]
+    child = Agent("lawyer", model=worker(call("other", n=0)), tools=[other])
+    calls += [call("other", n=0), call("task", agent="lawyer", prompt="ask")]
+    model = worker(*calls, aside=passes())
+    agent = Agent("developer", model=model, tools=[vary, other], agents=[child])
     await desk.prompt(agent)
 
-    assert [len(c.group) for c in await desk.inbox(agent)] == [1, 1, 1, 1]
+    assert [len(c.group) for c in await desk.inbox(agent)] == [1] * len(calls)
+
+
+async def test_a_key_takes_no_part_in_what_is_grouped(desk: Desk) -> None:
+    @tool
+    async def each(n: int, ctx: Context) -> str:
+        """Ask with a key of its own."""
+        return str(await ctx.raise_callback("which?", key=str(n)))
+
+    agent = Agent("developer", model=worker(*(call("each", n=n) for n in range(3))), tools=[each])
+    await desk.prompt(agent)
+
+    assert [len(c.group) for c in await desk.inbox(agent)] == [3]
+
+
+async def test_equal_questions_that_were_reworded_differently_are_not_grouped(desk: Desk) -> None:
+    def rewords(request: Request) -> Any:
+        texts = [m.text for m in request.messages if "You passed it up" in m.text]
+        return call("reword_callback", message=f"licence number {len(texts)}?", reason="clearer")
+
+    child = Agent("developer", model=worker(call("work")), tools=[work])
+    calls = [call("task", agent="developer", prompt=str(i)) for i in range(3)]
+    manager = Agent("manager", model=worker(*calls, aside=rewords), agents=[child])
+    await desk.prompt(manager)
+
+    found = await desk.inbox(manager)
+    assert sorted((c.reworded, len(c.group)) for c in found) == [(f"licence number {n}?", 1) for n in range(3)]
+    async with desk.runtime(manager) as runtime:
+        await runtime.answer(found[0].id, "MIT")
+        assert len(await runtime.inbox()) == 2
 
 
 async def test_each_of_a_group_keeps_its_own_withdrawal(desk: Desk) -> None:
@@ -293,19 +335,6 @@ async def test_each_of_a_group_keeps_its_own_withdrawal(desk: Desk) -> None:
     statuses = [c.status for c in (await desk.resume(manager)).callbacks]
 
     assert sorted(statuses) == ["answered"] * 4 + ["withdrawn"]
-
-
-async def test_a_person_at_the_screen_answers_equal_questions_once(desk: Desk) -> None:
-    async def first_of_five(callback: Callback) -> str:
-        while len(person.seen) < 5:
-            await asyncio.sleep(0)
-        return "MIT" if callback.id == person.seen[0].id else await never(callback)
-
-    person = Person(first_of_five)
-    done = await asyncio.wait_for(desk.prompt(five(work), host=person), 10)
-
-    assert done.text == "; ".join(["MIT"] * 5)
-    assert {i for i, _ in person.withdrawn} == {c.id for c in person.seen[1:]}
 
 
 # --- any subset, any order ----------------------------------------------------------------

@@ -441,15 +441,17 @@ async def test_the_manager_may_ask_before_it_plans(place: Desk) -> None:
     assert 'manager, blocker: "for whom?"; answered by ops: "everybody"' in reply.text
 
 
-async def test_one_answer_settles_equal_questions_of_several_workers(desk: Desk) -> None:
+async def test_equal_questions_of_several_workers_are_one_entry_each(desk: Desk) -> None:
     tasks = plan(*[entry("developer", str(n)) for n in range(3)])
     ask = asking("which licence?", "blocker", kind="request_user_input")
     team = team_of(tasks, roles={"developer": works("developer", ask)}, reviewer=None)
 
     await desk.prompt(team)
-    (entry_of_three,) = await desk.inbox(team)
-    assert len(entry_of_three.group) == 3
-    await desk.settle(team, "MIT")
+    inbox = await desk.inbox(team)
+    assert [(c.agent, len(c.group)) for c in inbox] == [(f"developer0{n}", 1) for n in (1, 2, 3)]
+    async with desk.runtime(team) as runtime:
+        for callback in inbox:
+            await runtime.answer(callback.id, "MIT")
     reply = await desk.resume(team)
 
     assert reply.text.count("'MIT'") == 3

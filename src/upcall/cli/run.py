@@ -179,10 +179,10 @@ async def tell_waiting(runtime: Runtime, session_id: str, args: argparse.Namespa
     store = given_store(args)
     root = session_id.partition("~")[0]
     held = await runtime.store.callbacks(root=root, limit=1000)
-    groups: dict[str, list[Callback]] = {}
+    groups: dict[tuple[str, ...], list[Callback]] = {}
     for one in held:
         if one.status == "open":
-            groups.setdefault(one.raised.group or one.raised.callback_id, []).append(callback_of(one))
+            groups.setdefault(one.group_in(root), []).append(callback_of(one))
     answers = f"{len(groups)} answer{'s' if len(groups) != 1 else ''}"
     tell(f"upcall: session {plain(session_id)} waits for {answers}")
     for callback, *equal in groups.values():

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from upcall.answers import route_of
 from upcall.callbacks import PRIORITIES, Approve, Callback, Held, Reject
 from upcall.hosts.dialogue import Later, answer
-from upcall.hosts.question import Known, command, is_approval, rows, settled_as
+from upcall.hosts.question import Known, command, rows, settled_as
 from upcall.hosts.terminal import WIDEST, Piece, View, make_console, styled
 from upcall.observe.plain import one_line, plain
 
@@ -96,14 +96,6 @@ class _Waiting:
     @property
     def order(self) -> tuple[int, float]:
         return (-PRIORITIES.index(self.callback.priority), self.callback.created)
-
-    def is_like(self, other: _Waiting) -> bool:
-        """Whether one answer serves both: the same question of one run tree, on the same way."""
-        a, b = self.callback, other.callback
-        if is_approval(a) or is_approval(b):
-            return False
-        same_tree = a.session_id.partition("~")[0] == b.session_id.partition("~")[0]
-        return same_tree and (a.digest, a.agent, a.path) == (b.digest, b.agent, b.path)
 
 
 class TerminalHost:
@@ -191,24 +183,21 @@ class TerminalHost:
 
     def _end(self, waiting: _Waiting, task: asyncio.Task[Any]) -> None:
         said = None if task.cancelled() or task.exception() is not None else task.result()
-        alike = [w for w in self._queue if w is not waiting and said is not None and w.is_like(waiting)]
         if said is not None:
-            more = f", and {len(alike)} equal question{'s' if len(alike) > 1 else ''} with it" if alike else ""
+            equal = len(waiting.callback.group) - 1
+            more = f", and {equal} equal question{'s' if equal > 1 else ''} with it" if equal > 0 else ""
             self._desk.say([Piece("✓ ", "green"), Piece(told(said) + more, "dim")])
-        for one in (waiting, *alike):
-            if one in self._queue:
-                self._queue.remove(one)
-            if not one.said.done():
-                one.said.set_result(said)
+        if waiting in self._queue:
+            self._queue.remove(waiting)
+        if not waiting.said.done():
+            waiting.said.set_result(said)
         if not task.cancelled() and (error := task.exception()) is not None:
             self._desk.say([Piece(f"the question can't be shown here: {error}", "red")])
 
     async def _one(self, waiting: _Waiting) -> Any:
         """Put one question; None where it is left."""
-        alike = [w.callback.id for w in self._queue if w is not waiting and w.is_like(waiting)]
-        callback = waiting.callback.replace(group=(waiting.callback.id, *alike) if alike else ())
-        known = await self._known(callback)
-        more = len(self._queue) - 1 - len(alike)
+        callback = waiting.callback
+        known, more = await self._known(callback), len(self._queue) - 1
         self._desk.put(rows(callback, known, now=time.time(), width=self._desk.width, waiting=more))
         try:
             return await answer(callback, self._desk, known)
