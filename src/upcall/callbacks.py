@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -16,6 +18,10 @@ Kind = Literal["callback_to_caller", "request_user_input", "request_resolution",
 KINDS: tuple[Kind, ...] = ("callback_to_caller", "request_user_input", "request_resolution", "callback")
 PERSON_ONLY = ("user_input", "preference")
 """Intents that only a person can settle."""
+MUST_ANSWER = ("blocker", "error", "approval", *PERSON_ONLY)
+"""Intents that raise when nobody answers; every other word is treated as a query."""
+INTENTS = ("query", "clarification", *MUST_ANSWER)
+"""Intents that mean something here; any other word is kept as it was written."""
 Priority = Literal["low", "normal", "high", "critical"]
 PRIORITIES: tuple[Priority, ...] = ("low", "normal", "high", "critical")
 
@@ -136,6 +142,53 @@ class Held(msgspec.Struct, gc=False):
             self.message = event.message or self.message
         else:
             self.status, self.settled = event.type.removeprefix("callback_"), event
+
+
+# --- intents and kinds -------------------------------------------------------------------
+
+
+def meant_intent(intent: str) -> str:
+    """The known intent that a word is, or that it is a near miss of; "" for any other word.
+
+    A near miss has one letter more, less or another one than the known word, two of its letters swapped, or differs
+    in case or by `-` or a blank for `_`. What must not be ignored can't be ignored because of a typo.
+    """
+    if intent in INTENTS:
+        return intent
+    return _near(intent) if len(intent) <= _LONGEST_INTENT + 5 else ""
+
+
+_LONGEST_INTENT = max(map(len, INTENTS))
+
+
+@lru_cache(1000)
+def _near(intent: str) -> str:
+    folded = re.sub(r"[-\s]", "_", intent.strip().casefold())
+    is_word = folded.replace("_", "").isalpha()
+    for known in INTENTS:
+        if folded == known or _is_one_edit(intent, known) or (is_word and _is_one_edit(folded, known)):
+            return known
+    return ""
+
+
+def _is_one_edit(word: str, known: str) -> bool:
+    if abs(len(word) - len(known)) > 1:
+        return False
+    start = next(
+        (i for i, (a, b) in enumerate(zip(word, known, strict=False)) if a != b), min(len(word), len(known))
+    )
+    rest, left = word[start:], known[start:]
+    swapped = rest[:2] == left[1::-1] and rest[2:] == left[2:]
+    return rest[1:] == left[1:] or rest[1:] == left or rest == left[1:] or swapped
+
+
+def intent_warning(intent: str) -> str:
+    """What is wrong with an intent that is a near miss of a known one; "" for every other."""
+    meant = meant_intent(intent)
+    if meant in ("", intent):
+        return ""
+    treated = " and must be answered as that one" if meant in MUST_ANSWER else ", but is none that is known"
+    return f"the intent {intent!r} looks like {meant!r}{treated}"
 
 
 def normal_kind(kind: str, intent: str) -> Kind:

@@ -418,6 +418,7 @@ class SessionAccess(InSession, Protocol):
         timeout: float | None = None,
         default: Any = None,
         key: str | None = None,
+        required: bool | None = None,
         max_bubble_hops: int | None = None,
         fallback_target: str | None = None,
         passthrough_agents: Sequence[str] = (),

@@ -333,6 +333,7 @@ class CallbackRaised(Event, frozen=True, tag="callback_raised"):
 
     `gate` marks the approval of the very call it names. `expires` is the whole callback's deadline. `hints` are the
     asker's own routing hints, for every later check of who may answer; None in logs from before they were kept.
+    `required`: whether it must be answered, where the asker said so.
     """
 
     callback_id: str
@@ -357,6 +358,7 @@ class CallbackRaised(Event, frozen=True, tag="callback_raised"):
     default: Any = None
     group: str = ""
     hints: dict[str, Any] | None = None
+    required: bool | None = None
 
 
 class CallbackAsked(Event, frozen=True, tag="callback_asked"):

@@ -10,7 +10,16 @@ from typing import Any, cast
 import msgspec
 
 from upcall.answers import LARGEST, callback_of, misfit, route_of, verdict
-from upcall.callbacks import KINDS, PRIORITIES, Held, Hints, normal_kind, question_digest
+from upcall.callbacks import (
+    KINDS,
+    PRIORITIES,
+    Held,
+    Hints,
+    intent_warning,
+    meant_intent,
+    normal_kind,
+    question_digest,
+)
 from upcall.errors import CallbackExpired, CallbackUnresolved, UpcallError
 from upcall.events import CallbackRaised
 from upcall.messages import Value
@@ -47,6 +56,7 @@ def ask(
     timeout: float | None = None,
     default: Any = NO_DEFAULT,
     key: str | None = None,
+    required: bool | None = None,
     **hints: Any,
 ) -> Question:
     """A checked question; what is wrong with it is said at once, to the code that asks."""
@@ -55,8 +65,11 @@ def ask(
     for name, value, allowed in (("kind", kind, KINDS), ("priority", priority, PRIORITIES)):
         if value not in allowed:
             raise UpcallError(f"{name}={value!r} is none of: {', '.join(allowed)}")
-    if callback_type == "approval" and default is not NO_DEFAULT:
-        raise UpcallError("an approval has no default: what nobody approved must not run")
+    if default is not NO_DEFAULT and meant_intent(callback_type) == "approval":
+        like = f" ({intent_warning(callback_type)})" if callback_type != "approval" else ""
+        raise UpcallError(f"an approval has no default: what nobody approved must not run{like}")
+    if required not in (None, True, False) or type(required) is int:
+        raise UpcallError(f"required={required!r}: True, False, or None for what follows from the intent")
     if timeout is not None and not (type(timeout) in (int, float) and timeout > 0):
         raise UpcallError(f"timeout={timeout!r}: seconds above 0, or None")
     if choices != () or schema is not None:
@@ -71,7 +84,7 @@ def ask(
     digest = question_digest(message, callback_type, asked, picked, shape or None, key)
     raised = CallbackRaised(
         "", "", "", message, callback_type, asked, {}, digest, priority, tuple(picked), shape, given=helps,
-        has_default=default is not NO_DEFAULT, default=fallback,
+        has_default=default is not NO_DEFAULT, default=fallback, required=required,
     )  # fmt: skip
     return Question(raised, timeout, _hints(hints) if hints else _NO_HINTS)
 
@@ -133,10 +146,10 @@ def outcome_of(ask: Held) -> Any:
     raised = ask.raised
     if (answered := ask.answer) is not None:
         return verdict(answered.value) if raised.gate else answered.value
+    if raised.has_default:  # whyever there is no answer
+        return raised.default
     callback = callback_of(ask)
     if callback.status == "expired":
-        if raised.has_default:
-            return raised.default
         waited = (callback.expires or callback.created) - callback.created
         raise CallbackExpired(callback.id, callback.message, waited)
     route = route_of(raised)

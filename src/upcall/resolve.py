@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Sequence
 from functools import lru_cache
 from hashlib import blake2b
@@ -12,7 +13,7 @@ import msgspec
 
 from upcall import events
 from upcall.answers import callback_of, route_of, stored_route
-from upcall.callbacks import Answer, Held, Hints
+from upcall.callbacks import Answer, Held, Hints, intent_warning
 from upcall.contracts import Claim, Store
 from upcall.errors import STOPS, AnswerRefused, HookFailed, UnknownAgent, UpcallError
 from upcall.hooks import name_of
@@ -23,6 +24,8 @@ from upcall.routing import Route, Station, refusal
 from upcall.session import Asker, Member, Parking, Tree
 from upcall.sidetools import ASKED_BACK, Passed, Said, answer_of_agent, exchange_text, question_text
 from upcall.toolcall import mismatch
+
+log = logging.getLogger("upcall")
 
 
 class Road(Tree, Protocol):
@@ -170,6 +173,8 @@ class Resolver:
         if member.purpose == "side_turn":
             member.log.add(events.ContextSet(ASKED_BACK, True))
             raise UpcallError("nobody can be asked while a callback is being answered; pass it up instead")
+        if warning := intent_warning(draft.intent):
+            log.warning("%s asked %r: %s", member.actor.name, draft.message, warning)
         way = await self._road.way(member, draft, question.hints)
         plain_way = stored_route(way)
         name = f"{state.id} {asker.origin} {draft.digest} {draft.gate} {count}"

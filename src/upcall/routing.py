@@ -10,12 +10,10 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
-from upcall.callbacks import PERSON_ONLY, Hints, Kind, Step, normal_kind
+from upcall.callbacks import MUST_ANSWER, Hints, Kind, Step, intent_warning, meant_intent, normal_kind
 from upcall.messages import Value
 from upcall.policy import FAIL, USER, Policy
 
-MUST_ANSWER = ("blocker", "error", "approval", *PERSON_ONLY)
-"""Intents that raise when nobody answers; every other word is treated as a query."""
 GATE = "approval gate"
 """Whose right an approval of the gate uses when no agent's does; the space keeps it from being an agent."""
 
@@ -33,7 +31,7 @@ class Raised(Value, frozen=True):
 
     `gate` marks an approval raised by the gate before a tool, never one raised by hand. `person` says that
     somebody would see the question: a live host, or a store on disk. `known` are the agents a fallback may
-    name; None leaves that unchecked.
+    name; None leaves that unchecked. `required`: whether it must be answered, whatever its intent says.
     """
 
     asker: str
@@ -44,6 +42,7 @@ class Raised(Value, frozen=True):
     gate: bool = False
     person: bool = True
     known: tuple[str, ...] | None = None
+    required: bool | None = None
 
 
 class Station(Value, frozen=True):
@@ -90,14 +89,16 @@ class Route(Value, frozen=True):
 
 
 def unresolved_means(
-    intent: str, kind: Kind, explicit_fail: bool, *, without_right: bool = False
+    intent: str, kind: Kind, explicit_fail: bool, *, without_right: bool = False, required: bool | None = None
 ) -> Literal["none", "raise"]:
     """What the asker gets when nobody answers: None, or CallbackUnresolved where it must not be ignored.
 
-    `without_right`: its asker may not reach the person, which is all that a `request_user_input` wants.
+    `without_right`: its asker may not reach the person, which is all that a `request_user_input` wants. `required`
+    takes the place of what the intent says.
     """
     kind = normal_kind(kind, intent)
-    must = explicit_fail or intent in MUST_ANSWER or kind == "request_resolution"
+    must = meant_intent(intent) in MUST_ANSWER if required is None else required
+    must = must or explicit_fail or kind == "request_resolution"
     return "raise" if must or (without_right and kind == "request_user_input") else "none"
 
 
@@ -129,7 +130,9 @@ def _route(callback: Raised, chain: tuple[Ancestor, ...]) -> Route:
         end=end,
         why=why,
         right=right,
-        unresolved=unresolved_means(callback.intent, callback.kind, explicit_fail, without_right=no_right),
+        unresolved=unresolved_means(
+            callback.intent, callback.kind, explicit_fail, without_right=no_right, required=callback.required
+        ),
         allow=() if end == "person" else _allow(callback, stations, target),
         notes=(*notes, *_unheard(callback, stations)),
     )
@@ -297,9 +300,12 @@ def _allow(callback: Raised, stations: Sequence[Station], target: str) -> tuple[
 
 
 def _unheard(callback: Raised, stations: Sequence[Station]) -> list[str]:
-    """A note for each hint without effect; a name that is nobody on the way is most often misspelt."""
+    """A note for each hint without effect, and for a misspelt intent.
+
+    A name that is nobody on the way is most often misspelt.
+    """
     own, hint = callback.policy.callback_policy.max_bubble_hops, callback.hints.max_bubble_hops
-    notes: list[str] = []
+    notes = [warning] if (warning := intent_warning(callback.intent)) else []
     if hint is not None and own is not None and hint > own:
         says = callback.policy.says("callback_policy.max_bubble_hops", callback.asker)
         notes.append(f"the hint max_bubble_hops {hint} has no effect: {says}")

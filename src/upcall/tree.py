@@ -528,7 +528,8 @@ class RunTree:
         home, agent, kind, known = self.home, member.actor.agent, cast("Kind", asked.kind), self.home.agent_names()
         policy, chain = await reach(agent, member.state.header, self.store, home.turns, home.agent_of)
         person = home.host is not None or self.store.durable  # else nobody would see it
-        return route(Raised(agent.name, policy, asked.intent, kind, hints, asked.gate, person, known), chain)
+        raised = Raised(agent.name, policy, asked.intent, kind, hints, asked.gate, person, known, asked.required)
+        return route(raised, chain)
 
     async def asked(self, member: Member, station: Station, callback_id: str) -> Member:
         """The session of an agent that is asked, live or from the log; a fresh one outside the chain."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,18 +14,23 @@ from callbacks.doubles import Desk, Person, answers, asker, at_work, delegates, 
 from upcall import (
     Agent,
     AnswerRefused,
+    Call,
     Callback,
     Context,
     Hooks,
     Message,
+    Reply,
     Request,
+    Result,
     Runtime,
     SessionAccess,
     SyncContext,
     tool,
 )
+from upcall.callbacks import question_digest
 from upcall.events import encode
 from upcall.models import Script, call
+from upcall.workspace import run_python
 
 DEEP: Any = functools.reduce(lambda inner, _: (inner,), range(5_000), ())
 
@@ -297,12 +303,6 @@ async def test_a_question_that_can_not_be_asked_is_an_error_at_once(
     assert not await desk.inbox(agent)
 
 
-async def test_a_default_on_an_approval_is_refused(desk: Desk) -> None:
-    reply = await desk.prompt(asker("may I?", "approval", default=True))
-
-    assert "an approval has no default" in reply.text
-
-
 # --- kinds and intents --------------------------------------------------------------------
 
 
@@ -328,6 +328,165 @@ async def test_what_must_not_be_ignored_raises_and_names_what_would_have_helped(
     assert f"nobody may answer the {intent} 'config.py is missing' from developer." in reply.text
     assert "Nobody is above developer." in reply.text
     assert "It would go further with: a live host, or a store on disk." in reply.text
+
+
+def by_a_tool(intent: str) -> Agent:
+    return asker("may I?", intent, use_host=False)
+
+
+def by_a_plain_function(intent: str) -> Agent:
+    @tool
+    def work(ctx: SyncContext) -> str:
+        """Ask."""
+        return repr(ctx.raise_callback("may I?", intent))
+
+    return Agent("developer", model=worker(call("work")), tools=[work], can_use_host_interaction=False)
+
+
+def by_its_model(intent: str) -> Agent:
+    model = worker(call("ask", message="may I?", type=intent))
+    return Agent("developer", model=model, can_use_host_interaction=False)
+
+
+def by_a_program(intent: str) -> Agent:
+    model = worker(call("run_python", code=f"raise_callback('may I?', {intent!r})"))
+    return Agent("developer", model=model, tools=[run_python()], can_use_host_interaction=False)
+
+
+def by_a_hook(intent: str) -> Agent:
+    async def asks(session: SessionAccess, call: Call) -> Result:
+        return Result("", repr(await session.raise_callback("may I?", intent)))
+
+    hooks = Hooks(before_tool=[asks])
+    model = worker(call("echo", word="x"))
+    return Agent("developer", model=model, tools=[echo], hooks=hooks, can_use_host_interaction=False)
+
+
+@tool
+async def echo(word: str) -> str:
+    """Say it."""
+    return word
+
+
+@pytest.mark.parametrize("door", [by_a_tool, by_a_plain_function, by_its_model, by_a_program])
+@pytest.mark.parametrize("intent", ["bloker", "aproval", "User-Input"])
+async def test_a_typo_in_an_intent_fails_closed_through_every_door(
+    door: Callable[[str], Agent], intent: str, desk: Desk, caplog: pytest.LogCaptureFixture
+) -> None:
+    manager = delegates("manager", door(intent), passes(), can_use_host_interaction=False)
+
+    with caplog.at_level(logging.WARNING, "upcall"):
+        reply = await desk.prompt(manager)
+
+    assert f"nobody may answer the {intent} 'may I?' from developer" in reply.text
+    assert reply.callbacks[0].intent == intent
+    assert caplog.text.count(f"the intent {intent!r} looks like") == 1
+
+
+async def test_a_typo_in_a_hooks_intent_fails_its_turn(desk: Desk) -> None:
+    manager = delegates("manager", by_a_hook("eror"), passes(), can_use_host_interaction=False)
+
+    reply = await desk.prompt(manager)
+
+    assert "CallbackUnresolved: nobody may answer the eror 'may I?' from developer" in reply.text
+
+
+async def test_a_typo_does_not_change_how_a_question_is_matched_to_the_log(place: Desk) -> None:
+    agent = asker("which?", "Bloker")
+    waiting = await place.prompt(agent)
+    await place.settle(agent, "this")
+    done = await place.resume(agent)
+
+    assert (waiting.callbacks[0].intent, done.text) == ("Bloker", "'this'")
+    assert waiting.callbacks[0].digest == question_digest("which?", "Bloker", "callback_to_caller")
+
+
+@pytest.mark.parametrize("intent", ["approval", "aproval", "Approval"])
+async def test_neither_an_approval_nor_a_near_miss_of_one_has_a_default(intent: str, desk: Desk) -> None:
+    reply = await desk.prompt(asker("may I?", intent, default=True))
+
+    assert "an approval has no default" in reply.text
+    assert not reply.callbacks
+
+
+async def test_required_says_whether_it_must_be_answered_whatever_the_intent() -> None:
+    query = asker("which?", "query", required=True)
+    blocker = asker("which?", "blocker", required=False)
+
+    assert "nobody may answer the query 'which?'" in (await alone(query)).text
+    assert (await alone(blocker)).text == "None"
+
+
+async def test_a_program_says_whether_its_question_must_be_answered(desk: Desk) -> None:
+    code = "raise_callback('which?', required=True)"
+    agent = Agent("developer", model=worker(call("run_python", code=code)), tools=[run_python()])
+
+    assert "nobody may answer the query 'which?'" in (await alone(agent)).text
+
+
+@pytest.mark.parametrize("required", ["yes", 1, 0])
+async def test_required_that_is_neither_true_nor_false_is_an_error_at_once(required: Any, desk: Desk) -> None:
+    reply = await desk.prompt(asker("which?", required=required))
+
+    assert f"required={required!r}: True, False" in reply.text
+    assert not reply.callbacks
+
+
+async def alone(agent: Agent) -> Reply:
+    """One turn where nobody can be asked: nobody is above, no host is there, and the log is in memory."""
+    async with Runtime(agents=[agent]) as runtime:
+        return await (await runtime.start(agent)).prompt("go")
+
+
+# --- a default ----------------------------------------------------------------------------
+
+UNRESOLVED: list[dict[str, Any]] = [
+    {},
+    {"intent": "blocker"},
+    {"intent": "bloker"},
+    {"required": True},
+    {"kind": "request_resolution"},
+    {"kind": "request_user_input", "use_host": False},
+    {"fallback_target": "fail"},
+    {"policy": {"fallback_target": "fail"}},
+    {"policy": {"fallback_target": "nobody"}},
+]
+
+
+@pytest.mark.parametrize("how", UNRESOLVED)
+async def test_a_default_comes_back_where_nobody_may_be_asked(how: dict[str, Any]) -> None:
+    reply = await alone(asker("which?", default="formal", **how))
+
+    assert reply.text == "'formal'"
+    assert [c.status for c in reply.callbacks] == ["withdrawn"]
+
+
+@pytest.mark.parametrize("intent", ["query", "blocker"])
+async def test_a_default_comes_back_where_everybody_passed(intent: str, place: Desk) -> None:
+    child = asker("which?", intent, default="formal", use_host=False)
+
+    reply = await place.prompt(delegates("manager", child, passes(), can_use_host_interaction=False))
+
+    assert (reply.status, reply.text) == ("done", "'formal'")
+    assert [(s.agent, s.step) for s in reply.callbacks[0].path] == [("manager", "asked"), ("manager", "passed")]
+
+
+async def test_none_is_a_default_where_nobody_answers_what_must_be_answered() -> None:
+    assert (await alone(asker("which?", "blocker", default=None))).text == "None"
+
+
+async def test_a_default_that_came_back_is_not_asked_for_again_when_the_call_runs_again(place: Desk) -> None:
+    @tool
+    async def work(ctx: Context) -> str:
+        """Ask twice: first what nobody may answer, then a person."""
+        first = await ctx.raise_callback("tone?", kind="request_resolution", default="formal")
+        return f"{first} {await ctx.raise_callback('to whom?')}"
+
+    agent = at_work(work)
+    await place.prompt(agent)
+    await place.settle(agent, "Ann")
+
+    assert (await place.resume(agent)).text == "formal Ann"
 
 
 async def test_an_explicit_fail_raises_for_a_query_too(desk: Desk) -> None:

@@ -42,9 +42,9 @@ at once: `await asyncio.gather(...)`. Each gives the tool's JSON value or its te
 the tool fails:
 {functions}
 - raise_callback(message: str, callback_type: str = 'query', choices: list, schema: dict, context: dict,
-  timeout: float, default): Ask whoever gave you this work and get the answer; the program waits at that line, for
-  days if need be. callback_type is query, clarification, blocker or error. Ask when you are stuck, or before what
-  can't be undone.
+  timeout: float, default, required: bool): Ask whoever gave you this work and get the answer; the program waits at
+  that line, for days if need be. callback_type is query, clarification, blocker or error. Ask when you are stuck,
+  or before what can't be undone.
 
 Variables stay for later programs of this turn. It is plain Python with asyncio (gather), json, re, math, datetime
 and the like; no files, network, environment or other modules, no `yield`, no tool as the key of `sort` or in `map`.
@@ -131,6 +131,7 @@ async def _raise_callback(
     passthrough_agents: list[str] | None = None,
     resolvable_by: list[str] | None = None,
     passthrough_child_callbacks: bool = False,
+    required: bool | None = None,
 ) -> Result:
     """Ask whoever gave you this work, and wait for the answer."""
     value = await cast("CallContext", ctx).raise_callback(
@@ -138,6 +139,7 @@ async def _raise_callback(
         priority=priority, timeout=timeout, default=default, key=key, max_bubble_hops=max_bubble_hops,
         fallback_target=fallback_target, passthrough_agents=passthrough_agents or (),
         resolvable_by=resolvable_by or (), passthrough_child_callbacks=passthrough_child_callbacks,
+        required=required,
     )  # fmt: skip
     return to_result("", {"answer": value})
 
