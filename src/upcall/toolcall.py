@@ -214,7 +214,7 @@ class ToolCall(msgspec.Struct, eq=False):
             raise
         except asyncio.CancelledError as error:
             result = Result(call_id, _cut_off(error, tool.name, guard, seconds), is_error=True)
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # a tool that calls sys.exit() ends only its own call
             result = Result(call_id, failure_text(tool.name, error), is_error=True)
         except BaseExceptionGroup as group:
             result = _ungrouped(call_id, tool.name, group)
@@ -325,7 +325,7 @@ def _fit(result: Result, most: int | None) -> Result:
     return result.replace(text=text[:half] + gap + text[len(text) - half :], json=None)
 
 
-def failure_text(tool: str, error: Exception) -> str:
+def failure_text(tool: str, error: Exception | SystemExit) -> str:
     """What the model is told of a tool that raised."""
     said = str(error).strip()
     named = said if isinstance(error, UpcallError) else f"{type(error).__name__}: {said}" if said else repr(error)

@@ -76,8 +76,10 @@ def test_run_reads_a_prompt_from_standard_input(folder: Path) -> None:
 
 def test_run_as_json_is_the_session_with_its_usage(folder: Path) -> None:
     shown = out("run", "agents", "hello", "--id", "s1", cwd=folder)
-    assert list(shown) == ["id", "agent", "status", "text", "parent", "children", "callbacks", "usage", "limit"]
-    assert shown["status"] == "done"
+    assert list(shown) == [
+        "id", "agent", "status", "text", "parent", "children", "callbacks", "usage", "limit", "error",
+    ]  # fmt: skip
+    assert (shown["status"], shown["limit"], shown["error"]) == ("done", "", None)
 
 
 @pytest.mark.parametrize(
@@ -97,10 +99,53 @@ def test_a_turn_that_fails_is_one_line_and_exit_code_1(prompt: str, says: str, f
     assert out("show", "s1", cwd=folder)["status"] == "failed"
 
 
-def test_a_failed_turn_as_json_still_describes_the_session(folder: Path) -> None:
-    done = upcall("run", "agents", "fail", "--json", cwd=folder)
+def test_a_failed_turn_as_json_has_its_error_usage_and_limit(folder: Path) -> None:
+    (folder / "costly.py").write_text(
+        "from upcall import Agent, ModelUnavailable, Response, Usage, tool\n"
+        "from upcall.models import Script, call\n"
+        "@tool\ndef again() -> str:\n    'Again.'\n    return 'again'\n"
+        "def says(request):\n"
+        "    if request.messages[-1].results:\n        return ModelUnavailable('script', 'the line is dead')\n"
+        "    return Response('', [call('again')], usage=Usage(input_tokens=7, output_tokens=3))\n"
+        "agent = Agent('costly', model=Script(says), tools=[again])\n"
+    )
+    done = upcall("run", "costly:agent", "go", "--id", "s1", "--json", cwd=folder)
+    shown = msgspec.json.decode(done.stdout)
     assert done.returncode == 1
-    assert msgspec.json.decode(done.stdout)["status"] == "failed"
+    assert (shown["status"], shown["limit"]) == ("failed", "")
+    assert shown["error"] == "ModelUnavailable: script: the line is dead (tried 1 time)"
+    assert (shown["usage"]["input_tokens"], shown["usage"]["output_tokens"]) == (7, 3)
+    again = upcall("resume", "s1", "--json", cwd=folder)
+    assert (again.returncode, msgspec.json.decode(again.stdout)["error"]) == (1, shown["error"])
+
+
+def test_a_prompt_to_a_waiting_session_as_json_has_the_same_shape(tmp_path: Path) -> None:
+    asking.make_team(tmp_path)
+    asking.parked(tmp_path, "name")
+    done = upcall("run", "team:manager", "again", "--id", "s1", "--json", cwd=tmp_path)
+    shown = msgspec.json.decode(done.stdout)
+    assert (done.returncode, shown["status"], shown["error"], shown["limit"]) == (3, "waiting", None, "")
+    assert shown["usage"]["output_tokens"] == 0
+
+
+LEAVES = "def {0}:\n    'Leave.'\n    raise SystemExit(3)\n"
+
+
+@pytest.mark.parametrize(
+    ("where", "program"),
+    [
+        ("play.py", "raise SystemExit(3)\n"),
+        ("play.py", f"{LEAVES.format('play(request)')}script = play\n"),
+        ("sums.py", "raise SystemExit(3)\n"),
+    ],
+)
+def test_code_that_leaves_with_3_is_a_failure_and_not_a_wait(where: str, program: str, folder: Path) -> None:
+    (folder / "agents" / where).write_text(program)
+    helper = folder / "agents" / "helper.md"
+    helper.write_text(helper.read_text().replace("[sums:add, sums:wait, sums:block]", "[sums:add]"))
+    done = upcall("run", "agents", "add them", cwd=folder)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("upcall: ")
 
 
 def test_a_limit_is_exit_code_1_and_is_named(folder: Path) -> None:
@@ -273,10 +318,15 @@ def test_events_are_json_lines_with_the_four_stamps_first(folder: Path) -> None:
     assert {msgspec.json.decode(row)["session"] for row in everything} == {"s1", "s2"}
 
 
-def test_events_for_people_are_one_short_line_each(folder: Path) -> None:
+def test_events_in_a_pipe_are_one_whole_line_each(folder: Path) -> None:
+    prompt = "say " + "x" * 500 + " end"
+    upcall("run", "agents", prompt, "--id", "s1", cwd=folder)
     upcall("run", "agents", "add them", "--id", "s1", cwd=folder)
-    rows = upcall("events", "s1", cwd=folder).stdout.splitlines()
-    assert all(re.match(r"\d\d:\d\d:\d\d\.\d{3}  ", row) and len(row) <= 80 for row in rows)
+    rows = upcall("events", "s1", cwd=folder, COLUMNS="60").stdout.splitlines()
+    assert all(re.match(r"\d\d:\d\d:\d\d\.\d{3}  ", row) for row in rows)
+    (prompted,) = [row for row in rows if " turn_started " in row and prompt[:40] in row]
+    assert prompt in prompted
+    assert not any("…" in row for row in rows)
 
 
 # --- check and explain ------------------------------------------------------------------
@@ -564,6 +614,25 @@ def test_wrong_usage_is_exit_code_2_and_says_what_would_be_right(args: list[str]
         (["explain", "agents/helper.md"], "upcall explain agents/helper.md callback_to_caller blocker\n"),
         (["explain", "agents", "error"], "upcall explain agents callback_to_caller error\n"),
         (["explain", "agents", "query", "request_user_input"], "upcall explain agents request_user_input query\n"),
+        (
+            ["explain", "agents", "callback_to_calller", "query"],
+            "no kind 'callback_to_calller'. Did you mean:\n  upcall explain agents callback_to_caller query\n",
+        ),
+        (
+            ["explain", "agents", "request-user-input", "preference"],
+            "Did you mean:\n  upcall explain agents request_user_input preference\n",
+        ),
+        (["explain", "agents", "user_input"], "upcall explain agents callback_to_caller user_input\n"),
+        (
+            ["explain", "agents", "request_user"],
+            "Did you mean:\n  upcall explain agents request_user_input blocker\n",
+        ),
+        (
+            ["explain", "agents", "whoever", "error"],
+            "there is no kind 'whoever'. Say one, such as:\n  upcall explain agents callback_to_caller error\n",
+        ),
+        (["explain", "agnets", "callback_to_caller", "query"], "'agnets' is no agent: no such folder or file. Did"),
+        (["explain", "agents/helpr.md"], "no such folder or file. Did you mean agents/helper.md?"),
     ],
 )
 def test_what_is_misspelt_is_told_with_what_may_be_meant(args: list[str], says: str, folder: Path) -> None:

@@ -403,6 +403,19 @@ def test_resume_all_tells_a_session_whose_agents_are_gone_and_goes_on_with_the_o
     assert "session s1: there is no module 'lost'" in done.stderr
 
 
+def test_resume_all_as_json_tells_a_failed_session_with_its_error(folder: Path) -> None:
+    parked(folder, "name")
+    (entry,) = out("inbox", cwd=folder)
+    upcall("answer", entry["id"], "Otto", cwd=folder)
+    program = (folder / "team.py").read_text()
+    (folder / "team.py").write_text(program.replace('return " | ".join(results)', 'raise RuntimeError("no more")'))
+    done = upcall("resume", "--all", "--json", cwd=folder)
+    (row,) = done.stdout.splitlines()
+    told = msgspec.json.decode(row)
+    assert (done.returncode, told["id"], told["status"], told["limit"]) == (1, "s1", "failed", "")
+    assert told["error"] == "RuntimeError: no more"
+
+
 def listening(folder: Path, processes: int) -> Callable[[], bool]:
     """Whether so many processes wait for what others write."""
     return lambda: len(list(folder.glob(".upcall/log.db-wake/*"))) == processes

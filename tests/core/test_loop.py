@@ -312,6 +312,24 @@ async def test_results_are_in_call_order_whatever_the_finish_order(place: Place)
         assert (await runtime.load("s")).get_messages() == session.get_messages()
 
 
+@pytest.mark.parametrize("kind", ["thread", "inline", "async"])
+async def test_a_tool_that_leaves_the_program_ends_only_its_own_call(kind: str) -> None:
+    def leave() -> None:
+        """Leave."""
+        raise SystemExit(3)
+
+    async def leave_later() -> None:
+        """Leave."""
+        raise SystemExit(3)
+
+    made = tool(leave_later, name="leave") if kind == "async" else tool(leave, inline=kind == "inline")
+    model = Script([[call("leave"), call("leave")], lambda r: " / ".join(x.text for x in r.messages[-1].results)])
+    async with Runtime() as runtime:
+        session = await runtime.start(Agent("a", model=model, tools=[made]))
+        reply = await session.prompt("go")
+    assert reply.text == "leave failed: SystemExit: 3 / leave failed: SystemExit: 3"
+
+
 async def test_a_tool_that_raises_is_an_error_result_and_the_turn_goes_on() -> None:
     asked = Asked()
     script = Script(asked.then(lambda r: "sorry" if r.messages[-1].results else call("broken")))

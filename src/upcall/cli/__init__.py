@@ -82,6 +82,9 @@ def _run(args: argparse.Namespace) -> int:
         return 1
     except (KeyboardInterrupt, asyncio.CancelledError):
         return CANCELLED
+    except SystemExit as error:  # only code of an agent's: its number would be taken for one of ours
+        left = UpcallError(f"the program called sys.exit({error.code!r}), which ended the command")
+        return _failed(left, trace=args.trace)
     except Exception as error:
         return _failed(error, trace=args.trace)
     return code

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 from collections.abc import Coroutine, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,7 @@ from upcall.hosts.question import wrapped
 from upcall.hosts.terminal import WIDEST
 from upcall.hosts.terminal_host import told
 from upcall.observe.plain import one_line, plain
+from upcall.policy import nearest
 
 if TYPE_CHECKING:
     from upcall.agentfiles import AgentFile
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
     from upcall.sidecars import Problem
 
 _MOST_WAYS = 20
+_INTENTS = ("query", "clarification", "blocker", "error", "approval", "user_input", "preference")
+"""Intents with a meaning of their own; any other word is treated as a query."""
 
 
 def add(commands: Commands) -> None:
@@ -91,18 +95,36 @@ def _summary(agents: Sequence[AgentFile], problems: Sequence[Problem]) -> str:
 
 def _explain(args: argparse.Namespace) -> int | Coroutine[Any, Any, int]:
     names_agents = Path(args.agent).exists() or ":" in args.agent
-    if args.kind is None and not names_agents:
+    if args.kind is None and not names_agents and not ("/" in args.agent or args.agent.endswith(".md")):
         return _explain_callback(args)
+    if not names_agents:
+        return _explain_agent(args)  # which says what is not there
     if args.kind in KINDS and args.intent is not None:
         return _explain_agent(args)
-    words = [word for word in (args.kind, args.intent) if word]
-    kind, intent = (next((w for w in words if (w in KINDS) == known), "") for known in (True, False))
-    raise SetupError(
-        f"say an agent, and KIND and INTENT of its question, such as:\n"
-        f"  upcall explain {args.agent} {kind or KINDS[0]} {intent or 'blocker'}\n"
+    raise SetupError(_explain_usage(args.agent, [word for word in (args.kind, args.intent) if word]))
+
+
+def _explain_usage(agent: str, words: list[str]) -> str:
+    """What to type instead, with the kind and the intent that were probably meant."""
+    kinds = {word: word if word in KINDS else _near_kind(word) for word in words}
+    given = next((word for word in words if kinds[word]), "")
+    if not given and len(words) > 1:
+        given = words[0]  # it stands where the kind belongs
+    intent = next((word for word in words if word != given), "") or "blocker"
+    if given and given not in KINDS:
+        problem = f"there is no kind {given!r}. {'Did you mean:' if kinds[given] else 'Say one, such as:'}"
+    else:
+        problem = "say an agent, and KIND and INTENT of its question, such as:"
+    return (
+        f"{problem}\n"
+        f"  upcall explain {shlex.quote(agent)} {kinds.get(given) or KINDS[0]} {shlex.quote(intent)}\n"
         f"KIND is one of {', '.join(KINDS)}.\n"
         f"Or say the id of a callback, as `upcall inbox` lists them."
     )
+
+
+def _near_kind(word: str) -> str:
+    return "" if word in _INTENTS else nearest(word, KINDS)
 
 
 async def _explain_callback(args: argparse.Namespace) -> int:

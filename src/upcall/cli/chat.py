@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 from upcall.app import Runtime, open_session
 from upcall.cli.chat_commands import COMMANDS, Talk, command_in, run_command
-from upcall.cli.conversation import Conversation, said
+from upcall.cli.conversation import Conversation
 from upcall.cli.options import Commands, agent_argument, events_file
-from upcall.cli.output import say, tell
+from upcall.cli.output import failure_line, say, tell
 from upcall.cli.places import (
     HOME,
     given_store,
@@ -109,7 +109,7 @@ async def _lines(talk: Talk) -> int:
             await tell_waiting(runtime, session.id, args)
             return CODES["waiting"]
         except Exception as error:
-            tell(f"upcall: {said(error)}")
+            tell(f"upcall: {failure_line(error)}")
             worst = worst or 1
             continue
         if reply.status == "waiting":

@@ -8,16 +8,15 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from upcall.cli.chat_commands import Talk, command_in, needs_rest, run_command, unfold
-from upcall.cli.output import tell, width
+from upcall.cli.output import failure_line, tell, width
 from upcall.cli.resume import resumed
 from upcall.cli.run import interrupter, streamed, tell_waiting, watched
 from upcall.contracts import Reply
-from upcall.errors import UpcallError
 from upcall.events import MessageAdded, ModelStarted
 from upcall.hosts.question import wrapped
 from upcall.hosts.terminal import WIDEST, Piece, make_console, styled
 from upcall.hosts.typing import Heard, Keyboard
-from upcall.observe.plain import one_line, plain
+from upcall.observe.plain import one_line
 
 AGAIN = "Ctrl-C again leaves"
 
@@ -158,7 +157,7 @@ class Conversation:
                 await tell_waiting(runtime, session.id, args)
             return reply.status == "cancelled"
         except Exception as error:
-            tell(f"upcall: {said(error)}")
+            tell(f"upcall: {failure_line(error)}")
             return False
 
     async def _reply(self, text: str | None, view: Any) -> Reply:
@@ -174,7 +173,7 @@ class Conversation:
         try:
             await work
         except Exception as error:
-            tell(f"upcall: {said(error)}")
+            tell(f"upcall: {failure_line(error)}")
         return False
 
 
@@ -196,12 +195,6 @@ class _Heeding:
             case _:
                 pass
         self._feed(item)
-
-
-def said(error: Exception) -> str:
-    """A failure in a line."""
-    known = isinstance(error, UpcallError | OSError)
-    return plain(str(error) if known else f"{type(error).__name__}: {error}")
 
 
 def _echo(text: str) -> None:

@@ -20,6 +20,9 @@ from upcall.observe.plain import one_line, plain
 _ROOM = 20
 """Columns without which an event's fields stand below it."""
 
+_WHOLE = 1_000_000_000
+"""Letters that nothing is longer than: in a pipe nothing is cut."""
+
 _HEAD = {"session", "seq", "time", "type", "pos", "version"}
 
 
@@ -74,34 +77,39 @@ def flat(event: AnyEvent) -> dict[str, Any]:
     return head | body
 
 
-def _shown(value: Any) -> str:
-    """One field of an event: of messages and results only what they say."""
+def _shown(value: Any, most: int) -> str:
+    """One field of an event, its texts cut to `most` letters: of messages and results only what they say."""
     match value:
         case Message():
-            parts = [_shown(part) for part in value.parts]
+            parts = [_shown(part, most) for part in value.parts]
             return " + ".join(part for part in parts if part) or "nothing"
         case Call():
-            return f"{value.name}({args_line(value.args)})"
+            args = args_line(value.args) if most < _WHOLE else msgspec.json.encode(value.args).decode()
+            return f"{value.name}({args})"
         case Result():
-            return f"{'error ' if value.is_error else ''}{_quoted(value.text)}"
+            return f"{'error ' if value.is_error else ''}{_quoted(value.text, most)}"
         case Text() | Instruction() | Thinking():
-            return _quoted(value.text)
+            return _quoted(value.text, most)
         case float():
             return f"{value:.3f}"
         case _:
             return msgspec.json.encode(value).decode()
 
 
-def _quoted(text: str) -> str:
-    return msgspec.json.encode(one_line(text, 200)).decode()
+def _quoted(text: str, most: int) -> str:
+    return msgspec.json.encode(one_line(text, most)).decode()
 
 
 def _line(event: AnyEvent, *, whose: bool) -> str:
     at = datetime.fromtimestamp(event.time).astimezone().strftime("%H:%M:%S.%f")[:-3]
     number = f"{plain(event.session)} {event.seq}" if whose else str(event.seq)
-    shown = (f"{name}={_shown(getattr(event, name))}" for name in flat(event) if name not in _HEAD)
+    screen = sys.stdout.isatty()
+    most = 200 if screen else _WHOLE
+    shown = (f"{name}={_shown(getattr(event, name), most)}" for name in flat(event) if name not in _HEAD)
     detail = " ".join(shown)
     head = f"{at}  {number:>4}  {event.type:<16}"
-    if sys.stdout.isatty() and detail and width() - len(head) < _ROOM:
+    if not screen:
+        return f"{head}  {one_line(detail, _WHOLE)}".rstrip()
+    if detail and width() - len(head) < _ROOM:
         return f"{head.rstrip()}\n    {one_line(detail, width() - 4)}"
     return f"{head}  {one_line(detail, max(width() - len(head) - 2, _ROOM))}".rstrip()

@@ -14,10 +14,11 @@ import msgspec
 
 from upcall.answers import callback_of
 from upcall.cli.places import no_log
-from upcall.contracts import Row
-from upcall.errors import SetupError, UnknownSession
+from upcall.contracts import Reply, Row
+from upcall.errors import SetupError, UnknownSession, UpcallError
 from upcall.hosts.question import wrapped
 from upcall.hosts.terminal import WIDEST, make_console
+from upcall.messages import NO_USAGE
 from upcall.observe.plain import escaped, one_line, plain
 from upcall.replay import load_state
 
@@ -120,6 +121,17 @@ async def described(runtime: Runtime, session_id: str) -> dict[str, Any]:
     return (await described_rows(runtime, [row]))[0]
 
 
+async def described_turn(
+    runtime: Runtime, session_id: str, reply: Reply | None = None, error: Exception | None = None
+) -> dict[str, Any]:
+    """A session as `run --json` has it: with its last turn's usage, the limit that ended it, and what failed it."""
+    found = reply or await load_state(runtime.store, session_id)
+    usage, limit = (found.usage, found.limit) if found is not None else (NO_USAGE, "")
+    failed = f"{type(error).__name__}: {error}" if error is not None else None
+    extra = {"usage": msgspec.structs.asdict(usage), "limit": limit, "error": failed}
+    return {**await described(runtime, session_id), **extra}
+
+
 async def described_rows(runtime: Runtime, rows: Sequence[Row]) -> list[dict[str, Any]]:
     """Listed sessions as `sessions --json` has them."""
     asked: dict[str, list[Any]] = {}
@@ -166,6 +178,12 @@ def whole(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [whole(one) for one in cast("Sequence[Any]", value)]
     return value
+
+
+def failure_line(error: Exception) -> str:
+    """A failure in a line: what is not ours or the system's is named by its class."""
+    known = isinstance(error, UpcallError | OSError)
+    return plain(str(error) if known else f"{type(error).__name__}: {error}")
 
 
 def first_line(text: str, most: int) -> str:

@@ -11,11 +11,11 @@ from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
 from upcall.cli.options import Commands, as_json, events_file
-from upcall.cli.output import described, dump, tell, tell_no_log
+from upcall.cli.output import described_turn, dump, failure_line, tell, tell_no_log
 from upcall.cli.places import agents_for_resume, has_log, person_here, reading, runtime_for, source_of
 from upcall.cli.run import CODES, interruptible, shown
 from upcall.contracts import Reply
-from upcall.errors import SessionBusy, SetupError, UpcallError
+from upcall.errors import SessionBusy, SetupError
 from upcall.events import SETTLING, Parked, TurnEnded
 from upcall.observe.plain import one_line, plain
 
@@ -182,10 +182,13 @@ class _Fleet:
                 reply = await runtime.resume(root, sink=lambda item: seen.append(item) if not seen else None)
             except SessionBusy:
                 return
-            except (UpcallError, OSError) as error:
+            except Exception as error:
                 self._given_up.add(root)  # a failure would only be repeated; a new process may try again
                 self._note(1)
-                tell(f"upcall: session {plain(root)}: {plain(str(error))}")
+                tell(f"upcall: session {plain(root)}: {failure_line(error)}")
+                if self._args.json:
+                    dump(await described_turn(self._watcher, root, error=error), lines=True)
+                    sys.stdout.flush()
                 return
         if seen:  # else another process was faster and has told it
             self._note(CODES[reply.status])
@@ -205,7 +208,7 @@ class _Fleet:
 
     async def _say(self, root: str, reply: Reply) -> None:
         if self._args.json:
-            dump(await described(self._watcher, root), lines=True)
+            dump(await described_turn(self._watcher, root, reply), lines=True)
         else:
             text = f": {one_line(reply.text, 200)}" if reply.text.strip() and reply.status != "waiting" else ""
             sys.stdout.write(f"{plain(root)} {reply.limit or reply.status}{text}\n")

@@ -11,13 +11,11 @@ import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from typing import TYPE_CHECKING, Any, TextIO
 
-import msgspec
-
 from upcall.answers import callback_of
 from upcall.app import Runtime, open_session
 from upcall.callbacks import Callback
 from upcall.cli.options import Commands, agent_argument, as_json, events_file
-from upcall.cli.output import described, dump, tell
+from upcall.cli.output import described_turn, dump, tell
 from upcall.cli.places import (
     given_store,
     load,
@@ -133,16 +131,15 @@ async def shown(
             reply = await work(view)
     except SessionWaiting:
         if args.json:
-            dump(await described(runtime, session_id))
+            dump(await described_turn(runtime, session_id))
         await tell_waiting(runtime, session_id, args)
         return CODES["waiting"]
-    except Exception:
+    except Exception as error:
         if args.json:
-            dump(await described(runtime, session_id))
+            dump(await described_turn(runtime, session_id, error=error))
         raise
     if args.json:
-        extra = {"usage": msgspec.structs.asdict(reply.usage), "limit": reply.limit}
-        dump({**await described(runtime, session_id), **extra})
+        dump(await described_turn(runtime, session_id, reply))
     elif out is not sys.stdout and reply.text.strip() and reply.status != "waiting":  # then it is an earlier one's
         sys.stdout.write(plain(reply.text).strip() + "\n")
     sys.stdout.flush()
