@@ -53,9 +53,12 @@ class Runtime(Sessions):
             self._mirror = Mirror(events_file)
             self.sinks.append(self._mirror)
 
-    async def close(self) -> None:
-        """Stop what runs where it is (it can be resumed), and let go of everything."""
-        await super().close()
+    async def close(self, drain: float = 0.0) -> None:
+        """Stop what runs (it can be resumed), and let go of everything.
+
+        `drain`: seconds that calls and model calls under way have to end, as `Sessions.close` says.
+        """
+        await super().close(drain)
         if self._notifier is not None:
             await self._notifier.close()
         if self._mirror is not None:

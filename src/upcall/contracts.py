@@ -221,6 +221,10 @@ class Store(Protocol):
         """
         ...
 
+    async def next_deadline(self, after: float) -> float | None:
+        """When the next callback that a parked session waits for expires, after that moment; None if none does."""
+        ...
+
     def listen(self, hear: Callable[[AnyEvent], None]) -> Callable[[], None]:
         """Call `hear` on the event loop for each event that any process appends without a claim; returns a stop."""
         ...

@@ -14,7 +14,15 @@ from typing import Any, Protocol
 from upcall import events
 from upcall.agent import Output
 from upcall.contracts import Reply
-from upcall.errors import STOPS, LimitReached, OutputInvalid, SessionTakenOver, StoreError, UpcallError
+from upcall.errors import (
+    STOPS,
+    LimitReached,
+    OutputInvalid,
+    RuntimeClosed,
+    SessionTakenOver,
+    StoreError,
+    UpcallError,
+)
 from upcall.fold import State
 from upcall.messages import Message, Text, cancelled
 from upcall.points import run_hooks
@@ -102,7 +110,7 @@ class Turn(Thinker):
     async def _work(self) -> None:
         state, side = self.state, self.purpose == "side_turn"
         while True:
-            if self._stopping is not None:
+            if self._stopping is not None or self.tree.draining:
                 self._check_stop()
             if state.failed is not None and self.hooks.model_failed and not side:
                 await self._think_on(*state.failed)
@@ -111,6 +119,8 @@ class Turn(Thinker):
             if not state.post_passed:
                 await self._post_response()
             if state.calls:
+                if self.tree.draining:
+                    self._check_stop()
                 await self._act()
                 if side and outcome_in(self) is not None:
                     return
@@ -123,6 +133,8 @@ class Turn(Thinker):
         if self._stopping is not None and self._task is not None:  # a tool swallowed that it was cancelled
             self._task.uncancel()
             raise self._stopping
+        if self.tree.draining:
+            raise RuntimeClosed
 
     # --- pre_request and the model --------------------------------------------------------
 
@@ -265,6 +277,8 @@ class Turn(Thinker):
             return self.reply()
         failure = self.log.claim.failure if self.log.claim is not None else None
         if isinstance(error, STOPS) or failure is not None:
+            if failure is None and isinstance(error, RuntimeClosed):
+                await self.log.commit()  # what has ended by now does not run again
             raise failure or error
         if release:
             await self.tree.end_asides()

@@ -30,6 +30,7 @@ from upcall.session import Reading, Sink
 from upcall.sidetools import SIDE_TOOLS, ask, task_tool
 from upcall.threads import Threads
 from upcall.tree import RunTree
+from upcall.work import Worker
 
 log = logging.getLogger("upcall")
 R = TypeVar("R")
@@ -64,10 +65,17 @@ class Session(Reading):
         self.reply = await self._home.run_turn(self._state, text, take_over)
         return self.reply
 
-    async def stream(self, text: str | Message) -> AsyncGenerator[AnyEvent | Delta]:
+    async def resume(self, *, take_over: bool = False) -> Reply:
+        """Continue a waiting, interrupted or failed turn; with nothing to do, return the last reply."""
+        await self._home.resume(self.id, take_over=take_over)
+        self.reply = await self._home.reread(self._state)
+        return self.reply
+
+    async def stream(self, text: str | Message | None = None) -> AsyncGenerator[AnyEvent | Delta]:
         """One turn as it happens: its events and its children's, and text while it is written.
 
-        Leaving early does not cancel the turn. `session.reply` has the reply once the stream has ended.
+        Without a text it continues a waiting, interrupted or failed turn, or joins the one that runs. Leaving early
+        does not cancel the turn. `session.reply` has the reply once the stream has ended.
         """
         items: deque[AnyEvent | Delta] = deque()
         more = asyncio.Event()
@@ -76,7 +84,10 @@ class Session(Reading):
             items.append(item)
             more.set()
 
-        task = self._home.spawn(self._home.run_turn(self._state, text, sink=sink))
+        if text is None:
+            task = self._home.spawn(self._home.resume(self.id, sink=sink))
+        else:
+            task = self._home.spawn(self._home.run_turn(self._state, text, sink=sink))
         task.add_done_callback(lambda _: more.set())
         while True:
             while items:
@@ -87,6 +98,8 @@ class Session(Reading):
             if not items:
                 await more.wait()
         self.reply = await task
+        if text is None:
+            self.reply = await self._home.reread(self._state)
 
     async def cancel(self, reason: str = "") -> None:
         """End the running turn."""
@@ -127,6 +140,8 @@ class Sessions(People):
         self._parked: dict[str, State] = {}  # the newest turns that wait, as far as they were folded here
         self._newest_id = int.from_bytes(os.urandom(6))
         self._begun: Turn | None = None  # what the newest session began in: mostly its first turn comes next
+        self._trees: dict[str, RunTree] = {}  # what runs here, by the root's id
+        self._closing = False
 
     # --- opening and closing --------------------------------------------------------------
 
@@ -139,8 +154,17 @@ class Sessions(People):
         """Close."""
         await self.close()
 
-    async def close(self) -> None:
-        """Stop what runs where it is (it can be resumed), and let go of everything."""
+    async def close(self, drain: float = 0.0) -> None:
+        """Stop what runs (it can be resumed), and let go of everything.
+
+        Without `drain` everything stops where it is. With it nothing new starts, and calls and model calls that
+        are under way have so many seconds to end; then turns stop between two steps. Turns with an open question
+        are left waiting, the others interrupted and ready for whoever runs `work`. A second
+        `close()` waits no longer.
+        """
+        self._closing = True
+        if drain > 0 and not self._closed:
+            await self._drain(tuple(self._trees.values()), drain)
         if self._closed:
             return
         self._closed = True
@@ -148,10 +172,9 @@ class Sessions(People):
             turn.stop(errors.RuntimeClosed())
         for asked in tuple(self._asks.values()):
             asked.cancel()
-        for _ in range(int(PATIENCE / 0.01)):
-            if not self.turns and not self._tasks:
-                break
-            await asyncio.sleep(0.01)
+        ends = [*[tree.when_ended() for tree in self._trees.values()], *self._tasks]
+        if ends:
+            await asyncio.wait(ends, timeout=PATIENCE)
         self.deadlines.close()
         if self._stop_listening is not None:
             self._stop_listening()
@@ -161,6 +184,40 @@ class Sessions(People):
             if close is not None:
                 await close()
         await self.store.close()
+
+    async def _drain(self, trees: Sequence[RunTree], seconds: float) -> None:
+        """Let these run trees stop between two steps; what has not stopped in time is stopped where it is."""
+        for tree in trees:
+            tree.drain()
+        ends = [tree.when_ended() for tree in trees]
+        if ends:
+            await asyncio.wait(ends, timeout=seconds)
+        for tree in trees:
+            tree.stop(errors.RuntimeClosed())
+
+    async def work(self, stop: asyncio.Event | None = None, *, drain: float = 20.0, concurrency: int = 100) -> None:
+        """Resume run trees as they become ready, until `stop` is set; without `stop`, until cancelled.
+
+        It takes the trees whose agents this runtime has and leaves all others alone. When told to stop it drains
+        what it resumed, as `close(drain=...)` does. At most `concurrency` trees run at once.
+        """
+        await self._open()
+        worker = Worker(self.store, self._resume_ready, concurrency)
+        try:
+            await worker.run(stop)
+        except asyncio.CancelledError:
+            drain = 0.0
+            raise
+        finally:
+            await self._drain([self._trees[root] for root in worker.running if root in self._trees], drain)
+            await worker.close()
+
+    async def _resume_ready(self, root: str) -> None:
+        """Resume a ready run tree for `work`; raises UnknownAgent where this runtime does not have its agent."""
+        row = await self._row(root)
+        self.agent(row.agent)
+        if root not in self._trees:
+            await self.resume(root)
 
     # --- agents ---------------------------------------------------------------------------
 
@@ -269,60 +326,92 @@ class Sessions(People):
     ) -> Reply:
         """One turn of a session, finishing an interrupted one first."""
         tree = await self._claim(state.header.root or state.id, take_over, sink)
+        outcome: Reply | Exception | None = None
         try:
-            if state.stale or tree.claim is None or state.id != tree.claim.root or state.seq != tree.claim.seq:
-                await self._catch_up(state)
-            begun, self._begun = self._begun, None
-            member = tree.member(state, self.agent_of(state.header), NO_HOOKS, begun)
-            if not state.begun and not await tree.begin_root(member):
-                raise await self._waiting(state)
-            if state.phase == "running":
-                tree.resume(member)
-                reply = await tree.run_root(member)
-                if reply.status == "waiting":
-                    raise await self._waiting(state)
-                tree = await self._claim(state.header.root or state.id, take_over, sink)
-                member = tree.member(state, self.agent_of(state.header), NO_HOOKS)
-            if isinstance(text, str):
-                text = user(text)
-            elif not hasattr(text, "parts"):
-                raise errors.SetupError(f"a prompt is a text or a Message, not {text!r:.80}")
-            if state.phase == "failed" and not member.actor.agent.runs:  # a team goes on with what it left
-                await tree.end_below(state.id, "its turn failed, and another one began")
-            tree.begin(member, text)
-            reply = await tree.run_root(member)
-            if tree.has_asked or reply.status == "waiting":
-                reply = await self._with_callbacks(reply, state)
-            return reply
+            outcome = await self._prompt(tree, state, text, take_over)
+            return outcome
+        except Exception as error:
+            outcome = error
+            raise
         finally:
             if tree.claim is not None and (tree.claim.failure or not tree.claim.released):
                 await self._let_go(tree, state)
+            self._unregister(tree, outcome)
+
+    async def _prompt(self, tree: RunTree, state: State, text: str | Message, take_over: bool) -> Reply:
+        if state.stale or tree.claim is None or state.id != tree.claim.root or state.seq != tree.claim.seq:
+            await self._catch_up(state)
+        begun, self._begun = self._begun, None
+        member = tree.member(state, self.agent_of(state.header), NO_HOOKS, begun)
+        if not state.begun and not await tree.begin_root(member):
+            raise await self._waiting(state)
+        if state.phase == "running":
+            tree.resume(member)
+            reply = await tree.run_root(member)
+            if reply.status == "waiting":
+                raise await self._waiting(state)
+            await self._own(tree, take_over)
+            member = tree.member(state, self.agent_of(state.header), NO_HOOKS)
+        if isinstance(text, str):
+            text = user(text)
+        elif not hasattr(text, "parts"):
+            raise errors.SetupError(f"a prompt is a text or a Message, not {text!r:.80}")
+        if state.phase == "failed" and not member.actor.agent.runs:  # a team continues with what it left
+            await tree.end_below(state.id, "its turn failed, and another one began")
+        tree.begin(member, text)
+        reply = await tree.run_root(member)
+        if tree.has_asked or reply.status == "waiting":
+            reply = await self._with_callbacks(reply, state)
+        return reply
 
     async def resume(self, id: str, *, take_over: bool = False, sink: Sink | None = None) -> Reply:
-        """Go on with an interrupted, failed or answered turn; with nothing to do, the last reply."""
+        """Continue an interrupted, failed or answered turn; with nothing to do, return the last reply.
+
+        A turn that runs here already is joined. A child's id resumes its root.
+        """
         await self._open()
         root = (await self._row(id)).root if "~" in id else id
+        while not take_over and (running := self._trees.get(root)) is not None:
+            reply = await running.join(sink)
+            if reply is not None and reply.status != "waiting":
+                return reply
         tree = await self._claim(root, take_over, sink)
+        outcome: Reply | Exception | None = None
         state = self._parked.pop(root, None)
         try:
             state = await load_state(self.store, root, claim=tree.claim, known=state)
             assert state is not None
-            agent = self.agent_of(state.header)
-            beginning = state.phase == "idle" and not state.begun
-            if state.phase not in ("running", "failed") and not beginning:
-                return await self._with_callbacks(reply_of(state, agent.output), state)
-            member = tree.member(state, agent, NO_HOOKS)
-            if beginning and await tree.begin_root(member):
-                await member.log.commit(release=True)
-                reply = reply_of(state, agent.output)
-            elif not beginning and (self.host is not None or not state.parked or await self._is_ready(root)):
-                tree.resume(member)
-                reply = await tree.run_root(member)
-            else:
-                reply = reply_of(state, waits=True)
-            return await self._with_callbacks(reply, state)
+            outcome = await self._resume(tree, state)
+            return outcome
+        except Exception as error:
+            outcome = error
+            raise
         finally:
             await self._let_go(tree, state)
+            self._unregister(tree, outcome)
+
+    async def _resume(self, tree: RunTree, state: State) -> Reply:
+        agent = self.agent_of(state.header)
+        beginning = state.phase == "idle" and not state.begun
+        if state.phase not in ("running", "failed") and not beginning:
+            return await self._with_callbacks(reply_of(state, agent.output), state)
+        member = tree.member(state, agent, NO_HOOKS)
+        if beginning and await tree.begin_root(member):
+            await member.log.commit(release=True)
+            reply = reply_of(state, agent.output)
+        elif not beginning and (self.host is not None or not state.parked or await self._is_ready(state.id)):
+            tree.resume(member)
+            reply = await tree.run_root(member)
+        else:
+            reply = reply_of(state, waits=True)
+        return await self._with_callbacks(reply, state)
+
+    async def reread(self, state: State) -> Reply:
+        """Bring a session up to date and return its last reply."""
+        await self._catch_up(state)
+        waits = state.phase == "running" and state.parked
+        output = None if waits else self.agent_of(state.header).output
+        return await self._with_callbacks(reply_of(state, output, waits=waits), state)
 
     async def compact(self, state: State, keep_last: int) -> None:
         """Have a session's model summarise while no turn runs."""
@@ -357,17 +446,37 @@ class Sessions(People):
 
     async def _claim(self, root: str, take_over: bool = False, sink: Sink | None = None) -> RunTree:
         """Own the tree, waiting a while for another process's claim to end or to die."""
-        if self._stop_listening is None:
+        if self._stop_listening is None or self._closed:
             await self._open()
+        if self._closing:
+            raise errors.RuntimeClosed
+        if root in self._trees and not take_over:
+            raise errors.SessionBusy(root, "this program")
+        tree = self._trees[root] = RunTree(self, None, sink, root)
+        try:
+            await self._own(tree, take_over)
+        except BaseException:
+            self._unregister(tree, None)
+            raise
+        return tree
+
+    async def _own(self, tree: RunTree, take_over: bool) -> None:
         waited = 0.0
         while True:
             try:
-                return RunTree(self, await self.store.claim(root, take_over=take_over), sink)
+                tree.own(await self.store.claim(tree.root, take_over=take_over))
+                return
             except errors.SessionBusy as error:
                 if waited >= PATIENCE or error.owner == "this program":
                     raise
             await asyncio.sleep(RETRY)
             waited += RETRY
+
+    def _unregister(self, tree: RunTree, outcome: Reply | Exception | None) -> None:
+        """Note that a run tree no longer runs here, and tell those who joined it what came of it."""
+        if self._trees.get(tree.root) is tree:
+            del self._trees[tree.root]
+        tree.end(outcome)
 
     @contextlib.asynccontextmanager
     async def _owned(self, root: str) -> AsyncGenerator[RunTree]:
@@ -376,6 +485,7 @@ class Sessions(People):
             yield tree
         finally:
             await self._let_go(tree)
+            self._unregister(tree, None)
 
     async def _let_go(self, tree: RunTree, state: State | None = None) -> None:
         if state is not None and tree.claim is not None and tree.claim.failure is not None:

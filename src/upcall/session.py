@@ -204,6 +204,8 @@ class Tree(Protocol):
     threads: Threads
     active: int
     """How many things run; `leave` lowers it."""
+    draining: bool
+    """Nothing new starts: turns stop between two steps."""
 
     def admit(self, member: Member) -> None:
         """A turn of the tree begins to run."""

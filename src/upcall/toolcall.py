@@ -11,7 +11,15 @@ import msgspec
 
 from upcall.contracts import Delta, SyncContext
 from upcall.deadlines import Guard
-from upcall.errors import STOPS, HookFailed, LimitReached, ReplayMismatch, ToolSwallowedParking, UpcallError
+from upcall.errors import (
+    STOPS,
+    HookFailed,
+    LimitReached,
+    ReplayMismatch,
+    RuntimeClosed,
+    ToolSwallowedParking,
+    UpcallError,
+)
 from upcall.events import CallbackWithdrawn, HooksPassed, InnerCalled, ToolEnded, ToolStarted, ToolTriedAgain
 from upcall.gate import before_tool, edits_of, gate
 from upcall.messages import Call, Result
@@ -143,6 +151,7 @@ class ToolCall(msgspec.Struct, eq=False):
         elif not waits and not tool.repeatable:
             self.end(Result(call.id, INTERRUPTED, is_error=True), "interrupted")
         else:
+            self._check_draining()
             log = self.member.log
             log.add(ToolTriedAgain(call.id, self.call.attempts + 1))
             if not log.send(lazy=True):  # refused where another process has taken the run tree over
@@ -180,12 +189,18 @@ class ToolCall(msgspec.Struct, eq=False):
                 await self._begin(final)
                 return
             call, args = final, args if final is call else tool.check(final.args)
+        self._check_draining()
         first, log = self.call.call, self.member.log
         changed = None if call is first or call.args == first.args else call.args
         log.add(ToolStarted(call.id, call.name, changed, approval))
         if not log.send():
             await log.stored()
         self.end(await self._invoke(tool, call.id, args), "ran")
+
+    def _check_draining(self) -> None:
+        """Start nothing while the runtime is closing: the call is run when its turn is resumed."""
+        if self.member.tree.draining:
+            raise RuntimeClosed
 
     async def _invoke(self, tool: Tool, call_id: str, args: dict[str, Any]) -> Result:
         """Run the function; what it raises becomes a result that the model can act on."""

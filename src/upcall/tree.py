@@ -18,7 +18,7 @@ from upcall.answers import callback_of
 from upcall.callbacks import Callback, Held, Hints, Kind
 from upcall.contracts import Claim, Files, Host, Reply, Spent, Store
 from upcall.deadlines import Deadlines
-from upcall.errors import ChildFailed, LimitReached, TurnError
+from upcall.errors import ChildFailed, LimitReached, RuntimeClosed, TurnError
 from upcall.events import AnyEvent, CallbackRaised, Parked, SessionStarted, TurnResumed, TurnStarted
 from upcall.fold import State
 from upcall.hooks import NO_HOOKS, Hooks
@@ -90,13 +90,14 @@ class RunTree:
     """
 
     __slots__ = (
-        "_parked", "_parking", "_resolver", "_unwound", "active", "claim", "deadlines", "draining", "has_asked",
-        "home", "sinks", "spending", "store", "threads",
+        "_ended", "_parked", "_parking", "_resolver", "_unwound", "active", "claim", "deadlines", "draining",
+        "has_asked", "home", "root", "sinks", "spending", "store", "threads",
     )  # fmt: skip
 
-    def __init__(self, home: Home, claim: Claim | None, sink: Sink | None = None) -> None:
+    def __init__(self, home: Home, claim: Claim | None, sink: Sink | None = None, root: str = "") -> None:
         self.home, self.store, self.deadlines, self.threads = home, home.store, home.deadlines, home.threads
-        self.claim = claim
+        self.claim, self.root = claim, root
+        self._ended: asyncio.Future[Reply | None] | None = None
         self.sinks = [*home.sinks] if sink is None else [*home.sinks, sink]
         self.active, self.has_asked = 0, False
         self._resolver: Resolver | None = None
@@ -106,7 +107,7 @@ class RunTree:
         self.draining = False
         self.spending: Spending | None = None  # once somebody wants to know
         if claim is not None:
-            claim.on_failure = self._lost
+            claim.on_failure = self.stop
 
     @property
     def resolver(self) -> Resolver:
@@ -139,7 +140,7 @@ class RunTree:
         if self.claim is None:
             await member.log.commit()
             self.claim = member.log.claim = await self.home.store.claim(member.id)
-            self.claim.on_failure = self._lost
+            self.claim.on_failure = self.stop
         return self.claim
 
     def spent(self, member: Member) -> CoroutineType[Any, Any, Spent]:
@@ -152,9 +153,48 @@ class RunTree:
     def _turns(self) -> list[Turn]:
         return [turn for turn in self.home.turns.values() if turn.tree is self]
 
-    def _lost(self, error: Exception) -> None:
+    # --- claiming, joining and stopping ---------------------------------------------------
+
+    def own(self, claim: Claim) -> None:
+        """Take the claim on this tree."""
+        self.claim, self.spending = claim, None
+        claim.on_failure = self.stop
+
+    def stop(self, error: Exception) -> None:
+        """Stop every turn of the tree where it is."""
         for turn in self._turns():
             turn.stop(error)
+
+    def drain(self) -> None:
+        """Start nothing new, and stop between two steps; what waits is parked now, whatever the hold."""
+        self.draining = True
+        self.check_idle()
+
+    def when_ended(self) -> asyncio.Future[Reply | None]:
+        """Return a future that is done when this tree no longer runs here."""
+        if self._ended is None:
+            self._ended = asyncio.get_running_loop().create_future()
+        return self._ended
+
+    async def join(self, sink: Sink | None) -> Reply | None:
+        """Wait until the tree no longer runs here and return its reply; raises what failed it.
+
+        None means that it ended without a reply. `sink` gets what happens from now on.
+        """
+        if sink is not None:
+            self.sinks.append(sink)
+        return await asyncio.shield(self.when_ended())
+
+    def end(self, outcome: Reply | Exception | None) -> None:
+        """Tell those who joined what came of it."""
+        ended = self._ended
+        if ended is None or ended.done():
+            return
+        if isinstance(outcome, Exception):
+            ended.set_exception(outcome)
+            ended.exception()  # nobody may have joined
+        else:
+            ended.set_result(outcome)
 
     # --- turns ----------------------------------------------------------------------------
 
@@ -204,6 +244,9 @@ class RunTree:
                 assert fresh is not None
                 turn.state.become(fresh)
                 turn = self.member(turn.state, turn.actor.agent, NO_HOOKS)
+        except RuntimeClosed:
+            await self._record_waiting()
+            raise
         finally:
             if self.claim is not None:
                 self.claim.on_failure = None  # nothing runs that it could stop; and no cycle is left to collect
@@ -211,6 +254,15 @@ class RunTree:
                 await self._resolver.close()
             if self._parking is not None:
                 self._parking.cancel()
+
+    async def _record_waiting(self) -> None:
+        """Mark the sessions that wait as waiting; the tree as a whole was interrupted."""
+        if self.claim is None or self.claim.failure is not None:
+            return
+        for session, parked in (self._parked or {}).items():
+            stored = self.store.append(session, [parked], self.claim)
+            if stored is not None:
+                await stored
 
     async def _park(self, root: Turn) -> bool:
         assert self.claim is not None
@@ -375,6 +427,8 @@ class RunTree:
         self, parent: Member, agent: Agent | str, prompt: str, name: str, place: Place = NOWHERE
     ) -> Reply:
         """Run a child called after its parent and `name`; called again, resume it, or return its logged end."""
+        if self.draining:
+            raise RuntimeClosed
         declared = self.home.agent(agent) if isinstance(agent, str) else agent
         child_id = f"{parent.id}~{name}"
         with self.running():  # until the child's own turn does

@@ -101,6 +101,12 @@ class Ledger:
         """Those that wait for a person, in the inbox's order."""
         return [self._held[i] for _, i in self._waiting[:limit]]
 
+    def next_deadline(self, after: float) -> float | None:
+        """When the next callback that a parked session waits for expires, after that moment."""
+        held = [self._held[i] for waits in self._parked.values() for i in waits if i in self._held]
+        open_ones = [h.expires for h in held if h.status == "open" and h.expires is not None and h.expires > after]
+        return min(open_ones, default=None)
+
     def forget(self, sessions: Collection[str]) -> None:
         """Whole run trees were deleted."""
         for session in sessions:

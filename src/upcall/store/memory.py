@@ -345,6 +345,10 @@ class MemoryStore:
         rows = [await self.row(session) for session in islice(ready, limit)]
         return [r for r in rows if r is not None]
 
+    async def next_deadline(self, after: float) -> float | None:
+        """When the next callback that a parked session waits for expires, after that moment."""
+        return self._kept.callbacks.next_deadline(after)
+
     def listen(self, hear: Callable[[AnyEvent], None]) -> Callable[[], None]:
         """Call `hear` for every event appended without a claim; returns a stop."""
         self._listeners.append(hear)

@@ -28,10 +28,12 @@ SESSION = "SELECT n, root, status, base, epoch, owner FROM sessions WHERE id = ?
 EVENTS = "SELECT key, pos, time, body FROM events WHERE key > ? AND key < ? ORDER BY key DESC LIMIT ?"
 """One for all that is asked of events: a program that opens the store for one answer plans every statement anew."""
 
+DUE = "CASE WHEN status = 'open' AND target = 'user' THEN expires ELSE 0 END"
+"""When an awaited callback lets its session continue, as the index `callbacks_due` has it."""
+
 READY = (
     "SELECT n FROM sessions WHERE parent IS NULL AND status = 'running' "
-    "UNION ALL SELECT root FROM callbacks WHERE awaited "
-    "AND CASE WHEN status = 'open' AND target = 'user' THEN expires ELSE 0 END <= ?"
+    f"UNION ALL SELECT root FROM callbacks WHERE awaited AND {DUE} <= ?"
 )
 """The roots with something to continue with, by two indexes; some may be owned, or not parked as a whole."""
 

@@ -30,7 +30,7 @@ from upcall.events import FOREIGN, AnyEvent, decode
 from upcall.store.heart import BEAT, BEATS, Heart
 from upcall.store.inbox import Settle, Together, all_open
 from upcall.store.process import LATE, Identity, is_gone
-from upcall.store.rows import READY, Rows
+from upcall.store.rows import DUE, READY, Rows
 from upcall.store.schema import BUSY, SEQ_BITS, connect, explain, open_database
 from upcall.store.wake import Wake
 from upcall.store.writer import Append, Job, Operation, Tx, Writer, fail_soon
@@ -363,6 +363,11 @@ class SqliteStore:
         """The ids of the processes that live, as a JSON list: who died is not in the file, so a query is told."""
         processes = self._query("SELECT id, name, machine, pid, born, beat FROM processes")
         return json.dumps([process[0] for process in processes if self._living(process)])
+
+    async def next_deadline(self, after: float) -> float | None:
+        """When the next callback that a parked session waits for expires, after that moment."""
+        found = self._query(f"SELECT min({DUE}) FROM callbacks WHERE awaited AND {DUE} > ?", (after,))
+        return found[0][0]
 
     # --- watching what others write -------------------------------------------------------
 

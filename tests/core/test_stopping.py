@@ -1,0 +1,247 @@
+"""Closing with a drain: what is under way may end, nothing new starts, and everything can be resumed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from core.doubles import Place
+from upcall import Agent, Context, Request, Runtime, RuntimeClosed, tool
+from upcall.models import Script, call
+
+
+def results(request: Request) -> list[str]:
+    return [result.text for message in request.messages for result in message.results]
+
+
+class Gate:
+    """A tool that says when it runs and goes on when it is told to."""
+
+    def __init__(self) -> None:
+        self.begun, self.go = asyncio.Event(), asyncio.Event()
+        self.ended = 0
+
+    async def __call__(self) -> str:
+        self.begun.set()
+        await self.go.wait()
+        self.ended += 1
+        return "worked"
+
+
+def working(gate: Gate, *, then: Callable[[Request], Any] = lambda _: "done") -> Agent:
+    @tool
+    async def work() -> str:
+        """Work until told."""
+        return await gate()
+
+    return Agent(
+        "a", model=Script(lambda request: then(request) if results(request) else call("work")), tools=[work]
+    )
+
+
+async def test_a_drain_lets_a_running_call_end_and_stops_before_the_next_model_call(place: Place) -> None:
+    gate, asked = Gate(), list[str]()
+
+    def then(_: Request) -> str:
+        asked.append("again")
+        return "done"
+
+    agent = working(gate, then=then)
+    runtime = Runtime(place.store(), agents=[agent])
+    turn = asyncio.ensure_future((await runtime.start(agent, "s")).prompt("go"))
+    await gate.begun.wait()
+    closing = asyncio.ensure_future(runtime.close(drain=20))
+    gate.go.set()
+    await closing
+    with pytest.raises(RuntimeClosed):
+        await turn
+    assert (gate.ended, asked) == (1, [])
+
+    async with Runtime(place.store(), agents=[agent]) as runtime:
+        assert (await runtime.status("s"), await runtime.ready()) == ("interrupted", ["s"])
+        reply = await runtime.resume("s")
+        assert [r.text for m in (await runtime.load("s")).get_messages() for r in m.results] == ["worked"]
+    assert (reply.text, gate.ended) == ("done", 1)
+
+
+async def test_a_drain_lets_a_final_response_end_its_turn(place: Place) -> None:
+    begun, go = asyncio.Event(), asyncio.Event()
+
+    async def slow(_: Request) -> str:
+        begun.set()
+        await go.wait()
+        return "said in time"
+
+    agent = Agent("a", model=Script(slow))
+    runtime = Runtime(place.store(), agents=[agent])
+    turn = asyncio.ensure_future((await runtime.start(agent, "s")).prompt("go"))
+    await begun.wait()
+    closing = asyncio.ensure_future(runtime.close(drain=20))
+    go.set()
+    await closing
+
+    assert (await turn).text == "said in time"
+
+
+async def test_a_drain_starts_none_of_the_calls_that_a_response_under_way_asks_for(place: Place) -> None:
+    begun, go, ran = asyncio.Event(), asyncio.Event(), list[str]()
+
+    @tool
+    async def work() -> str:
+        """Work."""
+        ran.append("work")
+        return "worked"
+
+    async def slow(request: Request) -> Any:
+        if results(request):
+            return "done"
+        begun.set()
+        await go.wait()
+        return [call("work"), call("work")]
+
+    agent = Agent("a", model=Script(slow), tools=[work])
+    runtime = Runtime(place.store(), agents=[agent])
+    turn = asyncio.ensure_future((await runtime.start(agent, "s")).prompt("go"))
+    await begun.wait()
+    closing = asyncio.ensure_future(runtime.close(drain=20))
+    go.set()
+    await closing
+    with pytest.raises(RuntimeClosed):
+        await turn
+    assert ran == []
+
+    async with Runtime(place.store(), agents=[agent]) as runtime:
+        assert (await runtime.resume("s")).text == "done"
+    assert ran == ["work", "work"]
+
+
+async def test_a_call_that_outlasts_the_drain_is_interrupted_as_after_a_crash(place: Place) -> None:
+    gate = Gate()
+    agent = working(gate, then=lambda request: results(request)[0][:28])
+    runtime = Runtime(place.store(), agents=[agent])
+    turn = asyncio.ensure_future((await runtime.start(agent, "s")).prompt("go"))
+    await gate.begun.wait()
+    await runtime.close(drain=0.01)
+    with pytest.raises(RuntimeClosed):
+        await turn
+
+    async with Runtime(place.store(), agents=[agent]) as runtime:
+        assert (await runtime.resume("s")).text == "interrupted, outcome unknown"
+
+
+async def test_a_second_close_ends_a_drain_at_once(place: Place) -> None:
+    gate = Gate()
+    agent = working(gate)
+    runtime = Runtime(place.store(), agents=[agent])
+    turn = asyncio.ensure_future((await runtime.start(agent, "s")).prompt("go"))
+    await gate.begun.wait()
+    closing = asyncio.ensure_future(runtime.close(drain=3600))
+    await runtime.close()
+    await closing
+    with pytest.raises(RuntimeClosed):
+        await turn
+    assert gate.ended == 0
+
+
+async def test_nothing_is_prompted_or_resumed_while_a_runtime_drains(place: Place) -> None:
+    gate = Gate()
+    agent = working(gate)
+    runtime = Runtime(place.store(), agents=[agent])
+    turn = asyncio.ensure_future((await runtime.start(agent, "s")).prompt("go"))
+    other = await runtime.start(agent, "other")
+    await gate.begun.wait()
+    closing = asyncio.ensure_future(runtime.close(drain=20))
+    await asyncio.wait({closing}, timeout=0.01)
+    with pytest.raises(RuntimeClosed):
+        await other.prompt("go")
+    with pytest.raises(RuntimeClosed):
+        await runtime.resume("other")
+    gate.go.set()
+    await closing
+    with pytest.raises(RuntimeClosed):
+        await turn
+
+
+class Absent:
+    """A person who never answers."""
+
+    async def ask(self, callback: Any) -> Any:
+        await asyncio.Event().wait()
+
+    def withdraw(self, callback_id: str, reason: str) -> None:
+        pass
+
+
+def asking_beside(gate: Gate) -> Agent:
+    @tool
+    async def ask_first(ctx: Context) -> str:
+        """Ask somebody."""
+        return await ctx.raise_callback("Which one?", "blocker")
+
+    def child_says(request: Request) -> Any:
+        if results(request):
+            return results(request)[0]
+        return call("ask_first" if request.messages[0].text == "ask" else "work")
+
+    def parent_says(request: Request) -> Any:
+        if request.purpose == "side_turn":
+            return call("pass_up_callback", reason="not mine")
+        return " ".join(results(request)) or [call("task", agent="child", prompt=p) for p in ("ask", "work")]
+
+    work = working(gate).tools[0]
+    child = Agent("child", model=Script(child_says), tools=[ask_first, work])
+    return Agent("parent", model=Script(parent_says), agents=[child])
+
+
+async def test_a_drained_tree_leaves_who_asked_waiting_and_who_worked_interrupted(place: Place) -> None:
+    gate = Gate()
+    parent = asking_beside(gate)
+    runtime = Runtime(place.store(), agents=[parent], host=Absent())
+    turn = asyncio.ensure_future((await runtime.start(parent, "s")).prompt("go"))
+    await gate.begun.wait()
+    async for event in runtime.events(follow=True):
+        if event.type == "callback_asked" and event.target == "user":
+            break
+    closing = asyncio.ensure_future(runtime.close(drain=20))
+    gate.go.set()
+    await closing
+    with pytest.raises(RuntimeClosed):
+        await turn
+
+    async with Runtime(place.store(), agents=[parent], host=Answering()) as runtime:
+        assert [await runtime.status(f"s~r1c{n}") for n in range(2)] == ["waiting", "interrupted"]
+        assert await runtime.ready() == ["s"]
+        reply = await runtime.resume("s")
+    assert (reply.text, gate.ended) == ("that one worked", 1)
+
+
+class Answering:
+    """A person who always says the same."""
+
+    async def ask(self, callback: Any) -> Any:
+        return "that one"
+
+    def withdraw(self, callback_id: str, reason: str) -> None:
+        pass
+
+
+async def test_a_turn_that_only_waits_is_parked_by_a_drain_whatever_the_hold(place: Place) -> None:
+    @tool
+    async def ask_first(ctx: Context) -> str:
+        """Ask somebody."""
+        return await ctx.raise_callback("Which one?", "blocker")
+
+    agent = Agent(
+        "a", model=Script(lambda r: results(r)[0] if results(r) else call("ask_first")), tools=[ask_first]
+    )
+    runtime = Runtime(place.store(), agents=[agent], host=Absent(), hold=3600)
+    turn = asyncio.ensure_future((await runtime.start(agent, "s")).prompt("go"))
+    async for event in runtime.events(follow=True):
+        if event.type == "callback_asked":
+            break
+    await runtime.close(drain=3600)
+
+    assert (await turn).status == "waiting"
