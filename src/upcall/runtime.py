@@ -450,8 +450,10 @@ class Sessions(People):
             await self._open()
         if self._closing:
             raise errors.RuntimeClosed
-        if root in self._trees and not take_over:
-            raise errors.SessionBusy(root, "this program")
+        while not take_over and (running := self._trees.get(root)) is not None:
+            if not running.is_released:
+                raise errors.SessionBusy(root, "this program")
+            await asyncio.wait({running.when_ended()})
         tree = self._trees[root] = RunTree(self, None, sink, root)
         try:
             await self._own(tree, take_over)
@@ -519,6 +521,9 @@ class Sessions(People):
             if held.status == "open" and f"{held.raised.session}~".startswith(f"{id}~"):
                 events.setdefault(held.raised.session, []).append(CallbackWithdrawn(held.raised.callback_id, why))
         await self.store.append_all(events)
+        running = self._trees.get(row.root)
+        if running is not None and not running.is_released:  # it hears of the request and ends by itself
+            return
         if events and not (await self._row(id)).owner:
             async with self._owned(row.root) as tree:
                 await tree.end_below(id, why)

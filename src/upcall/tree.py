@@ -160,6 +160,11 @@ class RunTree:
         self.claim, self.spending = claim, None
         claim.on_failure = self.stop
 
+    @property
+    def is_released(self) -> bool:
+        """Whether the claim was given up: the tree's last turn here has ended or is parked."""
+        return self.claim is not None and self.claim.released
+
     def stop(self, error: Exception) -> None:
         """Stop every turn of the tree where it is."""
         for turn in self._turns():

@@ -10,6 +10,7 @@ import pytest
 
 from core.doubles import Place
 from upcall import Agent, Context, Request, Runtime, RuntimeClosed, tool
+from upcall.events import CallbackAsked
 from upcall.models import Script, call
 
 
@@ -203,7 +204,7 @@ async def test_a_drained_tree_leaves_who_asked_waiting_and_who_worked_interrupte
     turn = asyncio.ensure_future((await runtime.start(parent, "s")).prompt("go"))
     await gate.begun.wait()
     async for event in runtime.events(follow=True):
-        if event.type == "callback_asked" and event.target == "user":
+        if isinstance(event, CallbackAsked) and event.target == "user":
             break
     closing = asyncio.ensure_future(runtime.close(drain=20))
     gate.go.set()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from core.doubles import Place
 from upcall import Agent, Context, Request, Runtime, tool
 from upcall.app import open_store
 from upcall.contracts import Delta
+from upcall.events import TurnEnded
 from upcall.models import Script, call
 
 
@@ -43,7 +44,7 @@ def path(tmp_path: Path) -> Path:
 
 
 @asynccontextmanager
-async def working(path: Path, *agents: Agent, hold: float = 0.0) -> AsyncIterator[Runtime]:
+async def working(path: Path, *agents: Agent, hold: float = 0.0) -> AsyncGenerator[Runtime]:
     """A runtime that works beside what the test does."""
     async with Runtime(path, agents=agents, hold=hold) as runtime:
         stop = asyncio.Event()
@@ -60,7 +61,7 @@ async def ended(runtime: Runtime, *ids: str) -> dict[str, str]:
     how: dict[str, str] = {}
     async with asyncio.timeout(20):
         async for event in runtime.events(follow=True):
-            if event.type == "turn_ended" and event.session in ids:
+            if isinstance(event, TurnEnded) and event.session in ids:
                 how[event.session] = event.status
                 if len(how) == len(ids):
                     break
