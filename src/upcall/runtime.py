@@ -341,6 +341,9 @@ class Sessions(People):
     async def _prompt(self, tree: RunTree, state: State, text: str | Message, take_over: bool) -> Reply:
         if state.stale or tree.claim is None or state.id != tree.claim.root or state.seq != tree.claim.seq:
             await self._catch_up(state)
+        waits = state.parked and (state.phase == "running" or not state.begun)
+        if waits and not await self._is_ready(state.header.root or state.id):
+            raise await self._waiting(state)
         begun, self._begun = self._begun, None
         member = tree.member(state, self.agent_of(state.header), NO_HOOKS, begun)
         if not state.begun and not await tree.begin_root(member):

@@ -461,6 +461,28 @@ async def test_prompt_on_a_waiting_session_names_its_callbacks(desk: Desk) -> No
     assert waiting.callbacks[0].id in str(told.value)
 
 
+@pytest.mark.parametrize("host", [None, Person(never)])
+async def test_a_prompt_that_is_refused_because_the_session_waits_leaves_the_log_as_it_was(
+    place: Desk, host: Person | None
+) -> None:
+    manager = delegates("manager", asker(), passes())
+    await place.prompt(manager)
+    before = await place.log(manager, None)
+
+    async with place.runtime(manager, host=host) as runtime:
+        session = await runtime.load("s")
+        for _ in range(3):
+            with pytest.raises(SessionWaiting):
+                await session.prompt("are you there?")
+            with pytest.raises(SessionWaiting):
+                async for _ in session.stream("are you there?"):
+                    pass
+
+    assert await place.log(manager, None) == before
+    await place.settle(manager, "blue")
+    assert (await place.resume(manager)).text == "'blue'"
+
+
 async def test_prompt_on_an_answered_session_first_finishes_that_turn(desk: Desk) -> None:
     agent = asker()
     await desk.prompt(agent)

@@ -86,6 +86,10 @@ async def test_a_begin_session_hook_that_asks_makes_the_session_wait_for_its_ans
             await session.prompt("go")
         (callback,) = await runtime.inbox()
         assert waiting.value.callbacks == (callback.id,)
+        before = [event async for event in runtime.events("s")]
+        with pytest.raises(SessionWaiting):
+            await session.prompt("go")
+        assert [event async for event in runtime.events("s")] == before
     await place.settle(agent, "yes")
     async with place.runtime(agent) as runtime:
         reply = await (await runtime.load("s")).prompt("go")
