@@ -8,6 +8,7 @@ PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check --no-input
 PYTEST := $(BIN)/python -m pytest --dist worksteal
 WORKERS ?= auto
 TYPES := PYRIGHT_PYTHON_IGNORE_WARNINGS=1 $(BIN)/python -m pyright
+DELAYED := --delayed --hypothesis-profile=quick tests/core tests/callbacks tests/teams tests/kit
 COVERAGE := --cov --cov-branch --cov-report=term:skip-covered
 PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3.11; do \
 	"$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo "$$python" && break; done)
@@ -16,13 +17,14 @@ PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint style chaos bench docs clean
+.PHONY: help demo test check lint style chaos slow-disk bench docs clean
 
 help:
 	@echo "make demo     see an agent work, offline"
 	@echo "make check    format, lint, layers, types, and the quick tests"
 	@echo "make test     the same with all tests and their branch coverage"
 	@echo "make chaos    the kill tests at full count"
+	@echo "make slow-disk  the core's and the kill tests with 5 ms added to every fsync"
 	@echo "make docs     run every snippet in the docs, hold the reference to the code"
 	@echo "make bench    measure beside other frameworks; PEERS=a,b and WORKLOADS=W1,W2 take a part"
 	@echo "make clean    remove $(VENV) and what the benchmarks installed"
@@ -35,6 +37,8 @@ demo: $(VENV)/.runtime
 test: style
 	$(SAY) all tests, with branch coverage, and the types beside them
 	@$(call with_types,$(PYTEST) -n $(WORKERS) $(COVERAGE))
+	$(SAY) the suites of the core once more, on stores whose appends are always delayed
+	@$(PYTEST) -n $(WORKERS) $(DELAYED)
 
 check: style
 	$(SAY) the tests that are not slow, and the types beside them
@@ -61,6 +65,13 @@ endef
 chaos: $(VENV)/.dev
 	$(SAY) the kill tests at full count
 	@UPCALL_CHAOS=full $(PYTEST) tests/chaos -n $(WORKERS) --timeout=3600
+
+slow-disk: $(VENV)/.dev
+	@cc -shared -fPIC -o $(VENV)/slow_fsync.so tests/slow_fsync.c -ldl
+	$(SAY) the suites of the core on delayed stores, with 5 ms added to every fsync
+	@LD_PRELOAD=$(abspath $(VENV)/slow_fsync.so) $(PYTEST) -n $(WORKERS) $(DELAYED)
+	$(SAY) the kill tests at full count, with 5 ms added to every fsync
+	@LD_PRELOAD=$(abspath $(VENV)/slow_fsync.so) UPCALL_CHAOS=full $(PYTEST) tests/chaos -n $(WORKERS) --timeout=3600
 
 docs: $(VENV)/.dev
 	$(SAY) checking README.md, docs/ and examples/ with the tests in tests/house
