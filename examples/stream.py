@@ -2,7 +2,7 @@
 
 import asyncio
 
-from upcall import Agent, Context, Delta, Runtime, tool
+from upcall import Agent, Context, Runtime, tool
 from upcall.models import Script, call
 
 
@@ -25,9 +25,11 @@ async def main() -> None:
         session = await runtime.start("counter")
         written: list[str] = []
         async for item in session.stream("How many words are in 'one two three'?"):
-            if isinstance(item, Delta):
+            if item.type == "delta":  # type checkers know by its type which class it is
                 print(f"  {item.kind}: {item.text!r}")
                 written.append(item.text)
+            elif item.type == "tool_started":
+                print(item.seq, item.type, item.name)
             else:
                 print(item.seq, item.type)
         assert session.reply is not None

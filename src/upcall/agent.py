@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, cast, get_origin
+from typing import Any, ClassVar, Generic, TypeVar, cast, get_origin, overload
 
 import msgspec
 
-from upcall.contracts import Context, Model, Workspace
+from upcall.contracts import Context, Model, OutputT_co, Workspace
 from upcall.errors import BadAgent, UnknownAgent
 from upcall.events import SessionStarted
 from upcall.hooks import NO_HOOKS, Hooks, Maybe
@@ -16,6 +16,8 @@ from upcall.messages import Call, JsonSchema, Result, Value
 from upcall.policy import Policy, name_problem
 from upcall.schema import shapes, whole_schema
 from upcall.tools import Tool, as_tool, finished
+
+R = TypeVar("R")
 
 
 class Limits(Value, frozen=True, kw_only=True):
@@ -91,13 +93,79 @@ class Output:
         return f"{problem}. Reply with nothing but JSON that fits this schema: {schema}"
 
 
-class Agent:
-    """A declaration. It is never changed; `replace` gives a changed copy."""
+class Agent(Generic[OutputT_co]):
+    """A declaration. It is never changed; `replace` gives a changed copy.
+
+    For type checkers it is generic in `output`: replies of `Agent("clerk", output=Invoice)` have an `Invoice`.
+    """
 
     runs: ClassVar[Any] = None
     """What runs its turns where that is no model: a team and a chain have their own."""
     setup: str = ""
     """A digest of what it does where instructions, tools and policy do not say it: a team's or a chain's steps."""
+
+    @overload
+    def __init__(
+        self: Agent[None],
+        name: str,
+        *,
+        instructions: str = "",
+        model: str | Model | None = None,
+        tools: Sequence[Tool | Callable[..., Any]] = (),
+        agents: Sequence[Any] = (),
+        hooks: Hooks = NO_HOOKS,
+        kit: Sequence[Kit] = (),
+        output: None = None,
+        limits: Limits | None = None,
+        workspace: Workspace | None = None,
+        description: str = "",
+        ask: bool = True,
+        can_query_caller: bool = True,
+        can_use_host_interaction: bool = True,
+        callback_policy: Mapping[str, Any] | Policy | None = None,
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self,
+        name: str,
+        *,
+        instructions: str = "",
+        model: str | Model | None = None,
+        tools: Sequence[Tool | Callable[..., Any]] = (),
+        agents: Sequence[Any] = (),
+        hooks: Hooks = NO_HOOKS,
+        kit: Sequence[Kit] = (),
+        output: type[OutputT_co],
+        limits: Limits | None = None,
+        workspace: Workspace | None = None,
+        description: str = "",
+        ask: bool = True,
+        can_query_caller: bool = True,
+        can_use_host_interaction: bool = True,
+        callback_policy: Mapping[str, Any] | Policy | None = None,
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self: Agent[Any],
+        name: str,
+        *,
+        instructions: str = "",
+        model: str | Model | None = None,
+        tools: Sequence[Tool | Callable[..., Any]] = (),
+        agents: Sequence[Any] = (),
+        hooks: Hooks = NO_HOOKS,
+        kit: Sequence[Kit] = (),
+        output: object,
+        limits: Limits | None = None,
+        workspace: Workspace | None = None,
+        description: str = "",
+        ask: bool = True,
+        can_query_caller: bool = True,
+        can_use_host_interaction: bool = True,
+        callback_policy: Mapping[str, Any] | Policy | None = None,
+    ) -> None: ...
 
     def __init__(
         self,
@@ -140,9 +208,21 @@ class Agent:
         self.source = ""
         self.cast_from: Agent | None = None
 
-    def replace(self, **changes: Any) -> Agent:
+    @overload
+    def replace(self, *, output: None, **changes: Any) -> Agent[None]: ...
+
+    @overload
+    def replace(self, *, output: type[R], **changes: Any) -> Agent[R]: ...
+
+    @overload
+    def replace(self, *, output: object, **changes: Any) -> Agent[Any]: ...
+
+    @overload
+    def replace(self, **changes: Any) -> Agent[OutputT_co]: ...
+
+    def replace(self, **changes: Any) -> Agent[Any]:
         """A copy with these arguments changed."""
-        copy = Agent(**{**self._given, **changes})
+        copy: Agent[Any] = Agent(**{**self._given, **changes})
         copy.source = self.source
         return copy
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from upcall.agent import Agent
-from upcall.contracts import Host, Model, Reply, Store
+from upcall.contracts import Host, Model, OutputT_co, Reply, Store
 from upcall.errors import BadAgent, SetupError, UnknownSession, UpcallError
 from upcall.messages import Message
 from upcall.runtime import Session, Sessions
@@ -101,7 +101,9 @@ def model_of(agent: Agent) -> Model:
     return resolve_model(agent.model)
 
 
-async def open_session(runtime: Sessions, agent: Agent, id: str | None) -> tuple[Session, bool]:
+async def open_session(
+    runtime: Sessions, agent: Agent[OutputT_co], id: str | None
+) -> tuple[Session[OutputT_co], bool]:
     """The session of that id, or a new one; says whether it is new."""
     try:
         session = await runtime.load(id) if id is not None else None
@@ -115,12 +117,12 @@ async def open_session(runtime: Sessions, agent: Agent, id: str | None) -> tuple
 
 
 def run(
-    agent: Agent,
+    agent: Agent[OutputT_co],
     prompt: str | Message,
     *,
     store: Place = ":memory:",
     id: str | None = None,
-) -> Reply:
+) -> Reply[OutputT_co]:
     """One turn of an agent, from code that is not async. In memory unless `store` says where.
 
     With the id of a session that is kept there, the conversation goes on.
@@ -143,7 +145,7 @@ def run(
             f"upcall.run(agent, prompt) takes an Agent and a text, not {agent!r:.80} and {prompt!r:.80}"
         )
 
-    async def once() -> Reply:
+    async def once() -> Reply[OutputT_co]:
         async with Runtime(store, agents=[agent]) as runtime:
             session, _ = await open_session(runtime, agent, id)
             return await session.prompt(prompt)

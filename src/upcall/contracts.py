@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Protocol, TypeVar
 
 import msgspec
 
 from upcall.callbacks import Callback, Held, Priority
 from upcall.events import AnyEvent
 from upcall.messages import NO_USAGE, Message, Purpose, Request, Response, Status, Usage, Value
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar as TypeVarWithDefault
+
+    OutputT_co = TypeVarWithDefault("OutputT_co", covariant=True, default=Any)
+else:  # `default` is in Python from 3.13 on, and only type checkers need it
+    OutputT_co = TypeVar("OutputT_co", covariant=True)
 
 R = TypeVar("R")
 
@@ -19,23 +26,36 @@ Emit = Callable[[str, str], None]
 
 
 class Delta(Value, frozen=True):
-    """Text still being written: live only, never stored. `kind` "drop" takes back what came before."""
+    """Text still being written: live only, never stored.
 
+    session: the id of the session that writes it
+    text: the new piece of text
+    kind: `text` or `thinking` of a model; `drop`, which takes back what came before; `output` of a tool
+    call_id: the tool call, for `output`
+    """
+
+    type: ClassVar[Literal["delta"]] = "delta"
     session: str
     text: str
     kind: str = "text"
     call_id: str = ""
 
 
-class Reply(Value, frozen=True):
-    """What a turn came to."""
+_NO_OUTPUT: Any = None
+
+
+class Reply(Value, Generic[OutputT_co], frozen=True):
+    """The result of a turn. `output` has the type that the agent declares; without one it is None.
+
+    It is also None while the turn waits and where it was cancelled or reached a limit.
+    """
 
     text: str
     status: Status = "done"
     session_id: str = ""
     usage: Usage = Usage()
     callbacks: tuple[Callback, ...] = ()
-    output: Any = None
+    output: OutputT_co = _NO_OUTPUT
     limit: str = ""
 
 

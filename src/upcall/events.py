@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping
 from functools import cache
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import msgspec
 
@@ -17,7 +17,14 @@ from upcall.messages import NO_USAGE, Call, Message, Purpose, Result, Usage, Val
 
 
 class Event(Value, frozen=True, tag_field="type", kw_only=True):
-    """What every event has. `seq` counts per session from 1, `pos` over the whole store."""
+    """The fields of every event; each class adds its own, and `type`, its name in the log.
+
+    session: the id of the session it belongs to
+    seq: its sequence number in the session, from 1
+    time: when it was stored, in seconds since 1970
+    pos: its position in the whole store, from 1
+    version: the version of its format
+    """
 
     session: str = ""
     seq: int = 0
@@ -25,23 +32,30 @@ class Event(Value, frozen=True, tag_field="type", kw_only=True):
     pos: int = 0
     version: int = 1
 
-    @property
-    def type(self) -> str:
-        """The event's name, as `upcall events` prints it."""
-        return str(self.__struct_config__.tag)
-
 
 # --- a session and its turns ------------------------------------------------------------
 
 
 class SessionStarted(Event, frozen=True, tag="session_started"):
-    """A session exists. A child names its parent and the call (or hook) that started it.
+    """A session exists: the first event of its log.
 
-    A side turn begins with what its parent's log says up to sequence number `reads`. `begins`: begin_session hooks
-    are still to come; `asks`: there is somebody to ask, so the model gets the tool `ask`. A team's member has its
-    `role` and the `team` it belongs to; `above` is the session it may ask where that is not its parent.
+    agent: the name of its agent
+    parent: the id of the session that started it; empty for a root
+    root: the id of the session at the top of its run tree; empty for a root
+    origin: the call or hook of the parent that started it; its id is the parent's, `~` and this
+    depth: how many sessions are above it; 0 for a root
+    kind: `agent`; `side_turn` (an agent answers a callback over its own conversation); `coordinator` (a team or
+        chain)
+    reads: for a side turn: it begins with what its parent's log says up to this sequence number
+    begins: whether its begin_session hooks are still to run
+    asks: whether there is somebody to ask, so that the model gets the tool `ask`
+    source: where its agents were loaded from, if that is known
+    role: for a team's member: its role in the team
+    team: for a team's member: the name of the team
+    above: the id of the session it may ask, where that is not its parent
     """
 
+    type: ClassVar[Literal["session_started"]] = "session_started"
     agent: str
     parent: str = ""
     root: str = ""
@@ -58,27 +72,46 @@ class SessionStarted(Event, frozen=True, tag="session_started"):
 
 
 class TurnStarted(Event, frozen=True, tag="turn_started"):
-    """A prompt came in. `setup` is a digest of instructions, tools and policy as they are now."""
+    """A prompt came in.
 
+    turn: the number of the turn in its session, from 1
+    message: the prompt
+    setup: a digest of the agent's instructions, tools and policy at that time
+    """
+
+    type: ClassVar[Literal["turn_started"]] = "turn_started"
     turn: int
     message: Message
     setup: str = ""
 
 
 class TurnResumed(Event, frozen=True, tag="turn_resumed"):
-    """A turn that was interrupted, failed or parked goes on. `setup` is set where it has changed since."""
+    """A turn that was interrupted, failed or parked continues.
 
+    turn: the number of the turn
+    setup: the new digest, where the agent's instructions, tools or policy have changed since
+    """
+
+    type: ClassVar[Literal["turn_resumed"]] = "turn_resumed"
     turn: int
     setup: str = ""
 
 
 class HooksPassed(Event, frozen=True, tag="hooks_passed"):
-    """A hook point was passed and never runs again; holds what its hooks changed, if they did.
+    """A hook point is complete and never runs again; holds what its hooks changed.
 
-    `at` is the call id at the tool points, turn and hook at `end_turn`, which is logged hook by hook;
-    `replaces` is the sequence number of the event whose body this one's value takes the place of.
+    point: the name of the point, such as `before_tool`
+    at: which occurrence: the call's id at the tool points; turn and hook at `end_turn`, which is logged hook by
+        hook
+    replaces: the sequence number of the event whose body the new value replaces
+    message: the message or response in place of the old one
+    call: the call in place of the old one
+    result: the result in place of the old one
+    text: at `end_turn`: the reply's new text
+    output: at `end_turn`: the reply's new output
     """
 
+    type: ClassVar[Literal["hooks_passed"]] = "hooks_passed"
     point: str
     at: str = ""
     replaces: int = 0
@@ -90,8 +123,16 @@ class HooksPassed(Event, frozen=True, tag="hooks_passed"):
 
 
 class TurnEnded(Event, frozen=True, tag="turn_ended"):
-    """The turn is over."""
+    """The turn is over.
 
+    turn: the number of the turn
+    status: how it ended
+    limit: the name of the limit that ended it, if one did
+    error: what failed it, if something did
+    seconds: how long it ran, without the time it waited
+    """
+
+    type: ClassVar[Literal["turn_ended"]] = "turn_ended"
     turn: int
     status: Literal["done", "cancelled", "limit", "failed"]
     limit: str = ""
@@ -100,21 +141,35 @@ class TurnEnded(Event, frozen=True, tag="turn_ended"):
 
 
 class OutputRefused(Event, frozen=True, tag="output_refused"):
-    """The reply did not match the agent's output type; the model is told and asked again."""
+    """The reply did not match the agent's output type; the model is told and asked again.
 
+    problem: what the model is told
+    """
+
+    type: ClassVar[Literal["output_refused"]] = "output_refused"
     problem: str
 
 
 class Steered(Event, frozen=True, tag="steered"):
-    """Somebody said something to a running turn; the next model call sees it."""
+    """Somebody said something to a running turn; the next model call sees it.
 
+    text: what was said
+    by: who said it
+    """
+
+    type: ClassVar[Literal["steered"]] = "steered"
     text: str
     by: str = ""
 
 
 class CancelRequested(Event, frozen=True, tag="cancel_requested"):
-    """Somebody wants the running turn to end."""
+    """Somebody wants the running turn to end.
 
+    by: who wants it
+    reason: why
+    """
+
+    type: ClassVar[Literal["cancel_requested"]] = "cancel_requested"
     by: str = ""
     reason: str = ""
 
@@ -123,18 +178,29 @@ class CancelRequested(Event, frozen=True, tag="cancel_requested"):
 
 
 class Planned(Event, frozen=True, tag="planned"):
-    """What a team or chain decided before a step: a plan that was accepted, the branch that was picked."""
+    """A team or chain decided something before a step: it accepted a plan, or picked a branch.
 
+    step: the name of the step
+    value: what was decided, as JSON
+    """
+
+    type: ClassVar[Literal["planned"]] = "planned"
     step: str
     value: Any
 
 
 class StepStarted(Event, frozen=True, tag="step_started"):
-    """A step's agent is about to work, in its child session's turn of that number.
+    """An agent of a team or chain is about to work on a step.
 
-    `note` is what was said to the team or chain meanwhile, and is added to the step's prompt.
+    step: the name of the step
+    agent: the name of the agent
+    child: the id of the session in which it works
+    turn: the number of the turn in that session
+    role: the agent's role in the team
+    note: what was said to the team or chain meanwhile; it is added to the step's prompt
     """
 
+    type: ClassVar[Literal["step_started"]] = "step_started"
     step: str
     agent: str
     child: str
@@ -144,8 +210,17 @@ class StepStarted(Event, frozen=True, tag="step_started"):
 
 
 class StepEnded(Event, frozen=True, tag="step_ended"):
-    """A step has ended and never runs again. `summary` is what it said before, if its session was compacted."""
+    """A step has ended and never runs again.
 
+    step: the name of the step
+    status: how it ended
+    text: what its agent replied
+    error: what failed it, if something did
+    usage: the tokens that it used
+    summary: what its agent said before, if its session was compacted
+    """
+
+    type: ClassVar[Literal["step_ended"]] = "step_ended"
     step: str
     status: Literal["done", "cancelled", "limit", "failed"]
     text: str = ""
@@ -158,31 +233,62 @@ class StepEnded(Event, frozen=True, tag="step_ended"):
 
 
 class MessageAdded(Event, frozen=True, tag="message_added"):
-    """A message that no turn brought: from a hook, or steering taken up (`steer` is its seq)."""
+    """A message was added that is not a turn's prompt: by a hook, or steering that was taken up.
 
+    message: the message
+    origin: the hook or callback that added it
+    steer: the sequence number of the `steered` event that it takes up
+    """
+
+    type: ClassVar[Literal["message_added"]] = "message_added"
     message: Message
     origin: str = ""
     steer: int = 0
 
 
 class ContextSet(Event, frozen=True, tag="context_set"):
-    """A value kept under a key."""
+    """A value was kept under a key.
 
+    key: the key
+    value: the value, as JSON
+    origin: the call or hook that set it
+    """
+
+    type: ClassVar[Literal["context_set"]] = "context_set"
     key: str
     value: Any
     origin: str = ""
 
 
 class CompactionAsked(Event, frozen=True, tag="compaction_asked"):
-    """Compaction was asked for while calls were open; it is done before the next model call."""
+    """Compaction was asked for while calls were open; it is done before the next model call.
 
+    keep_last: how many of the newest messages are to stay
+    summarise: whether the model is to summarise the others
+    origin: the call or hook that asked for it
+    """
+
+    type: ClassVar[Literal["compaction_asked"]] = "compaction_asked"
     keep_last: int
     summarise: bool = False
     origin: str = ""
 
 
 class Carried(Value, frozen=True):
-    """What a fold that begins in the middle of a log needs from before."""
+    """What a fold that begins in the middle of a log needs from before.
+
+    turn: the number of the last turn
+    ordinal: the number of the last model call
+    context: the values kept under keys
+    summary: the summary of the last compaction
+    text: what the model said last
+    instructions: the content hash of the last request's instructions
+    tools: the content hash of the last request's tools
+    grants: approvals that hold for the session, each with its answer
+    model_calls: how many model calls there were
+    usage: the tokens used, by model
+    seconds: how long the turns ran
+    """
 
     turn: int = 0
     ordinal: int = 0
@@ -198,12 +304,18 @@ class Carried(Value, frozen=True):
 
 
 class Compacted(Event, frozen=True, tag="compacted"):
-    """The history before this is replaced by `messages`.
+    """The conversation before this is replaced by `messages`.
 
-    A fold may begin at sequence number `base` (the turn's start; 0 means here) with what is in `carried`. `marks`
-    are the places of the turn's prompt and newest response in `messages`.
+    messages: the conversation from here on
+    summary: the model's summary of what was dropped
+    dropped: how many messages were dropped
+    origin: the call or hook that compacted
+    base: the sequence number at which a fold may begin, the turn's start; 0 means here
+    marks: the places of the turn's prompt and newest response in `messages`; -1 where there is none
+    carried: what a fold that begins at `base` needs from before
     """
 
+    type: ClassVar[Literal["compacted"]] = "compacted"
     messages: tuple[Message, ...]
     summary: str = ""
     dropped: int = 0
@@ -217,7 +329,15 @@ class Compacted(Event, frozen=True, tag="compacted"):
 
 
 class Change(Value, frozen=True):
-    """What `before_model` hooks made of a request: hashes of changed texts, one splice of the messages."""
+    """What before_model hooks changed in a request: hashes of changed texts, one splice of the messages.
+
+    instructions: the content hash of the changed instructions
+    tools: the content hash of the changed tools
+    start: where the splice begins
+    removed: how many messages it removes
+    inserted: the messages it inserts
+    spliced: whether there is a splice
+    """
 
     instructions: str = ""
     tools: str = ""
@@ -228,8 +348,16 @@ class Change(Value, frozen=True):
 
 
 class ModelStarted(Event, frozen=True, tag="model_started"):
-    """A model is about to be asked. Hashes are only there where they differ from the request before."""
+    """A model is about to be asked.
 
+    ordinal: the number of the model call in its session, from 1
+    purpose: what it is asked for: a `turn`, a `side_turn` or a `summary`
+    instructions: the content hash of the instructions, where they differ from the request before
+    tools: the content hash of the tools, where they differ from the request before
+    change: what before_model hooks changed
+    """
+
+    type: ClassVar[Literal["model_started"]] = "model_started"
     ordinal: int
     purpose: Purpose = "turn"
     instructions: str = ""
@@ -238,8 +366,18 @@ class ModelStarted(Event, frozen=True, tag="model_started"):
 
 
 class Responded(Event, frozen=True, tag="responded"):
-    """A model answered, or a hook did in its place. `pending`: post_response hooks are still to come."""
+    """A model answered, or a hook did in its place.
 
+    ordinal: the number of the model call
+    message: the response
+    usage: the tokens used
+    stop: why the model stopped, as its provider says it
+    model: the model that answered
+    by_hook: whether a hook answered in its place
+    pending: whether post_response hooks are still to run
+    """
+
+    type: ClassVar[Literal["responded"]] = "responded"
     ordinal: int
     message: Message
     usage: Usage = NO_USAGE
@@ -250,8 +388,14 @@ class Responded(Event, frozen=True, tag="responded"):
 
 
 class ModelFailed(Event, frozen=True, tag="model_failed"):
-    """A model call failed after its own retries."""
+    """A model call failed after its own retries.
 
+    ordinal: the number of the model call
+    error: what went wrong
+    kind: the name of the error's class
+    """
+
+    type: ClassVar[Literal["model_failed"]] = "model_failed"
     ordinal: int
     error: str
     kind: str = ""
@@ -261,8 +405,15 @@ class ModelFailed(Event, frozen=True, tag="model_failed"):
 
 
 class ToolStarted(Event, frozen=True, tag="tool_started"):
-    """The tool is about to run. `args` only where a hook or an approver changed them."""
+    """A tool is about to run.
 
+    call_id: the id of the call
+    name: the tool's name
+    args: the arguments, where a hook or an approver changed them
+    approval: the id of the callback that approved the call
+    """
+
+    type: ClassVar[Literal["tool_started"]] = "tool_started"
     call_id: str
     name: str = ""
     args: dict[str, Any] | None = None
@@ -270,11 +421,16 @@ class ToolStarted(Event, frozen=True, tag="tool_started"):
 
 
 class ToolEnded(Event, frozen=True, tag="tool_ended"):
-    """The call has its result. `pending`: after_tool hooks are still to come.
+    """A call has its result.
 
-    `dropped`: the body was replaced later and is no longer kept.
+    call_id: the id of the call
+    result: what the model gets
+    how: where the result is from: the tool `ran`, was `refused`, `cancelled` or `interrupted`; a `hook` gave it
+    pending: whether after_tool hooks are still to run
+    dropped: whether a hook replaced the result later; this one is no longer kept
     """
 
+    type: ClassVar[Literal["tool_ended"]] = "tool_ended"
     call_id: str
     result: Result
     how: Literal["ran", "refused", "cancelled", "interrupted", "hook"] = "ran"
@@ -283,25 +439,40 @@ class ToolEnded(Event, frozen=True, tag="tool_ended"):
 
 
 class ToolTriedAgain(Event, frozen=True, tag="tool_tried_again"):
-    """A call that waited, or a repeatable one, is entered again from its top."""
+    """A call that waited, or a repeatable one, is entered again from its top.
 
+    call_id: the id of the call
+    attempt: the number of the attempt
+    """
+
+    type: ClassVar[Literal["tool_tried_again"]] = "tool_tried_again"
     call_id: str
     attempt: int
 
 
 class InnerCalled(Event, frozen=True, tag="inner_called"):
-    """The program that runs as the call `parent` calls a tool; what follows is told under the new call's own id."""
+    """A program that the agent wrote calls a tool; further events have the new call's own id.
 
+    parent: the id of the call that runs the program
+    call: the new call
+    """
+
+    type: ClassVar[Literal["inner_called"]] = "inner_called"
     parent: str
     call: Call
 
 
 class ProgramSaved(Event, frozen=True, tag="program_saved"):
-    """Where a program stands, by content hash: at a call out or, `ended`, with the variables it leaves behind.
+    """A program that the agent wrote was saved: at a call that it makes, or when it ended.
 
-    `calls` and `seconds` are what it has used so far. One that ended without a body has lost its variables.
+    call_id: the id of the call that runs the program
+    blob: the content hash of the saved interpreter; empty where a program ended and its variables are lost
+    calls: how many calls it has made so far
+    seconds: how long it has run so far
+    ended: whether it ended; what was saved are its variables
     """
 
+    type: ClassVar[Literal["program_saved"]] = "program_saved"
     call_id: str
     blob: str = ""
     calls: int = 0
@@ -310,15 +481,27 @@ class ProgramSaved(Event, frozen=True, tag="program_saved"):
 
 
 class OnceStarted(Event, frozen=True, tag="once_started"):
-    """A side effect that must happen at most once is about to happen."""
+    """An effect that must happen at most once is about to happen.
 
+    origin: the call or hook that it belongs to
+    name: the name of the effect
+    """
+
+    type: ClassVar[Literal["once_started"]] = "once_started"
     origin: str
     name: str
 
 
 class OnceEnded(Event, frozen=True, tag="once_ended"):
-    """It happened: what it returned, or what it raised."""
+    """An effect that must happen at most once has happened.
 
+    origin: the call or hook that it belongs to
+    name: the name of the effect
+    value: what it returned, as JSON
+    error: what it raised, if it did
+    """
+
+    type: ClassVar[Literal["once_ended"]] = "once_ended"
     origin: str
     name: str
     value: Any = None
@@ -329,13 +512,35 @@ class OnceEnded(Event, frozen=True, tag="once_ended"):
 
 
 class CallbackRaised(Event, frozen=True, tag="callback_raised"):
-    """Somebody asks. `origin` is the tool call or the hook's occurrence; `route` is fixed from here on.
+    """Somebody asks. The route is fixed from here on.
 
-    `gate` marks the approval of the very call it names. `expires` is the whole callback's deadline. `hints` are the
-    asker's own routing hints, for every later check of who may answer; None in logs from before they were kept.
-    `required`: whether it must be answered, where the asker said so.
+    callback_id: the id of the callback
+    origin: the tool call or the occurrence of a hook that asks
+    agent: the name of the agent that asks
+    message: the question
+    intent: what kind of answer is wanted: `query`, `clarification`, `blocker`, `error`, `approval`, or any other
+        word
+    kind: where to look for the answer, such as `callback_to_caller`
+    route: who is asked in which order, who is skipped, and why
+    digest: what a repeated question is matched by
+    priority: `low`, `normal`, `high` or `critical`
+    choices: the answers to choose from
+    schema: the JSON schema of a typed answer
+    context: what the person is shown: what the asker gave, with the task, the tool and its arguments
+    given: what the asker gave as context
+    tool: for an approval: the tool
+    args: for an approval: the tool's arguments
+    gate: whether it approves the very call it names
+    patterns: for an approval: the patterns that an approver may pick, each with what it covers
+    expires: when the whole callback expires, in seconds since 1970
+    has_default: whether there is a default
+    default: what the asker gets when no answer comes
+    group: equal questions of a run tree share it
+    hints: the routing hints that the asker gave; None in a log older than they are
+    required: whether it must be answered, where the asker said so
     """
 
+    type: ClassVar[Literal["callback_raised"]] = "callback_raised"
     callback_id: str
     origin: str
     agent: str
@@ -362,8 +567,15 @@ class CallbackRaised(Event, frozen=True, tag="callback_raised"):
 
 
 class CallbackAsked(Event, frozen=True, tag="callback_asked"):
-    """Somebody on the route is asked now: an agent, or `user` for the person."""
+    """Somebody on the route is asked now.
 
+    callback_id: the id of the callback
+    target: the name of an agent, or `user` for the person
+    station: how many stations of the route are behind it
+    expires: when the time of the one asked is up, in seconds since 1970
+    """
+
+    type: ClassVar[Literal["callback_asked"]] = "callback_asked"
     callback_id: str
     target: str
     station: int = 0
@@ -371,8 +583,17 @@ class CallbackAsked(Event, frozen=True, tag="callback_asked"):
 
 
 class CallbackPassed(Event, frozen=True, tag="callback_passed"):
-    """Who was asked passed it up; with `message`, in other words. `skipped`: it may no longer be asked."""
+    """The agent that was asked passed the callback up, or may no longer be asked.
 
+    callback_id: the id of the callback
+    agent: the name of the agent
+    reason: why
+    station: how many stations of the route are behind it
+    message: the question in other words, where the agent reworded it
+    skipped: whether it was not asked, because it may no longer be
+    """
+
+    type: ClassVar[Literal["callback_passed"]] = "callback_passed"
     callback_id: str
     agent: str
     reason: str
@@ -382,8 +603,15 @@ class CallbackPassed(Event, frozen=True, tag="callback_passed"):
 
 
 class CallbackAnswered(Event, frozen=True, tag="callback_answered"):
-    """It is settled. `by` is the principal, `right` how that is known and why it was allowed."""
+    """A callback was answered.
 
+    callback_id: the id of the callback
+    value: the answer, as JSON
+    by: who answered
+    right: how that is known and why it was allowed, such as `asserted` or `agent`
+    """
+
+    type: ClassVar[Literal["callback_answered"]] = "callback_answered"
     callback_id: str
     value: Any
     by: str = ""
@@ -391,42 +619,68 @@ class CallbackAnswered(Event, frozen=True, tag="callback_answered"):
 
 
 class CallbackExpired(Event, frozen=True, tag="callback_expired"):
-    """Nobody answered in time."""
+    """Nobody answered in time.
 
+    callback_id: the id of the callback
+    """
+
+    type: ClassVar[Literal["callback_expired"]] = "callback_expired"
     callback_id: str
 
 
 class CallbackWithdrawn(Event, frozen=True, tag="callback_withdrawn"):
-    """It needs no answer any more; or, `unresolved`, nobody may or would give one."""
+    """A callback needs no answer any more, or nobody gives one.
 
+    callback_id: the id of the callback
+    reason: why
+    unresolved: whether nobody may or would answer it
+    """
+
+    type: ClassVar[Literal["callback_withdrawn"]] = "callback_withdrawn"
     callback_id: str
     reason: str
     unresolved: bool = False
 
 
 class CallbackDelivered(Event, frozen=True, tag="callback_delivered"):
-    """Its outcome is about to reach the code that asked."""
+    """The outcome of a callback is about to reach the code that asked.
 
+    callback_id: the id of the callback
+    origin: the tool call or the occurrence of a hook that asked
+    """
+
+    type: ClassVar[Literal["callback_delivered"]] = "callback_delivered"
     callback_id: str
     origin: str
 
 
 class Parked(Event, frozen=True, tag="parked"):
-    """The turn's memory was given up while these callbacks wait."""
+    """The turn's memory was released while it waits.
 
+    waits: the ids of the open callbacks of this session
+    seconds: how long the turn has run so far
+    """
+
+    type: ClassVar[Literal["parked"]] = "parked"
     waits: tuple[str, ...]
     seconds: float = 0.0
 
 
 class HookRaised(Event, frozen=True, tag="hook_raised"):
-    """An on_callback hook raised: that counts as passing up."""
+    """An on_callback hook raised an exception; that counts as passing up.
 
+    point: the hook point
+    hook: the name of the hook
+    error: what it raised
+    """
+
+    type: ClassVar[Literal["hook_raised"]] = "hook_raised"
     point: str
     hook: str
     error: str
 
 
-AnyEvent = (
+AnyEvent: TypeAlias = (
     SessionStarted | TurnStarted | TurnResumed | HooksPassed | OutputRefused | TurnEnded | Steered
     | CancelRequested | MessageAdded | ContextSet | CompactionAsked | Compacted | ModelStarted | Responded
     | ModelFailed | ToolStarted | ToolEnded | ToolTriedAgain | InnerCalled | ProgramSaved | OnceStarted

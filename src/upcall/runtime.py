@@ -9,7 +9,7 @@ import os
 import re
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
-from typing import Any, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 from msgspec.structs import replace
 
@@ -17,7 +17,7 @@ from upcall import errors
 from upcall.actor import Actor
 from upcall.agent import Agent, all_agents
 from upcall.answers import callback_of
-from upcall.contracts import Delta, Host, Model, Reply, Row, Store
+from upcall.contracts import Delta, Host, Model, OutputT_co, Reply, Row, Store
 from upcall.deadlines import Deadlines
 from upcall.events import AnyEvent, CallbackWithdrawn, CancelRequested, SessionStarted, Steered
 from upcall.fold import State
@@ -44,11 +44,11 @@ _MOST, _STEP = 0xFFFF_FFFF_FFFF, 0x9E37_79B9_7F4B  # an odd step passes every nu
 _SESSION_ID = re.compile(r"[^\s~/\\\x00-\x1f\x7f]{1,200}\Z")
 
 
-class Session(Reading):
+class Session(Reading, Generic[OutputT_co]):
     """A conversation with one agent, kept in the log. Reads show it as of the last turn or load."""
 
     _home: Sessions
-    reply: Reply | None = None
+    reply: Reply[OutputT_co] | None = None
 
     @property
     def status(self) -> str:
@@ -60,7 +60,7 @@ class Session(Reading):
             return state.phase
         return "waiting" if state.parked or (self.reply and self.reply.status == "waiting") else "interrupted"
 
-    async def prompt(self, text: str | Message, *, take_over: bool = False) -> Reply:
+    async def prompt(self, text: str | Message, *, take_over: bool = False) -> Reply[OutputT_co]:
         """One turn. Raises what failed it; an interrupted turn is finished first."""
         self.reply = await self._home.run_turn(self._state, text, take_over)
         return self.reply
@@ -264,7 +264,7 @@ class Sessions(People):
 
     # --- sessions -------------------------------------------------------------------------
 
-    async def start(self, agent: Agent | str, id: str | None = None) -> Session:
+    async def start(self, agent: Agent[OutputT_co] | str, id: str | None = None) -> Session[OutputT_co]:
         """A new session. Its begin_session hooks have run; if one raises, there is no session."""
         if self._stop_listening is None:
             await self._open()

@@ -154,7 +154,7 @@ async def _called(step: str, what: str, function: Callable[[Any], Any], argument
 def _agent(where: str, given: Any) -> Agent:
     if not isinstance(given, Agent):
         raise BadAgent(where, f"its steps are agents, teams, chains, branch(…) or fan_out(…), not {given!r}")
-    return given
+    return cast("Agent", given)
 
 
 def _agents(step: Agent | Branch | FanOut) -> list[Agent]:

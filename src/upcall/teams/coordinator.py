@@ -145,7 +145,7 @@ class _Beside:
         return False
 
 
-class Coordinator(Agent):
+class Coordinator(Agent[None]):
     """A declaration that is accepted wherever an agent is; `coordinate` is its program."""
 
     runs: ClassVar[Any] = Coordination
