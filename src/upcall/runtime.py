@@ -17,6 +17,7 @@ from upcall import errors
 from upcall.actor import Actor
 from upcall.agent import Agent, all_agents
 from upcall.answers import callback_of
+from upcall.callbacks import Callback
 from upcall.contracts import Delta, Host, Model, OutputT_co, Reply, Row, Store
 from upcall.deadlines import Deadlines
 from upcall.events import AnyEvent, CallbackWithdrawn, CancelRequested, SessionStarted, Steered
@@ -319,7 +320,7 @@ class Sessions(People):
         state = await load_state(self.store, id)
         if state is None:
             raise errors.UnknownSession(id)
-        return Session(state, self)
+        return Session(state, self, await self._last_reply(state))
 
     async def run_turn(
         self, state: State, text: str | Message, take_over: bool = False, sink: Sink | None = None
@@ -443,9 +444,28 @@ class Sessions(People):
             self._parked[state.id] = state
             if len(self._parked) > _AT_HAND:
                 del self._parked[next(iter(self._parked))]
+        return replace(reply, callbacks=await self._raised_in_turn(state))
+
+    async def _raised_in_turn(self, state: State) -> tuple[Callback, ...]:
+        """Every callback that the session and all below it have raised since the turn began."""
         since = state.prompt.pos if state.prompt is not None else 0
         held = await self.store.callbacks(root=state.header.root or state.id)
-        return replace(reply, callbacks=tuple([callback_of(h) for h in held if h.raised.pos > since]))
+        mine = [h for h in held if h.raised.pos > since and f"{h.raised.session}~".startswith(f"{state.id}~")]
+        return tuple([callback_of(h) for h in mine])
+
+    async def _last_reply(self, state: State) -> Reply | None:
+        """What the last turn came to, by the log alone; None before one has ended or where it failed.
+
+        Its `output` needs the agent, so it is None where this runtime does not have that one.
+        """
+        waits = state.phase == "running" and state.parked
+        if not waits and state.phase not in ("done", "cancelled", "limit"):
+            return None
+        reply = reply_of(state, waits=waits)
+        if not waits and state.header.kind != "side_turn":
+            with contextlib.suppress(errors.UnknownAgent, ValueError, TypeError):
+                reply = reply_of(state, self.agent_of(state.header).output)
+        return replace(reply, callbacks=await self._raised_in_turn(state))
 
     async def _claim(self, root: str, take_over: bool = False, sink: Sink | None = None) -> RunTree:
         """Own the tree, waiting a while for another process's claim to end or to die."""

@@ -461,6 +461,20 @@ async def test_prompt_on_a_waiting_session_names_its_callbacks(desk: Desk) -> No
     assert waiting.callbacks[0].id in str(told.value)
 
 
+async def test_a_loaded_session_that_waits_has_its_reply_with_the_callbacks_of_its_tree(place: Desk) -> None:
+    manager = delegates("manager", asker(), passes())
+    waiting = await place.prompt(manager)
+
+    async with place.runtime(manager) as runtime:
+        session, child = await runtime.load("s"), await runtime.load("s~r1c0")
+        assert (session.reply, session.status) == (waiting, "waiting")
+        assert child.reply is not None
+        assert (child.reply.status, child.reply.callbacks) == ("waiting", waiting.callbacks)
+        await runtime.answer(waiting.callbacks[0].id, "blue")
+        await runtime.resume("s")
+        assert (await runtime.load("s")).reply == await runtime.resume("s")
+
+
 @pytest.mark.parametrize("host", [None, Person(never)])
 async def test_a_prompt_that_is_refused_because_the_session_waits_leaves_the_log_as_it_was(
     place: Desk, host: Person | None

@@ -18,6 +18,7 @@ from upcall import (
     Context,
     Delta,
     Hooks,
+    Limits,
     OutputInvalid,
     Reply,
     Request,
@@ -127,6 +128,70 @@ async def test_a_loaded_session_reads_the_same_and_goes_on_in_another_runtime(pl
         assert second.get_summary() == first.get_summary() == "reply 2"
         assert second.status == "done"
         assert (await second.prompt("two")).text == "reply 4"
+
+
+# --- the last reply ---------------------------------------------------------------------
+
+
+@dataclass
+class Size:
+    width: int
+
+
+def ends(how: str) -> Agent:
+    """An agent whose turns end so."""
+    shout = Hooks(end_turn=[lambda session, reply: reply.text.upper()])
+    return {
+        "done": Agent("a", model=Script(lambda r: "hello"), hooks=shout),
+        "output": Agent("a", model=Script(lambda r: '{"width": 3}'), output=Size),
+        "limit": Agent("a", model=Script(lambda r: call("later")), tools=[later], limits=Limits(model_calls=2)),
+    }[how]
+
+
+@pytest.mark.parametrize("how", ["done", "output", "limit"])
+async def test_a_loaded_session_has_the_reply_that_its_last_turn_gave(how: str, place: Place) -> None:
+    async with Runtime(place.store(), agents=[ends(how)]) as runtime:
+        session = await runtime.start("a", "s")
+        assert session.reply is None
+        await session.prompt("one")
+        replies = [await session.prompt("two")]
+    async with Runtime(place.store(), agents=[ends(how)]) as runtime:
+        replies += [cast("Reply", (await runtime.load("s")).reply), await runtime.resume("s")]
+
+    assert replies[0] == replies[1] == replies[2]
+
+
+async def test_a_loaded_session_has_its_reply_where_the_runtime_does_not_know_its_agent(place: Place) -> None:
+    async with Runtime(place.store(), agents=[ends("output")]) as runtime:
+        await (await runtime.start("a", "s")).prompt("go")
+    async with Runtime(place.store()) as runtime:
+        reply = (await runtime.load("s")).reply
+
+    assert reply is not None
+    assert (reply.text, reply.status, reply.output) == ('{"width": 3}', "done", None)
+
+
+async def test_a_loaded_session_has_no_reply_before_its_first_turn_or_after_one_that_failed(place: Place) -> None:
+    agent = Agent("a", model=Script([RuntimeError("gone")]))
+    async with Runtime(place.store(), agents=[agent]) as runtime:
+        session = await runtime.start("a", "s")
+        assert (await runtime.load("s")).reply is None
+        with pytest.raises(RuntimeError, match="gone"):
+            await session.prompt("go")
+        loaded = await runtime.load("s")
+
+    assert (loaded.status, loaded.reply) == ("failed", None)
+
+
+async def test_a_loaded_child_has_its_own_reply(place: Place) -> None:
+    child = Agent("child", model=Script(lambda r: "from below"))
+    parent = Agent("parent", model=Script([call("task", agent="child", prompt="go"), "over"]), agents=[child])
+    async with Runtime(place.store(), agents=[parent]) as runtime:
+        await (await runtime.start("parent", "s")).prompt("go")
+        reply = (await runtime.load("s~r1c0")).reply
+
+    assert reply is not None
+    assert (reply.text, reply.session_id) == ("from below", "s~r1c0")
 
 
 # --- resuming ---------------------------------------------------------------------------
