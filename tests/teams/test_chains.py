@@ -10,7 +10,7 @@ import pytest
 
 from callbacks.doubles import Desk, Person, answers, asker, delegates, results
 from teams.doubles import says, task_of
-from upcall import Agent, Context, Hooks, Limits, Reply, Request, chain, tool
+from upcall import Agent, Context, Hooks, Limits, Reply, Request, Team, chain, tool
 from upcall.errors import BadAgent, ChildFailed, StepFailed
 from upcall.events import Planned, SessionStarted, StepEnded, StepStarted
 from upcall.models import Script, call
@@ -46,6 +46,35 @@ async def test_a_chain_runs_each_agent_once_in_the_order_written(place: Desk) ->
 
     assert (reply.text, ran) == ("c(b(a(x)))", ["a", "b", "c"])
     assert await steps(place, line) == ["1.a", "2.b", "3.c"]
+
+
+@pytest.mark.parametrize("deep", [1, 2, 3])
+async def test_a_chain_of_one_runs_whatever_that_one_is(deep: int, place: Desk) -> None:
+    ran: list[str] = []
+    (line,) = noted(ran, "a")
+    for _ in range(deep):
+        line = chain(line)
+
+    reply = await place.prompt(line, "x")
+
+    assert (reply.text, ran) == ("a(x)", ["a"])
+
+
+def test_a_chains_own_name_is_none_of_an_agent_below_it() -> None:
+    a, b, a_b = noted([], "a", "b", "a-b")
+    assert chain(a, chain(b, a_b), name="line").name == "line"
+    assert chain(chain(a, b)).name == "a-b-chain"
+    assert (
+        chain(Agent("lead", model="script:x", agents=[Agent("lead-b", model="script:x")]), b).name == "lead-b-chain"
+    )
+
+
+def test_a_chain_or_team_with_the_name_of_an_agent_below_it_is_refused_when_it_is_built() -> None:
+    a, b = noted([], "a", "b")
+    with pytest.raises(BadAgent, match="an agent below it is called 'a' too; give it another name="):
+        chain(a, b, name="a")
+    with pytest.raises(BadAgent, match="an agent below it is called 'team' too"):
+        Team(a, {"worker": Agent("boss", model="script:x", agents=[Agent("team", model="script:x")])})
 
 
 async def test_the_wrong_order_can_not_be_written_by_accident() -> None:

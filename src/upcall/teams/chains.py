@@ -10,7 +10,7 @@ from upcall.agent import Agent
 from upcall.contracts import Reply
 from upcall.errors import BadAgent, StepFailed
 from upcall.events import StepEnded
-from upcall.teams.coordinator import Coordination, Coordinator, Step
+from upcall.teams.coordinator import Coordination, Coordinator, Step, names_of
 
 
 class Said(NamedTuple):
@@ -162,7 +162,12 @@ def _agents(step: Agent | Branch | FanOut) -> list[Agent]:
 
 
 def _named(steps: Sequence[Agent | Branch | FanOut]) -> str:
-    return "-".join("+".join(a.name for a in _agents(s)) for s in steps).replace("+", ".")[:100]
+    """A chain's name after its steps, and no name of an agent below it: a chain of one would have that one's."""
+    name = "-".join(".".join(a.name for a in _agents(s)) for s in steps)[:100]
+    taken = names_of([agent for step in steps for agent in _agents(step)])
+    while name in taken:
+        name = f"{name[:90]}-chain"
+    return name
 
 
 def _refuse_cycles(name: str, steps: Sequence[Agent | Branch | FanOut]) -> None:

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, NoReturn, TypeVar, cast
 
 from upcall.agent import Agent, Limits
 from upcall.contracts import Emit
-from upcall.errors import ChildFailed, UpcallError
+from upcall.errors import BadAgent, ChildFailed, UpcallError
 from upcall.events import Event, Planned, Responded, StepEnded, StepStarted, digest
 from upcall.loop import Turn
 from upcall.messages import Message, Request, Text, Value
@@ -151,6 +151,8 @@ class Coordinator(Agent[None]):
     runs: ClassVar[Any] = Coordination
 
     def __init__(self, name: str, agents: Sequence[Agent], description: str, structure: Any) -> None:
+        if name in names_of(agents):
+            raise BadAgent(name, f"an agent below it is called {name!r} too; give it another name=")
         limits = Limits(children=None, model_calls=None, tokens=None, turn_seconds=None)
         super().__init__(
             name, agents=agents, model=_NoModel(name), limits=limits, description=description, ask=False
@@ -164,6 +166,17 @@ class Coordinator(Agent[None]):
     def replace(self, **changes: Any) -> NoReturn:
         """Teams and chains are built anew instead."""
         raise UpcallError(f"{self.name!r} can't be changed; build it again: {type(self).__name__} values are short")
+
+
+def names_of(agents: Sequence[Agent]) -> set[str]:
+    """The names of these agents and of all below them."""
+    found: dict[int, Agent] = {}
+    queue = list(agents)
+    for one in queue:  # it grows as it is walked
+        if id(one) not in found:
+            found[id(one)] = one
+            queue.extend(one.agents)
+    return {one.name for one in found.values()}
 
 
 class _NoModel:
