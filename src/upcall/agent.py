@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Generic, TypeVar, cast, get_origin, overload
 import msgspec
 
 from upcall.contracts import Context, Model, OutputT_co, Workspace
+from upcall.declared import importing
 from upcall.errors import BadAgent, UnknownAgent
 from upcall.events import SessionStarted
 from upcall.hooks import NO_HOOKS, Hooks, Maybe
@@ -206,6 +207,7 @@ class Agent(Generic[OutputT_co]):
         self.toolbox = _toolbox(name, [*(t for k in kit for t in k.tools), *tools])
         self.tools = tuple(self.toolbox.values())
         self.source = ""
+        self.declared_in = importing()
         self.cast_from: Agent | None = None
 
     @overload

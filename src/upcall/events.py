@@ -49,10 +49,11 @@ class SessionStarted(Event, frozen=True, tag="session_started"):
     reads: for a side turn: it begins with what its parent's log says up to this sequence number
     begins: whether its begin_session hooks are still to run
     asks: whether there is somebody to ask, so that the model gets the tool `ask`
-    source: where its agents were loaded from, if that is known
+    source: where its agents can be loaded from, if that is known
     role: for a team's member: its role in the team
     team: for a team's member: the name of the team
     above: the id of the session it may ask, where that is not its parent
+    program: the program's main module that declares its agent; importing that would run the program again
     """
 
     type: ClassVar[Literal["session_started"]] = "session_started"
@@ -69,6 +70,7 @@ class SessionStarted(Event, frozen=True, tag="session_started"):
     role: str = ""
     team: str = ""
     above: str | None = None
+    program: str = ""
 
 
 class TurnStarted(Event, frozen=True, tag="turn_started"):

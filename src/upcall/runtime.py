@@ -20,6 +20,7 @@ from upcall.answers import callback_of
 from upcall.callbacks import Callback
 from upcall.contracts import Delta, Host, Model, OutputT_co, Reply, Row, Store
 from upcall.deadlines import Deadlines
+from upcall.declared import Declared, find
 from upcall.events import AnyEvent, CallbackWithdrawn, CancelRequested, SessionStarted, Steered
 from upcall.fold import State
 from upcall.hooks import NO_HOOKS, Hooks
@@ -275,9 +276,10 @@ class Sessions(People):
         asks = self.asks_of.get((declared, self.host is None))
         if asks is None:
             asks = RunTree(self, None).somebody_to_ask(declared, declared.policy, [])
+        place = find(declared, declared.declared_in) if not declared.source else Declared(declared.source)
         started = SessionStarted(
             declared.name, kind="coordinator" if declared.runs else "agent", begins=begins, asks=asks,
-            source=declared.source,
+            source=place.source, program=place.program,
         )  # fmt: skip
         state = State(session_id)
         state.alone = True

@@ -11,7 +11,7 @@ import stat
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from upcall.errors import SetupError, StoreUnavailable, UnknownSession, UpcallError
 from upcall.events import SessionStarted
@@ -177,31 +177,41 @@ def load(args: argparse.Namespace) -> Loaded:
     return load_spec(args.agent, args.agent_name)
 
 
-async def source_of(runtime: Runtime, session_id: str) -> tuple[str, str]:
-    """Where a session's agents come from, and its root's agent."""
+class Origin(NamedTuple):
+    """Where a session's agents can be loaded from, its root's agent, and the main module that declares it."""
+
+    source: str
+    agent: str
+    program: str
+
+
+async def origin_of(runtime: Runtime, session_id: str) -> Origin:
+    """What a session noted when its root began."""
     row = await runtime.store.row(session_id)
     if row is None:
         raise UnknownSession(session_id)
     first = (await runtime.store.read(row.root, 0, 1))[0]
     assert isinstance(first, SessionStarted)
-    return first.source, first.agent
+    return Origin(first.source, first.agent, first.program)
 
 
 async def resume_command(runtime: Runtime, session_id: str, args: argparse.Namespace) -> str:
     """What to type to go on with a session."""
-    source, _ = await source_of(runtime, session_id)
+    origin = await origin_of(runtime, session_id)
     store = f" --store {shlex.quote(given_store(args))}" if given_store(args) else ""
-    agents = "" if source else " --agents MODULE:ATTRIBUTE"
+    agents = "" if origin.source else " --agents MODULE:ATTRIBUTE"
     return f"{program()} resume {plain(session_id)}{store}{agents}"
 
 
-def agents_for_resume(source: str, agent: str, given: str | None, session_id: str) -> Loaded:
-    """The agents to go on with: those that were given, else where the session noted they come from."""
+def agents_for_resume(origin: Origin, given: str | None, session_id: str) -> Loaded:
+    """The agents to resume with: those that were given, else where the session noted they come from."""
     from upcall.loading import load_spec
 
-    if not given and not source:
-        raise SetupError(
-            f"session {session_id!r} does not say where its agent {agent!r} comes from; "
-            f"name it: upcall resume {session_id} --agents AGENT (a folder, a .md file, or module:attribute)"
-        )
-    return load_spec(given or source, agent)
+    if not given and not origin.source:
+        why = f"session {session_id!r} does not say where its agent {origin.agent!r} comes from"
+        if origin.program:
+            why = f"the agent {origin.agent!r} of session {session_id!r} is declared in a program's main module "
+            why += f"({origin.program}), and importing that would run the program again"
+        how = f"upcall resume {session_id} --agents AGENT (a folder, a .md file, or module:attribute)"
+        raise SetupError(f"{why}; name another place: {how}" if origin.program else f"{why}; name it: {how}")
+    return load_spec(given or origin.source, origin.agent)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from upcall.cli.options import Commands, as_json, events_file
 from upcall.cli.output import described_turn, dump, failure_line, tell, tell_no_log
-from upcall.cli.places import agents_for_resume, has_log, person_here, reading, runtime_for, source_of
+from upcall.cli.places import agents_for_resume, has_log, origin_of, person_here, reading, runtime_for
 from upcall.cli.run import CODES, interruptible, shown
 from upcall.contracts import Reply
 from upcall.errors import SessionBusy, SetupError
@@ -68,8 +68,8 @@ async def _resume(args: argparse.Namespace) -> int:
 
 async def _one(args: argparse.Namespace) -> int:
     async with reading(args) as runtime:
-        source, agent = await source_of(runtime, args.id)
-    loaded = agents_for_resume(source, agent, args.agents, args.id)
+        origin = await origin_of(runtime, args.id)
+    loaded = agents_for_resume(origin, args.agents, args.id)
     async with runtime_for(args, loaded.agents, person_here(args)) as runtime:
         return await shown(runtime, args.id, args, lambda view: go_on(runtime, args.id, view))
 
@@ -199,10 +199,10 @@ class _Fleet:
         self.worst = 1 if 1 in (code, self.worst) else max(code, self.worst)
 
     async def _runtime(self, root: str) -> Runtime:
-        source, agent = await source_of(self._watcher, root)
-        key = (self._args.agents or source, agent)
+        origin = await origin_of(self._watcher, root)
+        key = (self._args.agents or origin.source, origin.agent)
         if key not in self._runtimes:
-            loaded = agents_for_resume(source, agent, self._args.agents, root)
+            loaded = agents_for_resume(origin, self._args.agents, root)
             self._runtimes[key] = await self._stack.enter_async_context(runtime_for(self._args, loaded.agents))
         return self._runtimes[key]
 

@@ -19,12 +19,12 @@ from upcall.cli.output import described_turn, dump, tell
 from upcall.cli.places import (
     given_store,
     load,
+    origin_of,
     person_here,
     program,
     reading,
     resume_command,
     runtime_for,
-    source_of,
 )
 from upcall.contracts import Reply
 from upcall.errors import SessionWaiting, SetupError
@@ -146,7 +146,7 @@ async def shown(
     if reply.status == "waiting" and not args.json:
         await tell_waiting(runtime, session_id, args)
     elif reply.status in _UNFINISHED and not args.json:
-        agent = getattr(args, "agent", "") or (await source_of(runtime, session_id))[0] or "AGENT"
+        agent = getattr(args, "agent", "") or (await origin_of(runtime, session_id)).source or "AGENT"
         again = f"{program()} run {shlex.quote(plain(agent))} 'go on' --id {plain(session_id)}"
         again += f" --agent {args.agent_name}" if getattr(args, "agent_name", None) else ""
         store = f" --store {shlex.quote(given_store(args))}" if given_store(args) else ""

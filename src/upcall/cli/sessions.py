@@ -26,7 +26,7 @@ from upcall.cli.output import (
     tell_no_log,
     width,
 )
-from upcall.cli.places import has_log, reading, source_of
+from upcall.cli.places import has_log, origin_of, reading
 from upcall.contracts import Row
 from upcall.hosts.terminal import PlainView, RichView, make_console
 from upcall.observe.plain import plain
@@ -173,13 +173,13 @@ async def _show(args: argparse.Namespace) -> int:
             return 0
         row = await runtime.store.row(args.id)
         assert row is not None
-        source, _ = await source_of(runtime, args.id)
+        origin = await origin_of(runtime, args.id)
         facts = [("agent", found["agent"]), ("status", found["status"]), ("began", clock(row.created))]
         facts += [
             ("role", await _role(runtime, args.id)),
             ("changed", clock(row.updated)),
             ("parent", found["parent"]),
-            ("agents from", source),
+            ("agents from", origin.source or origin.program),
         ]
         say(f"session {plain(args.id)}")
         for name, value in facts:
