@@ -12,6 +12,7 @@ from upcall.contracts import Host, Model, OutputT_co, Reply, Store
 from upcall.errors import BadAgent, SetupError, UnknownSession, UpcallError
 from upcall.messages import Message
 from upcall.runtime import Session, Sessions
+from upcall.session import prompt_message
 
 Place = str | os.PathLike[str] | Store
 
@@ -144,6 +145,7 @@ def run(
         raise SetupError(
             f"upcall.run(agent, prompt) takes an Agent and a text, not {agent!r:.80} and {prompt!r:.80}"
         )
+    prompt_message(prompt)  # before a session is begun for it
 
     async def once() -> Reply[OutputT_co]:
         async with Runtime(store, agents=[agent]) as runtime:

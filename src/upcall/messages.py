@@ -111,6 +111,11 @@ class Message(Value, frozen=True):
         return tuple([p for p in self.parts if type(p) is Result])
 
 
+def is_blank(message: Message) -> bool:
+    """Tell whether a message says nothing: no picture, no call, no result, and no text but blanks."""
+    return all(isinstance(p, Text | Instruction) and not p.text.strip() for p in message.parts)
+
+
 def user(text: str) -> Message:
     """A user's message."""
     return Message("user", (Text(clean(text)),))

@@ -9,7 +9,7 @@ from upcall.callbacks import Answer
 from upcall.contracts import Reply
 from upcall.errors import STOPS, HookFailed, LimitReached
 from upcall.hooks import name_of
-from upcall.messages import Call, Message, Request, Response, Result, user, whole
+from upcall.messages import Call, Message, Request, Response, Result, is_blank, user, whole
 from upcall.session import Access, Member
 
 Takes = tuple[str, tuple[type, ...], Callable[[Any, str], Any] | None]
@@ -84,6 +84,8 @@ def _taken(point: str, out: Any, args: tuple[Any, ...]) -> Any:
         out = of_text(args[-1], out)
     if isinstance(out, Request):
         return _request(args[0], out)
+    if point == "pre_request" and is_blank(out):
+        raise ValueError("returned an empty message; a prompt says something, and None keeps the one it was given")
     kept: Any = out  # the test below would make a type checker forget what it is a reply of
     return kept if isinstance(out, Reply | Answer) else whole(out)
 

@@ -25,10 +25,10 @@ from upcall.events import AnyEvent, CallbackWithdrawn, CancelRequested, SessionS
 from upcall.fold import State
 from upcall.hooks import NO_HOOKS, Hooks
 from upcall.loop import Turn, reply_of
-from upcall.messages import Message, clean, user
+from upcall.messages import Message, clean
 from upcall.people import People
 from upcall.replay import load_state, refresh
-from upcall.session import Reading, Sink
+from upcall.session import Reading, Sink, prompt_message
 from upcall.sidetools import SIDE_TOOLS, ask, task_tool
 from upcall.threads import Threads
 from upcall.tree import RunTree
@@ -328,10 +328,11 @@ class Sessions(People):
         self, state: State, text: str | Message, take_over: bool = False, sink: Sink | None = None
     ) -> Reply:
         """One turn of a session, finishing an interrupted one first."""
+        message = prompt_message(text)
         tree = await self._claim(state.header.root or state.id, take_over, sink)
         outcome: Reply | Exception | None = None
         try:
-            outcome = await self._prompt(tree, state, text, take_over)
+            outcome = await self._prompt(tree, state, message, take_over)
             return outcome
         except Exception as error:
             outcome = error
@@ -341,7 +342,7 @@ class Sessions(People):
                 await self._let_go(tree, state)
             self._unregister(tree, outcome)
 
-    async def _prompt(self, tree: RunTree, state: State, text: str | Message, take_over: bool) -> Reply:
+    async def _prompt(self, tree: RunTree, state: State, message: Message, take_over: bool) -> Reply:
         if state.stale or tree.claim is None or state.id != tree.claim.root or state.seq != tree.claim.seq:
             await self._catch_up(state)
         waits = state.parked and (state.phase == "running" or not state.begun)
@@ -358,13 +359,9 @@ class Sessions(People):
                 raise await self._waiting(state)
             await self._own(tree, take_over)
             member = tree.member(state, self.agent_of(state.header), NO_HOOKS)
-        if isinstance(text, str):
-            text = user(text)
-        elif not hasattr(text, "parts"):
-            raise errors.SetupError(f"a prompt is a text or a Message, not {text!r:.80}")
         if state.phase == "failed" and not member.actor.agent.runs:  # a team continues with what it left
             await tree.end_below(state.id, "its turn failed, and another one began")
-        tree.begin(member, text)
+        tree.begin(member, message)
         reply = await tree.run_root(member)
         if tree.has_asked or reply.status == "waiting":
             reply = await self._with_callbacks(reply, state)
@@ -525,6 +522,7 @@ class Sessions(People):
 
     async def steer(self, id: str, text: str, by: str = "") -> None:
         """Say something to a session that its next model call sees."""
+        prompt_message(text)
         await self._open()
         await self.store.append_all({id: [Steered(clean(text), by)]})
 

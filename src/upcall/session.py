@@ -17,9 +17,9 @@ from upcall.answers import callback_of
 from upcall.callbacks import Callback, Held
 from upcall.contracts import Claim, Delta, Files, Reply, Spent, Store
 from upcall.deadlines import Deadlines, Guard
-from upcall.errors import OutcomeUnknown, UpcallError
+from upcall.errors import OutcomeUnknown, SetupError, UpcallError
 from upcall.fold import FOLDS, State
-from upcall.messages import Instruction, Message, Purpose, Text, clean, compacted_messages
+from upcall.messages import Instruction, Message, Purpose, Text, clean, compacted_messages, is_blank, user
 from upcall.questions import Question, asking, outcome_of, plain_json
 from upcall.replay import conversation
 from upcall.threads import Threads
@@ -534,6 +534,7 @@ class Access(Reading):
         """A side turn of this agent over its own conversation; returns what it says and leaves no trace in it."""
         if self.member.purpose == "side_turn":
             raise UpcallError("session.prompt can't be used in a side turn: it would ask itself without end")
+        prompt_message(text)
         return await self.member.tree.side_turn(self.member, text, self._name("side", text))
 
     async def start_child(self, agent: Agent | str, prompt: str, place: Place = NOWHERE) -> Reply:
@@ -619,6 +620,16 @@ def _logged_effect(name: str, ended: events.OnceEnded | None) -> Any:
     if ended.error:
         raise UpcallError(f"the effect {name!r} failed when it ran: {ended.error}")
     return ended.value
+
+
+def prompt_message(given: str | Message) -> Message:
+    """The message that a prompt is; SetupError where it is empty, which no provider takes."""
+    if not isinstance(given, str) and not hasattr(given, "parts"):
+        raise SetupError(f"a prompt is a text or a Message, not {given!r:.80}")
+    message = user(given) if isinstance(given, str) else given
+    if is_blank(message):
+        raise SetupError("the prompt is empty; say what the agent should do")
+    return message
 
 
 def message_from(role: str, content: str) -> Message:

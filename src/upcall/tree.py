@@ -29,7 +29,7 @@ from upcall.questions import Question
 from upcall.replay import end_session, load_state, refresh
 from upcall.resolve import Resolver
 from upcall.routing import Ancestor, Raised, Route, Station, route
-from upcall.session import NOWHERE, Asker, Log, Member, Parking, Place, Sink
+from upcall.session import NOWHERE, Asker, Log, Member, Parking, Place, Sink, prompt_message
 from upcall.shelf import RootShelf
 from upcall.sidetools import Passed, Said, outcome_in
 from upcall.spending import Spending
@@ -445,6 +445,8 @@ class RunTree:
             state = await load_state(self.store, child_id)
         if state is not None and place.is_over(state.turn, state.phase):
             return _ended(state, declared)
+        if state is None or state.turn < place.turn:
+            prompt_message(prompt)
         state = state or State(child_id)
         with self.running():
             member = await self._prepare_child(parent, declared, state, name, place)

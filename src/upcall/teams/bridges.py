@@ -9,6 +9,7 @@ from upcall.agent import Agent
 from upcall.contracts import Reply, SessionAccess
 from upcall.errors import BadAgent, ChildFailed
 from upcall.session import Access, Place
+from upcall.teams.coordinator import SAID_NOTHING
 
 
 def bridge(next_agent: Agent) -> Callable[[SessionAccess, Reply], Awaitable[str]]:
@@ -26,6 +27,7 @@ def bridge(next_agent: Agent) -> Callable[[SessionAccess, Reply], Awaitable[str]
         above = header.parent if header.above is None else header.above
         summary = session.get_summary()
         told = reply.text if summary == reply.text else f"{summary}\n\n{reply.text}"
+        told = told if told.strip() else SAID_NOTHING
         said = await access.start_child(next_agent, told, Place(above=above, again=True))
         if said.status != "done":
             raise ChildFailed(said.session_id, next_agent.name, f"it ended with {said.limit or said.status}")

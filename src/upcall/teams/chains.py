@@ -10,7 +10,7 @@ from upcall.agent import Agent
 from upcall.contracts import Reply
 from upcall.errors import BadAgent, StepFailed
 from upcall.events import StepEnded
-from upcall.teams.coordinator import Coordination, Coordinator, Step, names_of
+from upcall.teams.coordinator import SAID_NOTHING, Coordination, Coordinator, Step, names_of
 
 
 class Said(NamedTuple):
@@ -52,7 +52,7 @@ class FanOut:
     async def run(self, work: Coordination, number: int, said: Said) -> Said:
         """Run all, then join."""
         steps = [
-            Step(f"{number}.{i}", agent, said.told, f"{number}.{i}.{agent.name}")
+            Step(f"{number}.{i}", agent, _prompt(number, said), f"{number}.{i}.{agent.name}")
             for i, agent in enumerate(self.agents, 1)
         ]
         ends = await work.together(steps)
@@ -127,8 +127,13 @@ def fan_out(agents: Sequence[Agent], *, join: Callable[[list[Reply]], Any] | Non
 
 
 async def _hop(work: Coordination, number: int, agent: Agent, said: Said) -> Said:
-    step = Step(f"{number}.{agent.name}", agent, said.told, f"{number}.{agent.name}")
+    step = Step(f"{number}.{agent.name}", agent, _prompt(number, said), f"{number}.{agent.name}")
     return _said(work, step, await work.step(step))
+
+
+def _prompt(number: int, said: Said) -> str:
+    """What a step is told; no agent is prompted with nothing because the one before it had nothing to say."""
+    return said.told if said.told.strip() or number == 1 else SAID_NOTHING
 
 
 def _said(work: Coordination, step: Step, ended: StepEnded) -> Said:

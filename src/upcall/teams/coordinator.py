@@ -21,6 +21,8 @@ from upcall.replay import load_state
 from upcall.session import NOWHERE, Parking, Place
 
 E = TypeVar("E", bound=Event)
+SAID_NOTHING = "The agent before you ended without saying anything."
+"""What the next agent is told then: an empty prompt is an error."""
 
 
 class Step(Value, frozen=True):
