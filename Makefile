@@ -107,7 +107,7 @@ $(VENV)/.made:
 
 $(VENV)/.runtime: pyproject.toml $(VENV)/.made
 	$(SAY) installing the package and what it needs to run
-	@$(PIP) --editable '.[code]'
+	@$(PIP) --editable .
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml requirements-dev-nodeps.txt $(VENV)/.runtime

@@ -56,13 +56,15 @@ def run_python(*, seconds: float = 30.0, memory: int = 64_000_000, output: int =
     """The tool `run_python`: what the model writes runs in a sandboxed interpreter, in a process of its own.
 
     A program may compute for so many seconds (calls out not counted), hold so many bytes, print so many characters
-    and make so many calls, `raise_callback` among them. Needs the extra `code`.
+    and make so many calls, `raise_callback` among them.
     """
     for name, value in (("seconds", seconds), ("memory", memory), ("output", output), ("calls", calls)):
         if isinstance(value, bool) or not value > 0:
             raise BadTool(_NAME, f"{name}={value!r} is no positive number")
     if importlib.util.find_spec("pydantic_monty") is None:
-        raise BadTool(_NAME, "it needs pydantic-monty: pip install 'upcall[code]'")
+        raise BadTool(
+            _NAME, "pydantic-monty, which is installed with upcall, is missing: pip install pydantic-monty"
+        )
     bounds = Bounds(seconds, memory, output, calls)
 
     async def run_python(code: str, ctx: Context) -> Result:
