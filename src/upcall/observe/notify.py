@@ -5,11 +5,15 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
+from inspect import iscoroutinefunction
 from typing import Any
 
 from upcall.callbacks import PRIORITIES, Callback, Priority
 from upcall.errors import SetupError
+from upcall.hooks import name_of
 from upcall.messages import Value
+from upcall.threads import Threads
 
 log = logging.getLogger("upcall")
 
@@ -26,47 +30,67 @@ class Notify(Value, frozen=True):
 
 
 class Notifier:
-    """Tells everybody who wants to know, in the background; what fails there is logged and stops nothing."""
+    """Tells everybody who wants to know, in the background; what fails there is logged and stops nothing.
+
+    An async function runs on the event loop. A plain one runs in a thread, one call of it at a time: while it waits
+    for a server it holds up nobody.
+    """
 
     def __init__(self, targets: Sequence[Notify | str | Callable[[Callback], Any]]) -> None:
-        self._targets = [t if isinstance(t, Notify) else Notify(t) for t in targets]
+        self._targets = [(t if isinstance(t, Notify) else Notify(t), asyncio.Lock()) for t in targets]
         self._tasks: set[asyncio.Task[None]] = set()
+        self._threads = Threads()
 
     def __call__(self, callback: Callback) -> None:
         """A person became the target of this callback."""
         rank = PRIORITIES.index(callback.priority)
-        for target in self._targets:
+        for target, turn in self._targets:
             if rank >= PRIORITIES.index(target.least):
-                task = asyncio.ensure_future(self._tell(target, callback))
+                task = asyncio.ensure_future(self._tell(target.to, turn, callback))
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
 
-    async def _tell(self, target: Notify, callback: Callback) -> None:
+    async def _tell(self, to: str | Callable[[Callback], Any], turn: asyncio.Lock, callback: Callback) -> None:
         try:
-            if isinstance(target.to, str):
-                await _apprise(target.to, callback)
+            if isinstance(to, str):
+                await _apprise(to, callback, self._threads)
+            elif _is_async(to):
+                await to(callback)
             else:
-                out = target.to(callback)
+                async with turn:
+                    out = await self._threads.run(partial(to, callback))
                 if hasattr(out, "__await__"):
                     await out
         except Exception as error:
-            log.warning("nobody was told of callback %s: %s", callback.id, error)
+            who = "an address in notify=[...]" if isinstance(to, str) else f"{name_of(to)} in notify=[...]"
+            what = str(error) if isinstance(error, SetupError) else f"{type(error).__name__}: {error}"
+            log.warning("%s was not told of callback %s: %s", who, callback.id, what)
 
     async def close(self) -> None:
         """Let what is under way finish, for a while."""
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=10)
+        self._threads.close()
 
 
-async def _apprise(address: str, callback: Callback) -> None:
+def _is_async(function: Callable[..., Any]) -> bool:
+    return iscoroutinefunction(function) or iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004
+
+
+async def _apprise(address: str, callback: Callback, threads: Threads) -> None:
+    post = await threads.run(partial(_post_to, address))  # the import alone takes a while
+    title = f"{callback.agent} asks ({callback.intent}, {callback.priority})"
+    body = f"{callback.message}\n\nAnswer with: upcall answer {callback.id} …"
+    if not await post.async_notify(body=body, title=title):
+        raise SetupError("the message could not be delivered")
+
+
+def _post_to(address: str) -> Any:
     try:
         import apprise
     except ImportError:
         raise SetupError("notifications need the extra: pip install 'upcall[notify]'") from None
     post: Any = apprise.Apprise()
     if not post.add(address):
-        raise SetupError("an address in notify=[...] is none that Apprise knows")
-    title = f"{callback.agent} asks ({callback.intent}, {callback.priority})"
-    body = f"{callback.message}\n\nAnswer with: upcall answer {callback.id} …"
-    if not await post.async_notify(body=body, title=title):
-        raise SetupError("the message could not be delivered")
+        raise SetupError("it is not an address that Apprise knows")
+    return post
