@@ -110,10 +110,18 @@ class UnknownAgent(SetupError):
 
 
 class RuntimeClosed(UpcallError):
-    """The runtime was closed while a turn ran: it stopped where it was and can be resumed."""
+    """The runtime was closed while a turn ran: it stopped where it was and can be resumed.
 
-    def __init__(self) -> None:
-        super().__init__("the runtime was closed while this turn ran; it can be resumed")
+    Also what is asked of a runtime that is closing; `begun` is then False, and nothing was written.
+    """
+
+    def __init__(self, *, begun: bool = True) -> None:
+        self.begun = begun
+        super().__init__(
+            "the runtime was closed while this turn ran; it can be resumed"
+            if begun
+            else "the runtime is closing and starts nothing new"
+        )
 
 
 class SessionError(UpcallError):

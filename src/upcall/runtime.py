@@ -32,7 +32,7 @@ from upcall.session import Reading, Sink, prompt_message
 from upcall.sidetools import SIDE_TOOLS, ask, task_tool
 from upcall.threads import Threads
 from upcall.tree import RunTree
-from upcall.work import Worker
+from upcall.work import Resume, Worker, drain_trees
 
 log = logging.getLogger("upcall")
 R = TypeVar("R")
@@ -143,6 +143,7 @@ class Sessions(People):
         self._newest_id = int.from_bytes(os.urandom(6))
         self._begun: Turn | None = None  # what the newest session began in: mostly its first turn comes next
         self._trees: dict[str, RunTree] = {}  # what runs here, by the root's id
+        self._workers: list[Worker] = []
         self._closing = False
 
     # --- opening and closing --------------------------------------------------------------
@@ -164,9 +165,9 @@ class Sessions(People):
         are left waiting, the others interrupted and ready for whoever runs `work`. A second
         `close()` waits no longer.
         """
-        self._closing = True
+        self._begin_closing()
         if drain > 0 and not self._closed:
-            await self._drain(tuple(self._trees.values()), drain)
+            await drain_trees(tuple(self._trees.values()), drain)
         if self._closed:
             return
         self._closed = True
@@ -187,39 +188,58 @@ class Sessions(People):
                 await close()
         await self.store.close()
 
-    async def _drain(self, trees: Sequence[RunTree], seconds: float) -> None:
-        """Let these run trees stop between two steps; what has not stopped in time is stopped where it is."""
-        for tree in trees:
-            tree.drain()
-        ends = [tree.when_ended() for tree in trees]
-        if ends:
-            await asyncio.wait(ends, timeout=seconds)
-        for tree in trees:
-            tree.stop(errors.RuntimeClosed())
+    async def drain(self, seconds: float = 20.0) -> None:
+        """Start nothing new, and return when nothing runs here; what is stored can still be read.
 
-    async def work(self, stop: asyncio.Event | None = None, *, drain: float = 20.0, concurrency: int = 100) -> None:
-        """Resume run trees as they become ready, until `stop` is set; without `stop`, until cancelled.
+        `close(drain=...)` does this first, and says what becomes of turns. Called again while it waits, the fewer
+        seconds count.
+        """
+        self._begin_closing()
+        await drain_trees(tuple(self._trees.values()), seconds)
+
+    def _begin_closing(self) -> None:
+        self._closing = True
+        for worker in self._workers:
+            worker.closing.set()
+
+    async def work(
+        self,
+        stop: asyncio.Event | None = None,
+        *,
+        drain: float = 20.0,
+        concurrency: int = 100,
+        resume: Resume | None = None,
+    ) -> None:
+        """Resume run trees as they become ready, until `stop` is set or this runtime is closed.
 
         It takes the trees whose agents this runtime has and leaves all others alone. When told to stop it drains
         what it resumed, as `close(drain=...)` does. At most `concurrency` trees run at once.
+
+        `resume`, if given, is called with the id of each ready root and runs it in place of this runtime; it
+        returns False to leave the tree alone until it changes. After `stop` its calls have `drain` seconds to end.
         """
         await self._open()
-        worker = Worker(self.store, self._resume_ready, concurrency)
+        worker = Worker(self.store, resume or self._resume_ready, concurrency)
+        self._workers.append(worker)
         try:
             await worker.run(stop)
         except asyncio.CancelledError:
             drain = 0.0
             raise
         finally:
-            await self._drain([self._trees[root] for root in worker.running if root in self._trees], drain)
-            await worker.close()
+            self._workers.remove(worker)
+            if resume is None:
+                await drain_trees(worker.leave(self._trees), drain)
+            await worker.finish(drain)
 
-    async def _resume_ready(self, root: str) -> None:
-        """Resume a ready run tree for `work`; raises UnknownAgent where this runtime does not have its agent."""
+    async def _resume_ready(self, root: str) -> bool:
+        """Resume a ready run tree for `work`; False where this runtime does not have its agent."""
         row = await self._row(root)
-        self.agent(row.agent)
+        if row.agent not in self._agents:
+            return False
         if root not in self._trees:
-            await self.resume(root)
+            await self._resume_root(root, patience=0.0)
+        return True
 
     # --- agents ---------------------------------------------------------------------------
 
@@ -268,8 +288,10 @@ class Sessions(People):
 
     async def start(self, agent: Agent[OutputT_co] | str, id: str | None = None) -> Session[OutputT_co]:
         """A new session. Its begin_session hooks have run; if one raises, there is no session."""
-        if self._stop_listening is None:
+        if self._stop_listening is None or self._closing:
             await self._open()
+        if self._closing:
+            raise errors.RuntimeClosed(begun=False)
         declared = self._known(agent)
         session_id = self._new_id() if id is None else _checked_id(id)
         begins = bool(declared.hooks.begin_session)
@@ -378,7 +400,12 @@ class Sessions(People):
             reply = await running.join(sink)
             if reply is not None and reply.status != "waiting":
                 return reply
-        tree = await self._claim(root, take_over, sink)
+        return await self._resume_root(root, take_over, sink)
+
+    async def _resume_root(
+        self, root: str, take_over: bool = False, sink: Sink | None = None, patience: float = PATIENCE
+    ) -> Reply:
+        tree = await self._claim(root, take_over, sink, patience)
         outcome: Reply | Exception | None = None
         state = self._parked.pop(root, None)
         try:
@@ -466,32 +493,34 @@ class Sessions(People):
                 reply = reply_of(state, self.agent_of(state.header).output)
         return replace(reply, callbacks=await self._raised_in_turn(state))
 
-    async def _claim(self, root: str, take_over: bool = False, sink: Sink | None = None) -> RunTree:
+    async def _claim(
+        self, root: str, take_over: bool = False, sink: Sink | None = None, patience: float = PATIENCE
+    ) -> RunTree:
         """Own the tree, waiting a while for another process's claim to end or to die."""
         if self._stop_listening is None or self._closed:
             await self._open()
         if self._closing:
-            raise errors.RuntimeClosed
+            raise errors.RuntimeClosed(begun=False)
         while not take_over and (running := self._trees.get(root)) is not None:
             if not running.is_released:
                 raise errors.SessionBusy(root, "this program")
             await asyncio.wait({running.when_ended()})
         tree = self._trees[root] = RunTree(self, None, sink, root)
         try:
-            await self._own(tree, take_over)
+            await self._own(tree, take_over, patience)
         except BaseException:
             self._unregister(tree, None)
             raise
         return tree
 
-    async def _own(self, tree: RunTree, take_over: bool) -> None:
+    async def _own(self, tree: RunTree, take_over: bool, patience: float = PATIENCE) -> None:
         waited = 0.0
         while True:
             try:
                 tree.own(await self.store.claim(tree.root, take_over=take_over))
                 return
             except errors.SessionBusy as error:
-                if waited >= PATIENCE or error.owner == "this program":
+                if waited >= patience or tree.draining or error.owner == "this program":
                     raise
             await asyncio.sleep(RETRY)
             waited += RETRY

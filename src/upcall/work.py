@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from upcall.contracts import Row, Store
-from upcall.errors import RuntimeClosed, SessionBusy, UnknownAgent, UpcallError
+from upcall.errors import RuntimeClosed, SessionBusy, UpcallError
 from upcall.events import SETTLING, AnyEvent
+from upcall.tree import RunTree
 
 log = logging.getLogger("upcall")
 
@@ -21,39 +22,56 @@ LOOK_INTERVAL = 2.0
 """Seconds between two looks for run trees whose owner is gone."""
 
 
-class Worker:
-    """Resumes ready run trees, at most `concurrency` at once. `resume` runs one and raises what failed it."""
+STOP_LIMIT = 6.0
+"""Seconds that turns have to end once they were stopped where they are."""
 
-    def __init__(self, store: Store, resume: Callable[[str], Awaitable[object]], concurrency: int) -> None:
+Resume = Callable[[str], Awaitable[bool]]
+"""Resumes a run tree by its root's id; False where it can't be run here: it is then left alone until it changes."""
+
+
+class Worker:
+    """Has ready run trees resumed, at most `concurrency` at once. `resume` runs one and raises what failed it."""
+
+    def __init__(self, store: Store, resume: Resume, concurrency: int) -> None:
         self._store, self._resume, self._concurrency = store, resume, concurrency
         self.running: dict[str, asyncio.Task[None]] = {}
+        self.closing = asyncio.Event()
         self._left_alone: dict[str, Row] = {}  # as they were when they could not be resumed here
         self._look = asyncio.Event()
 
     async def run(self, stop: asyncio.Event | None) -> None:
-        """Take what is ready until `stop` is set."""
-        stop = stop or asyncio.Event()
+        """Take what is ready until `stop` or `closing` is set."""
+        stop = stop or self.closing
         stop_listening = self._store.listen(self._hear)
         watching = asyncio.ensure_future(self._watch())
-        stopped = asyncio.ensure_future(stop.wait())
+        stopped = {asyncio.ensure_future(event.wait()) for event in (stop, self.closing)}
         try:
-            while not stop.is_set():
+            while not stop.is_set() and not self.closing.is_set():
                 self._look.clear()
                 await self._take_ready()
                 looked = asyncio.ensure_future(self._look.wait())
                 due = await self._store.next_deadline(self._store.now())
                 seconds = LOOK_INTERVAL if due is None else min(LOOK_INTERVAL, max(0.0, due - self._store.now()))
-                await asyncio.wait({looked, stopped, watching}, timeout=seconds, return_when="FIRST_COMPLETED")
+                await asyncio.wait({looked, watching, *stopped}, timeout=seconds, return_when="FIRST_COMPLETED")
                 looked.cancel()
                 if watching.done():
                     watching.result()
         finally:
             stop_listening()
-            watching.cancel()
-            stopped.cancel()
+            for waiting in (watching, *stopped):
+                waiting.cancel()
 
-    async def close(self) -> None:
-        """Wait for what was resumed; whoever calls this has drained or stopped it."""
+    def leave(self, trees: Mapping[str, RunTree]) -> list[RunTree]:
+        """Cancel what has not begun to run, and return the trees that have."""
+        for root, task in self.running.items():
+            if root not in trees:
+                task.cancel()
+        return [trees[root] for root in self.running if root in trees]
+
+    async def finish(self, seconds: float) -> None:
+        """Wait so long for what was resumed, which was told to stop, then cancel it."""
+        if self.running:
+            await asyncio.wait(self.running.values(), timeout=seconds)
         for task in self.running.values():
             task.cancel()
         if self.running:
@@ -86,14 +104,27 @@ class Worker:
 
     async def _run(self, row: Row) -> None:
         try:
-            await self._resume(row.id)
-        except UnknownAgent:  # another process has it
-            self._left_alone[row.id] = row
-        except (SessionBusy, RuntimeClosed):
-            pass
+            resumed = await self._resume(row.id)
+        except (SessionBusy, RuntimeClosed):  # another process was faster, or this one stops
+            return
         except UpcallError as error:  # the log says of a failed turn that it failed
-            self._left_alone[row.id] = row
             log.warning("session %s can't be resumed: %s", row.id, error)
+            resumed = False
         except Exception:
-            self._left_alone[row.id] = row
             log.exception("session %s failed when it was resumed", row.id)
+            resumed = False
+        if not resumed:
+            self._left_alone[row.id] = row
+
+
+async def drain_trees(trees: Sequence[RunTree], seconds: float) -> None:
+    """Let run trees stop between two steps; what has not stopped in time is stopped where it is."""
+    if not trees:
+        return
+    for tree in trees:
+        tree.drain()
+    _, running = await asyncio.wait([tree.when_ended() for tree in trees], timeout=seconds)
+    if running:
+        for tree in trees:
+            tree.stop(RuntimeClosed())
+        await asyncio.wait(running, timeout=STOP_LIMIT)

@@ -156,14 +156,31 @@ async def test_nothing_is_prompted_or_resumed_while_a_runtime_drains(place: Plac
     await gate.begun.wait()
     closing = asyncio.ensure_future(runtime.close(drain=20))
     await asyncio.wait({closing}, timeout=0.01)
-    with pytest.raises(RuntimeClosed):
+    with pytest.raises(RuntimeClosed, match="starts nothing new"):
         await other.prompt("go")
+    with pytest.raises(RuntimeClosed):
+        await runtime.start(agent, "third")
     with pytest.raises(RuntimeClosed):
         await runtime.resume("other")
     gate.go.set()
     await closing
     with pytest.raises(RuntimeClosed):
         await turn
+
+
+async def test_what_is_stored_can_be_read_once_a_runtime_has_drained(place: Place) -> None:
+    gate = Gate()
+    agent = working(gate)
+    async with Runtime(place.store(), agents=[agent]) as runtime:
+        turn = asyncio.ensure_future((await runtime.start(agent, "s")).prompt("go"))
+        await gate.begun.wait()
+        draining = asyncio.ensure_future(runtime.drain(3600))
+        await asyncio.wait({draining}, timeout=0.01)
+        await runtime.drain(0)
+        await draining
+        with pytest.raises(RuntimeClosed):
+            await turn
+        assert (gate.ended, await runtime.status("s")) == (0, "interrupted")
 
 
 class Absent:

@@ -13,9 +13,10 @@ import pytest
 from core.doubles import Place
 from upcall import Agent, Context, Request, Runtime, tool
 from upcall.app import open_store
-from upcall.contracts import Delta
+from upcall.contracts import Claim, Delta, Row
 from upcall.events import TurnEnded
 from upcall.models import Script, call
+from upcall.store.sqlite import SqliteStore
 
 
 def results(request: Request) -> list[str]:
@@ -157,6 +158,111 @@ async def test_a_worker_that_is_told_to_stop_drains_what_it_resumed(path: Path) 
         await worker
         assert [e.type async for e in runtime.events("s")][-1] == "tool_ended"
         assert (await runtime.resume("s")).text == "b"
+
+
+async def test_a_worker_ends_when_its_runtime_is_closed(path: Path) -> None:
+    begun, go = asyncio.Event(), asyncio.Event()
+
+    @tool
+    async def slow(ctx: Context) -> str:
+        """Ask, then take a while."""
+        answer = await ctx.raise_callback("Which one?", "blocker")
+        begun.set()
+        await go.wait()
+        return str(answer)
+
+    agent = asks(slow)
+    looks = Looks(path)
+    async with Runtime(looks, agents=[agent]) as runtime:
+        for each in ("s", "t"):
+            await (await runtime.start(agent, each)).prompt("go")
+        first, second = await runtime.inbox()
+        await runtime.answer(first.id, "b")
+        worker = asyncio.ensure_future(runtime.work())
+        await begun.wait()
+        closing = asyncio.ensure_future(runtime.close(drain=20))
+        await asyncio.wait({closing}, timeout=0.01)
+        looked = looks.count
+        async with Runtime(path) as other:
+            await other.answer(second.id, "b")  # that would be ready now
+        await asyncio.wait({closing}, timeout=0.5)
+        assert looks.count - looked <= 1
+        go.set()
+        await asyncio.gather(closing, worker)
+
+    async with Runtime(path, agents=[agent]) as runtime:
+        assert [(await runtime.resume(each)).text for each in ("s", "t")] == ["b", "b"]
+
+
+class Looks(SqliteStore):
+    """A store that counts how often somebody looks for what is ready."""
+
+    count = 0
+
+    async def unfinished(self, limit: int | None = None) -> list[Row]:
+        self.count += 1
+        return await super().unfinished(limit)
+
+
+class Raced(SqliteStore):
+    """A store on which another process claims what is ready just before this one does."""
+
+    claims = 0
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.other, self.lost = SqliteStore(path), asyncio.Event()
+
+    async def claim(self, root: str, *, take_over: bool = False) -> Claim:
+        await self.other.open()
+        if not self.claims:
+            await self.other.claim(root)
+        self.claims += 1
+        self.lost.set()
+        return await super().claim(root, take_over=take_over)
+
+
+async def test_a_worker_that_loses_a_race_leaves_at_once(path: Path) -> None:
+    agent = asks()
+    async with Runtime(path, agents=[agent]) as web:
+        await (await web.start(agent, "s")).prompt("go")
+        await web.answer((await web.inbox())[0].id, "b")
+    store = Raced(path)
+    async with Runtime(store, agents=[agent]) as runtime:
+        stop = asyncio.Event()
+        worker = asyncio.ensure_future(runtime.work(stop))
+        await store.lost.wait()
+        stop.set()
+        await worker
+    await store.other.close()
+    assert store.claims == 1
+
+
+async def test_a_function_that_was_given_resumes_what_is_ready(path: Path) -> None:
+    mine, other = asks(), asks(name="other")
+    asked: list[str] = []
+    done = asyncio.Event()
+    async with Runtime(path, agents=[mine, other]) as web, Runtime(path) as watcher:
+
+        async def resume(root: str) -> bool:
+            asked.append(root)
+            if root == "other":
+                return False
+            await web.resume(root)
+            done.set()
+            return True
+
+        for agent in (other, mine):
+            await (await web.start(agent, agent.name)).prompt("go")
+        for callback in await web.inbox():
+            await web.answer(callback.id, "b")
+        stop = asyncio.Event()
+        worker = asyncio.ensure_future(watcher.work(stop, resume=resume))
+        await done.wait()
+        stop.set()
+        await worker
+
+        assert (asked, await web.ready()) == (["other", "a"], ["other"])
 
 
 async def test_a_turn_that_runs_here_is_joined_by_resume_with_its_events(place: Place) -> None:
