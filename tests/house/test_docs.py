@@ -40,6 +40,24 @@ def test_every_python_snippet_of_a_page_runs(page: Path, tmp_path: Path) -> None
         run_offline(page, tmp_path)
 
 
+def test_the_tour_can_be_pasted_into_the_asyncio_console(tmp_path: Path) -> None:
+    tour = (ROOT / "docs" / "tour.md").read_text(encoding="utf-8")
+    typed = "\n".join(block.text for block in blocks(tour))
+
+    done = subprocess.run(
+        [sys.executable, "-m", "asyncio"],
+        cwd=tmp_path,
+        input=typed,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+    assert not re.findall(r"^\w*(?:Error|Warning|Exception|Traceback)\b.*", done.stderr, re.MULTILINE), done.stderr
+    assert "Hello, reader!" in done.stdout
+
+
 def test_every_example_runs_offline(subtests: pytest.Subtests, tmp_path: Path) -> None:
     for program in sorted((ROOT / "examples").glob("*.py")):
         with subtests.test(program.name):
