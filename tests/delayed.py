@@ -132,8 +132,8 @@ def delay_every_store() -> None:
 
     at_once = app.open_store
 
-    def delayed(where: Any) -> Store:
-        store = at_once(where)
+    def delayed(where: Any, trusted: bool | None = None) -> Store:
+        store = at_once(where, trusted)
         return store if store is where else cast("Store", DelayedStore(store))
 
     app.open_store = delayed

@@ -31,6 +31,7 @@ class Runtime(Sessions):
         hold: float = 30.0,
         notify: Sequence[Any] = (),
         events_file: str | os.PathLike[str] | None = None,
+        trust_store: bool | None = None,
     ) -> None:
         given: Any = agents
         if isinstance(given, Agent):
@@ -41,7 +42,7 @@ class Runtime(Sessions):
             raise SetupError(
                 f"a host has `async ask(callback)` and `withdraw(callback_id, reason)`; {host!r} has not"
             )
-        super().__init__(open_store(store), agents, model_of, host, hold)
+        super().__init__(open_store(store, trust_store), agents, model_of, host, hold)
         self._mirror = self._notifier = None
         if notify:
             from upcall.observe.notify import Notifier
@@ -67,8 +68,11 @@ class Runtime(Sessions):
             self._mirror = None
 
 
-def open_store(where: Place) -> Store:
-    """A store by its path; nothing is opened yet."""
+def open_store(where: Place, trusted: bool | None = None) -> Store:
+    """A store by its path; nothing is opened yet.
+
+    `trusted` accepts files that others own or can write; without it, UPCALL_TRUST_STORE=1 does.
+    """
     if not isinstance(where, str | os.PathLike):
         if not hasattr(where, "append"):
             raise SetupError(f"a store is a path, ':memory:' or a Store, not {where!r:.80}")
@@ -81,7 +85,9 @@ def open_store(where: Place) -> Store:
         raise UpcallError("PostgreSQL stores are not there yet; use a path for SQLite")
     from upcall.store.sqlite import SqliteStore
 
-    return SqliteStore(os.fspath(where))
+    if trusted is None:
+        trusted = os.environ.get("UPCALL_TRUST_STORE", "") == "1"
+    return SqliteStore(os.fspath(where), trusted=trusted)
 
 
 def load_agents(folder: str | os.PathLike[str]) -> list[Agent]:

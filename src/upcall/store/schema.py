@@ -152,7 +152,7 @@ def open_database(path: str, busy: float) -> apsw.Connection:
 def connect(path: str, busy: float, flags: int = apsw.SQLITE_OPEN_READWRITE) -> apsw.Connection:
     """One more connection to a store that is known to be ours."""
     try:
-        db = apsw.Connection(path, flags=flags)
+        db = apsw.Connection(path, flags=flags | apsw.SQLITE_OPEN_NOFOLLOW)
     except apsw.Error as error:
         raise explain(path, error) from error
     db.set_busy_timeout(int(busy * 1000))

@@ -29,6 +29,7 @@ from upcall.errors import (
 from upcall.events import FOREIGN, AnyEvent, decode
 from upcall.store.heart import BEAT, BEATS, Heart
 from upcall.store.inbox import Settle, Together, all_open
+from upcall.store.ownership import check_store_files, resolve_path
 from upcall.store.process import LATE, Identity, is_gone
 from upcall.store.rows import DUE, READY, Rows
 from upcall.store.schema import BUSY, SEQ_BITS, connect, explain, open_database
@@ -60,10 +61,12 @@ class SqliteStore:
 
     durable = True
 
-    def __init__(self, path: str | Path, clock: Callable[[], float] = time.time, busy: float = BUSY) -> None:
+    def __init__(
+        self, path: str | Path, clock: Callable[[], float] = time.time, busy: float = BUSY, *, trusted: bool = False
+    ) -> None:
         self.where = os.fspath(path) if os.path.isabs(path) else str(Path(path).absolute())  # noqa: PTH117
         self.now = clock
-        self._busy = busy
+        self._busy, self._trusted = busy, trusted
         self._writer: Writer | None = None
         self._reader: Rows | None = None
         self._claims: dict[str, Claim] = {}
@@ -86,6 +89,9 @@ class SqliteStore:
         """Open the file, or make it; refuses what is not ours, newer or damaged."""
         if self._writer is not None:
             return
+        self.where = resolve_path(self.where)
+        if not self._trusted:
+            check_store_files(self.where)
         db = open_database(self.where, self._busy)
         try:
             self._writer = Writer(db, self.where, self.now, self._busy, self._committed)
@@ -94,7 +100,7 @@ class SqliteStore:
             raise explain(self.where, error) from error
         self._seen = self._writer.tx.pos
         self._me = Identity()
-        self._wake = Wake(self.where, self._me.id)
+        self._wake = Wake(self.where, self._me.id, self._trusted)
 
     async def close(self) -> None:
         """Commit what is queued and let go of the file."""

@@ -2,6 +2,9 @@
 
 Each process that watches has a socket in a folder beside the database. What a datagram says is only "look":
 a lost or forged one harms nothing, and a slow look at the file's own change counter stands behind it.
+
+The folder may have come with somebody's repository. It is opened without following links, used only if it is the
+user's own, and everything in it is reached through that descriptor; nothing but a socket is ever removed.
 """
 
 from __future__ import annotations
@@ -9,17 +12,17 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
-from pathlib import Path
+import stat
 
-_LONGEST = 100  # a socket's address holds little more
+_DESCRIPTORS = "/proc/self/fd"
 
 
 class Wake:
     """The sockets of one store file: `listen` to the others, `call` them."""
 
-    def __init__(self, path: str, name: str) -> None:
+    def __init__(self, path: str, name: str, trusted: bool = False) -> None:
         self._where = f"{path}-wake"
-        self._name = name
+        self._name, self._trusted = name, trusted
         self._fd: int | None = None
         self.socket: socket.socket | None = None
         self._seen = -1
@@ -28,9 +31,10 @@ class Wake:
 
     def listen(self) -> socket.socket | None:
         """A socket that becomes readable when another process has written, or None where there can't be one."""
-        self._forget_folder()
+        with contextlib.suppress(FileExistsError, OSError):
+            os.mkdir(self._where, mode=0o700)  # noqa: PTH102
         try:
-            Path(self._where).mkdir(mode=0o700, exist_ok=True)
+            self._open_folder()
             self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
             self.socket.setblocking(False)
             self.socket.bind(self._address(self._name))
@@ -38,6 +42,18 @@ class Wake:
             self._close(self.socket)
             self.socket = None
         return self.socket
+
+    def _open_folder(self) -> int:
+        """Open the folder anew, since it may be another one by now; PermissionError if it is not the user's own."""
+        self._forget_folder()
+        flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+        folder = os.open(self._where, flags)
+        found = os.fstat(folder)
+        if not self._trusted and (found.st_uid != os.geteuid() or found.st_mode & 0o077):
+            os.close(folder)
+            raise PermissionError(f"{self._where} is not the user's own")
+        self._fd = folder
+        return folder
 
     def drain(self) -> None:
         """Forget the datagrams that have come."""
@@ -50,11 +66,10 @@ class Wake:
         if not os.access(self._where, os.F_OK):
             return
         try:
-            changed = os.stat(self._where).st_mtime_ns  # noqa: PTH116 (after each commit)
+            changed = os.lstat(self._where).st_mtime_ns
             if changed != self._seen:
-                self._seen = changed
-                self._forget_folder()  # it may be another one of the same name
-                self._others = [n for n in os.listdir(self._where) if n != self._name]  # noqa: PTH208
+                self._seen, self._others = changed, []
+                self._others = [n for n in os.listdir(self._open_folder()) if n != self._name]  # noqa: PTH208
             for name in self._others:
                 self._send(name)
         except OSError:  # no folder, or none of ours: they look by themselves now and then
@@ -67,28 +82,35 @@ class Wake:
         try:
             self._sender.sendto(b"", self._address(name))
         except (ConnectionRefusedError, FileNotFoundError):  # it ended without taking its socket away
-            with contextlib.suppress(OSError):
-                Path(self._where, name).unlink()
+            self._remove_socket(name)
         except OSError:  # its queue is full: it has been told already
             return
 
+    def _remove_socket(self, name: str) -> None:
+        """Remove a socket from the folder; anything else stays."""
+        with contextlib.suppress(OSError):
+            found = os.stat(name, dir_fd=self._fd, follow_symlinks=False)
+            if self._fd is not None and stat.S_ISSOCK(found.st_mode):
+                os.unlink(name, dir_fd=self._fd)
+
     def _address(self, name: str) -> str:
-        plain = f"{self._where}/{name}"
-        if len(plain.encode()) < _LONGEST:
-            return plain
-        if self._fd is None:  # a short way to the same folder, where the system has one
-            self._fd = os.open(self._where, os.O_RDONLY | os.O_DIRECTORY)
-        return f"/proc/self/fd/{self._fd}/{name}"
+        """How a socket in the folder is reached: through the descriptor where the system can, else by its path."""
+        if self._fd is not None and os.path.isdir(_DESCRIPTORS):  # noqa: PTH112
+            return f"{_DESCRIPTORS}/{self._fd}/{name}"
+        return f"{self._where}/{name}"
 
     def close(self) -> None:
         """Take this process's socket away, and the folder with the last one."""
         self.stop()
         self._close(self._sender)
         self._sender = None
-        self._forget_folder()
         if self._seen >= 0:
-            with contextlib.suppress(OSError):  # others may be there
-                Path(self._where).rmdir()
+            self._remove_folder()
+        self._forget_folder()
+
+    def _remove_folder(self) -> None:
+        with contextlib.suppress(OSError):  # others may be there, or it is a link
+            os.rmdir(self._where)  # noqa: PTH106
 
     def _forget_folder(self) -> None:
         if self._fd is not None:
@@ -100,10 +122,9 @@ class Wake:
         if self.socket is not None:
             self._close(self.socket)
             self.socket = None
+            self._remove_socket(self._name)
             self._forget_folder()
-            with contextlib.suppress(OSError):
-                Path(self._where, self._name).unlink()
-                Path(self._where).rmdir()
+            self._remove_folder()
 
     @staticmethod
     def _close(one: socket.socket | None) -> None:

@@ -1,0 +1,1 @@
+"""Attacks, and that nothing comes of them."""
