@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import contextlib
 import os
+import signal
 import sys
 import threading
 import time
@@ -14,8 +15,7 @@ from collections.abc import Coroutine, Sequence
 from io import StringIO, TextIOWrapper
 from typing import Any
 
-import upcall
-from upcall.cli import agents, chat, completion, demo, events, new, people, resume, run, sessions
+from upcall.cli import about, agents, chat, completion, demo, events, new, people, resume, run, sessions
 from upcall.cli.options import Commands
 from upcall.cli.output import clock
 from upcall.cli.places import program
@@ -23,6 +23,7 @@ from upcall.errors import AlreadySettled, SessionBusy, SessionWaiting, SetupErro
 from upcall.observe.plain import plain
 
 CANCELLED = 130
+READER_LEFT = 128 + signal.SIGPIPE
 GRACE = 1.0
 
 
@@ -34,18 +35,37 @@ def main(argv: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")  # a narrow terminal shows ? where it can't show more
-    commands = build()
-    args = commands.parse(argv)
-    if args.version:
-        sys.stdout.write(f"upcall {upcall.__version__}\n")
-        return 0
-    if args.command is None:
-        commands.parser.print_help(sys.stderr)
-        return 2
-    code = _run(args)
+    try:
+        code = _parsed_and_run(argv)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        code = _reader_left()
     if argv is None:
         _leave(code)
     return code
+
+
+def _parsed_and_run(argv: Sequence[str] | None) -> int:
+    commands = build()
+    try:
+        args = commands.parse(argv)
+    except SystemExit as left:  # the help, or wrong usage: both have been told
+        return left.code if isinstance(left.code, int) else 0
+    if args.version:
+        return about.print_version()
+    if args.command is None:
+        commands.parser.print_help(sys.stderr)
+        return 2
+    return _run(args)
+
+
+def _reader_left() -> int:
+    """End as a program that the system stops for writing where nobody reads; Python would complain at its exit."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):  # a StringIO has no number
+            os.dup2(nowhere, stream.fileno())
+    return READER_LEFT
 
 
 def build() -> Commands:
@@ -68,6 +88,7 @@ def build() -> Commands:
     agents.add(commands)
     commands.group("Set up")
     completion.add(commands)
+    about.add(commands)
     return commands
 
 
@@ -75,11 +96,8 @@ def _run(args: argparse.Namespace) -> int:
     try:
         done: int | Coroutine[Any, Any, int] = args.run(args)
         code = done if isinstance(done, int) else asyncio.run(done)
-        sys.stdout.flush()
     except BrokenPipeError:
-        # whoever read has left; Python would complain once more when it flushes at exit
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
+        raise
     except (KeyboardInterrupt, asyncio.CancelledError):
         return CANCELLED
     except SystemExit as error:  # only code of an agent's: its number would be taken for one of ours

@@ -108,6 +108,8 @@ async def _lines(talk: Talk) -> int:
         except SessionWaiting:
             await tell_waiting(runtime, session.id, args)
             return CODES["waiting"]
+        except BrokenPipeError:
+            raise
         except Exception as error:
             tell(f"upcall: {failure_line(error)}")
             worst = worst or 1

@@ -66,6 +66,7 @@ _upcall() {{
     case "$command" in
         {_taking(commands, "session", "|")}) COMPREPLY=($(compgen -W "$({IDS})" -- "$cur")) ;;
         {_taking(commands, "callback", "|")}) COMPREPLY=($(compgen -W "$({WAITING})" -- "$cur")) ;;
+        {_taking(commands, "command", "|")}) COMPREPLY=($(compgen -W "{_names(commands)}" -- "$cur")) ;;
         explain) COMPREPLY=($(compgen -f -W "$({WAITING})" -- "$cur")) ;;
         sessions) COMPREPLY=($(compgen -W "delete prune" -- "$cur")) ;;
         new) COMPREPLY=($(compgen -W "agent team" -- "$cur")) ;;
@@ -103,6 +104,7 @@ _upcall() {{
     case "$words[2]" in
         {_taking(commands, "session", "|")}) compadd -- ${{(f)"$({IDS})"}} ;;
         {_taking(commands, "callback", "|")}) compadd -- ${{(f)"$({WAITING})"}} ;;
+        {_taking(commands, "command", "|")}) compadd -- {_names(commands)} ;;
         explain) compadd -- ${{(f)"$({WAITING})"}}; _files ;;
         sessions) compadd -- delete prune ;;
         new) compadd -- agent team ;;
@@ -120,10 +122,11 @@ def _fish(commands: Sequence[Command]) -> str:
     for command in commands:
         seen = f"-n '__fish_seen_subcommand_from {command.name}'"
         lines += [f"complete -c upcall {seen} -l {name[2:]}" for name in long_options(command.parser)]
-    sessions, callbacks = (_taking(commands, takes, " ") for takes in ("session", "callback"))
+    sessions, callbacks, helped = (_taking(commands, takes, " ") for takes in ("session", "callback", "command"))
     lines += [
         f"complete -c upcall -n '__fish_seen_subcommand_from {sessions} delete' -f -a '({IDS})'",
         f"complete -c upcall -n '__fish_seen_subcommand_from {callbacks}' -f -a '({WAITING})'",
+        f"complete -c upcall -n '__fish_seen_subcommand_from {helped}' -f -a '{_names(commands)}'",
         f"complete -c upcall -n '__fish_seen_subcommand_from explain' -a '({WAITING})'",
         "complete -c upcall -n '__fish_seen_subcommand_from sessions' -f -a 'delete prune'",
         "complete -c upcall -n '__fish_seen_subcommand_from new' -f -a 'agent team'",

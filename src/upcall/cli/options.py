@@ -14,8 +14,8 @@ from typing import Any, Literal, NamedTuple
 Run = Callable[[argparse.Namespace], int | Coroutine[Any, Any, int]]
 """What a command does; its return is the exit code."""
 
-Takes = Literal["", "session", "callback"]
-"""Whose ids a shell completes after a command."""
+Takes = Literal["", "session", "callback", "command"]
+"""What a shell completes after a command: ids of sessions or callbacks, or names of commands."""
 
 INTRO = "Agents that can ask back: they run, wait at no cost, and go on where they stopped."
 
@@ -24,7 +24,7 @@ AGENT is a folder of agent files, one NAME.md, or module:attribute.
 Sessions are kept in .upcall/log.db in the current folder; --store PATH
 after the command, or the variable UPCALL_STORE, says otherwise.
 
-Begin with `upcall demo`. `upcall COMMAND --help` explains each command.
+Begin with `upcall demo`. `upcall help COMMAND` explains each command.
 
 options:
   --help     print this
@@ -118,6 +118,14 @@ class Commands:
         if left:
             parser.error(f"{left[0]!r} is too much; a text of several words stands in quotes")
         return args
+
+    def explain(self, words: Sequence[str]) -> int:
+        """Print the help of a command, or of one below it; without words the list. Returns the exit code."""
+        try:
+            self.parser.parse_args([*words, "--help"])
+        except SystemExit as told:
+            return told.code if isinstance(told.code, int) else 0
+        return 0
 
     @property
     def all(self) -> list[Command]:

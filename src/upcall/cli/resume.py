@@ -107,12 +107,14 @@ async def _all(args: argparse.Namespace) -> int:
             return 0
     async with contextlib.AsyncExitStack() as stack:
         watcher = await stack.enter_async_context(runtime_for(args) if args.follow else reading(args))
-        fleet = _Fleet(args, watcher, stack)
         with _until_ctrl_c() as stopped:
+            fleet = _Fleet(args, watcher, stack, stopped)
             await fleet.take()
             if args.follow:
                 await _follow(fleet, watcher, stopped)
-            await fleet.finish(stopped)
+            await fleet.finish()
+    if fleet.unread is not None:
+        raise fleet.unread
     if not fleet.taken and not args.follow and not args.json:
         tell("nothing to go on with")
     return 130 if stopped.is_set() else fleet.worst
@@ -150,8 +152,15 @@ async def _follow(fleet: _Fleet, watcher: Runtime, stopped: asyncio.Event) -> No
 class _Fleet:
     """The trees that this process took: a runtime for each place that agents come from."""
 
-    def __init__(self, args: argparse.Namespace, watcher: Runtime, stack: contextlib.AsyncExitStack) -> None:
-        self._args, self._watcher, self._stack = args, watcher, stack
+    def __init__(
+        self,
+        args: argparse.Namespace,
+        watcher: Runtime,
+        stack: contextlib.AsyncExitStack,
+        stopped: asyncio.Event,
+    ) -> None:
+        self._args, self._watcher, self._stack, self._stopped = args, watcher, stack, stopped
+        self.unread: BrokenPipeError | None = None  # nobody reads what is printed any more
         self._runtimes: dict[tuple[str, str], Runtime] = {}
         self._running: dict[str, asyncio.Task[None]] = {}
         self._places = asyncio.Semaphore(AT_ONCE)
@@ -165,10 +174,10 @@ class _Fleet:
                 task = self._running[root] = asyncio.ensure_future(self._run(root))
                 task.add_done_callback(lambda _, root=root: self._running.pop(root, None))
 
-    async def finish(self, stopped: asyncio.Event) -> None:
+    async def finish(self) -> None:
         """Wait for what runs; after Ctrl-C it is left where it is and can be resumed."""
-        stop = asyncio.ensure_future(stopped.wait())
-        while self._running and not stopped.is_set():
+        stop = asyncio.ensure_future(self._stopped.wait())
+        while self._running and not self._stopped.is_set():
             await asyncio.wait({*self._running.values(), stop}, return_when=asyncio.FIRST_COMPLETED)
         stop.cancel()
         for task in tuple(self._running.values()):
@@ -185,10 +194,7 @@ class _Fleet:
             except Exception as error:
                 self._given_up.add(root)  # a failure would only be repeated; a new process may try again
                 self._note(1)
-                tell(f"upcall: session {plain(root)}: {failure_line(error)}")
-                if self._args.json:
-                    dump(await described_turn(self._watcher, root, error=error), lines=True)
-                    sys.stdout.flush()
+                await self._say(root, None, error)
                 return
         if seen:  # else another process was faster and has told it
             self._note(CODES[reply.status])
@@ -206,10 +212,17 @@ class _Fleet:
             self._runtimes[key] = await self._stack.enter_async_context(runtime_for(self._args, loaded.agents))
         return self._runtimes[key]
 
-    async def _say(self, root: str, reply: Reply) -> None:
-        if self._args.json:
-            dump(await described_turn(self._watcher, root, reply), lines=True)
-        else:
-            text = f": {one_line(reply.text, 200)}" if reply.text.strip() and reply.status != "waiting" else ""
-            sys.stdout.write(f"{plain(root)} {reply.limit or reply.status}{text}\n")
-        sys.stdout.flush()
+    async def _say(self, root: str, reply: Reply | None, error: Exception | None = None) -> None:
+        shown = await described_turn(self._watcher, root, reply, error) if self._args.json else None
+        try:
+            if error is not None:
+                tell(f"upcall: session {plain(root)}: {failure_line(error)}")
+            if shown is not None:
+                dump(shown, lines=True)
+            elif reply is not None:
+                text = f": {one_line(reply.text, 200)}" if reply.text.strip() and reply.status != "waiting" else ""
+                sys.stdout.write(f"{plain(root)} {reply.limit or reply.status}{text}\n")
+            sys.stdout.flush()
+        except BrokenPipeError as unread:
+            self.unread = unread
+            self._stopped.set()

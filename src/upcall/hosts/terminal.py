@@ -542,10 +542,20 @@ def _markdown_class() -> Any:
 
 
 def make_console(out: TextIO) -> Console:
-    """A console that takes nothing in a text for an instruction."""
-    from rich.console import Console
+    """A console that takes nothing in a text for an instruction, and leaves a broken pipe to whoever prints."""
+    return _console()(file=out, highlight=False, markup=False, emoji=False)
 
-    return Console(file=out, highlight=False, markup=False, emoji=False)
+
+@cache
+def _console() -> type[Console]:
+    from rich.console import Console as Base
+
+    class Quiet(Base):
+        def on_broken_pipe(self) -> None:
+            """Raise what was caught; Rich's own way is to end the process with exit code 1."""
+            raise  # noqa: PLE0704
+
+    return Quiet
 
 
 @contextlib.asynccontextmanager
