@@ -24,11 +24,12 @@ Rules = Mapping[str, bool | Mapping[str, Globs]]
 
 
 def approve(rules: Rules | str) -> Kit:
-    """Have calls approved before they run, in this agent's sessions and all that they start.
+    """Have calls approved before they run, in this agent's sessions and in all that they start.
 
-    `rules` maps a tool's name (or a glob) to True, or to globs for its arguments, all of which must match; a list
-    of globs matches if one of them does. A tool's own name is looked up before globs; False leaves a tool out.
-    Or the name of a preset: `read_only` (all but tools marked so), `edits_ask`, `all_ask`.
+    rules: a dict, or the name of a preset. The dict maps a tool's name, or a glob of names, to True, False, or
+        globs for arguments, by name: all named arguments must match, and of a list of globs one. A tool's own name
+        counts before globs. Presets: `read_only` (ask for all tools that are not marked `read_only`), `edits_ask`
+        (for the tools that ship and change something), `all_ask`.
     """
     rule = _preset(rules) if isinstance(rules, str) else _by_name(_checked(rules))
     return Kit(Hooks(before_tool=[inherited(approval_rule(rule))]))

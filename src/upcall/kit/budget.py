@@ -25,9 +25,15 @@ def budget(
 ) -> Kit:
     """End the turn with the limit `budget.tokens`, `budget.money`, … once a run tree has used that much.
 
-    It is looked at before every model call and counts the root session, all it started and their side turns, in
-    all their turns. `prices` has, by a glob of the model's name, what a million tokens cost: input, output and,
-    where they are cheaper, cached input.
+    The budget is checked before every model call. It counts the root session, all that it started and their side
+    turns, in all their turns.
+
+    tokens: input and output tokens
+    money: in the currency of `prices`, which it needs
+    calls: model calls
+    seconds: running time
+    prices: by a glob of the model's name, the price of a million tokens: input, output and, where they are cheaper,
+        cached input
     """
     limits = {"tokens": tokens, "money": money, "calls": calls, "seconds": seconds}
     most = {name: value for name, value in limits.items() if value is not None}

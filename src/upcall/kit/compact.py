@@ -25,11 +25,14 @@ FOUND, EACH = 20, 1_000
 
 
 def compact(tokens: int = 100_000, keep_last: int = 10) -> Kit:
-    """Have the model summarise all but the last messages once a response shows that there are too many tokens.
+    """Have the model summarise all but the last messages once the conversation has too many tokens.
 
-    Tokens are the provider's count where it gives one. The first user message, instructions (such as skills) and
-    pinned context stay. Also when a model refuses a request as too long: it is then asked again with what is left.
-    What was summarised stays in the log, where the tool `search_history` finds it.
+    The first user message, instructions (such as skills) and pinned context stay. Compaction is also done when a
+    model refuses a request as too long; then it is asked again. What was summarised stays in the log, and the tool
+    `search_history` finds it.
+
+    tokens: the threshold, by the provider's count where it gives one
+    keep_last: how many of the newest messages stay
     """
     check_number("compact", "tokens", tokens, whole=True)
     check_number("compact", "keep_last", keep_last, whole=True)

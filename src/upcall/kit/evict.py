@@ -25,10 +25,12 @@ _SHOWN = 1_000
 
 
 def evict(tokens: int = 25_000) -> Kit:
-    """Store what a tool returned in the workspace, if it is larger, and show the model head, tail, size and path.
+    """Store a large result in the workspace, and show the model how it begins and ends, its size and its path.
 
-    A token is four bytes here. Text and JSON, bytes and pictures alike; the file tools are left alone. It happens
-    before the result is written down, so that only the preview is ever in the log.
+    Text, JSON, bytes and pictures are stored; the results of the file tools are left alone. It happens before the
+    result is stored, so the log only has the preview.
+
+    tokens: the threshold; a token is four bytes here
     """
     check_number("evict", "tokens", tokens, whole=True)
     most, writing = tokens * BYTES, set[str]()

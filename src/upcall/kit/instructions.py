@@ -12,7 +12,11 @@ More = str | Text | Instruction | Iterable[str | Text | Instruction]
 
 
 def add_instructions(request: Request, more: More) -> Request:
-    """The request with text, or text parts, after its instructions; nothing to add gives it back as it is."""
+    """Return the request with text added after its instructions.
+
+    request: the request, as a `before_model` hook gets it
+    more: a text, or text parts; if there is nothing to add, the request is returned as it is
+    """
     text = more if isinstance(more, str) else joined([more] if isinstance(more, Text | Instruction) else more)
     if not text or text.isspace():
         return request

@@ -17,7 +17,7 @@ from upcall.messages import Call, Response, Result
 def log_calls(logger: logging.Logger | str | None = None) -> Kit:
     """Log each session's begin, each model call and each tool call with its result, at level INFO.
 
-    To the given logger, or the one of that name; `upcall.calls` if there is none.
+    logger: a logger or its name; `upcall.calls` if there is none
     """
     given: Any = logger
     if given is not None and not isinstance(given, logging.Logger | str):

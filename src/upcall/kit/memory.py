@@ -26,10 +26,12 @@ _Found = tuple[bytes, int] | None
 
 
 def memory(*paths: str, chars: int = 40_000) -> Kit:
-    """Show these files of the workspace to the model in every request, as they were when the session began.
+    """Show files of the workspace to the model in every request, as they were when the session began.
 
-    `AGENTS.md` if none is named. Files deeper in the tree come later, a missing one is left out, and of each at
-    most so many characters are shown. The agent may change them with file tools; the next session sees it.
+    The agent may change them with file tools; the next session sees what it wrote.
+
+    *paths: the files; `AGENTS.md` if none is named. Deeper ones come later, and a missing one is left out.
+    chars: the most characters that are shown of each file
     """
     check_number("memory", "chars", chars, whole=True)
     each = sorted(dict.fromkeys(paths or ("AGENTS.md",)), key=lambda path: path.strip("/").count("/"))

@@ -48,10 +48,12 @@ GUIDANCE: Mapping[str, Mapping[str, str]] = {
 
 
 def prompt(template: str | Sequence[str | Text | Instruction] = "", **values: object) -> Kit:
-    """Add a template to the system prompt of every session, filled in once, at its first model call.
+    """Add a template to the system prompt of every session. It is filled in once, at the first model call.
 
-    `{name}` stands for a value, or for `{date}`, `{workspace}`, `{agents}`, `{tools}` (how to use those of the
-    agent's tools that ship) and `{agent}`; `{{name}}` stays. What of the environment is not placed is added below.
+    template: text with marks. `{name}` stands for one of the `values`, or for `{date}`, `{workspace}`, `{agents}`,
+        `{tools}` (how to use the tools that ship) or `{agent}`. `{{name}}` keeps its braces. Date, workspace,
+        agents and tools are added below the template if it does not place them.
+    **values: the values for the marks
     """
     text = _joined(template)
     marks = {found[2] for found in _MARK.finditer(text) if found[2]}

@@ -18,9 +18,11 @@ KEY = "rate_limit"
 
 
 def rate_limit(seconds: float, *tools: str, clock: Callable[[], float] = time.time) -> Kit:
-    """Refuse a call of a tool that was called less than so many seconds ago in this session.
+    """Refuse a tool call that comes too soon after the last one of the same tool in this session.
 
-    For the tools that are named, or for all but those by which agents ask, answer and delegate.
+    seconds: the least time between two calls
+    *tools: the names of the tools; if none is named, all but those by which agents ask, answer and delegate
+    clock: the time in seconds; for tests
     """
     check_number("rate_limit", "seconds", seconds)
 

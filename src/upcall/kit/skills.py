@@ -22,11 +22,13 @@ KEY, ACTIVE = "skills", "skills.active"
 
 
 def skills(*dirs: str | os.PathLike[str]) -> Kit:
-    """The skills of these folders; a skill of a later folder takes the place of one with its name before.
+    """Teach the agent the skills of these folders.
 
-    A skill with `triggers` is added to the conversation, once, when a prompt has one of them, in any case. Those
-    with a `description` are listed in the system prompt, and `read_skill` reads them and their files. What there
-    is, is looked up when a session begins; BadKit names the file that is wrong, here and there.
+    A skill with `triggers` is added to the conversation, once, when a prompt contains one of them, in any case.
+    Skills with a `description` are listed in the system prompt, and the tool `read_skill` reads them and their
+    files. Folders are read when a session begins. BadKit names the file that is wrong, here or then.
+
+    *dirs: folders that contain skill folders; a skill of a later folder replaces one of the same name
     """
     shelf = Shelf([Path(d).expanduser().absolute() for d in dirs])
     last: tuple[Any, str] = (None, "")

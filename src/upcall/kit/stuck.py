@@ -17,9 +17,11 @@ MARK = "Not run, because you seem to be stuck:"
 
 
 def stuck(times: int = 3) -> Kit:
-    """Raise a callback when a turn makes the same call for the `times`-th time, or after so many failures in a row.
+    """Ask the caller when a turn repeats itself.
 
-    The call does not run; the model is told what the caller says to it. After that, counting begins anew.
+    The call does not run; the model is told the answer. After that, counting begins anew.
+
+    times: at which repetition of the same call, or after how many failures in a row, the caller is asked
     """
     check_number("stuck", "times", times, whole=True)
 

@@ -13,9 +13,11 @@ from upcall.teams.coordinator import SAID_NOTHING
 
 
 def bridge(next_agent: Agent) -> Callable[[SessionAccess, Reply], Awaitable[str]]:
-    """A hook for `Hooks(end_turn=[bridge(b)])`: b is told what this agent came to, and b's reply takes its place.
+    """A hook for `Hooks(end_turn=[bridge(b)])`: b is told what this agent said, and b's reply replaces it.
 
-    Above b lies what lies above this agent, which has ended and can't be asked.
+    The questions of b go to this agent's caller; this agent has finished and can't be asked.
+
+    next_agent: the agent that comes next
     """
     given: Any = next_agent
     if not isinstance(given, Agent):

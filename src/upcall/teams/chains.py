@@ -71,7 +71,13 @@ class FanOut:
 
 
 class Chain(Coordinator):
-    """Agents in a row: what one says is what the next one is told."""
+    """Agents in a row: each one is told what the one before it said. `chain(…)` makes one.
+
+    steps: agents, branches and fan-outs, in order
+    name: the name of the chain
+    loop: how many rounds are run
+    description: what agents above read when they choose whom to give work to
+    """
 
     def __init__(self, steps: Sequence[Agent | Branch | FanOut], name: str, loop: int, description: str) -> None:
         self.steps, self.loop = tuple(steps), loop
@@ -96,8 +102,11 @@ class Chain(Coordinator):
 def chain(*steps: Agent | Branch | FanOut, name: str = "", loop: int = 1, description: str = "") -> Chain:
     """Agents that work one after the other: `chain(a, b, c)` runs a, then b with what a said, then c.
 
-    A step is an agent, a team, another chain, `branch(…)` or `fan_out(…)`. An agent that comes again on the way is
-    a cycle and is refused; `loop=3` runs three rounds.
+    *steps: agents, teams, other chains, `branch(…)` or `fan_out(…)`. An agent that comes twice is a cycle, and
+        refused.
+    name: the name of the chain; by default it is made of the agents' names, as in `a-b-c`
+    loop: how many rounds are run
+    description: what agents above read when they choose whom to give work to
     """
     if not steps:
         raise BadAgent(name or "chain", "a chain has at least one step: chain(a, b)")
@@ -111,14 +120,20 @@ def chain(*steps: Agent | Branch | FanOut, name: str = "", loop: int = 1, descri
 
 
 def branch(pick: Callable[[Reply], Any], ways: Mapping[str, Agent]) -> Branch:
-    """A step that takes one of several ways: `pick` gets the reply so far and returns a key of `ways`."""
+    """A step of a chain that takes one of several ways.
+
+    pick: a function of the reply so far that returns a key of `ways`; it may be async
+    ways: the agents, by key
+    """
     return Branch(pick, ways)
 
 
 def fan_out(agents: Sequence[Agent], *, join: Callable[[list[Reply]], Any] | None = None) -> FanOut:
-    """A step of several agents side by side; `join` gets their replies in the list's order and returns a text.
+    """A step of a chain that runs several agents at the same time.
 
-    Without `join` their texts follow each other, each under its agent's name.
+    agents: the agents
+    join: a function of their replies, in the order of `agents`, that returns one text; it may be async. Without it
+        the texts follow each other, each under its agent's name.
     """
     return FanOut(agents, join)
 

@@ -70,15 +70,21 @@ def deep_agent(
     general_purpose: str = GENERAL_PURPOSE,
     name: str = "deep_agent",
 ) -> Agent:
-    """An agent that plans, keeps files and hands out work: for long tasks.
+    """An agent for long tasks: it keeps a list of things to do, has files, and gives work to sub-agents.
 
-    It has todos, files (in the log, unless `workspace` says where), with `execution` a shell, and sub-agents to
-    which it gives tasks with `task`. Those are agents as they are, or a name and description with what differs from
-    this one; none of them sees this conversation. One more, called `general_purpose`, can do what this one can; an
-    agent of that name takes its place, "" leaves it out. `memory` are files of the workspace, `skills` folders;
-    above `summarize` tokens old history is summarised. What `interrupt_on` names, as `approve` takes it, has to be
-    approved here and below: `shell`, unless you say otherwise; None asks for nothing. `extra_hooks` run after the
-    built-in ones; approvals are asked for after both.
+    model, tools, instructions: as for `Agent`
+    subagents: agents, or dicts with a name, a description and what differs from this agent. None sees this
+        conversation.
+    memory: files of the workspace that the model reads in every request, such as `["AGENTS.md"]`
+    skills: folders with skills
+    interrupt_on: what has to be approved, here and below, as `approve` takes it; None asks for nothing
+    summarize: the number of tokens above which old messages are summarised; None never does
+    execution: give it a shell; needs a workspace with a folder
+    workspace: where its files are: a workspace or the path of a folder; in the log if there is none
+    extra_hooks: hooks of your own; they run after the built-in ones, and approvals are asked for after both
+    general_purpose: the name of a sub-agent that can do what this agent can; an agent of yours with that name takes
+        its place, and "" leaves it out
+    name: the agent's name
     """
     _check_lists(name, tools=tools, subagents=subagents, memory=memory, skills=skills)
     pieces = [prompt(), todo_tools(), file_tools(), evict()]
@@ -114,11 +120,17 @@ def coder_agent(
     extra_hooks: Hooks = NO_HOOKS,
     name: str = "coder",
 ) -> Agent:
-    """An agent that works on the code in a folder: it reads, edits and runs it, and keeps a list of what to do.
+    """An agent that works on the code in a folder: it reads, edits and runs it, and keeps a list of things to do.
 
-    `AGENTS.md` is shown to it, `skills` are there when a prompt calls for them, and a long conversation is
-    summarised. What `interrupt_on` names, as `approve` takes it, has to be approved: `shell`, unless you say
-    otherwise ("edits_ask" adds changes of files); None asks for nothing.
+    It reads `AGENTS.md`, and a long conversation is summarised.
+
+    model, instructions: as for `Agent`
+    workspace: where the code is: a workspace or the path of a folder
+    skills: folders with skills
+    interrupt_on: what has to be approved, as `approve` takes it; "edits_ask" adds changes of files, None asks for
+        nothing
+    extra_hooks: hooks of your own; they run after the built-in ones
+    name: the agent's name
     """
     _check_lists(name, skills=skills)
     pieces = [prompt(), todo_tools(), file_tools(), shell(), evict(), compact(), *_taught(["AGENTS.md"], skills)]

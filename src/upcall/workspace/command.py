@@ -29,11 +29,13 @@ _SPECIAL = frozenset("\n\r;&|<>()$`\\\"'*?[]{}#~!^")
 
 
 def shell(seconds: float = 120.0, output: int = 30_000, env: Mapping[str, str] | None = None) -> Kit:
-    """The tool `shell`: a command in the workspace's folder, run by `/bin/sh`.
+    """Give the tool `shell`: a command in the workspace's folder, run by `/bin/sh`.
 
-    It is stopped after so many seconds, and of its output so many characters are kept, from the beginning and from
-    the end. `env` is its whole environment; without it, it has ours but for what is called like a secret. A shell
-    is not confined to the workspace: have it approved, or run all of this where it can do no harm.
+    A shell is not confined to the workspace. Have it approved, or run the whole program where it can do no harm.
+
+    seconds: when a command is stopped
+    output: the most characters of its output that are kept, from the beginning and from the end
+    env: its whole environment; by default ours without variables that are named like secrets
     """
     if not hasattr(os, "fork"):
         raise SetupError("shell needs a system with /bin/sh: Linux or macOS")

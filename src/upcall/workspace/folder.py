@@ -37,7 +37,10 @@ _NOT_A_FOLDER = (errno.ENOTDIR, errno.ELOOP)
 
 
 class Folder:
-    """Files in a folder of this machine, which has to be there. A relative path is taken from where we are now."""
+    """Files in a folder of this machine. No path leads outside.
+
+    path: the folder, which has to exist; a relative path starts at the current folder
+    """
 
     __slots__ = ("_known", "_writing", "path")
 

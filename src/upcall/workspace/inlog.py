@@ -15,7 +15,10 @@ _BLOCK = 256 * 1024
 
 
 class InLog:
-    """Files that live as long as their session's log and survive what it survives. `name` tells two apart."""
+    """Files in the log of the run tree's root session. They are deleted with it.
+
+    name: two with the same name share their files
+    """
 
     __slots__ = ("name",)
 

@@ -13,9 +13,10 @@ Parts = tuple[str, ...]
 
 
 class Mounts:
-    """A base and others below paths of it: `Mounts(Folder("."), {"/memories/": Folder("notes")})`.
+    """A base workspace and others below paths of it: `Mounts(Folder("."), {"/memories/": Folder("notes")})`.
 
-    What `base` has below such a path can't be reached. Of two that contain each other the longer path counts.
+    base: the workspace for all other paths; what it has below a mounted path can't be reached
+    others: workspaces by path; of two that contain each other the longer path counts
     """
 
     __slots__ = ("base", "others")

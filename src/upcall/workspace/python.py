@@ -53,10 +53,12 @@ characters of output and {calls} calls."""
 
 
 def run_python(*, seconds: float = 30.0, memory: int = 64_000_000, output: int = 20_000, calls: int = 200) -> Tool:
-    """The tool `run_python`: what the model writes runs in a sandboxed interpreter, in a process of its own.
+    """Make the tool `run_python`: the model's program runs in a sandboxed interpreter, in a process of its own.
 
-    A program may compute for so many seconds (calls out not counted), hold so many bytes, print so many characters
-    and make so many calls, `raise_callback` among them.
+    seconds: how long a program may compute; calls out are not counted
+    memory: the most bytes that it may hold
+    output: the most characters that it may print
+    calls: the most calls out that it may make, `raise_callback` included
     """
     for name, value in (("seconds", seconds), ("memory", memory), ("output", output), ("calls", calls)):
         if isinstance(value, bool) or not value > 0:
