@@ -293,7 +293,7 @@ class Sessions(People):
         if self._closing:
             raise errors.RuntimeClosed(begun=False)
         declared = self._known(agent)
-        session_id = self._new_id() if id is None else _checked_id(id)
+        session_id = self._new_id() if id is None else checked_id(id)
         begins = bool(declared.hooks.begin_session)
         asks = self.asks_of.get((declared, self.host is None))
         if asks is None:
@@ -634,7 +634,8 @@ def status_of(row: Row) -> str:
     return "interrupted" if row.status == "running" and not row.owner else row.status
 
 
-def _checked_id(given: str) -> str:
+def checked_id(given: str) -> str:
+    """The id itself; SetupError where it can't be a session's."""
     if not _SESSION_ID.match(given):
         raise errors.SetupError(
             f"{given[:80]!r} is no session id: 1 to 200 characters without spaces, '/', '\\' and '~' (which "

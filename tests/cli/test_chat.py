@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from cli.chatting import chat, make_helper
-from cli.command import eventually, upcall
+from cli.command import eventually, out, upcall
 from cli.screen import CTRL_C, CTRL_D, ENTER, Screen
 from cli.tmux import Terminal
 
@@ -377,6 +377,69 @@ def test_what_hooks_make_of_every_request_is_told_once_in_a_chat_and_once_by_sho
     assert upcall("show", "s1", cwd=folder).stdout.count(told) == 1
 
 
+def test_exit_leaves_as_ctrl_d_does_but_not_while_it_works(folder: Path) -> None:
+    with Screen("chat", "crew:helper", "--id", "s1", cwd=folder) as screen:
+        screen.see("›")
+        screen.enter("hold gate", "running")
+        screen.enter("/exit", "it is still at work; wait for it to end")
+        (folder / "gate").touch()
+        screen.see("The tools said: held")
+        screen.see("done ·")
+        screen.enter("/exit now", "upcall: /exit takes nothing after it")
+        screen.enter("/exit", "kept; go on with: upcall chat crew:helper --id s1")
+        assert screen.end() == 0
+
+
+def test_new_begins_another_session_and_keeps_the_first(folder: Path) -> None:
+    with chat(folder) as screen:
+        screen.enter("one", "You said: one", "done ·")
+        screen.enter("/new", "a new session ", "; s1 is kept")
+        screen.enter("/cost", "0 tokens in 0 model calls")
+        screen.enter("two", "You said: two", "done ·")
+        screen.enter("/new", "a new session ", " is kept")
+    second, first = out("sessions", cwd=folder)
+    assert (first["id"], first["text"], second["text"]) == ("s1", "You said: one", "You said: two")
+    assert prompts(folder, second["id"]) == ["two"]
+    assert "kept; go on with" not in screen.text
+
+
+@pytest.mark.parametrize("args", [[], ["--id", "s1"]], ids=["new", "named"])
+def test_a_chat_in_which_nothing_was_said_leaves_no_session_behind(args: list[str], folder: Path) -> None:
+    with Screen("chat", "crew:helper", *args, cwd=folder) as screen:
+        screen.see("helper · a new session ")
+        screen.enter("/tools", "Wait for a file of that name.")
+        screen.enter("/cost", "0 tokens in 0 model calls")
+        screen.enter("/unfold", "no tool was called yet")
+        screen.enter("/compact", "there is nothing to compact yet: the conversation has 0 messages")
+        screen.enter("/sessions", "No sessions yet.")
+        screen.enter("/inbox", "Nothing waits for an answer.")
+        screen.enter(
+            "/help", "/new         begin a new session; this one is kept", "/exit        leave, as Ctrl-D does"
+        )
+        screen.press(CTRL_D)
+        assert screen.end() == 0
+    assert "kept; go on with" not in screen.text
+    assert out("sessions", cwd=folder) == []
+
+
+def test_a_begin_session_hook_runs_once_when_the_first_thing_is_said(folder: Path) -> None:
+    (folder / "hooked.py").write_text(
+        "from pathlib import Path\nfrom upcall import Agent, Hooks\nfrom upcall.models import Script\n"
+        "def begin(session):\n    with Path('begun').open('a') as file:\n        file.write(session.id + ' ')\n"
+        "agent = Agent('clerk', model=Script(lambda r: 'ok'), hooks=Hooks(begin_session=[begin]))\n"
+    )
+    assert upcall("chat", "hooked:agent", cwd=folder, given="/cost\n").returncode == 0
+    assert not (folder / "begun").exists()
+    assert upcall("chat", "hooked:agent", "--id", "s1", cwd=folder, given="one\ntwo\n").stdout == "ok\nok\n"
+    assert (folder / "begun").read_text() == "s1 "
+
+
+def test_an_id_that_can_be_none_is_refused_before_anything_is_said(folder: Path) -> None:
+    done = upcall("chat", "crew:helper", "--id", "a b", cwd=folder, given="hello\n")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "'a b' is no session id" in done.stderr
+
+
 # --- through a pipe ---------------------------------------------------------------------
 
 
@@ -393,3 +456,19 @@ def test_a_pipe_takes_prompts_and_commands_line_by_line(folder: Path) -> None:
     assert done.returncode == 1
     assert upcall("chat", "crew:helper", "-c", cwd=folder, given="two\n").stdout == "You said: two\n"
     assert prompts(folder) == ["one", "/tools", "two"]
+
+
+def test_new_and_exit_are_commands_in_a_pipe_too(folder: Path) -> None:
+    done = upcall("chat", "crew:helper", "--id", "s1", cwd=folder, given="one\n/new\ntwo\n/exit\nnever read\n")
+    first, told, last = done.stdout.splitlines()
+    assert (done.returncode, first, last) == (0, "You said: one", "You said: two")
+    new = re.fullmatch(r"a new session (\w{12}); s1 is kept", told)
+    assert new is not None
+    assert prompts(folder) == ["one"]
+    assert prompts(folder, new[1]) == ["two"]
+
+
+@pytest.mark.parametrize("given", ["", "\n", "/cost\n/exit\n"])
+def test_a_pipe_in_which_nothing_is_said_leaves_no_session_behind(given: str, folder: Path) -> None:
+    assert upcall("chat", "crew:helper", cwd=folder, given=given).returncode == 0
+    assert out("sessions", cwd=folder) == []

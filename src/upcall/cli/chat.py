@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from upcall.app import Runtime, open_session
-from upcall.cli.chat_commands import COMMANDS, Talk, command_in, run_command
+from upcall.app import Runtime
+from upcall.cli.chat_commands import COMMANDS, Leave, Talk, command_in, run_command
 from upcall.cli.conversation import Conversation
 from upcall.cli.options import Commands, agent_argument, events_file
 from upcall.cli.output import failure_line, say, tell
@@ -30,11 +30,10 @@ from upcall.errors import SessionWaiting, SetupError
 from upcall.hosts.terminal import make_console, markdown, moves
 from upcall.hosts.typing import Keyboard, PlainTyping, Typing
 from upcall.observe.plain import one_line, plain
+from upcall.runtime import checked_id
 
 if TYPE_CHECKING:
     from prompt_toolkit.history import History
-
-    from upcall.runtime import Session
 
 
 def add(commands: Commands) -> None:
@@ -70,15 +69,17 @@ async def _chat(args: argparse.Namespace) -> int:
         raise SetupError(f"{no_log(args)}, so {loaded.agent.name} has no session to continue; leave out -c")
     async with runtime_for(args, loaded.agents, person) as runtime:
         session_id = await _newest(runtime, loaded.agent.name) if args.newest else args.id
-        session, new = await open_session(runtime, loaded.agent, session_id)
-        talk = Talk(runtime, session, args)
+        talk = Talk(runtime, loaded.agent, args, checked_id(session_id) if session_id is not None else None)
+        if session_id is not None and await runtime.store.row(session_id) is not None:
+            await talk.begin()
         if person is None:
             return await _lines(talk)
-        _greet(session, new=new)
+        _greet(talk)
         await Conversation(talk, _keyboard(talk)).run()
-        again = f" --agent {args.agent_name}" if args.agent_name else ""
-        again += f" --store {shlex.quote(given_store(args))}" if given_store(args) else ""
-        tell(f"kept; go on with: {program()} chat {plain(args.agent)}{again} --id {plain(session.id)}")
+        if talk.session is not None:
+            again = f" --agent {args.agent_name}" if args.agent_name else ""
+            again += f" --store {shlex.quote(given_store(args))}" if given_store(args) else ""
+            tell(f"kept; go on with: {program()} chat {plain(args.agent)}{again} --id {plain(talk.id)}")
         return 0
 
 
@@ -94,7 +95,7 @@ async def _newest(runtime: Runtime, agent: str) -> str:
 
 async def _lines(talk: Talk) -> int:
     """Each line a prompt; a turn that fails is told and the next line is read."""
-    runtime, session, args = talk
+    runtime, args = talk.runtime, talk.args
     worst = 0
     while (line := _next_line()) is not None:
         if not line.strip():
@@ -104,9 +105,11 @@ async def _lines(talk: Talk) -> int:
             if given is not None:
                 await run_command(talk, given)
                 continue
-            reply = await turn(runtime, session, line.strip(), None)
+            reply = await turn(runtime, await talk.begin(), line.strip(), None)
+        except Leave:
+            break
         except SessionWaiting:
-            await tell_waiting(runtime, session.id, args)
+            await tell_waiting(runtime, talk.id, args)
             return CODES["waiting"]
         except BrokenPipeError:
             raise
@@ -115,7 +118,7 @@ async def _lines(talk: Talk) -> int:
             worst = worst or 1
             continue
         if reply.status == "waiting":
-            await tell_waiting(runtime, session.id, args)
+            await tell_waiting(runtime, talk.id, args)
             return CODES["waiting"]
         sys.stdout.write(plain(reply.text).strip() + "\n")
         sys.stdout.flush()
@@ -139,12 +142,13 @@ def _next_line() -> str | None:
 # --- at a terminal ----------------------------------------------------------------------
 
 
-def _greet(session: Session, *, new: bool) -> None:
+def _greet(talk: Talk) -> None:
     """Say who is here, and where the conversation had come to."""
     console = make_console(sys.stdout)
-    how = "a new session" if new else "going on with session"
-    console.print(f"{plain(session.agent)} · {how} {plain(session.id)} · /help, Ctrl-D leaves", style="dim")
-    said_before = [(m.role, m.text) for m in session.get_messages() if m.text.strip()]
+    how = "a new session" if talk.session is None else "going on with session"
+    console.print(f"{plain(talk.agent.name)} · {how} {plain(talk.id)} · /help, Ctrl-D leaves", style="dim")
+    messages = talk.session.get_messages() if talk.session is not None else []
+    said_before = [(m.role, m.text) for m in messages if m.text.strip()]
     prompts = [text for role, text in said_before if role == "user"]
     replies = [text for role, text in said_before if role == "assistant"]
     if prompts:
@@ -160,8 +164,7 @@ def _keyboard(talk: Talk) -> Keyboard:
         return PlainTyping(sys.stdout)
     from upcall.hosts.mentions import Words, files_of
 
-    runtime, session, _ = talk
-    files = files_of(runtime.agent(session.agent).workspace, runtime.store, session.id)
+    files = files_of(talk.agent.workspace, talk.runtime.store, lambda: talk.id)
     return Typing(_history(), Words(COMMANDS, files))
 
 

@@ -1,13 +1,15 @@
-"""The slash commands of a chat: /compact, /tools, /sessions, /cost, /inbox, /unfold, /help."""
+"""A chat's session, and the commands that begin with a slash."""
 
 from __future__ import annotations
 
 import argparse
 import re
+import secrets
 import sys
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, NamedTuple
 
+from upcall.app import open_session
 from upcall.cli.output import hung, say, width
 from upcall.cli.people import print_inbox
 from upcall.cli.sessions import print_sessions
@@ -25,6 +27,7 @@ from upcall.spending import Spending
 
 if TYPE_CHECKING:
     from upcall.actor import Actor
+    from upcall.agent import Agent
     from upcall.app import Runtime
     from upcall.runtime import Session
     from upcall.tools import Tool
@@ -47,12 +50,27 @@ _KEYS = (
 )
 
 
-class Talk(NamedTuple):
-    """A conversation: what its commands are about."""
+class Talk:
+    """A conversation with an agent. Its session begins with the first thing that is said, so that none is empty."""
 
-    runtime: Runtime
-    session: Session
-    args: argparse.Namespace
+    def __init__(self, runtime: Runtime, agent: Agent, args: argparse.Namespace, id: str | None = None) -> None:
+        self.runtime, self.agent, self.args = runtime, agent, args
+        self.id = id or secrets.token_hex(6)
+        self.session: Session | None = None
+
+    async def begin(self) -> Session:
+        """Load or start the session, where that has not happened yet."""
+        if self.session is None:
+            self.session, _ = await open_session(self.runtime, self.agent, self.id)
+        return self.session
+
+    def renew(self) -> None:
+        """Leave the session as it is; what is said next begins another one."""
+        self.id, self.session = secrets.token_hex(6), None
+
+
+class Leave(Exception):
+    """The person leaves the chat."""
 
 
 class Given(NamedTuple):
@@ -70,11 +88,16 @@ def command_in(text: str) -> Given | None:
 
 def needs_rest(given: Given) -> bool:
     """Whether it changes the conversation, so that no turn may run meanwhile."""
+    return given.name in ("compact", "new", "exit")
+
+
+def takes_long(given: Given) -> bool:
+    """Whether it asks the model something."""
     return given.name == "compact"
 
 
 async def run_command(talk: Talk, given: Given) -> None:
-    """Do what was typed; UpcallError says why it can't be done."""
+    """Do what was typed; UpcallError says why it can't be done, Leave that the person leaves."""
     if given.name not in COMMANDS:
         known = ", ".join(f"/{name}" for name in COMMANDS)
         raise UpcallError(f"there is no /{given.name}; there are {known}. To say it, type a space before it")
@@ -89,9 +112,9 @@ async def run_command(talk: Talk, given: Given) -> None:
 
 async def _compact(talk: Talk, _: str) -> None:
     session = talk.session
-    messages = len(session.get_messages())
+    messages = len(session.get_messages()) if session is not None else 0
     keep = min(KEEP, messages // 2)
-    if messages - keep < FEW:
+    if session is None or messages - keep < FEW:
         raise UpcallError(f"there is nothing to compact yet: the conversation has {messages} messages")
     row = await talk.runtime.store.row(session.id)
     before = row.seq if row is not None else 0
@@ -105,9 +128,8 @@ async def _compact(talk: Talk, _: str) -> None:
 
 
 async def _tools(talk: Talk, _: str) -> None:
-    runtime, session = talk.runtime, talk.session
-    agent = runtime.agent(session.agent)
-    actor = runtime.actor(agent, NO_HOOKS, asks=agent.ask)
+    agent = talk.agent
+    actor = talk.runtime.actor(agent, NO_HOOKS, asks=agent.ask)
     aside = {tool.name for tool in SIDE_TOOLS}
     tools = [tool for name, tool in actor.toolbox.items() if name not in aside]
     if not tools:
@@ -132,7 +154,7 @@ async def _sessions(talk: Talk, _: str) -> None:
 
 
 async def _cost(talk: Talk, _: str) -> None:
-    store, root = talk.runtime.store, talk.session.id
+    store, root = talk.runtime.store, talk.id
     state = await load_state(store, root)
     spent = await Spending(store, {root: state} if state is not None else {}).total(root)
     for model, usage in spent.usage.items():
@@ -172,10 +194,20 @@ async def unfold(talk: Talk, back: int) -> None:
 
 async def _all_events(talk: Talk) -> list[AnyEvent]:
     """What happened in the session and below it, in order."""
-    root = talk.session.id
+    root = talk.id
     rows = [row for row in await talk.runtime.rows(limit=1_000_000) if row.root == root]
     found = [event for row in rows async for event in talk.runtime.events(row.id)]
     return sorted(found, key=lambda event: event.pos)
+
+
+async def _new(talk: Talk, _: str) -> None:
+    kept = f"; {plain(talk.id)} is kept" if talk.session is not None else ""
+    talk.renew()
+    say(f"a new session {talk.id}{kept}")
+
+
+async def _exit(_: Talk, __: str) -> None:
+    raise Leave
 
 
 async def _help(_: Talk, __: str) -> None:
@@ -200,5 +232,7 @@ COMMANDS = {
     "cost": Command(_cost, "tokens used by this session and all it started"),
     "inbox": Command(_inbox, "what waits for a person, most urgent first"),
     "unfold": Command(_unfold, "the last call whole, or the Nth last", " [N]"),
+    "new": Command(_new, "begin a new session; this one is kept"),
+    "exit": Command(_exit, "leave, as Ctrl-D does"),
     "help": Command(_help, "this"),
 }

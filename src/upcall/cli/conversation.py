@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from upcall.cli.chat_commands import Talk, command_in, needs_rest, run_command, unfold
+from upcall.cli.chat_commands import Leave, Talk, command_in, needs_rest, run_command, takes_long, unfold
 from upcall.cli.output import failure_line, tell, width
 from upcall.cli.resume import resumed
 from upcall.cli.run import interrupter, streamed, tell_waiting, watched
@@ -38,7 +38,8 @@ class Conversation:
     async def run(self) -> None:
         """Until the person leaves."""
         async with self._keyboard as keyboard:
-            if await self._talk.runtime.status(self._talk.session.id) == "waiting":
+            begun = self._talk.session is not None
+            if begun and await self._talk.runtime.status(self._talk.id) == "waiting":
                 self._begin(self._turn(None), is_turn=True)
             keyboard.ask("steer" if self._work is not None else "")
             while not await self._take(await keyboard.heard.get()):
@@ -66,7 +67,7 @@ class Conversation:
                 self._unfolded += 1
                 await self._guarded(unfold(self._talk, self._unfolded))
             case "line":
-                await self._line(heard.text.encode("utf-8", "replace").decode())
+                return await self._line(heard.text.encode("utf-8", "replace").decode())
         return False
 
     def _leave(self, heard: Heard) -> bool:
@@ -79,15 +80,19 @@ class Conversation:
             tell("it is still at work: Ctrl-C cancels it")
         return False
 
-    async def _line(self, text: str) -> None:
+    async def _line(self, text: str) -> bool:
+        """Take one line; says whether the person leaves."""
         given = command_in(text)
         if given is not None and (self._work is None or not needs_rest(given)):
             _echo(text)
-            if needs_rest(given):
+            if takes_long(given):
                 self._begin(self._guarded(run_command(self._talk, given)), is_turn=False)
                 self._keyboard.ask("summarising")
-                return
-            await self._guarded(run_command(self._talk, given))
+                return False
+            if await self._guarded(run_command(self._talk, given)):
+                return True
+            if self._talk.session is None:
+                self._request = None  # another session's hooks have not been told yet
             sys.stdout.write("\n")
         elif self._work is None:
             _echo(text)
@@ -96,17 +101,21 @@ class Conversation:
             self._next.append(Heard("line", text))
             if not self._is_turn:
                 tell(f"that waits for the summary: {one_line(text, width() - 28)}")
-                return
+                return False
         elif given is not None:
             tell("upcall: it is still at work; wait for it to end, or Ctrl-C cancels it")
         else:
             self._unread.append(text)
-            await self._guarded(self._talk.session.steer(text))
+            await self._guarded(self._steer(text))
         self._keyboard.ask("steer" if self._work is not None else "")
+        return False
+
+    async def _steer(self, text: str) -> None:
+        await (await self._talk.begin()).steer(text)
 
     @property
     def _is_over(self) -> bool:
-        return self._is_turn and self._talk.session.id not in self._talk.runtime.turns
+        return self._is_turn and self._talk.id not in self._talk.runtime.turns
 
     async def _go_on(self) -> bool:
         """Take what had to wait; says whether the person leaves."""
@@ -124,7 +133,7 @@ class Conversation:
     def _begin(self, work: Coroutine[Any, Any, bool], *, is_turn: bool) -> None:
         task = self._work = asyncio.ensure_future(work)
         self._is_turn = is_turn
-        self._interrupt = interrupter(self._talk.runtime, self._talk.session.id, task) if is_turn else task.cancel
+        self._interrupt = interrupter(self._talk.runtime, self._talk.id, task) if is_turn else task.cancel
         task.add_done_callback(lambda _: self._keyboard.heard.put_nowait(Heard("ended")))
 
     def _ended(self) -> bool:
@@ -145,23 +154,23 @@ class Conversation:
 
     async def _turn(self, text: str | None) -> bool:
         """One turn on the screen, or the rest of one that waits; says whether it was cancelled."""
-        runtime, session, args = self._talk
+        runtime, session_id = self._talk.runtime, self._talk.id
         try:
             async with watched(runtime, sys.stdout, self._keyboard, fresh=False) as view:
-                shown = _Heeding(view, session.id, self._unread, self._request)
+                shown = _Heeding(view, session_id, self._unread, self._request)
                 try:
                     reply = await self._reply(text, shown)
                 finally:
                     self._request = shown.request
             if reply.status == "waiting":
-                await tell_waiting(runtime, session.id, args)
+                await tell_waiting(runtime, session_id, self._talk.args)
             return reply.status == "cancelled"
         except Exception as error:
             tell(f"upcall: {failure_line(error)}")
             return False
 
     async def _reply(self, text: str | None, view: Any) -> Reply:
-        runtime, session, _ = self._talk
+        runtime, session = self._talk.runtime, await self._talk.begin()
         if text is not None and await runtime.status(session.id) != "waiting":
             return await streamed(session, text, view)
         reply = await resumed(runtime, session.id, view)
@@ -170,8 +179,11 @@ class Conversation:
         return await streamed(session, text, view)
 
     async def _guarded(self, work: Coroutine[Any, Any, None]) -> bool:
+        """Do it, and tell a failure; says whether the person leaves."""
         try:
             await work
+        except Leave:
+            return True
         except Exception as error:
             tell(f"upcall: {failure_line(error)}")
         return False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from typing import Any
 
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion
@@ -73,19 +73,22 @@ class Words(Completer):
         return found
 
 
-def files_of(workspace: Workspace | None, store: Store, session_id: str) -> Files:
-    """The files that an agent works with: of its workspace, else of the folder where we are."""
+def files_of(workspace: Workspace | None, store: Store, session_id: Callable[[], str]) -> Files:
+    """The files that an agent works with: of its workspace, else of the folder where we are.
+
+    `session_id` is asked each time, because a chat may go on in another session.
+    """
     return workspace.open(_Read(store, session_id)) if workspace is not None else Folder(".")
 
 
 class _Read:
     """A session's shelf as its log has it, to read from."""
 
-    def __init__(self, store: Store, session_id: str) -> None:
-        self._store, self._session = store, session_id
+    def __init__(self, store: Store, session_id: Callable[[], str]) -> None:
+        self._store, self._session_id = store, session_id
 
     async def values(self) -> Mapping[str, Any]:
-        state = await load_state(self._store, self._session)
+        state = await load_state(self._store, self._session_id())
         return state.context if state is not None else {}
 
     async def body(self, name: str) -> bytes:
