@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from upcall.bounds import DEPTH, TooLarge, excess, plain
 from upcall.callbacks import Answer, Approve, Callback, Held, Reject, Step
 from upcall.errors import AlreadySettled, AnswerRefused
 from upcall.events import CallbackAnswered, CallbackRaised
@@ -82,20 +83,25 @@ def checked(raised: CallbackRaised, value: Any) -> Any:
     """The answer as the log keeps it; AnswerRefused says exactly why a wrong one is not taken."""
     if not raised.gate and isinstance(value, Approve | Reject):
         raise AnswerRefused(raised.callback_id, "it is a question, not the approval of a call: answer with a value")
-    plain = _approval(raised, value) if raised.gate else value
+    if problem := excess(value.args if isinstance(value, Approve) else value, LARGEST):
+        raise _too_large(raised, problem)
     try:
-        body = msgspec.json.encode(plain)
-    except (TypeError, UnicodeEncodeError, RecursionError) as error:
+        given = plain(_approval(raised, value) if raised.gate else value, LARGEST, DEPTH + 1)
+    except TooLarge as error:
+        raise _too_large(raised, str(error)) from None
+    except ValueError as error:
         raise AnswerRefused(raised.callback_id, f"an answer is what JSON can hold: {error}") from None
-    if len(body) > LARGEST:
-        raise AnswerRefused(raised.callback_id, f"the answer has {len(body)} bytes; the most is {LARGEST}")
-    plain = msgspec.json.decode(body)
-    if raised.choices and plain not in raised.choices:
-        allowed = ", ".join(repr(c) for c in raised.choices)
-        raise AnswerRefused(raised.callback_id, f"{plain!r} is none of its choices: {allowed}")
+    if raised.choices and given not in raised.choices:
+        allowed = ", ".join([*map(repr, raised.choices[:20]), *(["…"] if len(raised.choices) > 20 else [])])
+        raise AnswerRefused(raised.callback_id, f"{given!r:.200} is none of its choices: {allowed}")
     if raised.schema is not None and not raised.gate:  # of an approval it is that of the arguments
-        fits(raised.callback_id, raised.schema, plain)
-    return plain
+        fits(raised.callback_id, raised.schema, given)
+    return given
+
+
+def _too_large(raised: CallbackRaised, problem: str) -> AnswerRefused:
+    most = f"an answer may have {LARGEST} bytes of JSON, nested at most {DEPTH} levels deep"
+    return AnswerRefused(raised.callback_id, f"{most}: {problem}")
 
 
 def fits(callback_id: str, schema: dict[str, Any], value: Any) -> None:

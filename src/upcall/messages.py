@@ -7,10 +7,15 @@ from typing import Any, Literal, Self, cast
 
 import msgspec
 
+from upcall.bounds import DEPTH, is_too_deep
+
 Role = Literal["user", "assistant", "tool"]
 Purpose = Literal["turn", "side_turn", "summary"]
 Status = Literal["done", "waiting", "cancelled", "limit"]
 JsonSchema = dict[str, Any]
+
+_AROUND = 8
+"""Levels of a message around the JSON values in it."""
 
 
 class Value(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
@@ -121,13 +126,6 @@ def user(text: str) -> Message:
     return Message("user", (Text(clean(text)),))
 
 
-def shallow(json: str, spare: int = 300) -> str:
-    """The JSON itself; RecursionError where who reads it from so much further down the stack could not."""
-    if json.count("{") + json.count("[") > spare:
-        msgspec.json.decode("[" * spare + json + "]" * spare)
-    return json
-
-
 def clean(text: str) -> str:
     """The text without lone surrogates, which no JSON encoder here takes; pairs of them become their character."""
     if text.isascii():  # known without looking at the text
@@ -231,7 +229,10 @@ def whole(value: Any) -> Any:
     kind = cast("type[Any]", type(value))
     if kind is Message and isinstance(value.parts, str):
         value = Message(value.role, (Text(value.parts),))
-    return msgspec.json.decode(msgspec.json.encode(value), type=kind)
+    body = msgspec.json.encode(value)
+    if is_too_deep(body, DEPTH + _AROUND):
+        raise ValueError(f"it holds JSON that is nested more than {DEPTH} levels deep")
+    return msgspec.json.decode(body, type=kind)
 
 
 # --- settling what a provider would refuse ----------------------------------------------

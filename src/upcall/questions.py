@@ -7,9 +7,8 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any, cast
 
-import msgspec
-
 from upcall.answers import LARGEST, callback_of, misfit, route_of, verdict
+from upcall.bounds import DEPTH, KEPT, TooLarge, plain
 from upcall.callbacks import (
     KINDS,
     PRIORITIES,
@@ -117,20 +116,24 @@ def _hints(hints: dict[str, Any]) -> Hints:
 
 
 def _plain(parts: list[Any]) -> list[Any]:
+    """The texts and values of a callback as JSON gives them back, if they are not too large."""
     try:
-        body = msgspec.json.encode(parts)
-    except (TypeError, UnicodeEncodeError, RecursionError) as error:
+        return plain(parts, LARGEST, DEPTH + 1)
+    except TooLarge as error:
+        most = f"a callback may have {LARGEST} bytes of JSON, nested at most {DEPTH} levels deep"
+        raise UpcallError(f"{most}: {error}. Store it and give its path") from None
+    except ValueError as error:
         raise UpcallError(f"a callback holds what JSON can hold: {error}") from None
-    if len(body) > LARGEST:
-        raise UpcallError(f"a callback may have {LARGEST} bytes; this has {len(body)}. Store it and give its path")
-    return msgspec.json.decode(body)
 
 
 def plain_json(what: str, value: Any) -> Any:
-    """The value as JSON gives it back; what JSON can't hold is refused."""
+    """The value as JSON gives it back; what JSON can't hold, or more than a session keeps, is refused."""
     try:
-        return msgspec.json.decode(msgspec.json.encode(value))
-    except (TypeError, UnicodeEncodeError, RecursionError) as error:
+        return plain(value, KEPT)
+    except TooLarge as error:
+        most = f"takes at most {KEPT} bytes of JSON, nested at most {DEPTH} levels deep"
+        raise UpcallError(f"{what} {most}: {error}. Store it and keep its path") from None
+    except ValueError as error:
         raise UpcallError(f"{what} takes what JSON can hold: {error}") from None
 
 

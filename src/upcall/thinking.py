@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+from upcall.bounds import ARGUMENTS, excess
 from upcall.contracts import Delta
 from upcall.errors import ContextTooLong, LimitReached, ModelError, ModelRefused, ModelUnavailable, ScriptExhausted
 from upcall.events import HooksPassed, MessageAdded, ModelFailed, ModelStarted, Responded
-from upcall.messages import NO_USAGE, Message, Request, Response, compacted_messages, settle, user
+from upcall.messages import (
+    NO_USAGE,
+    Call,
+    Message,
+    Request,
+    Response,
+    Usage,
+    compacted_messages,
+    settle,
+    user,
+)
 from upcall.points import run_hooks
 from upcall.requests import apply_change, change_of, response_of
 from upcall.session import Member
@@ -14,6 +25,12 @@ KINDS_OF_FAILURE = (ContextTooLong, ModelRefused, ModelUnavailable, ScriptExhaus
 
 ASKED_AGAIN = 3
 """How often model_failed hooks may send a changed request for one model call."""
+
+MOST_CALLS = 1000
+"""Tool calls that one response may make."""
+
+_LONGEST_NAME = 200
+"""Characters of the name by which a model calls a tool; no tool has more than 64."""
 
 SUMMARY_PROMPT = (
     "Summarise this conversation for yourself, so that you can go on without it: what was asked, what was found "
@@ -58,6 +75,7 @@ class Thinker(Member):
     def _respond(self, response: Response, ordinal: int, by_hook: bool) -> None:
         if self._partial:
             self._partial.clear()
+        response = _bounded(response, self.actor.model.name)
         self.log.add(
             Responded(
                 ordinal, response.message(ordinal), response.usage, response.stop, response.model, by_hook,
@@ -247,6 +265,29 @@ class Thinker(Member):
             if response.text.strip():  # a failed or empty summary changes nothing
                 self.compact(keep_last, origin, response.text)
             return
+
+
+def _bounded(response: Response, model: str) -> Response:
+    """The response with its calls and its usage within bounds, whichever model or hook made it."""
+    used = response.usage
+    if used is not NO_USAGE and (used.input_tokens < 0 or used.output_tokens < 0 or used.cached_tokens < 0):
+        counts = (used.input_tokens, used.output_tokens, used.cached_tokens)
+        response = response.replace(usage=Usage(*(max(0, count) for count in counts)))
+    if not response.calls:
+        return response
+    if len(response.calls) > MOST_CALLS:
+        problem = f"made {len(response.calls)} tool calls in one response; at most {MOST_CALLS} are taken"
+        raise ModelRefused(model, problem)
+    calls = [_bounded_call(call) for call in response.calls]
+    same = all(made is call for made, call in zip(calls, response.calls, strict=True))
+    return response if same else response.replace(calls=calls)
+
+
+def _bounded_call(call: Call) -> Call:
+    if len(call.name) > _LONGEST_NAME:
+        call = call.replace(name=f"{call.name[:_LONGEST_NAME]}…")
+    problem = excess(call.args, ARGUMENTS)
+    return call.replace(args={}, broken=f"({problem})") if problem else call
 
 
 def failure_of(failed: ModelFailed, model: str) -> ModelError:

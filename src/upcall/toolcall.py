@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from upcall.bounds import ARGUMENTS, DEPTH
 from upcall.contracts import Delta, SyncContext
 from upcall.deadlines import Guard
 from upcall.errors import (
@@ -175,7 +176,8 @@ class ToolCall(msgspec.Struct, eq=False):
         if self.member.purpose == "side_turn" and not tool.read_only:
             raise NotRun(f"{tool.name} can't be used while answering: only tools that read can")
         if call.broken:
-            raise BadArguments(tool.name, [f"they must be one JSON object, but were: {call.broken[:200]}"])
+            most = f"of at most {ARGUMENTS} bytes, nested at most {DEPTH} levels deep"
+            raise BadArguments(tool.name, [f"they must be one JSON object {most}, but were: {call.broken[:200]}"])
         args, approval = tool.check(call.args), ""
         if (
             tool.needs_approval or self.member.actor.rules or self.member.state.asks

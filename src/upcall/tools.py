@@ -13,9 +13,10 @@ from typing import Any, TypedDict, Unpack, cast, overload
 
 import msgspec
 
+from upcall.bounds import STRUCTURE, is_too_deep
 from upcall.contracts import Context, SessionAccess, SyncContext
 from upcall.errors import BadTool
-from upcall.messages import Image, JsonSchema, Result, Text, ToolSpec, Value, clean, shallow
+from upcall.messages import Image, JsonSchema, Result, Text, ToolSpec, Value, clean
 from upcall.schema import Shape, check_each, is_pydantic, or_rather, read_docstring, read_hints, shapes
 
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}\Z")
@@ -359,7 +360,9 @@ def to_result(call_id: str, value: Any) -> Result:
 def _as_json(call_id: str, value: Any) -> Result:
     try:
         plain = _storable(value)
-        return Result(call_id, shallow(msgspec.json.encode(plain).decode()), json=plain)
+        text = msgspec.json.encode(plain).decode()
+        keeps = len(text) <= STRUCTURE and not is_too_deep(text)
+        return Result(call_id, text, json=plain if keeps else None)
     except (TypeError, ValueError, RecursionError) as error:
         if inspect.iscoroutine(value):
             value.close()  # it is reported here; Python need not warn about it as well

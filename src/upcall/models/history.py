@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import msgspec
 
+from upcall.bounds import ARGUMENTS, read_bounded_json
 from upcall.messages import (
     Call,
     Image,
@@ -21,12 +22,13 @@ from upcall.messages import (
     Thinking,
     Value,
     cancelled,
-    shallow,
 )
 
 UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """What reading JSON raises that somebody else wrote: it is none, or nested too deeply."""
 
+_BROKEN = 10_000
+"""Characters that are kept of arguments that can't be read."""
 _LETTERS = string.ascii_letters + string.digits
 
 
@@ -147,14 +149,16 @@ def called(name: str, raw: str, provider_id: str, provider: str) -> Call:
     """A call with its arguments as a model wrote them; what is no JSON object is kept, for the model to be told."""
     args = json_object(raw) if raw.strip() else {}
     given = (provider_id, provider) if provider_id.strip() else ("", "")
-    return Call("", name, {}, raw, *given) if args is None else Call("", name, args, "", *given)
+    if args is not None:
+        return Call("", name, args, "", *given)
+    return Call("", name, {}, raw if len(raw) <= _BROKEN else f"{raw[:_BROKEN]}…", *given)
 
 
 def json_object(text: str) -> dict[str, Any] | None:
     """The text's JSON object, or None where it is none."""
     try:
-        value = msgspec.json.decode(shallow(text))
-    except UNREADABLE:
+        value = read_bounded_json(text, ARGUMENTS)
+    except ValueError:
         return None
     return cast("dict[str, Any]", value) if isinstance(value, dict) else None
 

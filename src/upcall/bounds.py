@@ -1,0 +1,155 @@
+"""Bounds on JSON that comes from outside: counted before anything is made of it.
+
+Values from a program may share parts: a list that holds one text of a megabyte 400 times is small in memory and 400
+megabytes once it is written. So values are counted part by part, and counting stops at the bound.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+DEPTH = 100
+"""Levels of lists and objects inside each other: every reader here manages as many, wherever on the stack it is."""
+
+PARTS = 100_000
+"""Values and keys in one JSON value."""
+
+ARGUMENTS = 2_000_000
+"""Bytes of JSON that the arguments of one tool call may have."""
+
+STRUCTURE = 1_000_000
+"""Bytes of JSON up to which a tool's result is kept as a value beside its text."""
+
+KEPT = 4_000_000
+"""Bytes of JSON that a session keeps as one value: in its context, or as what a `once` effect returned."""
+
+_FEW, _SHORT, _NO_BOUND = 10, 1000, 1 << 62
+_type_of: Any = type  # pyright keeps nothing of the `Any` that it is given otherwise
+
+
+def excess(value: Any, most: int, parts: int = PARTS, depth: int = DEPTH) -> str:
+    """Say why a value is too large or nested too deeply to be JSON here; "" where it is not.
+
+    `most` is in bytes; texts are counted by their characters. Objects of a class are not looked into: who takes
+    them counts again once they are plain.
+    """
+    if _is_small(value):
+        return ""
+    level: list[Any] = [value]
+    levels = size = count = 0
+    while level:
+        below: list[Any] = []
+        for one in level:
+            kind = _type_of(one)
+            if kind is str or kind is bytes:
+                size += len(one)
+            elif kind in _CONTAINERS:
+                if levels >= depth:
+                    return "it is nested too deeply"
+                count += len(one)
+                size += 2 * len(one)
+                if size > most or count > parts:  # before its parts are taken: there may be any number of them
+                    return f"it has more than {f'{most} bytes' if size > most else f'{parts} values'}"
+                below.extend(one)
+                if kind is dict:
+                    below.extend(one.values())
+            elif kind is int:
+                size += one.bit_length() >> 2
+            elif isinstance(one, _LIKE_PLAIN):  # a subclass, which JSON writes as what it is derived from
+                below.append(_made_plain(one))
+        if size > most:
+            return f"it has more than {most} bytes"
+        level, levels = below, levels + 1
+    return ""
+
+
+_CONTAINERS = frozenset({dict, list, tuple, set, frozenset})
+_SCALARS = frozenset({bool, float, type(None)})
+_LIKE_PLAIN: tuple[Any, ...] = (dict, list, tuple, set, frozenset, str, bytes)
+
+
+def _made_plain(one: Any) -> Any:
+    return next(kind(one) for kind in _LIKE_PLAIN if isinstance(one, kind))
+
+
+def _is_small(value: Any) -> bool:
+    """Tell whether it is an object of few short values, as the arguments of most calls are."""
+    if _type_of(value) is not dict or len(value) > _FEW:
+        return False
+    for key, one in value.items():
+        kind = _type_of(one)
+        if kind is str:
+            if len(one) > _SHORT:
+                return False
+        elif kind is int:
+            if one.bit_length() > 64:
+                return False
+        elif kind not in _SCALARS:
+            return False
+        if _type_of(key) is not str or len(key) > _SHORT:
+            return False
+    return True
+
+
+class TooLarge(ValueError):
+    """A value exceeds a bound; the text says which."""
+
+
+def plain(value: Any, most: int, depth: int = DEPTH) -> Any:
+    """Turn a value into what JSON gives back of it.
+
+    TooLarge says which bound it exceeds (`most` is in bytes of JSON), any other ValueError why JSON can't hold it.
+    """
+    if problem := excess(value, most, depth=depth):
+        raise TooLarge(problem)
+    try:
+        body = msgspec.json.encode(value)
+        out = msgspec.json.decode(body) if len(body) <= most else None
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ValueError(str(error)) from None
+    if len(body) > most:
+        raise TooLarge(f"it has {len(body)} bytes")
+    if _opened(body) > depth and (problem := excess(out, most, depth=depth)):
+        raise TooLarge(problem)  # it was in the fields of an object
+    return out
+
+
+def is_too_deep(body: str | bytes, depth: int = DEPTH) -> bool:
+    """Tell whether JSON that was written here is nested too deeply to be read from everywhere."""
+    if _opened(body) <= depth:
+        return False
+    try:
+        return bool(excess(msgspec.json.decode(body), _NO_BOUND, _NO_BOUND, depth))
+    except RecursionError:
+        return True
+
+
+def _opened(text: str | bytes) -> int:
+    """Count the brackets that may open a list or an object; those in texts are counted too."""
+    return text.count("{") + text.count("[") if isinstance(text, str) else text.count(b"{") + text.count(b"[")
+
+
+def excess_in_text(text: str | bytes, most: int) -> str:
+    """Say why a JSON text is too large to be read, by what can be seen without reading it; "" where it is not."""
+    if len(text) > most:
+        return f"it has {len(text)} bytes"
+    if len(text) <= _SHORT:
+        return ""
+    return f"it has more than {PARTS} values" if _opened(text) > PARTS else ""
+
+
+def read_bounded_json(text: str | bytes, most: int) -> Any:
+    """Read JSON that somebody else wrote; TooLarge, or any other ValueError, says what is wrong with it."""
+    if problem := excess_in_text(text, most):
+        raise TooLarge(problem)
+    try:
+        value = msgspec.json.decode(text)
+    except RecursionError:
+        raise TooLarge("it is nested too deeply") from None
+    except UnicodeDecodeError as error:
+        raise ValueError(f"it is not UTF-8: {error}") from None
+    if len(text) > 2 * DEPTH and (problem := excess(value, 6 * len(text))):
+        raise TooLarge(problem)
+    return value
