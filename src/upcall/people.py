@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
@@ -20,8 +21,8 @@ from upcall.session import Sink
 log = logging.getLogger("upcall")
 R = TypeVar("R")
 
-_GATHER = 0.05
-"""Seconds before the host is asked while others of the run tree still run: equal questions are one for it."""
+_GATHER = 0.25
+"""Seconds before the host is asked, at most, while others of the run tree still run and may ask the same."""
 
 
 class People:
@@ -140,9 +141,16 @@ class People:
         asked.members.setdefault(callback.id, callback)
         self._ask_of[callback.id] = asked
 
+    def end_gathering(self, root: str) -> None:
+        """Ask the host now: nothing of that run tree runs any more, so nobody is about to ask the same."""
+        for asked in self._asks.values():
+            if asked.key[0] == root:
+                asked.gathered.set()
+
     async def _ask_host(self, asked: HostAsk, wait: float = 0.0) -> None:
         if wait:
-            await asyncio.sleep(wait)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(asked.gathered.wait(), wait)
         callback = await self._first_open(asked)
         if callback is None:
             self._forget(asked)
@@ -229,6 +237,7 @@ class HostAsk:
 
     def __init__(self, key: tuple[str, ...]) -> None:
         self.key, self.shown, self.again = key, "", False
+        self.gathered = asyncio.Event()
         self.members: dict[str, Callback] = {}
 
     def cancel(self) -> None:

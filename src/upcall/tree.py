@@ -77,6 +77,10 @@ class Home(Protocol):
         """Put a question before the person who is here: once for all equal ones, which share their `group`."""
         ...
 
+    def end_gathering(self, root: str) -> None:
+        """Ask the host now: nothing of that run tree runs any more."""
+        ...
+
     def withdraw(self, callback_id: str, reason: str) -> None:
         """Tell the person who is here that an open ask has ended."""
         ...
@@ -360,6 +364,8 @@ class RunTree:
         """Unwind everything if all of it waits: at once, or when the hold is over."""
         if self.active or not (self.resolver.asked or self.resolver.held_back):
             return
+        if self.home.host is not None and self.claim is not None:
+            self.home.end_gathering(self.claim.root)
         if self._parking is not None:  # what it was set for may have been settled, or left for later, since
             self._parking.cancel()
             self._parking = None
@@ -616,7 +622,8 @@ class RunTree:
         for tell in [*self.home.person_watchers] if first else ():
             tell(callback_of(ask))
         if self.home.host is not None and self.claim is not None:
-            self.home.ask_host(callback_of(ask), ask.group_in(self.claim.root), gather=self.active > 0)
+            gather = self.active > 0 and bool(ask.raised.group)
+            self.home.ask_host(callback_of(ask), ask.group_in(self.claim.root), gather=gather)
 
 
 def _below(starter: Member, agent: str, name: str, kind: Any, deeper: int = 1, **more: Any) -> SessionStarted:
