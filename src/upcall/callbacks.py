@@ -61,7 +61,8 @@ class Step(Value, frozen=True):
 class Callback(Value, frozen=True):
     """A question, approval, blocker or error that waits for somebody above, or was settled.
 
-    `reworded` is how the last agent that passed it up put it; `problem` says why a host's answer was not taken.
+    In `context`, `task`, `tool` and `arguments` are always the runtime's; `given` is what the asker gave, whole.
+    `reworded` is how the last agent that passed it up put it. `problem` says why a host's answer was not taken.
     """
 
     id: str
@@ -85,6 +86,7 @@ class Callback(Value, frozen=True):
     group: tuple[str, ...] = ()
     reworded: str = ""
     problem: str = ""
+    given: dict[str, Any] = msgspec.field(default_factory=dict[str, Any])
 
 
 class Held(msgspec.Struct, gc=False):
@@ -257,6 +259,11 @@ def question_digest(
 def approval_digest(tool: str, args: dict[str, Any]) -> str:
     """What an approval is bound to: this tool with exactly these arguments."""
     return _digest("approval", tool, args)
+
+
+def same_json(one: Any, other: Any) -> bool:
+    """Tell whether two values are the same JSON; `==` would take `1` for `true` and for `1.0`."""
+    return one is other or msgspec.json.encode(one, order="sorted") == msgspec.json.encode(other, order="sorted")
 
 
 def _digest(*parts: Any) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from upcall.answers import verdict
-from upcall.callbacks import Approve, Reject, approval_digest
+from upcall.callbacks import Approve, Reject, approval_digest, same_json
 from upcall.errors import CallbackExpired, CallbackUnresolved
 from upcall.events import CallbackDelivered, CallbackRaised
 from upcall.messages import Call, Result
@@ -58,7 +58,7 @@ async def gate(member: Member, tool: Tool, call: Call, args: dict[str, Any]) -> 
         _note(member, raised)
         if edited.name != tool.name:
             return "", edited
-        if said.args is None or edited.args == said.args:
+        if said.args is None or same_json(edited.args, said.args):
             return raised.callback_id, edited
         if _asked_before(member, edited):  # asking again would get the same answer, without end
             raise _refused(call, "a hook changed the arguments back that its approver had edited")
@@ -87,6 +87,8 @@ def _decided(member: Member, tool: Tool, call: Call, args: dict[str, Any]) -> tu
         pattern = said.pattern if isinstance(said, Approve) else None
         edited = said.args if isinstance(said, Approve) else None
         same = digest == (raised.digest if edited is None else approval_digest(tool.name, edited))
+        if answered.right in ("agent", "hook"):
+            pattern = None  # only a person approves by a pattern
         if same or (pattern is not None and held.get(pattern) == raised.patterns.get(pattern)):
             return False, (raised, said if isinstance(said, Reject) else Approve(), answered.by)
     return False, None

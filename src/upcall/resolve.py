@@ -34,6 +34,10 @@ class Road(Tree, Protocol):
     store: Store
     claim: Claim | None
 
+    def same_place(self, one: Member, other: Member) -> bool:
+        """Tell whether two sessions work in the same workspace."""
+        ...
+
     def check_idle(self) -> None:
         """Park the run tree if nothing in it runs, once what is scheduled now has run."""
         ...
@@ -50,7 +54,9 @@ class Road(Tree, Protocol):
         """The session of an agent that is asked, or a fresh one."""
         ...
 
-    async def answer_aside(self, asked: Member, raised: events.CallbackRaised, text: str) -> Said | Passed:
+    async def answer_aside(
+        self, asker: Member, asked: Member, raised: events.CallbackRaised, text: str
+    ) -> Said | Passed:
         """A side turn of the asked agent over its own conversation."""
         ...
 
@@ -195,7 +201,7 @@ class Resolver:
         member.log.add(
             msgspec.structs.replace(  # what `draft.replace` does, in half the time
                 draft, callback_id=callback_id, origin=asker.origin, agent=member.actor.name, route=plain_way,
-                context=context | draft.given, expires=expires,
+                context=draft.given | context, expires=expires,
                 group=group, hints=_stored_hints(question.hints),
             )
         )  # fmt: skip
@@ -370,7 +376,7 @@ class Resolver:
 
     async def _consult(self, member: Member, asked: Member, ask: Held) -> Said | Passed:
         """Its on_callback hooks, then its model; whatever goes wrong counts as passing up."""
-        said = await self._hooks(asked, ask) or await self._aside(member, asked, ask)
+        said = await self._hooks(member, asked, ask) or await self._aside(member, asked, ask)
         if ask.status == "open":
             await self._show(asked, ask, said)
         return said
@@ -381,7 +387,7 @@ class Resolver:
         try:
             async with limit:
                 text = question_text(ask.raised, ask.message)
-                return await self._road.answer_aside(asked, ask.raised, text)
+                return await self._road.answer_aside(member, asked, ask.raised, text)
         except STOPS:
             raise
         except Exception as error:
@@ -390,12 +396,13 @@ class Resolver:
             named = str(error) if isinstance(error, UpcallError) else f"{type(error).__name__}: {error}"
             return Passed(f"its side turn failed: {named}")
 
-    async def _hooks(self, asked: Member, ask: Held) -> Said | Passed | None:
+    async def _hooks(self, member: Member, asked: Member, ask: Held) -> Said | Passed | None:
+        same_place = self._road.same_place(member, asked)
         for hook in asked.actor.hooks.on_callback:
             try:
                 out = await run_hooks(asked, "on_callback", ask.raised.callback_id, (hook,), callback_of(ask))
                 if isinstance(out, Answer):
-                    return answer_of_agent(asked.actor, ask.raised, out.value, "hook")
+                    return answer_of_agent(asked.actor, ask.raised, out.value, "hook", same_place=same_place)
             except (HookFailed, AnswerRefused) as error:
                 await asked.log.write(events.HookRaised("on_callback", name_of(hook), str(error)))
                 if isinstance(error, HookFailed):  # what it would have said is not known: no model is asked instead

@@ -31,7 +31,8 @@ class Raised(Value, frozen=True):
 
     `gate` marks an approval raised by the gate before a tool, never one raised by hand. `person` says that
     somebody would see the question: a live host, or a store on disk. `known` are the agents a fallback may
-    name; None leaves that unchecked. `required`: whether it must be answered, whatever its intent says.
+    name; None leaves that unchecked. `fallback_approves`: what a fallback agent outside the chain may approve.
+    `required`: whether it must be answered, whatever its intent says.
     """
 
     asker: str
@@ -43,6 +44,7 @@ class Raised(Value, frozen=True):
     person: bool = True
     known: tuple[str, ...] | None = None
     required: bool | None = None
+    fallback_approves: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
 
 class Station(Value, frozen=True):
@@ -232,7 +234,16 @@ def _fallback(callback: Raised, chain: Sequence[Ancestor], asked: Sequence[Ances
     if skip:
         return Station(name, "skip", skip.reason, session_id, allow=skip.allow, fallback=True)
     reason = "fallback_target" + ("" if above else ", in a fresh session that holds only the question")
-    return Station(name, "ask", reason, session_id, fallback=True, fresh=above is None)
+    approves = above.policy.callback_policy.may_approve if above else dict(callback.fallback_approves).get(name, ())
+    return Station(
+        name,
+        "ask",
+        reason,
+        session_id,
+        fallback=True,
+        fresh=above is None,
+        approves=approves if callback.gate else None,
+    )
 
 
 def _after_fallback(callback: Raised, station: Station, asked: Sequence[Ancestor]) -> str:

@@ -371,7 +371,8 @@ class Sessions(People):
         if waits and not await self._is_ready(state.header.root or state.id):
             raise await self._waiting(state)
         begun, self._begun = self._begun, None
-        member = tree.member(state, self.agent_of(state.header), NO_HOOKS, begun)
+        inherited = NO_HOOKS if not state.header.parent else await tree.inherited(state.header)
+        member = tree.member(state, self.agent_of(state.header), inherited, begun)
         if not state.begun and not await tree.begin_root(member):
             raise await self._waiting(state)
         if state.phase == "running":
@@ -380,7 +381,7 @@ class Sessions(People):
             if reply.status == "waiting":
                 raise await self._waiting(state)
             await self._own(tree, take_over)
-            member = tree.member(state, self.agent_of(state.header), NO_HOOKS)
+            member = tree.member(state, self.agent_of(state.header), inherited)
         if state.phase == "failed" and not member.actor.agent.runs:  # a team continues with what it left
             await tree.end_below(state.id, "its turn failed, and another one began")
         tree.begin(member, message)
@@ -400,10 +401,15 @@ class Sessions(People):
             reply = await running.join(sink)
             if reply is not None and reply.status != "waiting":
                 return reply
-        return await self._resume_root(root, take_over, sink)
+        return await self._resume_root(root, take_over, sink, child=id if id != root else "")
 
     async def _resume_root(
-        self, root: str, take_over: bool = False, sink: Sink | None = None, patience: float = PATIENCE
+        self,
+        root: str,
+        take_over: bool = False,
+        sink: Sink | None = None,
+        patience: float = PATIENCE,
+        child: str = "",
     ) -> Reply:
         tree = await self._claim(root, take_over, sink, patience)
         outcome: Reply | Exception | None = None
@@ -411,6 +417,8 @@ class Sessions(People):
         try:
             state = await load_state(self.store, root, claim=tree.claim, known=state)
             assert state is not None
+            if child and state.phase not in ("running", "failed"):  # the child was prompted by itself
+                state = await load_state(self.store, child) or state
             outcome = await self._resume(tree, state)
             return outcome
         except Exception as error:
@@ -425,11 +433,11 @@ class Sessions(People):
         beginning = state.phase == "idle" and not state.begun
         if state.phase not in ("running", "failed") and not beginning:
             return await self._with_callbacks(reply_of(state, agent.output), state)
-        member = tree.member(state, agent, NO_HOOKS)
+        member = tree.member(state, agent, await tree.inherited(state.header))
         if beginning and await tree.begin_root(member):
             await member.log.commit(release=True)
             reply = reply_of(state, agent.output)
-        elif not beginning and (self.host is not None or not state.parked or await self._is_ready(state.id)):
+        elif not beginning and (self.host is not None or not state.parked or await self._is_ready(tree.root)):
             tree.resume(member)
             reply = await tree.run_root(member)
         else:
@@ -447,7 +455,8 @@ class Sessions(People):
         """Have a session's model summarise while no turn runs."""
         async with self._owned(state.header.root or state.id) as tree:
             await self._catch_up(state)
-            await tree.member(state, self.agent_of(state.header), NO_HOOKS).summarise_between_turns(keep_last)
+            inherited = await tree.inherited(state.header)
+            await tree.member(state, self.agent_of(state.header), inherited).summarise_between_turns(keep_last)
 
     async def _catch_up(self, state: State) -> None:
         """Be sure of the state: what others wrote, and nothing that was never stored."""

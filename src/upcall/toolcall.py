@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from upcall.bounds import ARGUMENTS, DEPTH
+from upcall.callbacks import same_json
 from upcall.contracts import Delta, SyncContext
 from upcall.deadlines import Guard
 from upcall.errors import (
@@ -193,7 +194,7 @@ class ToolCall(msgspec.Struct, eq=False):
             call, args = final, args if final is call else tool.check(final.args)
         self._check_draining()
         first, log = self.call.call, self.member.log
-        changed = None if call is first or call.args == first.args else call.args
+        changed = None if call is first or same_json(call.args, first.args) else call.args
         log.add(ToolStarted(call.id, call.name, changed, approval))
         if not log.send():
             await log.stored()

@@ -16,9 +16,9 @@ from upcall.actor import Actor
 from upcall.agent import Agent
 from upcall.answers import callback_of
 from upcall.callbacks import Callback, Held, Hints, Kind
-from upcall.contracts import Claim, Files, Host, Reply, Spent, Store
+from upcall.contracts import Claim, Files, Host, Reply, Spent, Store, Workspace
 from upcall.deadlines import Deadlines
-from upcall.errors import ChildFailed, LimitReached, RuntimeClosed, TurnError
+from upcall.errors import ChildFailed, LimitReached, RuntimeClosed, TurnError, UnknownSession
 from upcall.events import AnyEvent, CallbackRaised, Parked, SessionStarted, TurnResumed, TurnStarted
 from upcall.fold import State
 from upcall.hooks import NO_HOOKS, Hooks
@@ -130,14 +130,38 @@ class RunTree:
 
     def workspace(self, member: Member) -> Files | None:
         """The member's files: of its agent's own workspace, or of the nearest one above."""
+        declared = self._declared_workspace(member)
+        if declared is None:
+            return None
+        return declared.open(RootShelf(member, self.home.turns.get(member.state.header.root, member)))
+
+    def _declared_workspace(self, member: Member) -> Workspace | None:
         turns = self.home.turns
         one: Member | None = member
         while one is not None:
             header, declared = one.state.header, one.actor.agent.workspace
             if declared is not None:
-                return declared.open(RootShelf(member, turns.get(member.state.header.root, member)))
+                return declared
             one = turns.get(header.parent) or turns.get(header.root)
         return None
+
+    def same_place(self, one: Member, other: Member) -> bool:
+        """Tell whether two sessions work in the same workspace."""
+        return self._declared_workspace(one) == self._declared_workspace(other)
+
+    async def inherited(self, header: SessionStarted) -> Hooks:
+        """The hooks that a session inherits from the agents above it, as they run here or as the log names them."""
+        if not header.parent:
+            return NO_HOOKS
+        parent = self.home.turns.get(header.parent)
+        if parent is not None:
+            return parent.actor.passed_on
+        first = await self.store.read(header.parent, 0, 1)
+        if not first or not isinstance(first[0], SessionStarted):
+            raise UnknownSession(header.parent)
+        above = first[0]
+        agent = self.home.agent_of(above)
+        return self.home.actor(agent, await self.inherited(above), asks=above.asks).passed_on
 
     async def secure(self, member: Member) -> Claim:
         """The claim on this tree; a session that is just being created is stored and claimed first."""
@@ -252,7 +276,7 @@ class RunTree:
                 fresh = await load_state(self.store, turn.id)  # something was settled in between: go on with it
                 assert fresh is not None
                 turn.state.become(fresh)
-                turn = self.member(turn.state, turn.actor.agent, NO_HOOKS)
+                turn = self.member(turn.state, turn.actor.agent, await self.inherited(turn.state.header))
         except RuntimeClosed:
             await self._record_waiting()
             raise
@@ -535,9 +559,10 @@ class RunTree:
             raise ChildFailed(side.id, member.actor.name, f"its side turn ended with {reply.limit or reply.status}")
         return reply.text
 
-    async def answer_aside(self, asked: Member, raised: CallbackRaised, text: str) -> Said | Passed:
+    async def answer_aside(self, asker: Member, asked: Member, raised: CallbackRaised, text: str) -> Said | Passed:
         """A side turn that is to answer a callback; anything but an answer is passing up."""
         side = await self._aside(asked, raised.callback_id, text, raised)
+        side.same_place = self.same_place(asker, asked)
         if side.state.phase == "running":
             await side.run(release=False)
         state = side.state
@@ -596,6 +621,10 @@ class RunTree:
         policy, chain = await reach(agent, member.state.header, self.store, home.turns, home.agent_of)
         person = home.host is not None or self.store.durable  # else nobody would see it
         raised = Raised(agent.name, policy, asked.intent, kind, hints, asked.gate, person, known, asked.required)
+        targets = {hints.fallback_target, policy.callback_policy.fallback_target} if asked.gate else ()
+        if fallbacks := [name for name in targets if name in known]:
+            rights = [(name, home.agent(name).policy.callback_policy.may_approve) for name in fallbacks]
+            raised = raised.replace(fallback_approves=tuple(rights))
         return route(raised, chain)
 
     async def asked(self, member: Member, station: Station, callback_id: str) -> Member:
@@ -606,9 +635,7 @@ class RunTree:
         if not station.fresh:
             state = await load_state(self.store, station.session_id)
             if state is not None:
-                parent = self.home.turns.get(state.header.parent)
-                inherited = parent.actor.passed_on if parent is not None else NO_HOOKS
-                return self.member(state, self.home.agent_of(state.header), inherited)
+                return self.member(state, self.home.agent_of(state.header), await self.inherited(state.header))
         agent = self.home.agent(station.agent)
         name = f"{station.agent}.{callback_id}"
         state = await load_state(self.store, f"{member.id}~{name}") or State(f"{member.id}~{name}")

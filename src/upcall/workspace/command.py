@@ -59,7 +59,7 @@ def shell(seconds: float = 120.0, output: int = 30_000, env: Mapping[str, str] |
 
 def _program(command: str) -> str | None:
     """The program that a command runs, where it is plainly one and its arguments."""
-    program = command.strip().partition(" ")[0]
+    program = command.strip(" ").partition(" ")[0]  # other blanks are part of a name to the shell
     return None if _SPECIAL & set(command) or "=" in program else program
 
 

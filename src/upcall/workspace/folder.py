@@ -54,6 +54,13 @@ class Folder:
     def __repr__(self) -> str:
         return f"Folder({self.path!r})"
 
+    def __eq__(self, other: object) -> bool:
+        """The same folder."""
+        return isinstance(other, Folder) and self.path == other.path
+
+    def __hash__(self) -> int:
+        return hash(self.path)
+
     def open(self, shelf: Shelf) -> Folder:
         """Itself: it keeps nothing in the log."""
         return self

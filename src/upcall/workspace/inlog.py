@@ -28,6 +28,13 @@ class InLog:
     def __repr__(self) -> str:
         return f"InLog({self.name!r})"
 
+    def __eq__(self, other: object) -> bool:
+        """The same files of a run tree's log."""
+        return isinstance(other, InLog) and self.name == other.name
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
     def open(self, shelf: Shelf) -> LogFiles:
         """Its files, in that log."""
         return LogFiles(shelf, f"{self.name}:")

@@ -36,6 +36,13 @@ class Mounts:
         others = {path_of(parts): other for parts, other in self.others.items()}
         return f"Mounts({self.base!r}, {others!r})"
 
+    def __eq__(self, other: object) -> bool:
+        """The same workspaces at the same paths."""
+        return isinstance(other, Mounts) and (self.base, self.others) == (other.base, other.others)
+
+    def __hash__(self) -> int:
+        return hash(self.base)
+
     def open(self, shelf: Shelf) -> MountedFiles:
         """All of their files."""
         opened = {parts: other.open(shelf) for parts, other in self.others.items()}

@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from upcall.callbacks import same_json
 from upcall.errors import StoreError
 from upcall.events import ProgramSaved, content_hash
 from upcall.messages import Result, Value, cancelled, clean
@@ -166,7 +167,7 @@ class Program:
 
     def _start(self, number: int, name: str, args: dict[str, Any]) -> None:
         known = self._state.inner.get(self._id(number))
-        if known is not None and (known.given.name, known.given.args) != (name, args):
+        if known is not None and not same_json([known.given.name, known.given.args], [name, args]):
             before, now = (_brief(n, a) for n, a in ((known.given.name, known.given.args), (name, args)))
             problem = f"The process ended while it ran, and run again it took another way: its call {number} was"
             raise Unreadable(f"{problem} {before} and is now {now}. Calls before that had their effects.\n{GONE}")
