@@ -48,12 +48,14 @@ from upcall.errors import (
     UnknownAgent,
     UnknownCallback,
     UnknownSession,
+    UnknownSetting,
     UpcallError,
     WorkspaceError,
 )
 from upcall.hooks import Hooks, approval_rule, inherited
 from upcall.messages import Call, Message, Request, Response, Result, Usage
 from upcall.runtime import Session
+from upcall.settings import Settings
 from upcall.tools import Tool, tool
 
 if TYPE_CHECKING:
@@ -110,6 +112,7 @@ __all__ = [
     "SessionExists",
     "SessionTakenOver",
     "SessionWaiting",
+    "Settings",
     "SetupError",
     "Spent",
     "StepFailed",
@@ -125,6 +128,7 @@ __all__ = [
     "UnknownAgent",
     "UnknownCallback",
     "UnknownSession",
+    "UnknownSetting",
     "UpcallError",
     "Usage",
     "WorkspaceError",

@@ -16,6 +16,7 @@ from upcall.jsontext import read_json
 from upcall.messages import Call, JsonSchema, Result, Value
 from upcall.policy import Policy, name_problem
 from upcall.schema import shapes, whole_schema
+from upcall.settings import Settings
 from upcall.tools import Tool, as_tool, finished
 
 R = TypeVar("R")
@@ -112,6 +113,7 @@ class Agent(Generic[OutputT_co]):
         *,
         instructions: str = "",
         model: str | Model | None = None,
+        settings: Settings | None = None,
         tools: Sequence[Tool | Callable[..., Any]] = (),
         agents: Sequence[Any] = (),
         hooks: Hooks = NO_HOOKS,
@@ -133,6 +135,7 @@ class Agent(Generic[OutputT_co]):
         *,
         instructions: str = "",
         model: str | Model | None = None,
+        settings: Settings | None = None,
         tools: Sequence[Tool | Callable[..., Any]] = (),
         agents: Sequence[Any] = (),
         hooks: Hooks = NO_HOOKS,
@@ -154,6 +157,7 @@ class Agent(Generic[OutputT_co]):
         *,
         instructions: str = "",
         model: str | Model | None = None,
+        settings: Settings | None = None,
         tools: Sequence[Tool | Callable[..., Any]] = (),
         agents: Sequence[Any] = (),
         hooks: Hooks = NO_HOOKS,
@@ -174,6 +178,7 @@ class Agent(Generic[OutputT_co]):
         *,
         instructions: str = "",
         model: str | Model | None = None,
+        settings: Settings | None = None,
         tools: Sequence[Tool | Callable[..., Any]] = (),
         agents: Sequence[Any] = (),
         hooks: Hooks = NO_HOOKS,
@@ -189,10 +194,11 @@ class Agent(Generic[OutputT_co]):
     ) -> None:
         self._given = {k: v for k, v in locals().items() if k != "self"}
         _check(name, instructions, model, hooks, kit, tools, limits, workspace)
+        _check_settings(name, settings)
         _check_names(name, agents)
         self.name, self.instructions, self.model = name, instructions, model
         self.agents, self.kit, self.description = tuple(agents), tuple(kit), description
-        self.workspace, self.ask = workspace, ask
+        self.settings, self.workspace, self.ask = settings, workspace, ask
         self.limits = limits or Limits()
         self.output = None if output is None else Output(name, output)
         if isinstance(callback_policy, Policy):
@@ -260,6 +266,11 @@ def _check(
     for piece in kit:
         if not isinstance(piece, Kit):
             raise BadAgent(name, f"kit is a list of Kit values; {piece!r:.80} is none (did you forget to call it?)")
+
+
+def _check_settings(name: str, settings: Any) -> None:
+    if settings is not None and not isinstance(settings, Settings):
+        raise BadAgent(name, "settings is a Settings value: settings=Settings(temperature=0)")
 
 
 def _check_names(name: str, agents: Sequence[Any]) -> None:

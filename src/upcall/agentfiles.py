@@ -18,6 +18,8 @@ from upcall.lineage import Seat, team_seats, ways_up
 from upcall.messages import Value
 from upcall.policy import KEYS, RESERVED, Policy, did_you_mean, name_problem, nearest
 from upcall.routing import Ancestor, Raised, Route, route
+from upcall.settings import Settings
+from upcall.settingsfile import read_settings, unknown_to
 from upcall.sidecars import Problem, key_lines, read_sidecar
 
 if TYPE_CHECKING:
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 
 TEXTS = ("name", "description", "model", "workspace")
 LISTS = ("tools", "skills", "agents")
+OWN_KEYS = (*TEXTS, "settings", *LISTS)
 IN_LOG = "in log"
 """The workspace that is no folder."""
 
@@ -48,6 +51,7 @@ class AgentFile(Value, frozen=True):
     instructions: str = ""
     policy: Policy = Policy()
     path: str = ""
+    settings: Settings | None = None
     team: teamfile.TeamFile | None = None
 
     @property
@@ -154,6 +158,7 @@ class _Draft:
         self.path, self.sidecar = path, path.with_suffix(".json")
         self.agent = AgentFile(path.stem, path=str(path))
         self.lines: dict[str, int] = {}
+        self.setting_lines: dict[str, int] = {}
         self.names: list[_Name] = []
         self.sidecar_lines: dict[str, int] = {}
         self.target = ""  # its fallback_target, even of a sidecar with mistakes elsewhere
@@ -221,7 +226,7 @@ def _read_text(draft: _Draft, text: str) -> None:
 
 
 def _keys() -> str:
-    return ", ".join((*TEXTS, *LISTS))
+    return ", ".join(OWN_KEYS)
 
 
 _YAML = {
@@ -257,6 +262,8 @@ def _front_matter(draft: _Draft, text: str) -> None:
     for key_node, value_node in node.value:
         _take(draft, found, key_node, value_node)
     draft.agent = draft.agent.replace(**found)
+    for name, text in unknown_to(draft.agent.model, draft.agent.settings).items():
+        draft.wrong(draft.setting_lines[name], f"settings.{name}", text)
 
 
 def _not_yaml(draft: _Draft, text: str, line: int, why: str) -> None:
@@ -269,7 +276,7 @@ def _not_yaml(draft: _Draft, text: str, line: int, why: str) -> None:
 
 def _take(draft: _Draft, found: dict[str, Any], key_node: yaml.Node, value: yaml.Node) -> None:
     key, line = str(key_node.value), _line(key_node)
-    if key not in (*TEXTS, *LISTS):
+    if key not in OWN_KEYS:
         draft.wrong(line, key, _unknown(key, draft))
         return
     if key in draft.lines:
@@ -278,6 +285,8 @@ def _take(draft: _Draft, found: dict[str, Any], key_node: yaml.Node, value: yaml
     draft.lines[key] = line
     if key in LISTS:
         found[key] = tuple(_items(draft, key, value))
+    elif key == "settings":
+        found[key], draft.setting_lines = read_settings(value, _line, draft.wrong)
     elif not _is_text(value):
         draft.wrong(line, key, f"must be text, not {_shown(value)}")
     elif key == "name" and (problem := name_problem(value.value)):
@@ -289,7 +298,7 @@ def _take(draft: _Draft, found: dict[str, Any], key_node: yaml.Node, value: yaml
 
 
 def _unknown(key: str, draft: _Draft) -> str:
-    own, sidecar = (*TEXTS, *LISTS), ("callback_policy", *(known.rpartition(".")[2] for known in KEYS))
+    own, sidecar = OWN_KEYS, ("callback_policy", *(known.rpartition(".")[2] for known in KEYS))
     place = f" It belongs in {draft.sidecar.name}." if nearest(key, (*own, *sidecar)) in sidecar else ""
     return f"unknown key; allowed are {_keys()}.{did_you_mean(key, (*own, *sidecar))}{place}"
 

@@ -26,6 +26,7 @@ UpcallError
 │   └── ModelError              the model call failed after its retries
 │       ├── ContextTooLong
 │       ├── ModelRefused        a key, a name or a request the provider won't take
+│       │   └── UnknownSetting  a setting that the provider does not know
 │       ├── ModelUnavailable    overload, 5xx, broken connections, silence
 │       └── ScriptExhausted     a Script has no reply left
 ├── CallbackError               asking and answering
@@ -272,6 +273,16 @@ class ModelRefused(ModelError):
     def __init__(self, model: str, problem: str, status: int | None = None) -> None:
         self.model, self.problem, self.status = model, problem, status
         super().__init__(f"{model}: {problem}" + (f" (HTTP {status})" if status else ""))
+
+
+class UnknownSetting(ModelRefused):
+    """A setting was given that the model's provider does not know. Nothing was sent."""
+
+    def __init__(self, model: str, names: Sequence[str], known: Sequence[str]) -> None:
+        self.names = tuple(names)
+        what = f"the setting{'s' if len(names) != 1 else ''} {', '.join(names)}"
+        knows = f"it knows {', '.join(known)}" if known else "it knows none"
+        super().__init__(model, f"does not know {what}; {knows}. Leave it out, or give it to another model")
 
 
 class ModelUnavailable(ModelError):

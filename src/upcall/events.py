@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Literal, TypeAlias
 
 import msgspec
 
-from upcall.messages import NO_USAGE, Call, Message, Purpose, Result, Usage, Value
+from upcall.messages import NO_USAGE, Call, JsonSchema, Message, Purpose, Result, Usage, Value
 
 
 class Event(Value, frozen=True, tag_field="type", kw_only=True):
@@ -290,6 +290,7 @@ class Carried(Value, frozen=True):
     model_calls: how many model calls there were
     usage: the tokens used, by model
     seconds: how long the turns ran
+    options: the content hash of the last request's reply schema and settings
     """
 
     turn: int = 0
@@ -303,6 +304,7 @@ class Carried(Value, frozen=True):
     model_calls: int = 0
     usage: Mapping[str, Usage] = {}
     seconds: float = 0.0
+    options: str = ""
 
 
 class Compacted(Event, frozen=True, tag="compacted"):
@@ -330,6 +332,10 @@ class Compacted(Event, frozen=True, tag="compacted"):
 # --- the model --------------------------------------------------------------------------
 
 
+NO_OPTIONS = "none"
+"""Stands in `ModelStarted.options` where the agent has neither a type of replies nor settings any more."""
+
+
 class Change(Value, frozen=True):
     """What before_model hooks changed in a request: hashes of changed texts, one splice of the messages.
 
@@ -339,6 +345,9 @@ class Change(Value, frozen=True):
     removed: how many messages it removes
     inserted: the messages it inserts
     spliced: whether there is a splice
+    settings: all settings of the changed request, without values of headers, which may be keys
+    headers: the names of headers whose values came from a hook, and are not kept
+    output: the changed schema of the reply, null where hooks took it away
     """
 
     instructions: str = ""
@@ -347,6 +356,9 @@ class Change(Value, frozen=True):
     removed: int = 0
     inserted: tuple[Message, ...] = ()
     spliced: bool = False
+    settings: dict[str, Any] | None = None
+    headers: tuple[str, ...] = ()
+    output: JsonSchema | msgspec.UnsetType | None = msgspec.UNSET
 
 
 class ModelStarted(Event, frozen=True, tag="model_started"):
@@ -357,6 +369,7 @@ class ModelStarted(Event, frozen=True, tag="model_started"):
     instructions: the content hash of the instructions, where they differ from the request before
     tools: the content hash of the tools, where they differ from the request before
     change: what before_model hooks changed
+    options: the content hash of the reply's schema and the settings, where they differ from the request before
     """
 
     type: ClassVar[Literal["model_started"]] = "model_started"
@@ -365,6 +378,7 @@ class ModelStarted(Event, frozen=True, tag="model_started"):
     instructions: str = ""
     tools: str = ""
     change: Change | None = None
+    options: str = ""
 
 
 class Responded(Event, frozen=True, tag="responded"):

@@ -26,10 +26,10 @@ class State:
     __slots__ = (
         "alone", "asked", "asks", "before", "before_turn", "begun", "calls", "cancel", "compaction", "context",
         "deferred", "end_passed", "error", "failed", "grants", "header", "history", "hollow", "id", "inner",
-        "instructions", "last_time", "limit", "model_calls", "onces", "ordinal", "output", "parked", "phase",
-        "post_passed", "pre_passed", "program", "prompt", "prompt_at", "ran", "refused", "response", "response_at",
-        "said", "seq", "since", "stale", "steers", "steps", "summary", "taken", "text", "tools", "turn", "usage",
-        "used", "writes",
+        "instructions", "last_time", "limit", "model_calls", "onces", "options", "ordinal", "output", "parked",
+        "phase", "post_passed", "pre_passed", "program", "prompt", "prompt_at", "ran", "refused", "response",
+        "response_at", "said", "seq", "since", "stale", "steers", "steps", "summary", "taken", "text", "tools",
+        "turn", "usage", "used", "writes",
     )  # fmt: skip
 
     def __init__(self, session_id: str) -> None:
@@ -45,7 +45,7 @@ class State:
         self.program: events.ProgramSaved | None = None  # with the variables that this turn's programs left
         self.deferred: list[Message] = []
         self.context: dict[str, Any] = {}
-        self.summary = self.instructions = self.tools = ""
+        self.summary = self.instructions = self.tools = self.options = ""
         self.grants: tuple[tuple[events.CallbackRaised, events.CallbackAnswered], ...] = ()  # they hold on
         self.steers: dict[int, events.Steered] = {}
         self.taken: set[int] = set()  # steering that is in the conversation already
@@ -276,6 +276,8 @@ class State:
         self.ordinal = event.ordinal
         self.instructions = event.instructions or self.instructions
         self.tools = event.tools or self.tools
+        if event.options:
+            self.options = "" if event.options == events.NO_OPTIONS else event.options
         self.pre_passed = True
         if self.calls or self.deferred:
             self.settle_calls()
@@ -397,7 +399,7 @@ class State:
             return self.before_turn
         return events.Carried(
             self.turn, self.ordinal, self.context, self.summary, self.said, self.instructions, self.tools,
-            self.grants, self.before[0] + self.model_calls, self.used, self.before[1] + self.ran,
+            self.grants, self.before[0] + self.model_calls, self.used, self.before[1] + self.ran, self.options,
         )  # fmt: skip
 
     def restore(self, carried: events.Carried) -> None:
@@ -407,6 +409,7 @@ class State:
         self.summary, self.said = carried.summary, carried.text
         self.text = self.said
         self.instructions, self.tools, self.grants = carried.instructions, carried.tools, carried.grants
+        self.options = carried.options
         self.before, self.used = (carried.model_calls, carried.seconds), dict(carried.usage)
 
     folds: ClassVar[dict[type[Any], Any]] = {

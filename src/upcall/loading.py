@@ -265,6 +265,7 @@ def _agent(file: AgentFile, below: Mapping[str, Agent], tools: Sequence[Any]) ->
             instructions=file.instructions,
             description=file.description,
             model=_model(file) or None,
+            settings=file.settings,
             tools=[one for one in tools if not isinstance(one, Kit)],
             kit=[*_skills(file, file.skills), *(one for one in tools if isinstance(one, Kit))],
             workspace=_workspace(file),

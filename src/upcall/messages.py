@@ -8,6 +8,7 @@ from typing import Any, Literal, Self, cast
 import msgspec
 
 from upcall.bounds import DEPTH, is_too_deep
+from upcall.settings import Settings
 
 Role = Literal["user", "assistant", "tool"]
 Purpose = Literal["turn", "side_turn", "summary"]
@@ -180,6 +181,7 @@ class Request(Value, frozen=True):
     messages: Sequence[Message]
     tools: tuple[ToolSpec, ...] = ()
     output: JsonSchema | None = None
+    settings: Settings | None = None
 
 
 class Response(Value, frozen=True):

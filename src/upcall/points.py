@@ -11,6 +11,7 @@ from upcall.errors import STOPS, HookFailed, LimitReached
 from upcall.hooks import name_of
 from upcall.messages import Call, Message, Request, Response, Result, is_blank, user, whole
 from upcall.session import Access, Member
+from upcall.settings import Settings
 
 Takes = tuple[str, tuple[type, ...], Callable[[Any, str], Any] | None]
 _RESPONSE: Takes = ("a Request, a Response, a string", (Request, Response), lambda _, text: Response(text))
@@ -90,6 +91,15 @@ def _taken(point: str, out: Any, args: tuple[Any, ...]) -> Any:
     return kept if isinstance(out, Reply | Answer) else whole(out)
 
 
+def _settings(before: Settings | None, given: Any) -> Settings | None:
+    """What a hook set, and what was set before where it says nothing."""
+    if given is None:
+        return before
+    if not isinstance(given, Settings):
+        raise TypeError(f"a request's settings are a Settings value, not {type(given).__name__}")
+    return given.over(before)
+
+
 def _request(before: Any, out: Request) -> Request:
     """A request is long and mostly what it was: only what is new in it is looked at."""
     text = out.instructions
@@ -97,6 +107,8 @@ def _request(before: Any, out: Request) -> Request:
     same = out.tools is before.tools and out.output is before.output and out.agent is before.agent
     if not (told and same and out.purpose is before.purpose):
         whole(out.replace(messages=()))
+    if out.settings is not before.settings:
+        out = out.replace(settings=_settings(before.settings, out.settings))
     if out.messages is before.messages:
         return out
     known = {id(message) for message in before.messages}

@@ -9,6 +9,7 @@ import msgspec
 from upcall.contracts import Store
 from upcall.events import Change, Responded, content_hash
 from upcall.messages import Call, Message, Request, Response, Text, Thinking, ToolSpec
+from upcall.settings import Settings
 
 _SPECS = msgspec.json.Decoder(tuple[ToolSpec, ...])
 
@@ -29,11 +30,24 @@ def change_of(
         body = msgspec.json.encode(request.tools)
         tools = content_hash(body)
         keep(tools, body)
+    change = Change(instructions, tools) if instructions or tools else None
+    if request.settings is not asked.settings and request.settings != asked.settings:
+        change = _with_settings(change or Change(), asked.settings, request.settings)
+    if request.output is not asked.output and request.output != asked.output:
+        change = (change or Change()).replace(output=request.output)
     # mostly they are the same: then nobody looks at the whole history
     start, old, new = (0, 0, 0) if request.messages is asked.messages else _splice(history(), request.messages)
     if start == old == new:
-        return Change(instructions, tools) if instructions or tools else None
-    return Change(instructions, tools, start, old - start, tuple(request.messages[start:new]), spliced=True)
+        return change
+    inserted = tuple(request.messages[start:new])
+    return (change or Change()).replace(start=start, removed=old - start, inserted=inserted, spliced=True)
+
+
+def _with_settings(change: Change, asked: Settings | None, given: Settings | None) -> Change:
+    """The change with all settings of the request, and the names of the headers that the agent does not have so."""
+    given, own = given or Settings(), (asked and asked.extra_headers) or {}
+    new = [name for name, value in (given.extra_headers or {}).items() if own.get(name) != value]
+    return change.replace(settings=msgspec.to_builtins(given.for_log()), headers=tuple(new))
 
 
 def _splice(old: Sequence[Message], new: Sequence[Message]) -> tuple[int, int, int]:
@@ -55,11 +69,25 @@ async def apply_change(request: Request, change: Change | None, store: Store) ->
         request = request.replace(instructions=(await store.blob(change.instructions)).decode())
     if change.tools:
         request = request.replace(tools=_SPECS.decode(await store.blob(change.tools)))
+    if change.settings is not None:
+        request = request.replace(settings=_settings(change, request.settings))
+    if change.output is not msgspec.UNSET:
+        request = request.replace(output=change.output)
     if change.spliced:
         messages = list(request.messages)
         messages[change.start : change.start + change.removed] = change.inserted
         request = request.replace(messages=messages)
     return request
+
+
+def _settings(change: Change, asked: Settings | None) -> Settings:
+    """The settings as the log has them, with the values of the agent's own headers. Those of a hook are lost."""
+    given = {name: value for name, value in (change.settings or {}).items() if name in Settings.__struct_fields__}
+    own = (asked and asked.extra_headers) or {}
+    kept = {
+        name: own[name] for name in given.pop("extra_headers", {}) if name in own and name not in change.headers
+    }
+    return Settings(**given, extra_headers=kept or None)
 
 
 def response_of(responded: Responded) -> Response:

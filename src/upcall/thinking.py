@@ -4,8 +4,16 @@ from __future__ import annotations
 
 from upcall.bounds import ARGUMENTS, excess
 from upcall.contracts import Delta
-from upcall.errors import ContextTooLong, LimitReached, ModelError, ModelRefused, ModelUnavailable, ScriptExhausted
-from upcall.events import HooksPassed, MessageAdded, ModelFailed, ModelStarted, Responded
+from upcall.errors import (
+    ContextTooLong,
+    LimitReached,
+    ModelError,
+    ModelRefused,
+    ModelUnavailable,
+    ScriptExhausted,
+    UnknownSetting,
+)
+from upcall.events import NO_OPTIONS, HooksPassed, MessageAdded, ModelFailed, ModelStarted, Responded
 from upcall.messages import (
     NO_USAGE,
     Call,
@@ -21,7 +29,7 @@ from upcall.points import run_hooks
 from upcall.requests import apply_change, change_of, response_of
 from upcall.session import Member
 
-KINDS_OF_FAILURE = (ContextTooLong, ModelRefused, ModelUnavailable, ScriptExhausted)
+KINDS_OF_FAILURE = (ContextTooLong, UnknownSetting, ModelRefused, ModelUnavailable, ScriptExhausted)
 
 ASKED_AGAIN = 3
 """How often model_failed hooks may send a changed request for one model call."""
@@ -31,6 +39,11 @@ MOST_CALLS = 1000
 
 _LONGEST_NAME = 200
 """Characters of the name by which a model calls a tool; no tool has more than 64."""
+
+HEADERS_LOST = (
+    "the request was interrupted, and a hook had given it headers whose values are not kept in the log ({}). "
+    "Resume once more: the hooks run again. Headers of a model or an agent are never lost"
+)
 
 SUMMARY_PROMPT = (
     "Summarise this conversation for yourself, so that you can go on without it: what was asked, what was found "
@@ -56,9 +69,10 @@ class Thinker(Member):
         if state.calls or state.deferred:
             state.settle_calls()
         request, response, ordinal, by_hook = self._request(), None, state.ordinal + 1, False
+        lost: tuple[str, ...] = ()
         if state.asked is not None and state.asked.purpose != "summary":
-            ordinal = state.asked.ordinal
-            request = await apply_change(request, state.asked.change, self.log.store)
+            ordinal, change = state.asked.ordinal, state.asked.change
+            request, lost = await apply_change(request, change, self.log.store), change.headers if change else ()
         elif hooks.before_model:
             request, response = await self._before_model(request, ordinal)
             by_hook = response is not None
@@ -66,11 +80,14 @@ class Thinker(Member):
             self._started(request, request, ordinal)
         if response is None:
             try:
-                response = await self.actor.model.respond(request, self._emit)
+                response = await (self._cannot(lost) if lost else self.actor.model.respond(request, self._emit))
             except Exception as error:
                 self.log.add(ModelFailed(ordinal, str(error), type(error).__name__))
                 response, ordinal, by_hook = await self._recover(request, ordinal, error)
         self._respond(response, ordinal, by_hook)
+
+    async def _cannot(self, lost: tuple[str, ...]) -> Response:
+        raise ModelRefused(self.actor.model.name, HEADERS_LOST.format(", ".join(lost)))
 
     def _respond(self, response: Response, ordinal: int, by_hook: bool) -> None:
         if self._partial:
@@ -95,9 +112,12 @@ class Thinker(Member):
 
     def _request(self) -> Request:
         actor, freely = self.actor, self.purpose == "side_turn" and self.question is None  # in its own words
+        settings = actor.settings
+        if settings is not None and self.purpose == "side_turn":
+            settings = settings.replace(tool_choice=None)  # it could not answer, or do nothing else
         return Request(
             actor.name, self.purpose, actor.agent.instructions, self.state.messages(), actor.specs,
-            None if actor.output is None or freely else actor.output.schema,
+            None if actor.output is None or freely else actor.output.schema, settings,
         )  # fmt: skip
 
     async def _before_model(self, asked: Request, ordinal: int) -> tuple[Request, Response | None]:
@@ -133,8 +153,13 @@ class Thinker(Member):
         if state.tools != actor.tools_hash:
             tools = actor.tools_hash
             log.keep(tools, actor.tools_body)
+        options = ""
+        if state.options != actor.options_hash:
+            options = actor.options_hash or NO_OPTIONS
+            if actor.options_body:
+                log.keep(options, actor.options_body)
         change = None if request is asked else change_of(asked, request, state.messages, log.keep, actor.named)
-        log.add(ModelStarted(ordinal, self.purpose, instructions, tools, change))
+        log.add(ModelStarted(ordinal, self.purpose, instructions, tools, change, options))
         if send:
             log.send(lazy=True)  # nothing was acknowledged yet; the response, or the failure, is stored after it
 
@@ -242,12 +267,14 @@ class Thinker(Member):
     async def _summarise(self, keep_last: int, origin: str) -> None:
         state, actor, ordinal = self.state, self.actor, self.state.ordinal
         await self.log.commit()
-        messages = state.messages()
+        messages, settings = state.messages(), actor.settings
+        if settings is not None:  # what shapes a reply would cut a summary off, or keep it from being written
+            settings = settings.replace(tool_choice=None, parallel_tool_calls=None, max_tokens=None, stop=None)
         # as for every model call, unless it is one of them that wants the summary
         hooks = () if origin.startswith("before_model.") else self.hooks.before_model
         for tries_left in (3, 2, 1, 0):
             told = [*messages, user(SUMMARY_PROMPT)]
-            request = Request(actor.name, "summary", actor.agent.instructions, told, actor.specs)
+            request = Request(actor.name, "summary", actor.agent.instructions, told, actor.specs, settings=settings)
             asked = await run_hooks(self, "before_model", f"{ordinal}.summary{state.model_calls}", hooks, request)
             self.log.add(ModelStarted(ordinal, "summary"))
             self.log.send()
@@ -294,6 +321,6 @@ def failure_of(failed: ModelFailed, model: str) -> ModelError:
     """A failure as the log keeps it: its kind and text, without what only the adapter knew."""
     kind: type[ModelError] = next((k for k in KINDS_OF_FAILURE if k.__name__ == failed.kind), ModelError)
     error = kind.__new__(kind, failed.error)
-    known = {"model": model, "problem": failed.error, "tries": 1, "replies": 0}
+    known = {"model": model, "problem": failed.error, "tries": 1, "replies": 0, "names": ()}
     error.__dict__.update(known, tokens=None, limit=None, status=None)
     return error

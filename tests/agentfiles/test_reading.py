@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from upcall import Settings, load_agents
 from upcall.agentfiles import AgentFile, load, read_agents, roots
 from upcall.errors import BadAgentFile
 from upcall.sidecars import Problem
@@ -68,6 +69,66 @@ def test_an_agent_is_markdown_with_front_matter_and_a_sidecar(tmp_path: Path) ->
     assert roots([developer, manager]) == ["manager"]
 
 
+def test_settings_are_read_as_an_agent_takes_them(tmp_path: Path) -> None:
+    front = """
+        model: openai:gpt-6
+        settings:
+          temperature: 0.2
+          stop: [END]
+          tool_choice: auto
+          parallel_tool_calls: no
+          extra_body: {user: u-1, nested: {a: [1, null]}}
+          extra_headers: {X-Team: shop}
+    """
+    write(tmp_path, "clerk", front)
+    expected = Settings(
+        temperature=0.2,
+        stop=["END"],
+        tool_choice="auto",
+        parallel_tool_calls=False,
+        extra_body={"user": "u-1", "nested": {"a": [1, None]}},
+        extra_headers={"X-Team": "shop"},
+    )
+    assert load(tmp_path)[0].settings == expected
+    assert load_agents(tmp_path)[0].settings == expected
+
+
+def test_every_mistake_in_settings_is_told_with_its_line(tmp_path: Path) -> None:
+    front = """
+        model: anthropic:claude-sonnet-5
+        settings:
+          temperature: hot
+          temprature: 1
+          top_p: 1
+          top_p: 0
+          seed: 5
+          stop: !!python/name:os.system
+          extra_headers: {X-Key: 5}
+    """
+    write(tmp_path, "clerk", front)
+    told = [(problem.line, problem.key, problem.text) for problem in errors(tmp_path)]
+    assert [(line, key) for line, key, _ in told] == [
+        (4, "settings.temperature"),
+        (5, "settings.temprature"),
+        (7, "settings.top_p"),
+        (8, "settings.seed"),
+        (9, "settings.stop"),
+        (10, "settings.extra_headers"),
+    ]
+    texts = [text for _, _, text in told]
+    assert texts[0] == "must be a number that is not negative, not 'hot'"
+    assert texts[1].endswith("extra_headers. Did you mean temperature?")
+    assert texts[2] == "is written twice; first on line 6"
+    assert texts[3].startswith("anthropic:claude-sonnet-5 does not know this setting; it knows temperature, ")
+    assert texts[4].startswith("can't be read: ")
+    assert texts[5] == "must have texts as values; X-Key has a int"
+
+
+def test_settings_that_are_no_keys_with_values_are_told(tmp_path: Path) -> None:
+    write(tmp_path, "clerk", "settings: [1]")
+    assert only(tmp_path)[1:] == (2, "settings", "must be keys with values, such as {temperature: 0}")
+
+
 def test_a_byte_order_mark_and_windows_line_ends_are_read(tmp_path: Path) -> None:
     path = write(tmp_path, "developer", "description: x\nmodel: m", "One.\nTwo.")
     path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes().replace(b"\n", b"\r\n"))
@@ -108,10 +169,8 @@ def test_a_readme_without_front_matter_is_left_alone(tmp_path: Path) -> None:
 
 def test_an_unknown_key_is_told_with_its_line_and_the_allowed_ones(tmp_path: Path) -> None:
     write(tmp_path, "developer", "description: x\ntool: [a]")
-    allowed = (
-        "unknown key; allowed are name, description, model, workspace, tools, skills, agents. Did you mean tools?"
-    )
-    assert only(tmp_path) == ("developer.md", 3, "tool", allowed)
+    allowed = "unknown key; allowed are name, description, model, workspace, settings, tools, skills, agents."
+    assert only(tmp_path) == ("developer.md", 3, "tool", f"{allowed} Did you mean tools?")
 
 
 def test_a_workspace_that_is_not_there_is_told_with_its_line(tmp_path: Path) -> None:
@@ -314,13 +373,16 @@ def test_any_bytes_are_read_or_told_and_never_crash(raw: bytes, tmp_path_factory
     assert bool(agents) != any(problem.severity == "error" for problem in problems)
 
 
-@given(keys=st.dictionaries(st.sampled_from(["name", "model", "tools", "agents", "x"]), st.text(max_size=12)))
+KEYS = ["name", "model", "settings", "settings.seed", "tools", "agents", "x"]
+
+
+@given(keys=st.dictionaries(st.sampled_from(KEYS), st.text(max_size=12)))
 def test_any_front_matter_is_read_or_told_and_never_crashes(
     keys: dict[str, str], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     folder = tmp_path_factory.getbasetemp() / "front"
     folder.mkdir(exist_ok=True)
-    front = "\n".join(f"{key}: {value}" for key, value in keys.items())
+    front = "\n".join(f"{key}: {value}" for key, value in keys.items()).replace("settings.", "settings:\n  ")
     raw = f"---\n{front}\n---\nDo.\n".encode()
     (folder / "developer.md").write_bytes(raw)
     agents, problems = read_agents(folder)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import re
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
@@ -17,6 +18,8 @@ from upcall.models.anthropic_body import ThinkingBudget, anthropic_body
 from upcall.models.failures import Asked, Trouble, complaint_of, judge, provider_name, stream_error
 from upcall.models.history import UNREADABLE, called
 from upcall.models.http import Patience, Reader, Sleep, Wire, without_credentials
+from upcall.models.tuning import ANTHROPIC_KNOWS, checked, settled
+from upcall.settings import Settings
 
 BASE_URL = "https://api.anthropic.com"
 _STOPS = {
@@ -35,7 +38,8 @@ class Anthropic:
     """A Claude model, or any server that speaks its API; no key is needed with a base URL.
 
     `thinking` is a budget in tokens or "adaptive", as the model takes it. `retries` counts what comes after the
-    first try; `connect`, `first_byte` and `silence` (between bytes) are seconds.
+    first try; `connect`, `first_byte` and `silence` (between bytes) are seconds. `settings` hold where neither the
+    agent nor a hook says otherwise; their `max_tokens` counts before the argument.
     """
 
     def __init__(
@@ -50,11 +54,13 @@ class Anthropic:
         silence: float = 180.0,
         max_tokens: int = 16_384,
         thinking: ThinkingBudget = None,
+        settings: Settings | None = None,
         _sleep: Sleep = asyncio.sleep,
         _chance: Callable[[], float] = random.random,
     ) -> None:
         self.model, self.name = model, f"anthropic:{model}"
-        self._max_tokens, self._structured = max_tokens, True
+        self._max_tokens, self._most, self._structured = max_tokens, sys.maxsize, True
+        self._settings = checked(self.name, settings, ANTHROPIC_KNOWS)
         self._thinking: ThinkingBudget = thinking
         base, self._key = base_url.rstrip("/").removesuffix("/v1"), (api_key or "").strip()
         self._needs_key = base == BASE_URL
@@ -81,28 +87,46 @@ class Anthropic:
         if not self._key and self._needs_key:
             raise ModelRefused(self.name, f"needs a key: give {self._asked.key_hint}")
 
+        request = settled(self.name, self._settings, request, ANTHROPIC_KNOWS)
+        wire = self._wire.adding(request.settings.extra_headers if request.settings is not None else None)
+
         def fresh() -> Reader:
-            return AnthropicReader(self._asked, emit)
+            return AnthropicReader(wire.asked, emit)
 
         structured = self._structured
         while True:
-            body = anthropic_body(
-                request, self.model, max_tokens=self._max_tokens, thinking=self._thinking, structured=structured,
-                provider=self._asked.provider,
-            )  # fmt: skip
+            body = self._body(request, structured)
             try:
-                response = await self._wire.ask(msgspec.json.encode(body), fresh, emit)
+                response = await wire.ask(msgspec.json.encode(body), fresh, emit)
             except ModelRefused as error:
                 fewer = _FEWER.search(error.problem)
-                if fewer is not None and int(fewer[1]) < self._max_tokens:
-                    self._max_tokens = int(fewer[1])
-                elif "output_config" in body and structured and _refuses_schema(error):
-                    structured = False
-                else:
+                if fewer is not None and self._writes_at_most(int(fewer[1])):
+                    continue
+                if not (structured and "output_config" in body and _refuses_schema(error)):
                     raise
+                structured = False
             else:
                 self._structured = structured
                 return response
+
+    def _body(self, request: Request, structured: bool) -> dict[str, Any]:
+        settings = request.settings
+        if settings is not None and settings.max_tokens is not None and settings.max_tokens > self._most:
+            request = request.replace(settings=settings.replace(max_tokens=self._most))
+        return anthropic_body(
+            request,
+            self.model,
+            max_tokens=min(self._max_tokens, self._most),
+            thinking=self._thinking,
+            structured=structured,
+            provider=self._asked.provider,
+        )
+
+    def _writes_at_most(self, tokens: int) -> bool:
+        """Note how much the model writes at most, thoughts included; whether that is news."""
+        most = tokens - (self._thinking if isinstance(self._thinking, int) else 0)
+        known, self._most = self._most, most if 0 < most < self._most else self._most
+        return self._most < known
 
     async def close(self) -> None:
         """Close this event loop's connections; the model can still be used."""

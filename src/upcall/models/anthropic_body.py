@@ -8,11 +8,14 @@ from upcall.messages import Call, Image, Instruction, Request, Result, Text, Thi
 from upcall.models.history import Answered, Said, Told, Turn, arguments, turns
 from upcall.models.openai_body import object_schema
 from upcall.models.structured import closed_schema, schema_in_instructions
+from upcall.settings import Settings
 
 Wire = dict[str, Any]
 ThinkingBudget = int | Literal["adaptive"] | None
 
 _CACHE = {"type": "ephemeral"}
+_CHOICES = {None: "auto", "auto": "auto", "none": "none", "required": "any"}
+_ONE_CALL = "disable_parallel_tool_use"
 _BEGIN = "(The conversation begins here.)"
 _GO_ON = "(Go on.)"
 
@@ -28,14 +31,16 @@ def anthropic_body(
 ) -> Wire:
     """The body of a streamed message, with cache breakpoints after tools, instructions and the last message.
 
-    A budget for thinking comes on top of `max_tokens`, which stays the answer's own. A reply's schema is always in
-    the instructions; if the server is `structured` and its form can say the schema, it holds the reply to it.
+    A budget for thinking comes on top of `max_tokens`, which stays the answer's own; the settings' counts first. A
+    reply's schema is always in the instructions; if the server is `structured` and its form can say the schema, it
+    holds the reply to it.
     Calls have the ids that `provider` gave them, else made ones.
     """
     request = schema_in_instructions(request)
     messages = anthropic_messages(request, provider)
-    budget = thinking if isinstance(thinking, int) else 0
-    body: Wire = {"model": model, "max_tokens": max_tokens + budget, "stream": True, "messages": messages}
+    budget, settings = thinking if isinstance(thinking, int) else 0, request.settings or Settings()
+    answer = settings.max_tokens or max_tokens
+    body: Wire = {"model": model, "max_tokens": answer + budget, "stream": True, "messages": messages}
     if request.instructions.strip():
         body["system"] = [{"type": "text", "text": request.instructions, "cache_control": _CACHE}]
     if tools := [_tool(spec) for spec in request.tools]:
@@ -45,11 +50,29 @@ def anthropic_body(
         # A history with tool calls is refused unless tools are declared, so those it names are, and none allowed.
         body["tools"] = [{"name": name, "input_schema": {"type": "object"}} for name in names]
         body["tool_choice"] = {"type": "none"}
+    config: Wire = {"effort": settings.reasoning_effort} if settings.reasoning_effort else {}
     if structured and request.output is not None and (schema := closed_schema(request.output)) is not None:
-        body["output_config"] = {"format": {"type": "json_schema", "schema": schema}}
+        config["format"] = {"type": "json_schema", "schema": schema}
+    if config:
+        body["output_config"] = config
     if thinking is not None and _may_think(messages):
         body["thinking"] = {"type": "enabled", "budget_tokens": budget} if budget else {"type": "adaptive"}
-    return body
+    body |= _settings(settings, tools=bool(request.tools))
+    return {**body, **settings.extra_body} if settings.extra_body else body
+
+
+def _settings(settings: Settings, *, tools: bool) -> Wire:
+    fields: Wire = {
+        "temperature": settings.temperature,
+        "top_p": settings.top_p,
+        "stop_sequences": settings.stop,
+    }
+    choice, several = settings.tool_choice, settings.parallel_tool_calls
+    if tools and (choice is not None or several is not None):
+        kind = {"type": _CHOICES[choice]} if choice in _CHOICES else {"type": "tool", "name": choice}
+        # no call at all is none too many
+        fields["tool_choice"] = kind if several is None or choice == "none" else {**kind, _ONE_CALL: not several}
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def anthropic_messages(request: Request, provider: str = "") -> list[Wire]:

@@ -13,6 +13,7 @@ import msgspec
 from upcall.errors import ContextTooLong, ModelError, ModelRefused
 
 _SHORT = 400
+_SECRET = 6
 _CREDENTIALS = re.compile(r"(?<=://)[^/@\s'\"]+@|\b(?:sk|pk)-[\w*-]{6,}|(?<=Bearer )\S+")
 _LIMIT_FIRST = re.compile(r"maximum context length (?:is|of) (\d+)")
 _ASKED = re.compile(
@@ -42,6 +43,7 @@ class Asked(NamedTuple):
     key: str = ""
     provider: str = ""
     """As the log names it beside the ids that it gives to calls; no address is in it."""
+    secrets: tuple[str, ...] = ()
 
     def shown(self, data: bytes) -> str:
         """The beginning of what it sent, cleaned."""
@@ -49,13 +51,18 @@ class Asked(NamedTuple):
 
     def clean(self, text: str) -> str:
         """The text without markup, keys and passwords, short enough for an error."""
-        if self.key:
-            text = text.replace(self.key, "***")
+        for secret in (self.key, *self.secrets):
+            text = text.replace(secret, "***") if secret else text
         text = _CREDENTIALS.sub("***", text)
         if "<" in text:
             text = re.sub(r"(?s)<(script|style|head)\b.*?</\1>|<[^>]*>", " ", text)
         text = " ".join(text.split())
         return text if len(text) <= _SHORT else text[: _SHORT - 1] + "…"
+
+
+def secrets_in(headers: Mapping[str, str]) -> tuple[str, ...]:
+    """The values of headers that are long enough to be secrets, and not to be found in every other word."""
+    return tuple(value for value in headers.values() if len(value) >= _SECRET)
 
 
 def provider_name(model: str, base_url: str | None) -> str:

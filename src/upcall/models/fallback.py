@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from upcall.contracts import Emit, Model
-from upcall.errors import ContextTooLong, SetupError
+from upcall.errors import ContextTooLong, SetupError, UnknownSetting
 from upcall.messages import Request, Response
 
 
@@ -11,7 +11,8 @@ def fallback_models(first: Model, *others: Model) -> Model:
     """A model that asks the next one when one fails.
 
     ContextTooLong is raised at once: compacting mends it, while going on to another model would fail, or pay
-    for two models, on every later request of that conversation too.
+    for two models, on every later request of that conversation too. So is UnknownSetting, which would else never be
+    seen: what only one of the models knows belongs to that model's own settings.
     """
     if not others:
         raise SetupError("fallback_models needs at least two models, the first and one to fall back to")
@@ -42,7 +43,7 @@ class _Fallback:
         for model in self._models:
             try:
                 return await model.respond(request, heard if emit is not None else None)
-            except ContextTooLong:
+            except (ContextTooLong, UnknownSetting):
                 raise
             except Exception as error:
                 failures.append(error)

@@ -6,7 +6,7 @@ import asyncio
 import random
 import re
 import weakref
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 from urllib.parse import urlsplit
@@ -14,8 +14,9 @@ from urllib.parse import urlsplit
 from upcall.contracts import Emit
 from upcall.errors import ModelRefused, ModelUnavailable
 from upcall.messages import Response, Value
-from upcall.models.failures import Asked, Trouble, judge
+from upcall.models.failures import Asked, Trouble, judge, secrets_in
 from upcall.models.sse import Feed
+from upcall.settings import joined_headers
 
 if TYPE_CHECKING:
     from aiohttp import ClientResponse, ClientSession
@@ -73,10 +74,19 @@ class Wire:
         patience: Patience,
         sleep: Sleep = asyncio.sleep,
         chance: Callable[[], float] = random.random,
+        pools: Pools | None = None,
     ) -> None:
-        self._asked, self._url, self._headers, self._patience = asked, url, headers, patience
+        self.asked, self._url, self._headers, self._patience = asked, url, headers, patience
         self._sleep, self._chance = sleep, chance
-        self._pools = Pools(url, patience.connect)
+        self._pools = pools or Pools(url, patience.connect)
+
+    def adding(self, headers: Mapping[str, str] | None) -> Wire:
+        """The same way, over the same connections, with more headers; no error shows their values."""
+        if not headers:
+            return self
+        asked = self.asked._replace(secrets=secrets_in(headers))
+        joined = joined_headers(self._headers, headers)
+        return Wire(asked, self._url, joined, self._patience, self._sleep, self._chance, self._pools)
 
     async def ask(self, body: bytes, fresh: Callable[[], Reader], emit: Emit | None) -> Response:
         """The answer, after as many tries as it takes; a broken stream is dropped and asked for again, whole."""
@@ -95,7 +105,7 @@ class Wire:
             if reader.spoke and emit is not None:
                 emit("drop", "")
             await self._sleep(wait)
-        raise ModelUnavailable(self._asked.name, _final(trouble), tries)
+        raise ModelUnavailable(self.asked.name, _final(trouble), tries)
 
     async def close(self) -> None:
         """Close the connections of this event loop; a later question opens new ones."""
@@ -116,16 +126,16 @@ class Wire:
         except TimeoutError as error:
             problem = str(error)
         except (aiohttp.InvalidURL, aiohttp.NonHttpUrlClientError):
-            return self._refused(f"base_url {self._asked.base_url!r} is no URL")
+            return self._refused(f"base_url {self.asked.base_url!r} is no URL")
         except (aiohttp.ClientConnectorCertificateError, aiohttp.ClientConnectorSSLError) as error:
             return self._refused(f"no safe connection: {error}")
         except (aiohttp.ClientError, OSError) as error:
             problem = f"the connection failed: {str(error) or type(error).__name__}"
         # Some servers never end their streams properly; what is complete is an answer all the same.
-        return None if reader.complete else Trouble(self._asked.clean(problem))
+        return None if reader.complete else Trouble(self.asked.clean(problem))
 
     def _refused(self, problem: str) -> Trouble:
-        return Trouble(problem, error=ModelRefused(self._asked.name, self._asked.clean(problem)))
+        return Trouble(problem, error=ModelRefused(self.asked.name, self.asked.clean(problem)))
 
     async def _exchange(self, body: bytes, reader: Reader) -> Trouble | None:
         session, limits = await self._pools.session(), self._patience
@@ -136,7 +146,7 @@ class Wire:
                 session.post(self._url, data=body, headers=self._headers, allow_redirects=False) as answer,
             ):
                 if answer.status != 200:
-                    return judge(self._asked, answer.status, answer.headers, await _some(answer))
+                    return judge(self.asked, answer.status, answer.headers, await _some(answer))
                 data = await _first(answer)
                 late = f"silent for {limits.silence:g} s"
                 if data.lstrip()[:1] in (b"{", b"<", b"["):
@@ -168,7 +178,7 @@ class Wire:
         return trouble
 
     def _whole(self, body: bytes, reader: Reader) -> Trouble | None:
-        return judge(self._asked, 200, {}, body) if body.lstrip()[:1] == b"<" else reader.whole(body)
+        return judge(self.asked, 200, {}, body) if body.lstrip()[:1] == b"<" else reader.whole(body)
 
 
 async def _first(answer: ClientResponse) -> bytes:

@@ -20,6 +20,8 @@ from upcall.models.history import Answered, Said, Told, Turn, arguments, turns
 from upcall.models.openai import OpenAIChat
 from upcall.models.openai_body import object_schema, result_text
 from upcall.models.structured import schema_in_instructions
+from upcall.models.tuning import LOCAL_KNOWS, checked, settled
+from upcall.settings import Settings
 
 Wire = dict[str, Any]
 
@@ -35,11 +37,21 @@ class Local:
     """A model from a GGUF file, through `xllamacpp` (the extra `local`).
 
     The file is loaded when it is first asked, once per process. `n_ctx` is what one request may hold,
-    `parallel` how many are answered at once, `max_tokens` how long an answer gets at most.
+    `parallel` how many are answered at once, `max_tokens` how long an answer gets at most. `settings` hold where
+    neither the agent nor a hook says otherwise.
     """
 
-    def __init__(self, path: str | Path, *, n_ctx: int = 8192, parallel: int = 2, max_tokens: int = 2048) -> None:
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        n_ctx: int = 8192,
+        parallel: int = 2,
+        max_tokens: int = 2048,
+        settings: Settings | None = None,
+    ) -> None:
         self.path, self.name = Path(path), f"local:{Path(path).name}"
+        self._settings = checked(self.name, settings, LOCAL_KNOWS)
         self._n_ctx, self._parallel, self._max_tokens = n_ctx, parallel, max_tokens
         self._chat: OpenAIChat | None = None
 
@@ -48,6 +60,7 @@ class Local:
 
     async def respond(self, request: Request, emit: Emit | None) -> Response:
         """Answer one request; with tools, either one call or a reply, which is emitted while it is written."""
+        request = settled(self.name, self._settings, request, LOCAL_KNOWS)
         if self._chat is None:
             self._chat = OpenAIChat(self.path.name, base_url=await self.base_url(), _name=self.name)
         body = local_body(request, max_tokens=self._max_tokens)
@@ -108,20 +121,26 @@ def _llama() -> Any:
 
 def local_body(request: Request, *, max_tokens: int = 2048) -> Wire:
     """A chat completion that needs no tool support of the model's template: tools are text and a grammar."""
-    body: Wire = {"messages": _messages(request), "stream": True, "max_tokens": max_tokens}
+    settings = request.settings or Settings()
+    body: Wire = {"messages": _messages(request), "stream": True, "max_tokens": settings.max_tokens or max_tokens}
     body["stream_options"] = {"include_usage": True}
-    schema = choice_schema(request.tools, request.output) if request.tools else request.output
+    for name in ("temperature", "top_p", "stop", "seed"):
+        if (value := getattr(settings, name)) is not None:
+            body[name] = value
+    schema = request.output
+    if request.tools:
+        schema = choice_schema(request.tools, request.output, settings.tool_choice or "auto")
     if schema is not None:
         body["response_format"] = {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema}}
-    return body
+    return {**body, **settings.extra_body} if settings.extra_body else body
 
 
-def choice_schema(tools: tuple[ToolSpec, ...], output: JsonSchema | None) -> JsonSchema:
-    """One of the tools with its arguments, or a reply."""
+def choice_schema(tools: tuple[ToolSpec, ...], output: JsonSchema | None, choice: str = "auto") -> JsonSchema:
+    """One of the tools with its arguments, or a reply; only what `choice` leaves of them."""
     shared: JsonSchema = {}
     reply = _lifted(output, "output", shared) if output else {"type": "string"}
-    options = [_object({"reply": reply})]
-    for spec in tools:
+    options = [_object({"reply": reply})] if choice in ("auto", "none") else []
+    for spec in tools if choice in ("auto", "required") else [spec for spec in tools if spec.name == choice]:
         wanted = _lifted(object_schema(spec.schema), spec.name, shared)
         options.append(_object({"name": {"const": spec.name}, "arguments": wanted}))
     return {"oneOf": options, "$defs": shared} if shared else {"oneOf": options}

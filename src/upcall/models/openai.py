@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 import msgspec
@@ -17,6 +17,8 @@ from upcall.models.failures import Asked, Trouble, complaint_of, judge, provider
 from upcall.models.history import UNREADABLE, called, json_object
 from upcall.models.http import Patience, Reader, Sleep, Wire, without_credentials
 from upcall.models.openai_body import openai_body
+from upcall.models.tuning import EVERY_SETTING, checked, settled
+from upcall.settings import Settings
 
 BASE_URL = "https://api.openai.com/v1"
 _OPTIONAL = {
@@ -32,7 +34,7 @@ class OpenAIChat:
     """A model behind OpenAI's chat completions or a server that speaks them; no key is needed with a base URL.
 
     `retries` counts what comes after the first try; `connect`, `first_byte` and `silence` (between bytes) are
-    seconds.
+    seconds. `settings` hold where neither the agent nor a hook says otherwise.
     """
 
     def __init__(
@@ -45,6 +47,7 @@ class OpenAIChat:
         connect: float = 10.0,
         first_byte: float = 300.0,
         silence: float = 180.0,
+        settings: Settings | None = None,
         _sleep: Sleep = asyncio.sleep,
         _chance: Callable[[], float] = random.random,
         _name: str = "",
@@ -63,6 +66,7 @@ class OpenAIChat:
         base = self._asked.base_url if self._key else self._base_url
         patience = Patience(retries, connect, first_byte, silence)
         self._wire = Wire(self._asked, f"{base}/chat/completions", headers, patience, _sleep, _chance)
+        self._settings = checked(self.name, settings, EVERY_SETTING)
         self._refused: set[str] = set()
         self._takes_own_ids = True
 
@@ -73,15 +77,20 @@ class OpenAIChat:
         """Answer one request; what the server refuses, options or its own call ids, is left out from then on."""
         if not self._key and self._official:
             raise ModelRefused(self.name, f"needs a key: give {self._asked.key_hint}")
+        request = settled(self.name, self._settings, request, EVERY_SETTING)
+        headers = request.settings.extra_headers if request.settings is not None else None
         while True:
             provider = self._asked.provider if self._takes_own_ids else ""
             body = openai_body(
                 request, self.model, official=self._official, refused=self._refused, provider=provider
             )
             try:
-                return await self.ask(body, emit)
+                return await self.ask(body, emit, headers)
             except ModelRefused as error:
                 said = error.problem.lower()
+                if "max_tokens" in body and "max_completion_tokens" in said:
+                    self._refused.add("max_tokens")
+                    continue
                 refused = [f for f, words in _OPTIONAL.items() if f in body and any(w in said for w in words)]
                 strict = self._takes_own_ids and _STRICT_IDS.search(said) is not None
                 if error.status not in (400, 422) or not (refused or strict):
@@ -89,13 +98,16 @@ class OpenAIChat:
                 self._refused.update(refused)
                 self._takes_own_ids = self._takes_own_ids and not strict
 
-    async def ask(self, body: dict[str, Any], emit: Emit | None) -> Response:
+    async def ask(
+        self, body: dict[str, Any], emit: Emit | None, headers: Mapping[str, str] | None = None
+    ) -> Response:
         """Send a body that is built already."""
+        wire = self._wire.adding(headers)
 
         def fresh() -> Reader:
-            return OpenAIReader(self._asked, emit)
+            return OpenAIReader(wire.asked, emit)
 
-        return await self._wire.ask(msgspec.json.encode(body), fresh, emit)
+        return await wire.ask(msgspec.json.encode(body), fresh, emit)
 
     async def close(self) -> None:
         """Close this event loop's connections; the model can still be used."""

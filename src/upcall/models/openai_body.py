@@ -10,6 +10,7 @@ import msgspec
 from upcall.messages import Image, Instruction, JsonSchema, Request, Result, Text, Thinking, ToolSpec
 from upcall.models.history import Answered, Said, Told, Turn, arguments, turns
 from upcall.models.structured import is_object, schema_in_instructions
+from upcall.settings import Settings
 
 Wire = dict[str, Any]
 
@@ -38,9 +39,29 @@ def openai_body(
     if formatted:
         schema = {"name": "output", "schema": request.output, "strict": False}
         body["response_format"] = {"type": "json_schema", "json_schema": schema}
+    if request.settings is not None:
+        limit = "max_completion_tokens" if official or "max_tokens" in refused else "max_tokens"
+        body |= _settings(request.settings, limit, tools=bool(request.tools))
     for field in refused:
         body.pop(field, None)
-    return body
+    return {**body, **request.settings.extra_body} if request.settings and request.settings.extra_body else body
+
+
+def _settings(settings: Settings, limit: str, *, tools: bool) -> Wire:
+    fields: Wire = {
+        "temperature": settings.temperature,
+        "top_p": settings.top_p,
+        limit: settings.max_tokens,
+        "stop": settings.stop,
+        "seed": settings.seed,
+        "reasoning_effort": settings.reasoning_effort,
+    }
+    if tools:  # both fields are refused without
+        choice = settings.tool_choice
+        named = choice is not None and choice not in ("auto", "none", "required")
+        fields["tool_choice"] = {"type": "function", "function": {"name": choice}} if named else choice
+        fields["parallel_tool_calls"] = settings.parallel_tool_calls
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def openai_messages(request: Request, provider: str = "") -> list[Wire]:

@@ -3,34 +3,41 @@
 from __future__ import annotations
 
 import base64
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
 from upcall.contracts import Emit
 from upcall.errors import ContextTooLong, ModelError, ModelRefused, ModelUnavailable
 from upcall.messages import Call, Image, Instruction, Part, Request, Response, Text, Thinking, Usage
-from upcall.models.failures import Asked, complaint_of, context_error, judge, provider_name
+from upcall.models.failures import Asked, complaint_of, context_error, judge, provider_name, secrets_in
 from upcall.models.history import Answered, Said, Told, arguments, called, turns
+from upcall.models.openai_body import object_schema
 from upcall.models.structured import is_object, schema_in_instructions
+from upcall.models.tuning import EVERY_SETTING, settled
+from upcall.settings import Settings
 
 if TYPE_CHECKING:
     from pydantic_ai import messages as theirs
     from pydantic_ai.models import Model as TheirModel
     from pydantic_ai.models import ModelRequestParameters
     from pydantic_ai.output import OutputMode
+    from pydantic_ai.settings import ModelSettings
 
 _STOPS = {"stop": "end", "tool_call": "calls", "content_filter": "refused"}
 _NOT_GIVEN = "pyd_ai_"
 """How ids begin that pydantic-ai makes where a provider gives none."""
+_THEIR_NAMES = {"stop": "stop_sequences", "reasoning_effort": "thinking"}
+_EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 _KEPT = ("id", "signature", "provider_name", "provider_details")
 
 
 class Provided:
     """A pydantic-ai model, given or by its name, as a model of ours. Retries are its SDK's."""
 
-    def __init__(self, model: TheirModel | str, *, name: str = "") -> None:
-        self._model = model
+    def __init__(self, model: TheirModel | str, *, name: str = "", settings: Settings | None = None) -> None:
+        self._model, self._settings = model, settings
         self.name = name or (model if isinstance(model, str) else f"{model.system}:{model.model_name}")
 
     def __repr__(self) -> str:
@@ -41,14 +48,16 @@ class Provided:
         model = self._inferred()
         from pydantic_ai.exceptions import AgentRunError, UserError
 
+        request = settled(self.name, self._settings, request, _known(model))
+        provider, settings = provider_name(self.name, model.base_url), _model_settings(self.name, request)
         failure: ModelError = ModelRefused(self.name, "was not asked")
         for mode in _output_modes(model, request):
             try:
-                return await _ask(model, request, mode, emit, provider_name(self.name, model.base_url))
+                return await _ask(model, request, mode, settings, provider, emit)
             except UserError as error:  # it refuses this mode, or the request: nothing was sent
                 failure = ModelRefused(self.name, str(error))
             except AgentRunError as error:
-                failure = _failure(self.name, error)
+                failure = _failure(self.name, error, request)
                 break
         raise failure
 
@@ -67,23 +76,35 @@ class Provided:
         return self._model
 
 
-async def _ask(model: TheirModel, request: Request, mode: OutputMode, emit: Emit | None, provider: str) -> Response:
+async def _ask(
+    model: TheirModel,
+    request: Request,
+    mode: OutputMode,
+    settings: ModelSettings | None,
+    provider: str,
+    emit: Emit | None,
+) -> Response:
     from pydantic_ai.direct import model_request, model_request_stream
 
     asked = schema_in_instructions(request) if mode == "text" else request
     history, parameters = provider_messages(asked, provider), _parameters(request, mode)
     if emit is None:
-        return _response(await model_request(model, history, model_request_parameters=parameters), provider)
-    async with model_request_stream(model, history, model_request_parameters=parameters) as stream:
+        answer = await model_request(model, history, model_settings=settings, model_request_parameters=parameters)
+        return _response(answer, provider)
+    async with model_request_stream(
+        model, history, model_settings=settings, model_request_parameters=parameters
+    ) as stream:
         async for event in stream:
             _tell(event, emit)
         return _response(stream.get(), provider)
 
 
-def _failure(name: str, error: Exception) -> ModelError:
+def _failure(name: str, error: Exception, request: Request) -> ModelError:
     from pydantic_ai.exceptions import ModelContextWindowExceededError, ModelHTTPError
 
-    asked = Asked(name, name.partition(":")[2], "the provider", "the provider's key in its environment variable")
+    hint = "the provider's key in its environment variable"
+    headers = (request.settings and request.settings.extra_headers) or {}
+    asked = Asked(name, name.partition(":")[2], "the provider", hint, secrets=secrets_in(headers))
     if isinstance(error, ModelHTTPError):
         body = error.body if isinstance(error.body, bytes) else msgspec.json.encode(error.body, enc_hook=str)
         trouble = judge(asked, error.status_code, error.headers or {}, body)
@@ -111,13 +132,42 @@ def _output_modes(model: TheirModel, request: Request) -> tuple[OutputMode, ...]
     return ("native", "prompted", "text") if native else ("prompted", "text")
 
 
+def _known(model: TheirModel) -> list[str]:
+    """Our settings that pydantic-ai sends for this model; it would leave the others out without an error."""
+    profile: Mapping[str, Any] = model.profile
+    unknown = {*getattr(model, "unsupported_settings", ()), *profile.get("openai_unsupported_model_settings", ())}
+    if not (profile.get("supports_thinking") or profile.get("thinking_always_enabled")):
+        unknown.add("thinking")
+    if profile.get("anthropic_disallows_sampling_settings"):
+        unknown |= {"temperature", "top_p"}
+    return [name for name in EVERY_SETTING if _THEIR_NAMES.get(name, name) not in unknown]
+
+
+def _model_settings(name: str, request: Request) -> ModelSettings | None:
+    if request.settings is None:
+        return None
+    given = {_THEIR_NAMES.get(ours, ours): value for ours, value in request.settings.given().items()}
+    if (effort := given.get("thinking")) is not None:
+        if effort not in _EFFORTS:
+            words = ", ".join(_EFFORTS)
+            raise ModelRefused(name, f"does not know reasoning_effort={effort!r}; it knows {words}")
+        given["thinking"] = effort if effort != "none" else False
+    if (choice := given.get("tool_choice")) not in (None, "auto", "none", "required"):
+        given["tool_choice"] = [choice]
+    if "stop_sequences" in given:
+        given["stop_sequences"] = list(given["stop_sequences"])
+    return cast("ModelSettings", given)
+
+
 def _parameters(request: Request, mode: OutputMode) -> ModelRequestParameters:
     from pydantic_ai.models import ModelRequestParameters
     from pydantic_ai.output import OutputObjectDefinition
     from pydantic_ai.tools import ToolDefinition
 
     tools = [
-        ToolDefinition(name=t.name, parameters_json_schema=t.schema, description=t.description or None)
+        ToolDefinition(
+            name=t.name, parameters_json_schema=object_schema(t.schema), description=t.description or None
+        )
         for t in request.tools
     ]
     if mode == "text" or request.output is None:

@@ -1,0 +1,52 @@
+"""The settings of a request as an adapter needs them: merged with the model's own, and known to its provider."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from upcall.errors import ModelRefused, UnknownSetting
+from upcall.messages import Request
+from upcall.settings import Settings
+
+EVERY_SETTING = Settings.__struct_fields__
+ANTHROPIC_KNOWS = tuple(name for name in EVERY_SETTING if name != "seed")
+LOCAL_KNOWS = tuple(name for name in EVERY_SETTING if name not in ("reasoning_effort", "extra_headers"))
+
+
+def known_by_name(model: str) -> tuple[str, ...] | None:
+    """The settings that the provider of a model of this name knows; None where only the provider can tell."""
+    by_provider = {"openai": EVERY_SETTING, "anthropic": ANTHROPIC_KNOWS, "local": LOCAL_KNOWS}
+    return by_provider.get(model.partition(":")[0])
+
+
+def checked(model: str, settings: Settings | None, known: Collection[str]) -> Settings | None:
+    """The settings; UnknownSetting names those that the model's provider does not know."""
+    unknown = [name for name in settings.given() if name not in known] if settings is not None else []
+    if unknown:
+        raise UnknownSetting(model, unknown, [name for name in EVERY_SETTING if name in known])
+    return settings
+
+
+def settled(model: str, own: Settings | None, request: Request, known: Collection[str]) -> Request:
+    """The request with the model's own settings where it says nothing; refused before anything is sent.
+
+    Which tool the model must call is said for turns: a summary or an answer could not be written.
+    """
+    if request.settings is None and own is None:
+        return request
+    if own is not None and request.purpose != "turn":
+        own = own.replace(tool_choice=None)
+    settings = own if request.settings is None else request.settings.over(own)
+    checked(model, settings, known)
+    _check_tool_choice(model, settings, request)
+    return request.replace(settings=settings)
+
+
+def _check_tool_choice(model: str, settings: Settings | None, request: Request) -> None:
+    choice = settings.tool_choice if settings is not None else None
+    names = [spec.name for spec in request.tools]
+    if choice in (None, "auto", "none") or choice in names or (choice == "required" and names):
+        return
+    there = f"there are {', '.join(names)}" if names else "there are none"
+    wants = "a tool" if choice == "required" else f"the tool {choice!r}"
+    raise ModelRefused(model, f"the setting tool_choice wants {wants} to be called; {there}")

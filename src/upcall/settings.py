@@ -1,0 +1,167 @@
+"""Settings of a model call: what an agent, a model or a hook may ask for."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Self, cast
+
+import msgspec
+
+from upcall.errors import SetupError
+
+NOT_KEPT = "(not kept)"
+"""What stands in the log for the value of a header."""
+
+_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_FRAMING = ("content-length", "transfer-encoding", "connection", "host")
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """How a model is asked. What is None is left to whoever is further away, and in the end to the provider.
+
+    A hook's settings count before the agent's, and the agent's before the model's own: field by field, and in
+    `extra_body` and `extra_headers` entry by entry. A setting that a provider does not know is UnknownSetting.
+    """
+
+    temperature: float | None = None
+    """Randomness: 0 for as little as possible."""
+    top_p: float | None = None
+    """Choose among the likeliest tokens that make up this share, from 0 to 1."""
+    max_tokens: int | None = None
+    """The most tokens of one response."""
+    stop: Sequence[str] | None = None
+    """Texts at which the model stops writing."""
+    seed: int | None = None
+    """A number that makes responses repeatable, as far as the provider can."""
+    reasoning_effort: str | None = None
+    """How much the model thinks, in the provider's words, such as "low" or "high"."""
+    tool_choice: str | None = None
+    """"auto", "none", "required", or the name of the one tool that must be called."""
+    parallel_tool_calls: bool | None = None
+    """Whether one response may call several tools."""
+    extra_body: Mapping[str, Any] | None = None
+    """More fields for the body of the request. They are kept in the log."""
+    extra_headers: Mapping[str, str] | None = None
+    """More HTTP headers. Their values are not kept in the log."""
+
+    def __post_init__(self) -> None:
+        for name in self.__struct_fields__:
+            value = getattr(self, name)
+            if value is not None and (problem := setting_problem(name, value)):
+                raise SetupError(f"Settings: {name} {problem}")
+        put = msgspec.structs.force_setattr
+        if self.stop is not None:
+            put(self, "stop", (self.stop,) if isinstance(self.stop, str) else tuple(self.stop))
+        for name in ("extra_body", "extra_headers"):
+            if (given := getattr(self, name)) is not None:
+                put(self, name, dict(given))
+
+    def __repr__(self) -> str:
+        given = self.given()
+        if self.extra_headers:
+            given["extra_headers"] = dict.fromkeys(self.extra_headers, "***")
+        return f"Settings({', '.join(f'{name}={value!r}' for name, value in given.items())})"
+
+    def replace(self, **changes: Any) -> Self:
+        """A copy with these settings changed."""
+        return msgspec.structs.replace(self, **changes)
+
+    def given(self) -> dict[str, Any]:
+        """The settings that are not None, by name."""
+        found = ((name, getattr(self, name)) for name in self.__struct_fields__)
+        return {name: value for name, value in found if value is not None}
+
+    def over(self, further: Settings | None) -> Settings:
+        """These settings, and those of `further` where these say nothing."""
+        if further is None:
+            return self
+        given = self.given()
+        if self.extra_body and further.extra_body:
+            given["extra_body"] = {**further.extra_body, **self.extra_body}
+        if self.extra_headers and further.extra_headers:
+            given["extra_headers"] = joined_headers(further.extra_headers, self.extra_headers)
+        return further.replace(**given)
+
+    def for_log(self) -> Settings:
+        """The same without the values of headers, which may be keys."""
+        return (
+            self.replace(extra_headers=dict.fromkeys(self.extra_headers, NOT_KEPT)) if self.extra_headers else self
+        )
+
+
+def joined_headers(first: Mapping[str, str], last: Mapping[str, str]) -> dict[str, str]:
+    """The headers of both; where names are equal but for their case, those of the last."""
+    names = {name.lower() for name in last}
+    return {**{name: value for name, value in first.items() if name.lower() not in names}, **last}
+
+
+# --- checks -----------------------------------------------------------------------------
+
+
+def setting_problem(name: str, value: Any) -> str:
+    """What is wrong with the value of a setting, or nothing. A header's value is never shown."""
+    if name == "extra_headers":
+        return _headers_problem(value)
+    if name == "extra_body":
+        return _body_problem(value)
+    fits, words = _RULES[name]
+    return "" if fits(value) else f"must be {words}, not {value!r:.80}"
+
+
+def _number(least: float, most: float) -> Callable[[Any], bool]:
+    return lambda value: type(value) in (int, float) and least <= value <= most
+
+
+def _whole(least: int) -> Callable[[Any], bool]:
+    return lambda value: type(value) is int and least <= value < 2**63
+
+
+def _word(value: Any) -> bool:
+    return isinstance(value, str) and bool(value.strip())
+
+
+def _words(value: Any) -> bool:
+    if isinstance(value, str):
+        return bool(value)
+    return isinstance(value, list | tuple) and all(isinstance(v, str) and v for v in cast("list[Any]", value))
+
+
+_RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "temperature": (_number(0, 1_000), "a number that is not negative"),
+    "top_p": (_number(0, 1), "a number from 0 to 1"),
+    "max_tokens": (_whole(1), "a positive whole number"),
+    "stop": (_words, "a text, or a list of texts that are not empty"),
+    "seed": (_whole(-(2**63)), "a whole number of 64 bits at most"),
+    "reasoning_effort": (_word, 'a word of the provider, such as "low" or "high"'),
+    "tool_choice": (_word, '"auto", "none", "required", or the name of a tool'),
+    "parallel_tool_calls": (lambda value: type(value) is bool, "True or False"),
+}
+
+
+def _body_problem(value: Any) -> str:
+    if not isinstance(value, Mapping):
+        return f"must be a dict of JSON values, not {value!r:.80}"
+    body = dict(cast("Mapping[Any, Any]", value))
+    if wrong := [key for key in body if not isinstance(key, str)]:
+        return f"must have texts as keys, not {wrong[0]!r:.80}"
+    try:
+        msgspec.json.encode(body)
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        return f"must hold JSON values only: {error}"
+    return ""
+
+
+def _headers_problem(value: Any) -> str:
+    if not isinstance(value, Mapping):
+        return f"must be a dict of names and texts, not a {type(value).__name__}"
+    for name, text in cast("Mapping[Any, Any]", value).items():
+        if not isinstance(name, str) or not _TOKEN.fullmatch(name):
+            return f"must have HTTP header names as keys, not {name!r:.80}"
+        if name.lower() in _FRAMING:
+            return f"can't set {name}: the connection needs its own"
+        if not isinstance(text, str):
+            return f"must have texts as values; {name} has a {type(text).__name__}"
+        if not text.isprintable():
+            return f"must have values without line breaks and control characters; {name} has some"
+    return ""
