@@ -211,10 +211,27 @@ class Agent(Generic[OutputT_co]):
         self.hooks = sum((piece.hooks for piece in kit), NO_HOOKS) + hooks
         self.results = tuple(keeper for piece in kit for keeper in piece.results)
         self.toolbox = _toolbox(name, [*(t for k in kit for t in k.tools), *tools])
+        _check_tools(name, self.toolbox, self.agents, ask)
         self.tools = tuple(self.toolbox.values())
         self.source = ""
         self.declared_in = importing()
         self.cast_from: Agent | None = None
+        self._complete = True
+
+    def __setattr__(self, name: str, value: object) -> None:
+        """Refuse to change what was declared: other agents and sessions that run may share it."""
+        if "_complete" in self.__dict__:
+            raise AttributeError(self._unchanged(name))
+        super().__setattr__(name, value)
+
+    def __delattr__(self, name: str) -> None:
+        """Refuse to take away what was declared."""
+        raise AttributeError(self._unchanged(name))
+
+    def _unchanged(self, name: str) -> str:
+        how = f"agent.replace({name}=...) gives a changed copy" if name in self._given else "build another one"
+        how = how if self.runs is None else "build it again with other arguments"
+        return f"{type(self).__name__} {self.name!r} is never changed, so {name} can't be set; {how}"
 
     @overload
     def replace(self, *, output: None, **changes: Any) -> Agent[None]: ...
@@ -231,7 +248,7 @@ class Agent(Generic[OutputT_co]):
     def replace(self, **changes: Any) -> Agent[Any]:
         """A copy with these arguments changed."""
         copy: Agent[Any] = Agent(**{**self._given, **changes})
-        copy.source = self.source
+        vars(copy)["source"] = self.source
         return copy
 
     def cast(self, header: SessionStarted) -> Agent:
@@ -290,6 +307,23 @@ def _toolbox(name: str, tools: Sequence[Any]) -> dict[str, Tool]:
         if box.setdefault(made.name, made) is not made:
             raise BadAgent(name, f"two of its tools are called {made.name!r}; rename one with @tool(name=...)")
     return finished(box)
+
+
+ANSWERING = ("answer_callback", "pass_up_callback", "reword_callback")
+"""The names of the tools by which an agent answers callbacks; every agent may be asked."""
+
+
+def _check_tools(name: str, toolbox: Mapping[str, Tool], agents: Sequence[Any], ask: bool) -> None:
+    """Refuse a tool with the name of a built-in one: the model would see only one of the two."""
+    built_in: dict[str, str] = dict.fromkeys(ANSWERING, "the built-in tool by which an agent answers callbacks")
+    if agents:
+        built_in["task"] = "the built-in tool by which it gives work to its agents=[...]"
+    if ask:
+        built_in["ask"] = "the built-in tool by which its model asks (ask=False leaves that out)"
+    for own in toolbox.values():
+        if own.name in built_in and not own.built_in:
+            clash = f"its tool {own.name!r} has the name of {built_in[own.name]}"
+            raise BadAgent(name, f"{clash}; rename it: @tool(name=...)")
 
 
 def all_agents(roots: Sequence[Any]) -> dict[str, Any]:

@@ -55,6 +55,9 @@ class _Points:
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError("Hooks are never changed; `adding` and `+` give new ones")
 
+    def __delattr__(self, name: str) -> None:
+        raise AttributeError("Hooks are never changed; `adding` and `+` give new ones")
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, _Points) and vars(self) == vars(other)
 

@@ -241,7 +241,7 @@ def _built(files: Sequence[AgentFile], source: str) -> list[Agent]:
             file = named[name]
             tools = [_tool(file, path) for path in file.tools]
             made[name] = _team(file, below) if file.team else _agent(file, below, tools)
-            made[name].source = source
+            vars(made[name])["source"] = source
         return made[name]
 
     return [build(file.name) for file in files]
@@ -409,7 +409,7 @@ def _from_module(spec: str) -> list[Agent]:
         what = f"of type {type(wrong[0]).__name__}" if wrong else "an empty list"
         raise SetupError(f"{spec!r} is {what}, not an Agent or a list of agents; {_fitting(imported, Agent)}")
     for agent in cast("dict[str, Agent]", all_agents(agents)).values():
-        agent.source = agent.source or f"{folder}/{module}:{attribute}"
+        vars(agent)["source"] = agent.source or f"{folder}/{module}:{attribute}"
     return agents
 
 

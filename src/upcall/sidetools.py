@@ -198,7 +198,9 @@ async def reword_callback(message: str, reason: str, ctx: Context) -> str:
     return "It is passed up in these words."
 
 
-SIDE_TOOLS: tuple[Tool, ...] = (answer_callback, pass_up_callback, reword_callback)
+SIDE_TOOLS: tuple[Tool, ...] = tuple(
+    one.replace(built_in=True) for one in (answer_callback, pass_up_callback, reword_callback)
+)
 
 
 def outcome_in(member: Member) -> Said | Passed | None:

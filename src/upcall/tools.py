@@ -75,6 +75,8 @@ class Tool(Value, frozen=True, eq=False, kw_only=True, dict=False):
     quick: dict[str, frozenset[type | str]]
     about: Callable[[Mapping[str, Tool]], str] | None = None
     """What it says of itself among an agent's tools, where its description depends on them."""
+    built_in: bool = False
+    """Whether the runtime gives it to agents by itself."""
 
     @property
     def spec(self) -> ToolSpec:

@@ -155,11 +155,11 @@ class Coordinator(Agent[None]):
     def __init__(self, name: str, agents: Sequence[Agent], description: str, structure: Any) -> None:
         if name in names_of(agents):
             raise BadAgent(name, f"an agent below it is called {name!r} too; give it another name=")
+        self.setup = digest(structure)
         limits = Limits(children=None, model_calls=None, tokens=None, turn_seconds=None)
         super().__init__(
             name, agents=agents, model=_NoModel(name), limits=limits, description=description, ask=False
         )
-        self.setup = digest(structure)
 
     async def coordinate(self, work: Coordination, prompt: str) -> str:
         """Run the steps; returns what the turn replies."""

@@ -180,7 +180,7 @@ class Team(Coordinator):
         key = (agent.name, who, asks)
         if key not in self._cast:
             made = agent.replace(**({"callback_policy": agent.policy} | changes))
-            made.cast_from = agent
+            vars(made)["cast_from"] = agent
             self._cast[key] = made
         return self._cast[key]
 
