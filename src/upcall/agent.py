@@ -23,9 +23,17 @@ R = TypeVar("R")
 
 
 class Limits(Value, frozen=True, kw_only=True):
-    """What a turn may use. The first five end it with status `limit`; the last two only touch one call.
+    """The most that a turn may use; None is no limit. Waiting for an answer or a child does not count.
 
-    Waiting for an answer or a child counts nowhere. None is no limit.
+    The first five end the turn with status `limit`. The last two only affect one call.
+
+    model_calls: model calls of one turn
+    turn_seconds: running time of one turn
+    tokens: input and output tokens of one turn
+    children: children started in one turn
+    depth: levels below the root, whose depth is 0
+    tool_seconds: seconds after which a call is stopped; the model is told
+    result_chars: characters above which a result becomes a preview
     """
 
     model_calls: int | None = 100
@@ -48,10 +56,12 @@ ResultKeeper = Callable[[Context, Call, Any], Maybe[Result | str]]
 
 
 class Kit(Value, frozen=True):
-    """A piece that ships or that you write: hooks and tools that belong together.
+    """Hooks and tools that belong together, for `Agent(kit=[...])`.
 
-    `results` are asked, as part of a tool's run, about what it returned, before that is stored; what the first one
-    returns other than None is the result in its place.
+    hooks: the hooks; they run before the agent's own
+    tools: tools, or typed functions
+    results: functions of the tool's Context, the Call and what the tool returned, called before that is stored. The
+        first Result or text that one returns replaces the value.
     """
 
     hooks: Hooks = NO_HOOKS
@@ -96,9 +106,29 @@ class Output:
 
 
 class Agent(Generic[OutputT_co]):
-    """A declaration. It is never changed; `replace` gives a changed copy.
+    """An agent: who it is, what it may use and whom it may ask.
 
-    For type checkers it is generic in `output`: replies of `Agent("clerk", output=Invoice)` have an `Invoice`.
+    An agent is a declaration. Making one does nothing: no file, no network, no thread. It never changes; `replace`
+    returns a changed copy. A Runtime, or `upcall.run`, runs it.
+
+    name: its name: letters, digits, `_`, `-` and `.`, at most 100, and not `user` or `fail`. The log knows agents
+        by name.
+    instructions: the system prompt
+    model: a model's name, such as `anthropic:claude-sonnet-5`, or a model such as `Script([...])`
+    settings: how the model is asked, as a Settings value: temperature, token limit, tool choice and so on
+    tools: tools, or typed functions
+    agents: the agents, teams and chains below it; with some, it has the tool `task` and gives them work
+    hooks: functions that change what passes through, as a Hooks value
+    kit: Kit values, whose hooks and tools are added before its own
+    output: a type for the reply: `reply.output` is then a value of it, also for type checkers
+    limits: what a turn may use, as a Limits value
+    workspace: where its files are, such as `Folder("work")`; agents below without one use it, too
+    description: what agents above read when they choose whom to give work to
+    ask: whether its model gets the tool `ask`, if there is somebody to ask
+    can_query_caller: whether it may ask the agents above it
+    can_use_host_interaction: whether it may ask a person
+    callback_policy: who else is asked and what it may approve, as a dict: `max_bubble_hops`, `fallback_target`,
+        `passthrough_child_callbacks`, `may_approve`, `timeout`, `side_turn_model_calls`
     """
 
     runs: ClassVar[Any] = None
@@ -246,7 +276,10 @@ class Agent(Generic[OutputT_co]):
     def replace(self, **changes: Any) -> Agent[OutputT_co]: ...
 
     def replace(self, **changes: Any) -> Agent[Any]:
-        """A copy with these arguments changed."""
+        """Return a copy with these arguments changed.
+
+        **changes: arguments of `Agent`
+        """
         copy: Agent[Any] = Agent(**{**self._given, **changes})
         vars(copy)["source"] = self.source
         return copy

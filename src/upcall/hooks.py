@@ -66,7 +66,22 @@ class _Points:
 
 
 class Hooks(_Points):
-    """Nine tuples of functions. Values are never changed: `adding` and `+` give new ones."""
+    """Functions at the nine points of an agent's life. A value never changes: `adding` and `+` return new ones.
+
+    Each argument is a list of functions, sync or async, which run in order. None changes nothing; a return value
+    replaces what passes through.
+
+    begin_session: (session), once, when a session is created
+    pre_request: (session, message), once a turn, before the first model call; returns a Message or text
+    before_model: (session, request), before each model call; returns a Request, or a Response in place of the call
+    model_failed: (session, request, error), after a model call failed; returns a Request to try again, or a
+        Response
+    post_response: (session, response), after each model call; returns a Response or text
+    before_tool: (session, call), before each tool call; returns a Call, or a Result in place of the call
+    after_tool: (session, call, result), after each tool call, also a failed one; returns a Result or text
+    on_callback: (session, callback), when an agent below asks; returns an Answer to settle it
+    end_turn: (session, reply), after the reply is stored; returns a Reply or text for the caller
+    """
 
     begin_session: Sequence[Callable[[SessionAccess], Maybe[Any]]] = ()
     pre_request: Sequence[Callable[[SessionAccess, Message], Maybe[Message | str]]] = ()
@@ -79,7 +94,10 @@ class Hooks(_Points):
     end_turn: Sequence[Callable[[SessionAccess, Reply], Maybe[Reply | str]]] = ()
 
     def adding(self, **more: Sequence[Callable[..., Any]]) -> Hooks:
-        """A new value with these hooks after the ones already there."""
+        """Return a new value with these hooks after the ones already there.
+
+        **more: lists of hooks, by point, as `Hooks` takes them
+        """
         return self + Hooks(**more)  # pyright: ignore[reportArgumentType]
 
     def __add__(self, other: Hooks) -> Hooks:
@@ -125,15 +143,21 @@ class ApprovalRule(msgspec.Struct, frozen=True, eq=False):
 
 
 def approval_rule(rule: Rule) -> Callable[[SessionAccess, Call], None]:
-    """A before_tool hook that has calls approved: a plain function of the tool and its checked arguments.
+    """Make a `before_tool` hook that has calls approved.
 
-    Wherever it stands in the list, it is asked once no hook can change the call any more.
+    Wherever it is in the list, it is asked after all other hooks, about the final call. If it raises, the tool does
+    not run.
+
+    rule: a plain function of the Tool and its checked arguments; true means that the call needs an approval
     """
     return ApprovalRule(rule)
 
 
 def inherited(hook: Callable[..., T]) -> Callable[..., T]:
-    """Mark a hook so that children run it too: a child can't escape it by being a child."""
+    """Mark a hook so that children run it too. A child can't escape it by being a child.
+
+    hook: a hook for any point
+    """
     return hook if isinstance(hook, Inherited) else Inherited(hook)
 
 

@@ -58,10 +58,14 @@ class Thinking(Value, frozen=True, tag_field="part", tag="thinking"):
 
 
 class Call(Value, frozen=True, tag_field="part", tag="call"):
-    """A tool call. `id` is minted by the runtime; `broken` holds arguments that were not a JSON object.
+    """A tool call by a model.
 
-    `provider_id` is the id that the model's provider gave the call, and `provider` says which provider that was. It
-    gets its own id back; every other provider gets an id that all of them take.
+    id: its id, made by the runtime
+    name: the tool's name
+    args: the arguments
+    broken: what the model sent, if that was not a JSON object
+    provider_id: the id that the model's provider gave the call; that provider gets it back
+    provider: which provider that was
     """
 
     id: str
@@ -73,7 +77,14 @@ class Call(Value, frozen=True, tag_field="part", tag="call"):
 
 
 class Result(Value, frozen=True, tag_field="part", tag="result"):
-    """What a tool call came to. `json` keeps structure where the tool returned some."""
+    """The outcome of a tool call, as the model reads it.
+
+    call_id: the id of the call
+    text: what the model reads
+    is_error: whether the call failed
+    json: the value, if the tool returned JSON
+    images: pictures that the model sees
+    """
 
     call_id: str
     text: str
@@ -86,7 +97,11 @@ Part = Text | Instruction | Image | Thinking | Call | Result
 
 
 class Message(Value, frozen=True):
-    """One entry of a conversation."""
+    """One entry of a conversation. `text`, `calls` and `results` read its parts.
+
+    role: `user`, `assistant` or `tool`
+    parts: Text, Instruction, Image, Thinking, Call and Result values
+    """
 
     role: Role
     parts: tuple[Part, ...]
@@ -142,7 +157,12 @@ def clean(text: str) -> str:
 
 
 class Usage(Value, frozen=True):
-    """Tokens of one model call, or of many. `input_tokens` includes the cached ones."""
+    """Tokens of one model call, or of many.
+
+    input_tokens: tokens of the requests, the cached ones included
+    output_tokens: tokens of the responses
+    cached_tokens: input tokens that the provider had cached
+    """
 
     input_tokens: int = 0
     output_tokens: int = 0
@@ -173,7 +193,16 @@ class ToolSpec(Value, frozen=True):
 
 
 class Request(Value, frozen=True):
-    """What a model is asked: whose turn, what for, and all it reads."""
+    """What a model is asked.
+
+    agent: the name of the agent
+    purpose: `turn`, `side_turn` (it answers a callback) or `summary`
+    instructions: the system prompt
+    messages: the conversation
+    tools: the tools that it may call, each with `name`, `description` and `schema`
+    output: the JSON schema of the reply, if the agent has an `output` type
+    settings: how the model is to be asked, or None
+    """
 
     agent: str
     purpose: Purpose
@@ -185,7 +214,16 @@ class Request(Value, frozen=True):
 
 
 class Response(Value, frozen=True):
-    """What a model said. `layout` keeps the provider's own order of parts where that matters."""
+    """What a model said.
+
+    text: its text
+    calls: its tool calls
+    thinking: its reasoning, where the provider gives it
+    usage: the tokens of this call
+    stop: why it stopped
+    model: the model's name, as the provider gives it
+    layout: the parts in the provider's own order, where that matters
+    """
 
     text: str = ""
     calls: Sequence[Call] = ()

@@ -18,32 +18,33 @@ _FRAMING = ("content-length", "transfer-encoding", "connection", "host")
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """How a model is asked. What is None is left to whoever is further away, and in the end to the provider.
+    """How a model is asked. None leaves a setting to whoever is further away, and in the end to the provider.
 
     A hook's settings count before the agent's, and the agent's before the model's own: field by field, and in
     `extra_body` and `extra_headers` entry by entry. A setting that a provider does not know is UnknownSetting.
+
+    temperature: randomness; 0 for as little as possible
+    top_p: choose among the likeliest tokens that make up this share, from 0 to 1
+    max_tokens: the most tokens of one response
+    stop: texts at which the model stops writing
+    seed: a number that makes responses repeatable, as far as the provider can
+    reasoning_effort: how much the model thinks, in the provider's words, such as "low" or "high"
+    tool_choice: "auto", "none", "required", or the name of the one tool that must be called
+    parallel_tool_calls: whether one response may call several tools
+    extra_body: more fields for the body of the request; they are kept in the log
+    extra_headers: more HTTP headers; their values are not kept in the log
     """
 
     temperature: float | None = None
-    """Randomness: 0 for as little as possible."""
     top_p: float | None = None
-    """Choose among the likeliest tokens that make up this share, from 0 to 1."""
     max_tokens: int | None = None
-    """The most tokens of one response."""
     stop: Sequence[str] | None = None
-    """Texts at which the model stops writing."""
     seed: int | None = None
-    """A number that makes responses repeatable, as far as the provider can."""
     reasoning_effort: str | None = None
-    """How much the model thinks, in the provider's words, such as "low" or "high"."""
     tool_choice: str | None = None
-    """"auto", "none", "required", or the name of the one tool that must be called."""
     parallel_tool_calls: bool | None = None
-    """Whether one response may call several tools."""
     extra_body: Mapping[str, Any] | None = None
-    """More fields for the body of the request. They are kept in the log."""
     extra_headers: Mapping[str, str] | None = None
-    """More HTTP headers. Their values are not kept in the log."""
 
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:

@@ -35,11 +35,18 @@ _ABOUT_SCHEMA = ("output_config", "output_format", "output format", "structured 
 
 
 class Anthropic:
-    """A Claude model, or any server that speaks its API; no key is needed with a base URL.
+    """A Claude model, or any server that speaks Anthropic's messages API.
 
-    `thinking` is a budget in tokens or "adaptive", as the model takes it. `retries` counts what comes after the
-    first try; `connect`, `first_byte` and `silence` (between bytes) are seconds. `settings` hold where neither the
-    agent nor a hook says otherwise; their `max_tokens` counts before the argument.
+    model: the model's name, as the server knows it
+    base_url: the address of the API, as in Anthropic's own SDK
+    api_key: the key; not needed with a base URL
+    retries: how often a failed request is repeated
+    connect: seconds to connect
+    first_byte: seconds until the response begins
+    silence: seconds between two pieces of the response
+    max_tokens: the most tokens of a response
+    thinking: a budget in tokens, or "adaptive", if the model should think first
+    settings: how it is asked, unless an agent or a hook says otherwise
     """
 
     def __init__(

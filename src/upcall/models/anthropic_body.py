@@ -29,12 +29,18 @@ def anthropic_body(
     structured: bool = True,
     provider: str = "",
 ) -> Wire:
-    """The body of a streamed message, with cache breakpoints after tools, instructions and the last message.
+    """Return the body that Anthropic's messages API gets for a request.
 
-    A budget for thinking comes on top of `max_tokens`, which stays the answer's own; the settings' counts first. A
-    reply's schema is always in the instructions; if the server is `structured` and its form can say the schema, it
-    holds the reply to it.
-    Calls have the ids that `provider` gave them, else made ones.
+    It has cache breakpoints after tools, instructions and the last message. A reply's schema is always in the
+    instructions.
+
+    request: the request
+    model: the model's name
+    max_tokens: the most tokens of the answer, unless the request's settings say otherwise; a thinking budget is
+        added
+    thinking: a budget in tokens, or "adaptive"
+    structured: whether the server may get the reply's schema in its own form, too
+    provider: whose call ids are used; calls of others get new ones
     """
     request = schema_in_instructions(request)
     messages = anthropic_messages(request, provider)

@@ -8,11 +8,12 @@ from upcall.messages import Request, Response
 
 
 def fallback_models(first: Model, *others: Model) -> Model:
-    """A model that asks the next one when one fails.
+    """Combine models: if one fails, the next one is asked.
 
-    ContextTooLong is raised at once: compacting mends it, while going on to another model would fail, or pay
-    for two models, on every later request of that conversation too. So is UnknownSetting, which would else never be
-    seen: what only one of the models knows belongs to that model's own settings.
+    ContextTooLong is raised at once, because compacting helps and another model does not. So is UnknownSetting.
+
+    first: the model that is asked first
+    *others: the models that are asked after it, in order
     """
     if not others:
         raise SetupError("fallback_models needs at least two models, the first and one to fall back to")

@@ -34,11 +34,15 @@ _WAITING = "OMP_WAIT_POLICY"
 
 
 class Local:
-    """A model from a GGUF file, through `xllamacpp` (the extra `local`).
+    """A model from a GGUF file, run by llama.cpp in this process (the extra `local`).
 
-    The file is loaded when it is first asked, once per process. `n_ctx` is what one request may hold,
-    `parallel` how many are answered at once, `max_tokens` how long an answer gets at most. `settings` hold where
-    neither the agent nor a hook says otherwise.
+    The file is loaded at the first request, once per process.
+
+    path: the file
+    n_ctx: the most tokens of one request with its response
+    parallel: how many requests are answered at once
+    max_tokens: the most tokens of a response
+    settings: how it is asked, unless an agent or a hook says otherwise
     """
 
     def __init__(

@@ -21,9 +21,10 @@ from upcall.models.script import Script
 
 
 def resolve_model(name: str, folder: Path | None = None) -> Model:
-    """The model of that name; files are relative to `folder`, else to the current one.
+    """Return the model of a name. Keys, base URLs and files are read at its first request.
 
-    Keys, base URLs and files are read when the model is first asked, so that naming one costs and needs nothing.
+    name: `provider:model`, such as `openai:gpt-6` or `local:file.gguf`
+    folder: the folder to which files are relative; by default the current one
     """
     provider, colon, rest = name.partition(":")
     if not colon or not provider or not rest:

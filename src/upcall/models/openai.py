@@ -31,10 +31,16 @@ _STOPS = {"stop": "end", "tool_calls": "calls", "function_call": "calls", "conte
 
 
 class OpenAIChat:
-    """A model behind OpenAI's chat completions or a server that speaks them; no key is needed with a base URL.
+    """A model behind OpenAI's chat completions, or behind a server that speaks them.
 
-    `retries` counts what comes after the first try; `connect`, `first_byte` and `silence` (between bytes) are
-    seconds. `settings` hold where neither the agent nor a hook says otherwise.
+    model: the model's name, as the server knows it
+    base_url: the address of the API, as in OpenAI's own SDK
+    api_key: the key; not needed with a base URL
+    retries: how often a failed request is repeated
+    connect: seconds to connect
+    first_byte: seconds until the response begins
+    silence: seconds between two pieces of the response
+    settings: how it is asked, unless an agent or a hook says otherwise
     """
 
     def __init__(

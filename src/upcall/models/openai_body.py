@@ -18,12 +18,16 @@ Wire = dict[str, Any]
 def openai_body(
     request: Request, model: str, *, official: bool = True, refused: Collection[str] = (), provider: str = ""
 ) -> Wire:
-    """The body of a streamed chat completion, without the optional fields that the server has `refused`.
-
-    Calls have the ids that `provider` gave them, else made ones.
+    """Return the body that OpenAI's chat completions get for a request.
 
     A reply's schema goes into `response_format`. Servers other than OpenAI's own may ignore that field, or follow
     it without showing it to the model: there, and where the field can't be used, the instructions have it too.
+
+    request: the request
+    model: the model's name
+    official: whether the server is OpenAI's own
+    refused: optional fields that the server has refused; they are left out
+    provider: whose call ids are used; calls of others get new ones
     """
     formatted = is_object(request.output) and "response_format" not in refused
     if not (formatted and official):

@@ -18,16 +18,23 @@ _WORD = re.compile(r"\s*\S+\s*|\s+")
 
 
 def call(tool: str, /, **args: Any) -> Call:
-    """A tool call for a Script; the tool's name is positional only, so that an argument may be called anything."""
+    """Make a tool call for a Script.
+
+    tool: the tool's name; positional only, so that an argument may have any name
+    **args: its arguments
+    """
     return Call("", tool, args)
 
 
 class Script:
-    """Plays replies in order, or asks one function every time.
+    """A model that plays what it is given: for tests, examples and offline work.
 
-    A reply is a string, a call, a list of calls (and text), a Response, an exception to raise, or a function of
-    the request, sync or async, that returns one of these. A script that is one function decides from the request
-    alone, so it goes on in another process; a list that runs out is ScriptExhausted.
+    A reply is a text, a call, a list of text and calls, a Response, an exception to raise, or a function of the
+    request, sync or async, that returns one of these.
+
+    replies: a list of replies, played in order; when it runs out, ScriptExhausted is raised. Or one function, which
+        is called for every request: it decides from the request alone, so it also continues in another process.
+    name: the model's name in the log
     """
 
     def __init__(self, replies: Iterable[Reply] | Decide, *, name: str = "script") -> None:

@@ -15,9 +15,11 @@ _REFS = "#/$defs/"
 
 
 def schema_in_instructions(request: Request) -> Request:
-    """The request with its reply's schema in the instructions; unchanged where the reply is plain text.
+    """Return the request with its reply's schema in the instructions; unchanged if the reply is plain text.
 
-    For providers that have no form for schemas of their own, or only may have one.
+    It is for providers that have no form of their own for schemas.
+
+    request: the request
     """
     if request.output is None:
         return request

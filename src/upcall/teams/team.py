@@ -28,10 +28,20 @@ _COUNTS = "upcall.workers"
 
 
 class Team(Coordinator):
-    """A manager whose plan is carried out by workers of the given roles; accepted wherever an agent is.
+    """A manager plans, workers of several roles carry the plan out, and a reviewer reports.
 
-    The plan is a JSON array of `{role, task, sequence, caller}`. A worker that fails does not lose the others:
-    `on_failure` says what comes after its sequence. `entries`, `task_chars` and `tries` limit the plan.
+    A team is accepted wherever an agent is. The plan is a JSON array of `{role, task, sequence, caller}`.
+
+    manager: the agent that plans and answers the workers' questions
+    roles: the agents that do the work, by role
+    reviewer: the agent that reports at the end; without one the reply lists the results
+    name: the team's name, different from its agents'
+    on_failure: what follows a sequence in which a worker failed: `go_on` with the plan, `stop` and report, or
+        `replan`
+    entries: the most entries that a plan may have
+    task_chars: the most characters that a task may have
+    tries: how often a plan that can't be run goes back to the manager
+    description: what agents above read when they choose whom to give work to
     """
 
     def __init__(
