@@ -189,14 +189,12 @@ class TurnError(UpcallError):
 
 
 class HookFailed(TurnError):
-    """A hook raised; the turn ended there."""
+    """A hook raised; the turn ended there. `stored`: there is a session; a begin_session hook may leave none."""
 
-    def __init__(self, hook: str, point: str, error: BaseException) -> None:
-        self.hook, self.point, self.error = hook, point, error
-        super().__init__(
-            f"hook {hook} at {point} raised {type(error).__name__}: {error}. "
-            "Mend the hook; a session that is kept on disk can then be resumed."
-        )
+    def __init__(self, hook: str, point: str, error: BaseException, *, stored: bool = True) -> None:
+        self.hook, self.point, self.error, self.stored = hook, point, error, stored
+        then = "a session that is kept on disk can then be resumed" if stored else "no session was started"
+        super().__init__(f"hook {hook} at {point} raised {type(error).__name__}: {error}. Mend the hook; {then}.")
 
 
 class LimitReached(TurnError):
@@ -208,11 +206,12 @@ class LimitReached(TurnError):
 
 
 class ChildFailed(TurnError):
-    """The turn of a child session failed; its own log says where."""
+    """The turn of a child session failed; its own log says where. `session_id` is "" where it was never started."""
 
     def __init__(self, session_id: str, agent: str, error: str) -> None:
         self.session_id, self.agent, self.error = session_id, agent, error
-        super().__init__(f"{agent} (session {session_id}) failed: {error}")
+        what = f"{agent} (session {session_id}) failed" if session_id else f"{agent} could not be started"
+        super().__init__(f"{what}: {error}")
 
 
 class PlanRefused(TurnError):

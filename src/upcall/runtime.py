@@ -329,10 +329,12 @@ class Sessions(People):
         member.log.add(started)
         try:
             begun = await tree.begin_root(member)
-        except BaseException:
+        except BaseException as error:
             if tree.claim is not None:  # a hook needed the session to be there already
                 await self.store.release(tree.claim)
                 await self.store.delete([state.id])
+            if isinstance(error, errors.HookFailed):
+                raise errors.HookFailed(error.hook, error.point, error.error, stored=False) from error.error
             raise
         if begun:
             await member.log.commit(release=tree.claim is not None)

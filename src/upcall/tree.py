@@ -18,7 +18,7 @@ from upcall.answers import callback_of
 from upcall.callbacks import Callback, Held, Hints, Kind
 from upcall.contracts import Claim, Files, Host, Reply, Spent, Store, Workspace
 from upcall.deadlines import Deadlines
-from upcall.errors import ChildFailed, LimitReached, RuntimeClosed, TurnError, UnknownSession
+from upcall.errors import ChildFailed, HookFailed, LimitReached, RuntimeClosed, TurnError, UnknownSession
 from upcall.events import AnyEvent, CallbackRaised, Parked, SessionStarted, TurnResumed, TurnStarted
 from upcall.fold import State
 from upcall.hooks import NO_HOOKS, Hooks
@@ -491,7 +491,9 @@ class RunTree:
                 raise
             if place is NOWHERE:  # nobody resumes it
                 await self.end_below(child_id, "the agent that asked has failed")
-            raise ChildFailed(child_id, declared.name, f"{type(error).__name__}: {error}") from error
+            stored = not isinstance(error, HookFailed) or error.stored
+            why = f"{type(error).__name__}: {error}"
+            raise ChildFailed(child_id if stored else "", declared.name, why) from error
         if reply.status == "waiting":
             raise Parking
         return reply
@@ -526,7 +528,11 @@ class RunTree:
         if not member.state.seq:
             member.log.add(member.state.header)
         if not member.state.begun:
-            await member.begin()
+            try:
+                await member.begin()
+            except HookFailed as error:
+                stored = member.state.seq > 0
+                raise HookFailed(error.hook, error.point, error.error, stored=stored) from error.error
         self.begin(member, user(prompt))
 
     async def _count_children(self, parent: Member) -> int:

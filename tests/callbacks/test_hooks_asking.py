@@ -97,6 +97,20 @@ async def test_a_begin_session_hook_that_asks_makes_the_session_wait_for_its_ans
     assert (reply.text, ran) == ("ok", ["effect", "yes"])
 
 
+async def test_a_begin_session_hook_that_raises_after_it_waited_leaves_a_session_to_resume(place: Desk) -> None:
+    async def clumsy(session: SessionAccess) -> None:
+        await session.raise_callback("may I?")
+        raise KeyError("oops")
+
+    agent = Agent("developer", model=Script(lambda _: "ok"), hooks=Hooks(begin_session=[clumsy]))
+    async with place.runtime(agent) as runtime:
+        await runtime.start(agent, "s")
+    await place.settle(agent, "yes")
+
+    with pytest.raises(HookFailed, match="a session that is kept on disk can then be resumed"):
+        await place.resume(agent)
+
+
 async def test_a_session_that_waits_in_its_begin_session_hook_is_listed_as_waiting_and_goes_on(place: Desk) -> None:
     ran: list[Any] = []
     agent = Agent("developer", model=Script(lambda _: "ok"), hooks=Hooks(begin_session=[asking(ran)]))

@@ -683,9 +683,26 @@ async def test_begin_session_that_raises_stores_no_session(place: Place) -> None
 
     agent = Agent("a", model=Script(["ok"]), hooks=Hooks(begin_session=[clumsy]))
     async with Runtime(place.store(), agents=[agent]) as runtime:
-        with pytest.raises(HookFailed, match="begin_session"):
+        with pytest.raises(
+            HookFailed, match=r"KeyError: 'oops'\. Mend the hook; no session was started\.$"
+        ) as failed:
             await runtime.start(agent, "s")
-        assert await runtime.rows() == []
+        assert (failed.value.stored, await runtime.rows()) == (False, [])
+
+
+async def test_begin_session_of_a_child_that_raises_names_no_session_that_is_not_there(place: Place) -> None:
+    def clumsy(session: SessionAccess) -> None:
+        raise KeyError("oops")
+
+    child = Agent("child", model=Script(["ok"]), hooks=Hooks(begin_session=[clumsy]))
+    first = call("task", agent="child", prompt="go")
+    agent = Agent("a", model=Script([first, lambda r: r.messages[-1].results[0].text]), agents=[child])
+    async with Runtime(place.store(), agents=[agent]) as runtime:
+        reply = await (await runtime.start(agent, "s")).prompt("go")
+        assert [row.id for row in await runtime.rows()] == ["s"]
+
+    assert reply.text.startswith("task failed: child could not be started: HookFailed: hook ")
+    assert reply.text.endswith("Mend the hook; no session was started.")
 
 
 async def test_begin_session_that_raises_after_it_prompted_stores_no_session(place: Place) -> None:
@@ -695,7 +712,7 @@ async def test_begin_session_that_raises_after_it_prompted_stores_no_session(pla
 
     agent = Agent("a", model=Script(["nobody"]), hooks=Hooks(begin_session=[clumsy]))
     async with Runtime(place.store(), agents=[agent]) as runtime:
-        with pytest.raises(HookFailed, match="begin_session"):
+        with pytest.raises(HookFailed, match="Mend the hook; no session was started"):
             await runtime.start(agent, "s")
         assert await runtime.rows() == []
 
