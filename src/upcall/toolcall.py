@@ -258,13 +258,10 @@ class ToolCall(msgspec.Struct, eq=False):
         asker = context.asker if context is not None else None
         if asker is None and self.call.attempts:  # it asks no more: was it given an answer?
             asker = Asker(self.member, result.call_id)
-        if asker is None:
+        if asker is None or not (asker.parked or asker.unclaimed()):
             return result
-        if asker.parked:
-            return Result(result.call_id, str(ToolSwallowedParking(tool.name)), is_error=True)
-        if asker.unclaimed():
-            return Result(result.call_id, str(mismatch(tool.name, asker)), is_error=True)
-        return result
+        error = ToolSwallowedParking(tool.name) if asker.parked else mismatch(tool.name, asker)
+        return Result(result.call_id, f"{type(error).__name__}: {error}", is_error=True)
 
     def end(self, result: Result, how: Any) -> None:
         """Give the call its result; what it still asked is withdrawn."""
