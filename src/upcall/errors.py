@@ -50,6 +50,8 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Sequence
 
+from upcall.secrets import without_password
+
 
 class UpcallError(Exception):
     """The root of every error that Upcall raises on purpose."""
@@ -385,6 +387,7 @@ class StoreError(UpcallError):
     """The log can't be read or written."""
 
     def __init__(self, where: str, problem: str) -> None:
+        where, problem = without_password(where), without_password(problem)
         self.where, self.problem = where, problem
         super().__init__(f"{where}: {problem}")
 

@@ -21,6 +21,7 @@ from upcall.cli.output import clock
 from upcall.cli.places import program
 from upcall.errors import AlreadySettled, SessionBusy, SessionWaiting, SetupError, UnknownAgent, UpcallError
 from upcall.observe.plain import plain
+from upcall.secrets import without_password
 
 CANCELLED = 130
 READER_LEFT = 128 + signal.SIGPIPE
@@ -123,7 +124,7 @@ def _failed(error: Exception, *, trace: bool) -> int:
         text = f"{error.filename}: {error.strerror}"
     with contextlib.suppress(OSError):
         sys.stdout.flush()
-        sys.stderr.write(f"upcall: {plain(text).strip()}\n")
+        sys.stderr.write(f"upcall: {plain(without_password(text)).strip()}\n")
     if isinstance(error, SessionWaiting):
         return 3
     # a plain SetupError is about what was typed; its kinds are about what was found there

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from upcall.errors import SetupError, StoreUnavailable, UnknownSession, UpcallError
 from upcall.events import SessionStarted
 from upcall.observe.plain import plain
+from upcall.secrets import without_password
 
 if TYPE_CHECKING:
     from upcall.agent import Agent
@@ -107,8 +108,11 @@ def editor() -> str:
 
 
 def given_store(args: argparse.Namespace) -> str:
-    """The log as it was named on the command line, for commands that are printed; "" where it need not be."""
-    return getattr(args, "store", "")
+    """The log as it was named on the command line, for commands that are printed; "" where it need not be.
+
+    A password in a URL is never printed: whoever types the command has it in PGPASSWORD, .pgpass or UPCALL_STORE.
+    """
+    return without_password(getattr(args, "store", ""))
 
 
 def has_log(args: argparse.Namespace) -> bool:
@@ -132,7 +136,7 @@ def has_log(args: argparse.Namespace) -> bool:
 
 def no_log(args: argparse.Namespace) -> str:
     """What to say where the default log was never made."""
-    return f"no log here yet: {store_of(args)} does not exist"
+    return f"no log here yet: {without_password(store_of(args))} does not exist"
 
 
 def make_place(args: argparse.Namespace) -> None:
@@ -151,7 +155,7 @@ def make_place(args: argparse.Namespace) -> None:
 def _unusable(args: argparse.Namespace, why: str) -> UpcallError:
     """The error for a log that can't be used: wrong usage where it was named."""
     how, named = _named_store(args)
-    return SetupError(f"{how} {named}: {why}") if how else StoreUnavailable(store_of(args), why)
+    return SetupError(f"{how} {without_password(named)}: {why}") if how else StoreUnavailable(store_of(args), why)
 
 
 def _why_unusable(path: Path, error: OSError | ValueError) -> str:

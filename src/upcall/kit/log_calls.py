@@ -12,10 +12,13 @@ from upcall.contracts import SessionAccess
 from upcall.errors import BadKit
 from upcall.hooks import Hooks
 from upcall.messages import Call, Response, Result
+from upcall.secrets import redacted
 
 
 def log_calls(logger: logging.Logger | str | None = None) -> Kit:
     """Log each session's begin, each model call and each tool call with its result, at level INFO.
+
+    Fields that are named like secrets, and passwords in URLs, are left out.
 
     logger: a logger or its name; `upcall.calls` if there is none
     """
@@ -50,6 +53,6 @@ def log_calls(logger: logging.Logger | str | None = None) -> Kit:
 
 
 def _shown(value: Any, most: int = 200) -> str:
-    """On one line and short, whatever it holds."""
-    text = msgspec.json.encode(value[: most * 2] if isinstance(value, str) else value, enc_hook=str).decode()
+    """On one line, short and without secrets, whatever it holds."""
+    text = msgspec.json.encode(redacted(value, most * 2), enc_hook=str).decode()
     return text if len(text) <= most else text[: most - 1] + "…"

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, cast
 import msgspec
 
 from upcall.errors import ContextTooLong, ModelError, ModelRefused
+from upcall.secrets import without_login
 
 _SHORT = 400
 _SECRET = 6
@@ -53,7 +54,7 @@ class Asked(NamedTuple):
         """The text without markup, keys and passwords, short enough for an error."""
         for secret in (self.key, *self.secrets):
             text = text.replace(secret, "***") if secret else text
-        text = _CREDENTIALS.sub("***", text)
+        text = _CREDENTIALS.sub("***", without_login(text))
         if "<" in text:
             text = re.sub(r"(?s)<(script|style|head)\b.*?</\1>|<[^>]*>", " ", text)
         text = " ".join(text.split())

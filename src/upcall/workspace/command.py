@@ -15,6 +15,7 @@ from upcall.agent import Kit
 from upcall.contracts import Context
 from upcall.errors import SetupError, UpcallError, WorkspaceError
 from upcall.messages import Result
+from upcall.secrets import environment_without_secrets
 from upcall.tools import tool
 from upcall.workspace import supervise
 from upcall.workspace.files import files_of
@@ -24,7 +25,6 @@ _FLOOD = 50_000_000
 """Bytes of output after which a command is stopped: nobody will read them, and taking them in costs time."""
 
 _LONGEST_COMMAND = 100_000
-_SECRETS = ("_KEY", "_TOKEN", "_SECRET", "PASSWORD", "_CREDENTIALS")
 _SPECIAL = frozenset("\n\r;&|<>()$`\\\"'*?[]{}#~!^")
 
 
@@ -35,7 +35,7 @@ def shell(seconds: float = 120.0, output: int = 30_000, env: Mapping[str, str] |
 
     seconds: when a command is stopped
     output: the most characters of its output that are kept, from the beginning and from the end
-    env: its whole environment; by default ours without variables that are named like secrets
+    env: its whole environment; by default ours without variables named like secrets and passwords in URLs
     """
     if not hasattr(os, "fork"):
         raise SetupError("shell needs a system with /bin/sh: Linux or macOS")
@@ -51,7 +51,7 @@ def shell(seconds: float = 120.0, output: int = 30_000, env: Mapping[str, str] |
         command: what /bin/sh is to run
         """
         folder = _checked(command, ctx)
-        given = _environment() if env is None else dict(env)
+        given = environment_without_secrets(os.environ) if env is None else dict(env)
         return await _Run(ctx, output).run(command, folder, given, seconds)
 
     return Kit(tools=(run,))
@@ -74,10 +74,6 @@ def _checked(command: str, ctx: Context) -> str:
     if not Path(folder).is_dir():
         raise WorkspaceError("/", f"the workspace's folder {folder} is gone")
     return folder
-
-
-def _environment() -> dict[str, str]:
-    return {name: value for name, value in os.environ.items() if not name.upper().endswith(_SECRETS)}
 
 
 class _Run:

@@ -1,0 +1,97 @@
+"""Which names are names of secrets, and how secrets are kept out of commands, logs and screens.
+
+One rule for all of them. A name is secret by one of its words: it is split at `_` and where its case changes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, cast
+
+HIDDEN = "***"
+
+_WORDS = frozenset(
+    (
+        *("KEY", "KEYS", "APIKEY", "TOKEN", "SECRET", "PASS", "PASSWORD", "PASSWD", "PASSPHRASE", "PWD", "PAT"),
+        *("AUTH", "CRED", "CREDENTIAL", "CREDENTIALS", "COOKIE", "WEBHOOK"),
+    )
+)
+_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z0-9]+|[A-Z0-9]+")
+_LONGEST_NAME = 1000
+_AUTHORITY = re.compile(r"(?<=:/)(/?)([^\s/:@'\"]*):([^\s/'\"]*)@")
+"""A user and a password before a host; the last `@` before the path ends them. In a file's path `//` became `/`."""
+
+_RAW_PASSWORD = re.compile(r"([A-Za-z][\w+.-]*://)([^\s/:@]*):(?!\d*(?:[/?#]|$))([^@]*)@")
+"""A password with a `/` in it, which some programs accept; digits and then a path are a port."""
+
+_PARAMETER = re.compile(r"([?&])([\w.-]{1,100})=([^&#\s'\"]+)")
+
+
+def is_secret_name(name: str) -> bool:
+    """True for the name of a variable, a field or a parameter that holds a secret."""
+    if name == "PWD":  # the current folder
+        return False
+    name = name[:_LONGEST_NAME]
+    upper = name.upper()
+    return upper.endswith(("PASSWORD", "PASSWD")) or any(word.upper() in _WORDS for word in _words(name))
+
+
+def _words(name: str) -> list[str]:
+    return [word for part in re.split(r"[\W_]+", name) for word in (part, *_WORD.findall(part))]
+
+
+def environment_without_secrets(variables: Mapping[str, str]) -> dict[str, str]:
+    """The variables for a command: none that is named like a secret, and no password in a URL."""
+    return {name: without_login(value) for name, value in variables.items() if not is_secret_name(name)}
+
+
+def holds_secret(variables: Mapping[str, str]) -> bool:
+    """True where a command would get less than these variables."""
+    return any(is_secret_name(name) or without_login(value) != value for name, value in variables.items())
+
+
+def without_login(text: str) -> str:
+    """The text with user and password cut out of every URL that has a password, so that the URL still works."""
+    if ":/" not in text:
+        return text
+    cut = _without_parameters(_AUTHORITY.sub(r"\1", text))
+    return _RAW_PASSWORD.sub(r"\1", cut) if _RAW_PASSWORD.match(cut) else cut
+
+
+def without_password(text: str) -> str:
+    """The text with the password cut out of every URL; the user stays. For what is shown to be typed again."""
+    if ":/" not in text:
+        return text
+    cut = _without_parameters(_AUTHORITY.sub(r"\1\2@", text))
+    return _RAW_PASSWORD.sub(r"\1\2@", cut) if _RAW_PASSWORD.match(cut) else cut
+
+
+def _without_parameters(text: str) -> str:
+    """The text without parameters of URLs that are named like secrets."""
+    if "?" not in text:
+        return text
+    cut = _PARAMETER.sub(lambda found: found[1] if is_secret_name(found[2]) else found[0], text)
+    if cut == text:
+        return text
+    return re.sub(r"[?&]+(?=[\s'\"#]|$)", "", re.sub(r"([?&])&+", r"\1", cut))
+
+
+def redacted(value: Any, most: int = 100_000) -> Any:
+    """A JSON value as it may be logged: secrets by their field's name, and passwords in URLs, are not in it.
+
+    most: how many values are taken, and how many characters of each text; the rest is left out
+    """
+    return _redacted(value, most, iter(range(most)))
+
+
+def _redacted(value: Any, most: int, left: Iterator[int]) -> Any:
+    if isinstance(value, str):
+        return without_password(value[:most])
+    if isinstance(value, Mapping):
+        fields = cast("Mapping[Any, Any]", value).items()
+        named = ((str(k), v) for (k, v), _ in zip(fields, left, strict=False))
+        return {k: HIDDEN if v and is_secret_name(k) else _redacted(v, most, left) for k, v in named}
+    if isinstance(value, list | tuple):
+        return [_redacted(one, most, left) for one, _ in zip(cast("list[Any]", value), left, strict=False)]
+    return value
