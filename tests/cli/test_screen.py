@@ -139,6 +139,7 @@ def test_on_a_narrow_screen_a_listed_session_keeps_its_status(folder: Path) -> N
 def test_the_command_to_go_on_with_a_chat_names_its_store(folder: Path) -> None:
     with Screen("chat", "agents", "--store", "own.db", "--id", "s1", cwd=folder) as screen:
         screen.see("›")
+        screen.enter("hello", "You said: hello", "done ·")
         screen.press(CTRL_D)
         screen.see("upcall chat agents --store own.db --id s1")
 
