@@ -15,6 +15,7 @@ from collections.abc import Coroutine, Sequence
 from io import StringIO, TextIOWrapper
 from typing import Any
 
+from upcall.agent_commands import calling_session
 from upcall.cli import about, agents, chat, completion, demo, events, new, people, resume, run, sessions
 from upcall.cli.options import Commands
 from upcall.cli.output import clock
@@ -26,6 +27,10 @@ from upcall.secrets import without_password
 CANCELLED = 130
 READER_LEFT = 128 + signal.SIGPIPE
 GRACE = 1.0
+READING = frozenset(
+    ("help", "version", "check", "explain", "completion", "events", "inbox", "new", "sessions", "show")
+)
+"""The commands that agents may run too, because they change no session. `sessions delete` is not among them."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -93,8 +98,18 @@ def build() -> Commands:
     return commands
 
 
+def _refuse_agents(args: argparse.Namespace) -> None:
+    """Refuse a command that writes where an agent's command runs it: it would speak for the person."""
+    name = args.parser.prog.removeprefix("upcall ")
+    session_id = None if name in READING else calling_session()
+    if session_id is not None:
+        who = f"a command of an agent (session {session_id!r})"
+        raise UpcallError(f"{who} may not run `upcall {name}`; a person types it in a terminal of their own")
+
+
 def _run(args: argparse.Namespace) -> int:
     try:
+        _refuse_agents(args)
         done: int | Coroutine[Any, Any, int] = args.run(args)
         code = done if isinstance(done, int) else asyncio.run(done)
     except BrokenPipeError:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
+from upcall import agent_commands
 from upcall.agent import Kit
 from upcall.contracts import Context
 from upcall.errors import SetupError, UpcallError, WorkspaceError
@@ -87,8 +88,9 @@ class _Run:
 
     async def run(self, command: str, folder: str, env: Mapping[str, str], seconds: float) -> Result:
         process = await create_subprocess_exec(
-            *(sys.executable, "-I", "-S", supervise.__file__, command),
-            stdin=PIPE, stdout=PIPE, stderr=STDOUT, cwd=folder, env=env, start_new_session=True,
+            *(sys.executable, "-I", "-S", supervise.__file__, agent_commands.mark(self.ctx.id), command),
+            stdin=PIPE, stdout=PIPE, stderr=STDOUT, cwd=folder, start_new_session=True,
+            env=agent_commands.marked_environment(env, self.ctx.id),
         )  # fmt: skip
         stopped = ""
         try:

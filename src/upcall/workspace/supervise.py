@@ -1,10 +1,11 @@
 """Runs one shell command and sees that nothing of it is left: a program of its own, started by `shell`.
 
-`python supervise.py COMMAND`. Whatever the command starts, however it detaches, comes back to us when its parent
-ends, because we are the subreaper of all below. When the command ends, or when whoever holds the other end of our
-standard input closes it or dies, everything below is asked to end, and shortly after killed. We are two processes,
-one above the other, so that a command that kills the one above it is still seen to. The exit code is the command's;
-128 and the signal's number where a signal ended it.
+`python supervise.py MARK COMMAND`. The mark names the session, for `upcall` to find among its ancestors. Whatever
+the command starts, however it detaches, comes back to us when its parent ends, because we are the subreaper of
+all below. When the command ends, or when whoever holds the other end of our standard input closes it or dies,
+everything below is asked to end, and shortly after killed. We are two processes, one above the other, so that a
+command that kills the one above it is still seen to. The exit code is the command's; 128 and the signal's number
+where a signal ended it.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ def run_command() -> int:
         signal.signal(number, signal.SIG_DFL)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     try:
-        os.execv("/bin/sh", ["/bin/sh", "-c", sys.argv[1]])
+        os.execv("/bin/sh", ["/bin/sh", "-c", sys.argv[2]])
     except OSError as error:
         os.write(2, f"/bin/sh: {error.strerror}\n".encode())
     return 126

@@ -1,0 +1,68 @@
+"""The mark on commands that agents run, so that `upcall` knows when an agent types it.
+
+A person's answer counts as the person's because it comes from the person's account. A shell tool runs in the same
+account. So each of its commands carries the session's id in its environment, and runs below a supervisor whose
+command line carries it too: a command can clear its environment, but it can't choose its ancestors.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+
+VARIABLE = "UPCALL_AGENT_COMMAND"
+"""The environment variable with the id of the session that runs a command."""
+
+SUPERVISOR = "supervise.py"
+_OPTION = "--upcall-session="
+_MOST_ANCESTORS = 1000
+
+
+def mark(session_id: str) -> str:
+    """The supervisor's first argument."""
+    return _OPTION + session_id
+
+
+def marked_environment(variables: Mapping[str, str], session_id: str) -> dict[str, str]:
+    """The environment of a command with the mark in it."""
+    return {**variables, VARIABLE: session_id}
+
+
+def calling_session() -> str | None:
+    """The id of the session whose command this process belongs to; None where a person runs it."""
+    if VARIABLE in os.environ:
+        return os.environ[VARIABLE]
+    for pid in _ancestors():
+        if (found := _session_of(pid)) is not None:
+            return found
+    return None
+
+
+def _ancestors() -> Iterator[str]:
+    """This process and those above it. `/proc/self` is right in a process namespace of its own too."""
+    pid = "self"
+    for _ in range(_MOST_ANCESTORS):
+        yield pid
+        try:
+            with open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123 - quicker than a Path
+                pid = file.read().rpartition(b")")[2].split()[1].decode()
+        except (OSError, IndexError):
+            return
+        if pid == "0":
+            return
+
+
+def _session_of(pid: str) -> str | None:
+    """The session in the marks of one process: a supervisor's command line, or the environment it began with."""
+    with suppress(OSError), open(f"/proc/{pid}/cmdline", "rb") as file:  # noqa: PTH123
+        words = file.read(4096).split(b"\0")[:8]
+        for program, word in itertools.pairwise(words):
+            if program.endswith(SUPERVISOR.encode()) and word.startswith(_OPTION.encode()):
+                return word.decode("utf-8", "replace").removeprefix(_OPTION)
+    with suppress(OSError), open(f"/proc/{pid}/environ", "rb") as file:  # noqa: PTH123
+        for variable in file.read().split(b"\0"):
+            if variable.startswith(f"{VARIABLE}=".encode()):
+                return variable.decode("utf-8", "replace").partition("=")[2]
+    return None

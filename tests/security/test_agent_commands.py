@@ -1,0 +1,72 @@
+"""A command that an agent runs does not speak for the person: it answers, resumes and deletes nothing."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+
+from cli.asking import make_team, parked
+from cli.command import out, upcall
+from upcall import Agent, Runtime
+from upcall.models import Script, call
+from upcall.workspace import Folder, shell
+from workspace.doubles import played
+
+PYTHON = shlex.quote(sys.executable)
+
+WAYS = (
+    "{upcall} {args}",
+    "env -i {upcall} {args}",
+    "unset UPCALL_AGENT_COMMAND; {upcall} {args}",
+    "env -u UPCALL_AGENT_COMMAND sh -c '{upcall} {args}'",
+    "(setsid env -i {upcall} {args} > out 2>&1 &) ; while ! grep -q . out; do sleep 0.05; done; cat out",
+    "env -i sh -c '({upcall} {args} > out2 2>&1) &'; while ! grep -q . out2; do sleep 0.05; done; cat out2",
+    "env -i {python} -c 'from upcall.cli import main; main(\"{args}\".split())' 2>&1",
+)
+"""How a command may try to hide whose it is."""
+
+WRITING = (
+    *("answer q1 --approve", "answer q1 yes", "resume s1", "resume --all", "cancel s1", "run team:manager go"),
+    *("chat team:manager", "sessions delete s1 --yes", "sessions prune --older-than 1 --yes", "demo"),
+)
+READING = ("inbox", "sessions", "show s1", "events s1", "check agents", "version", "help answer")
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_a_command_of_an_agent_can_not_hide_whose_it_is(way: str, tmp_path: Path) -> None:
+    command = way.format(upcall=f"{PYTHON} -m upcall", args="answer q1 --approve", python=PYTHON)
+
+    (result,) = await played(Folder(tmp_path), shell(seconds=50), call("shell", command=command))
+
+    assert "a command of an agent (session 's') may not run `upcall answer`" in result.text
+
+
+async def test_agents_run_none_of_the_commands_that_write_and_any_that_reads(tmp_path: Path) -> None:
+    make_team(tmp_path)
+    lines = [f"{PYTHON} -m upcall {args} < /dev/null" for args in (*WRITING, *READING)]
+
+    results = await played(Folder(tmp_path), shell(), *(call("shell", command=line) for line in lines))
+
+    refused = ["may not run `upcall " in result.text for result in results]
+    assert refused == [True] * len(WRITING) + [False] * len(READING)
+    assert not (tmp_path / ".upcall").exists()
+
+
+async def test_an_agent_does_not_approve_its_own_call_by_a_command(tmp_path: Path) -> None:
+    make_team(tmp_path)
+    (callback,) = parked(tmp_path, "deploy")
+    attack = f"{PYTHON} -m upcall answer {callback['id']} --approve; {PYTHON} -m upcall resume s1"
+    agent = Agent(
+        "a", model=Script([call("shell", command=attack), "done"]), kit=[shell()], workspace=Folder(tmp_path)
+    )
+    async with Runtime(agents=[agent]) as runtime:
+        await (await runtime.start(agent)).prompt("go")
+
+    assert [one["id"] for one in out("inbox", cwd=tmp_path)] == [callback["id"]]
+    assert not (tmp_path / "deployed.txt").exists()
+    assert upcall("answer", callback["id"], "--approve", cwd=tmp_path).returncode == 0
+    assert upcall("resume", "s1", cwd=tmp_path).returncode == 0
+    assert (tmp_path / "deployed.txt").read_text() == "prod False\n"
