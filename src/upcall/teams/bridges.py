@@ -8,16 +8,17 @@ from typing import Any, cast
 from upcall.agent import Agent
 from upcall.contracts import Reply, SessionAccess
 from upcall.errors import BadAgent, ChildFailed
+from upcall.events import StepStarted
+from upcall.replay import load_state
 from upcall.session import Access, Place
 from upcall.teams.coordinator import SAID_NOTHING
 
 
-def bridge(next_agent: Agent) -> Callable[[SessionAccess, Reply], Awaitable[str]]:
-    """A hook for `Hooks(end_turn=[bridge(b)])`: b is told what this agent said, and b's reply replaces it.
+def bridge(next_agent: Agent[Any]) -> Callable[[SessionAccess, Reply], Awaitable[str]]:
+    """A hook for `Hooks(end_turn=[bridge(b)])`: b is told what this agent came to, and b's reply takes its place.
 
-    The questions of b go to this agent's caller; this agent has finished and can't be asked.
-
-    next_agent: the agent that comes next
+    b has one session below this one, and every turn continues it. Above b lies what lies above this agent, which
+    has ended and can't be asked.
     """
     given: Any = next_agent
     if not isinstance(given, Agent):
@@ -29,10 +30,28 @@ def bridge(next_agent: Agent) -> Callable[[SessionAccess, Reply], Awaitable[str]
         above = header.parent if header.above is None else header.above
         summary = session.get_summary()
         told = reply.text if summary == reply.text else f"{summary}\n\n{reply.text}"
-        told = told if told.strip() else SAID_NOTHING
-        said = await access.start_child(next_agent, told, Place(above=above, again=True))
+        child = f"bridge.{next_agent.name}"
+        place = Place(above=above, turn=await _turn(access, next_agent.name, child), again=True)
+        said = await access.child(next_agent, told if told.strip() else SAID_NOTHING, child, place)
         if said.status != "done":
             raise ChildFailed(said.session_id, next_agent.name, f"it ended with {said.limit or said.status}")
         return said.text
 
     return hand_over
+
+
+async def _turn(access: Access, agent: str, child: str) -> int:
+    """Which turn of the next agent's session this hand-over is.
+
+    It is stored before that turn begins: a hook that waited or died runs again, and must find its own turn and not
+    begin another one.
+    """
+    member = access.member
+    step = f"{child}.{member.state.end_passed}.{access.asking().occurrence(child)}"
+    started = cast("StepStarted | None", member.state.steps.get((StepStarted, step)))
+    if started is None:
+        child_id = f"{member.id}~{child}"
+        state = await load_state(member.log.store, child_id)
+        started = StepStarted(step, agent, child_id, 1 if state is None else state.turn + 1)
+        await member.log.write(started)
+    return started.turn
