@@ -173,11 +173,20 @@ PIECES = [
     "a", "b", "c", "*", "?", "[ab]", "[!a]", "[a-c]", "[^b]", "[[:alpha:]]", "[]a]", "[]-a]", ".py", "/", "**/",
     "/**", "/**/", "\\", "\\*", "\\!", " ", "x", "!", "#", "-", "[", "[a", "[!", "[\\]]", "A", "[a-", "[/a]", "\\/",
 ]  # fmt: skip
-# git reads `a**` at the beginning of a path as if a slash stood before the stars, against its own manual
-lines = (
-    st.tuples(st.sampled_from(["", "", "!", "/"]), st.lists(st.sampled_from(PIECES), min_size=1, max_size=4))
-    .map(lambda made: made[0] + "".join(made[1]))
-    .filter(lambda line: not any(before not in "/!" for before in line.split("**")[0][-1:]))
+
+
+def line_of(start: str, pieces: list[str]) -> str:
+    """Join a line of an ignore file; stars in the middle of a name get a slash before them.
+
+    Git reads `a**` at the beginning of a path as if that slash were there, against its own manual.
+    """
+    line = start + "".join(pieces)
+    before, stars, after = line.partition("**")
+    return line if not stars or before[-1:] in ("", "/", "!") else f"{before}/{stars}{after}"
+
+
+lines = st.builds(
+    line_of, st.sampled_from(["", "", "!", "/"]), st.lists(st.sampled_from(PIECES), min_size=1, max_size=4)
 )
 spots = st.lists(st.sampled_from(NAMES), min_size=1, max_size=3).map("/".join)
 
