@@ -1,4 +1,4 @@
-"""How `v1.parked.sql` was made: the dump of a SQLite file in which programs, approvals, teams and children are parked.
+"""How `v1.parked.sql` was made: the dump of a SQLite file in which programs, approvals, teams and hooks wait.
 It was written once, by the first version; every later one has to resume what waits in it.
 
     PYTHONPATH=tests python -m store.golden.make_v1_parked
