@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 from pathlib import Path
 
 import pytest
@@ -32,7 +33,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Prepare the stores before any test module is imported."""
+    """Prepare signals and stores before any test module is imported."""
+    if (
+        signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    ):  # started in the background: what tests start would ignore it
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if config.getoption("--delayed"):
         delay_every_store()
 
