@@ -47,6 +47,7 @@ UpcallError
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Iterable, Sequence
 
@@ -171,7 +172,7 @@ class SessionWaiting(SessionError):
         ids = ", ".join(self.callbacks)
         super().__init__(
             f"session {session_id!r} waits for an answer to {ids}; answer with "
-            f"`upcall answer ID`, then `upcall resume {session_id}`"
+            f"`upcall answer ID`, then `upcall resume {shlex.quote(session_id)}`"
         )
 
 

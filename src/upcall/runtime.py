@@ -43,7 +43,7 @@ PATIENCE = 6.0
 RETRY = 0.1
 _FOLLOW, _AT_HAND = 30.0, 16
 _MOST, _STEP = 0xFFFF_FFFF_FFFF, 0x9E37_79B9_7F4B  # an odd step passes every number before it repeats one
-_SESSION_ID = re.compile(r"[^\s~/\\\x00-\x1f\x7f]{1,200}\Z")
+_SESSION_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:@-]{0,199}\Z")
 
 
 class Session(Reading, Generic[OutputT_co]):
@@ -646,10 +646,13 @@ def status_of(row: Row) -> str:
 
 
 def checked_id(given: str) -> str:
-    """The id itself; SetupError where it can't be a session's."""
+    """The id of a new session; SetupError where it is not a valid one. `~` is kept for ids of children.
+
+    A session that an older version started under another id can still be loaded.
+    """
     if not _SESSION_ID.match(given):
         raise errors.SetupError(
-            f"{given[:80]!r} is no session id: 1 to 200 characters without spaces, '/', '\\' and '~' (which "
-            "parts a child's id from its parent's)"
+            f"invalid session id {given[:80]!r}: use 1–200 letters, digits, '_', '.', ':', '@' or '-', "
+            "beginning with a letter, digit or '_'"
         )
     return given

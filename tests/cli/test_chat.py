@@ -184,7 +184,7 @@ def test_a_terminal_that_can_not_move_its_cursor_can_be_chatted_at(folder: Path)
         screen.see("Ctrl-C again leaves")
         screen.see("› ")
         screen.press(CTRL_C)
-        screen.see("kept; go on with")
+        screen.see("kept; continue with")
         assert screen.end() == 0
     assert not re.search(r"\x1b\[[0-9;]*[A-Hm]", screen.raw), "no movement, no colour"
 
@@ -344,7 +344,7 @@ def test_c_goes_on_with_the_agents_newest_session_and_shows_where_it_was(folder:
         screen.see("You said: newer words")
         screen.enter("and on", "You said: and on", "done ·")
         screen.press(CTRL_D)
-        screen.see("kept; go on with: upcall chat crew:helper --id s2")
+        screen.see("kept; continue with: upcall chat crew:helper --id s2")
         assert screen.end() == 0
     assert prompts(folder, "s2") == ["newer words", "and on"]
 
@@ -386,7 +386,7 @@ def test_exit_leaves_as_ctrl_d_does_but_not_while_it_works(folder: Path) -> None
         screen.see("The tools said: held")
         screen.see("done ·")
         screen.enter("/exit now", "upcall: /exit takes nothing after it")
-        screen.enter("/exit", "kept; go on with: upcall chat crew:helper --id s1")
+        screen.enter("/exit", "kept; continue with: upcall chat crew:helper --id s1")
         assert screen.end() == 0
 
 
@@ -400,7 +400,7 @@ def test_new_begins_another_session_and_keeps_the_first(folder: Path) -> None:
     second, first = out("sessions", cwd=folder)
     assert (first["id"], first["text"], second["text"]) == ("s1", "You said: one", "You said: two")
     assert prompts(folder, second["id"]) == ["two"]
-    assert "kept; go on with" not in screen.text
+    assert "kept; continue with" not in screen.text
 
 
 @pytest.mark.parametrize("args", [[], ["--id", "s1"]], ids=["new", "named"])
@@ -418,7 +418,7 @@ def test_a_chat_in_which_nothing_was_said_leaves_no_session_behind(args: list[st
         )
         screen.press(CTRL_D)
         assert screen.end() == 0
-    assert "kept; go on with" not in screen.text
+    assert "kept; continue with" not in screen.text
     assert out("sessions", cwd=folder) == []
 
 
@@ -437,7 +437,7 @@ def test_a_begin_session_hook_runs_once_when_the_first_thing_is_said(folder: Pat
 def test_an_id_that_can_be_none_is_refused_before_anything_is_said(folder: Path) -> None:
     done = upcall("chat", "crew:helper", "--id", "a b", cwd=folder, given="hello\n")
     assert (done.returncode, done.stdout) == (2, "")
-    assert "'a b' is no session id" in done.stderr
+    assert "invalid session id 'a b'" in done.stderr
 
 
 # --- through a pipe ---------------------------------------------------------------------

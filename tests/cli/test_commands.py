@@ -67,7 +67,7 @@ def test_run_with_what_can_be_no_id_is_wrong_usage_and_begins_nothing(folder: Pa
     done = upcall("run", "agents", "hello", "--id", "a b", cwd=folder)
 
     assert done.returncode == 2
-    assert "'a b' is no session id" in done.stderr
+    assert "invalid session id 'a b'" in done.stderr
     assert out("sessions", cwd=folder) == []
 
 
@@ -501,7 +501,7 @@ def test_what_is_printed_to_be_typed_can_be_pasted_where_no_shell_finds_the_comm
     for row in printed:
         subprocess.run(row, shell=True, cwd=folder, env=environment(PATH="/usr/bin:/bin"), timeout=60, check=True)
     assert f"$ {SCRIPT} resume demo\n" in done.stdout
-    assert f"go on with: {SCRIPT} resume demo\n" in done.stdout
+    assert f"continue with: {SCRIPT} resume demo\n" in done.stdout
 
 
 def test_the_demo_takes_little_work_and_its_program_can_be_run_again_by_hand(tmp_path: Path) -> None:

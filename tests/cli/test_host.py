@@ -159,7 +159,7 @@ def test_an_answer_from_another_process_takes_the_question_off_the_screen(folder
         screen.see("your choice, 1-2 ›")
         (entry,) = out("inbox", cwd=folder)
         told = upcall("answer", entry["id"], "red", "--by", "ops", cwd=folder).stdout
-        assert "session s1 is running and goes on by itself" in told
+        assert "session s1 is running and continues by itself" in told
         screen.see("no longer asked: Which colour? (")
         screen.see("answered by ops (asserted)")
         assert screen.end() == 0
@@ -187,7 +187,7 @@ def test_answer_at_a_terminal_puts_the_same_question(folder: Path) -> None:
         assert screen.end() == 1
     with Screen("answer", entry["id"], cwd=folder) as screen:
         screen.see("your choice, 1-2 ›")
-        screen.enter("2", "go on with: upcall resume s1")
+        screen.enter("2", "continue with: upcall resume s1")
         assert screen.end() == 0
     assert upcall("resume", "s1", cwd=folder).stdout == "painted dark blue\n"
 

@@ -120,7 +120,7 @@ def test_what_an_agent_wrote_into_a_question_steers_no_terminal(folder: Path) ->
 def test_an_answer_is_given_by_the_systems_user_and_says_how_to_go_on(folder: Path) -> None:
     (entry,) = parked(folder, "name")
     done = upcall("answer", entry["id"], "Otto", cwd=folder)
-    assert done.stdout == f"{entry['id']} answered: Otto\ngo on with: upcall resume s1\n"
+    assert done.stdout == f"{entry['id']} answered: Otto\ncontinue with: upcall resume s1\n"
     (settled,) = out("show", "s1", cwd=folder)["callbacks"]
     answer = settled["answer"]
     assert (answer["value"], answer["by"], answer["right"]) == ("Otto", ME, "os-user")

@@ -28,7 +28,7 @@ def test_ctrl_c_cancels_the_turn_and_the_exit_code_is_130(prompt: str, folder: P
 
     assert running.returncode == 130
     assert said == ""
-    assert errors == "upcall: the turn was cancelled; go on with: upcall run agents 'go on' --id s1\n"
+    assert errors == "upcall: the turn was cancelled; continue with: upcall run agents continue --id s1\n"
     assert out("show", "s1", cwd=folder)["status"] == "cancelled"
     assert upcall("run", "agents", "hello", "--id", "s1", cwd=folder).stdout == "You said: hello\n"
 

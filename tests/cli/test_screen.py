@@ -84,7 +84,7 @@ def test_a_chat_streams_cancels_goes_on_and_is_left_with_ctrl_d(folder: Path) ->
         screen.see("›")
         screen.enter("and now", "You said: and now", "›")
         screen.press(CTRL_D)
-        screen.see("kept; go on with: upcall chat agents --id s1")
+        screen.see("kept; continue with: upcall chat agents --id s1")
         assert screen.end() == 0
     assert out("show", "s1", cwd=folder)["text"] == "You said: and now"
     assert "+hello there" in (folder / ".upcall" / "history").read_text()

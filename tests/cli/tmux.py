@@ -13,12 +13,14 @@ from cli.command import COMMAND, environment
 
 
 class Terminal:
-    """One command in a tmux window of its own; use it with `with`."""
+    """One command in a tmux window of its own; use it with `with`. `line` runs another shell line instead."""
 
-    def __init__(self, *args: str, cwd: Path, columns: int = 80, rows: int = 40, **env: str) -> None:
+    def __init__(
+        self, *args: str, cwd: Path, columns: int = 80, rows: int = 40, line: str = "", **env: str
+    ) -> None:
         self._socket = cwd / "tmux.socket"
         asked = {k: v for k, v in environment(**env).items() if k not in ("TERM", "PROMPT_TOOLKIT_NO_CPR", "TMUX")}
-        line = f"{shlex.join([*COMMAND, *args])}; echo left with $?; exec cat"
+        line = line or f"{shlex.join([*COMMAND, *args])}; echo left with $?; exec cat"
         self._tmux(
             "-f", "/dev/null", "new-session", "-d", "-x", str(columns), "-y", str(rows), line, env=asked, cwd=cwd
         )

@@ -19,7 +19,7 @@ from upcall.agent_commands import calling_session
 from upcall.cli import about, agents, chat, completion, demo, events, new, people, resume, run, sessions
 from upcall.cli.options import Commands
 from upcall.cli.output import clock
-from upcall.cli.places import program
+from upcall.cli.places import command_line, program
 from upcall.errors import AlreadySettled, SessionBusy, SessionWaiting, SetupError, UnknownAgent, UpcallError
 from upcall.observe.plain import plain
 from upcall.secrets import without_password
@@ -118,14 +118,14 @@ def _run(args: argparse.Namespace) -> int:
         return CANCELLED
     except SystemExit as error:  # only code of an agent's: its number would be taken for one of ours
         left = UpcallError(f"the program called sys.exit({error.code!r}), which ended the command")
-        return _failed(left, trace=args.trace)
+        return _failed(left, args)
     except Exception as error:
-        return _failed(error, trace=args.trace)
+        return _failed(error, args)
     return code
 
 
-def _failed(error: Exception, *, trace: bool) -> int:
-    if trace:
+def _failed(error: Exception, args: argparse.Namespace) -> int:
+    if args.trace:
         traceback.print_exc()
     known = isinstance(error, UpcallError | OSError)
     text = str(error) if known else f"{type(error).__name__}: {error}. --trace shows where"
@@ -134,7 +134,11 @@ def _failed(error: Exception, *, trace: bool) -> int:
         text = f"callback {error.callback_id} was {error.status}{by} on {clock(error.at)}; nothing was changed"
     if isinstance(error, SessionBusy):
         text = f"session {error.session_id!r} is being run by {error.owner}; wait for it, or end its turn: "
-        text += f"{program()} cancel {error.session_id}"
+        text += command_line(args, "cancel", error.session_id)
+    if isinstance(error, SessionWaiting):
+        ids = ", ".join(error.callbacks)
+        text = f"session {error.session_id!r} waits for an answer to {ids}; answer with "
+        text += f"`{program()} answer ID`, then `{command_line(args, 'resume', error.session_id)}`"
     if isinstance(error, OSError) and error.filename and error.strerror:
         text = f"{error.filename}: {error.strerror}"
     with contextlib.suppress(OSError):

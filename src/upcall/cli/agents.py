@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import shlex
 from collections.abc import Coroutine, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +15,7 @@ from upcall.errors import SetupError, UnknownAgent, UnknownCallback
 from upcall.hosts.question import wrapped
 from upcall.hosts.terminal import WIDEST
 from upcall.hosts.terminal_host import told
-from upcall.observe.plain import one_line, plain
+from upcall.observe.plain import one_line, plain, shell_word
 from upcall.policy import nearest
 
 if TYPE_CHECKING:
@@ -117,7 +116,7 @@ def _explain_usage(agent: str, words: list[str]) -> str:
         problem = "say an agent, and KIND and INTENT of its question, such as:"
     return (
         f"{problem}\n"
-        f"  upcall explain {shlex.quote(agent)} {kinds.get(given) or KINDS[0]} {shlex.quote(intent)}\n"
+        f"  upcall explain {shell_word(agent)} {kinds.get(given) or KINDS[0]} {shell_word(intent)}\n"
         f"KIND is one of {', '.join(KINDS)}.\n"
         f"Or say the id of a callback, as `upcall inbox` lists them."
     )

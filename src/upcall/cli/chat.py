@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import shlex
 import signal
 import sys
 from pathlib import Path
@@ -16,13 +15,12 @@ from upcall.cli.options import Commands, agent_argument, events_file
 from upcall.cli.output import failure_line, say, tell
 from upcall.cli.places import (
     HOME,
-    given_store,
+    command_line,
     has_log,
     load,
     make_home,
     no_log,
     person_here,
-    program,
     runtime_for,
 )
 from upcall.cli.run import CODES, tell_waiting, turn
@@ -69,17 +67,19 @@ async def _chat(args: argparse.Namespace) -> int:
         raise SetupError(f"{no_log(args)}, so {loaded.agent.name} has no session to continue; leave out -c")
     async with runtime_for(args, loaded.agents, person) as runtime:
         session_id = await _newest(runtime, loaded.agent.name) if args.newest else args.id
-        talk = Talk(runtime, loaded.agent, args, checked_id(session_id) if session_id is not None else None)
-        if session_id is not None and await runtime.store.row(session_id) is not None:
+        exists = session_id is not None and await runtime.store.row(session_id) is not None
+        if session_id is not None and not exists:
+            checked_id(session_id)
+        talk = Talk(runtime, loaded.agent, args, session_id)
+        if exists:
             await talk.begin()
         if person is None:
             return await _lines(talk)
         _greet(talk)
         await Conversation(talk, _keyboard(talk)).run()
         if talk.session is not None:
-            again = f" --agent {args.agent_name}" if args.agent_name else ""
-            again += f" --store {shlex.quote(given_store(args))}" if given_store(args) else ""
-            tell(f"kept; go on with: {program()} chat {plain(args.agent)}{again} --id {plain(talk.id)}")
+            again = command_line(args, "chat", args.agent, agent=args.agent_name, id=talk.id)
+            tell(f"kept; continue with: {again}")
         return 0
 
 

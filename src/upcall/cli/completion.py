@@ -42,39 +42,59 @@ def _taking(commands: Sequence[Command], takes: str, between: str) -> str:
 
 
 def _bash(commands: Sequence[Command]) -> str:
-    options = "\n".join(f'            {c.name}) words="{" ".join(long_options(c.parser))}" ;;' for c in commands)
+    """A bash script. It never lets the shell expand an id or a file's name: each is read as a line and quoted."""
+    options = "\n".join(
+        f'            {c.name}) _upcall_words "{" ".join(long_options(c.parser))}" ;;' for c in commands
+    )
     return f"""\
+_upcall_lines() {{
+    local line quoted
+    while IFS= read -r line; do
+        printf -v quoted '%q' "$line"
+        if [[ "$quoted" == "$word"* ]]; then COMPREPLY+=("${{quoted#"$broken_off"}}"); fi
+    done
+}}
+_upcall_words() {{ _upcall_lines <<< "${{1// /$'\\n'}}"; }}
+_upcall_files() {{
+    local line
+    if ! compopt -o filenames 2>/dev/null; then _upcall_lines < <(compgen -f -- "$word"); return; fi
+    while IFS= read -r line; do COMPREPLY+=("$line"); done < <(compgen -f -- "${{word#"$broken_off"}}")
+}}
 _upcall() {{
-    local cur="${{COMP_WORDS[COMP_CWORD]}}" prev="${{COMP_WORDS[COMP_CWORD-1]}}"
-    local command="${{COMP_WORDS[1]}}" words=""
+    local line="${{COMP_LINE:0:COMP_POINT}}" breaks="${{COMP_WORDBREAKS//[^:=@]/}}" broken_off=""
+    if [[ -z "$line" ]]; then printf -v line '%s ' "${{COMP_WORDS[@]:0:COMP_CWORD+1}}"; line="${{line% }}"; fi
+    local word="${{line##*[[:space:]]}}"
+    local -a given
+    read -r -a given <<< "${{line%"$word"}}"
+    local command="${{given[1]-}}" prev="${{given[${{#given[@]}}-1]}}"
+    if [[ -n "$breaks" ]]; then broken_off="${{word%"${{word##*[$breaks]}}"}}"; fi
     COMPREPLY=()
-    if [ "$COMP_CWORD" -eq 1 ]; then
-        COMPREPLY=($(compgen -W "{_names(commands)} --help --version" -- "$cur"))
+    if [[ "${{#given[@]}}" -eq 1 ]]; then
+        _upcall_words "{_names(commands)} --help --version"
         return
     fi
-    if [[ "$cur" == -* ]]; then
+    if [[ "$word" == -* ]]; then
         case "$command" in
 {options}
         esac
-        COMPREPLY=($(compgen -W "$words" -- "$cur"))
         return
     fi
     case "$prev" in
-        --store|--agents) COMPREPLY=($(compgen -f -- "$cur")); return ;;
-        --id|delete) COMPREPLY=($(compgen -W "$({IDS})" -- "$cur")); return ;;
+        --store|--agents) _upcall_files; return ;;
+        --id|delete) _upcall_lines < <({IDS}); return ;;
     esac
     case "$command" in
-        {_taking(commands, "session", "|")}) COMPREPLY=($(compgen -W "$({IDS})" -- "$cur")) ;;
-        {_taking(commands, "callback", "|")}) COMPREPLY=($(compgen -W "$({WAITING})" -- "$cur")) ;;
-        {_taking(commands, "command", "|")}) COMPREPLY=($(compgen -W "{_names(commands)}" -- "$cur")) ;;
-        explain) COMPREPLY=($(compgen -f -W "$({WAITING})" -- "$cur")) ;;
-        sessions) COMPREPLY=($(compgen -W "delete prune" -- "$cur")) ;;
-        new) COMPREPLY=($(compgen -W "agent team" -- "$cur")) ;;
-        completion) COMPREPLY=($(compgen -W "{" ".join(_SHELLS)}" -- "$cur")) ;;
-        *) COMPREPLY=($(compgen -f -- "$cur")) ;;
+        {_taking(commands, "session", "|")}) _upcall_lines < <({IDS}) ;;
+        {_taking(commands, "callback", "|")}) _upcall_lines < <({WAITING}) ;;
+        {_taking(commands, "command", "|")}) _upcall_words "{_names(commands)}" ;;
+        explain) _upcall_lines < <({WAITING}); _upcall_files ;;
+        sessions) _upcall_words "delete prune" ;;
+        new) _upcall_words "agent team" ;;
+        completion) _upcall_words "{" ".join(_SHELLS)}" ;;
+        *) _upcall_files ;;
     esac
 }}
-complete -o filenames -F _upcall upcall"""
+complete -F _upcall upcall"""
 
 
 def _zsh(commands: Sequence[Command]) -> str:

@@ -45,7 +45,7 @@ _TREE = """
 Who asked whom:
 """
 _AFTER = """
-See more there: cd {folder}
+See more there: cd {quoted}
   {program} show {session}{where}
   {program} explain {callback}{where}
   {program} events {session}{where}
@@ -118,7 +118,7 @@ async def _asked(reply: Reply, place: _Place, args: argparse.Namespace) -> Reply
     """Show what waits; where nobody sits, answer it and go on, by the commands that a person would type."""
     waits = [callback for callback in reply.callbacks if callback.status == "open"]
     if sys.stdin.isatty() and sys.stdout.isatty():
-        _narrate(f"\nIt waits, on disk. Whenever you like: cd {place.folder}")
+        _narrate(f"\nIt waits, on disk. Whenever you like: cd {shlex.quote(str(place.folder))}")
         async with runtime_for(_at(args, place)) as runtime:
             await tell_waiting(runtime, reply.session_id, args)
         return reply
@@ -162,7 +162,7 @@ async def _ended(reply: Reply, place: _Place) -> None:
             say(f"  {line}")
     last = reply.callbacks[-1].id if reply.callbacks else "CALLBACK"
     after = _AFTER.format(
-        folder=place.folder,
+        quoted=shlex.quote(str(place.folder)),
         program=program(),
         session=reply.session_id,
         callback=last,

@@ -23,7 +23,7 @@ from upcall.hosts.dialogue import Later, answer, chosen
 from upcall.hosts.question import command, commands, rows
 from upcall.hosts.terminal import WIDEST, Piece, make_console, styled
 from upcall.hosts.terminal_host import Desk, known_of, told
-from upcall.observe.plain import plain
+from upcall.observe.plain import visible
 from upcall.policy import did_you_mean, shown
 from upcall.sidecars import json_problem
 
@@ -106,7 +106,8 @@ async def _inbox(args: argparse.Namespace) -> int:
             return 0
         listed = (await runtime.inbox(limit=max(args.limit * _MORE, 1000)))[: args.limit]
         if args.ids:
-            sys.stdout.writelines(f"{callback.id}\n" for callback in listed)
+            for callback in listed:
+                say(visible(callback.id))
         else:
             dump([whole(callback) for callback in listed])
     return 0
@@ -173,9 +174,9 @@ async def _answer(args: argparse.Namespace) -> int:
         else:
             say(_settled(settled, value))
             if row is not None and row.owner:
-                say(f"session {plain(held.root)} is running and goes on by itself")
+                say(f"session {visible(held.root)} is running and continues by itself")
             else:
-                say(f"go on with: {await resume_command(runtime, held.root, args)}")
+                say(f"continue with: {await resume_command(runtime, held.root, args)}")
     return 0
 
 

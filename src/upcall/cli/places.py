@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from upcall.errors import SetupError, StoreUnavailable, UnknownSession, UpcallError
 from upcall.events import SessionStarted
-from upcall.observe.plain import plain
+from upcall.observe.plain import shell_word
 from upcall.secrets import without_password
 
 if TYPE_CHECKING:
@@ -199,12 +199,27 @@ async def origin_of(runtime: Runtime, session_id: str) -> Origin:
     return Origin(first.source, first.agent, first.program)
 
 
+def command_line(args: argparse.Namespace, command: str, *operands: str, **options: str | None) -> str:
+    """A command to paste: every word quoted, with the log that was named on this command line.
+
+    Options without a value are left out.
+    """
+    given = {"store": given_store(args), **options}
+    named = [_option(name.replace("_", "-"), value) for name, value in given.items() if value]
+    words = [shell_word(operand) for operand in operands]
+    if any(operand.startswith("-") for operand in operands):
+        return " ".join([program(), command, *named, "--", *words])
+    return " ".join([program(), command, *words, *named])
+
+
+def _option(name: str, value: str) -> str:
+    return f"--{name}{'=' if value.startswith('-') else ' '}{shell_word(value)}"
+
+
 async def resume_command(runtime: Runtime, session_id: str, args: argparse.Namespace) -> str:
-    """What to type to go on with a session."""
+    """The command that resumes a session."""
     origin = await origin_of(runtime, session_id)
-    store = f" --store {shlex.quote(given_store(args))}" if given_store(args) else ""
-    agents = "" if origin.source else " --agents MODULE:ATTRIBUTE"
-    return f"{program()} resume {plain(session_id)}{store}{agents}"
+    return command_line(args, "resume", session_id, agents=None if origin.source else "MODULE:ATTRIBUTE")
 
 
 def agents_for_resume(origin: Origin, given: str | None, session_id: str) -> Loaded:
@@ -216,6 +231,6 @@ def agents_for_resume(origin: Origin, given: str | None, session_id: str) -> Loa
         if origin.program:
             why = f"the agent {origin.agent!r} of session {session_id!r} is declared in a program's main module "
             why += f"({origin.program}), and importing that would run the program again"
-        how = f"upcall resume {session_id} --agents AGENT (a folder, a .md file, or module:attribute)"
+        how = f"upcall resume {shell_word(session_id)} --agents AGENT (a folder, a .md file, or module:attribute)"
         raise SetupError(f"{why}; name another place: {how}" if origin.program else f"{why}; name it: {how}")
     return load_spec(given or origin.source, origin.agent)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-import shlex
 import signal
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
@@ -17,6 +16,7 @@ from upcall.callbacks import Callback
 from upcall.cli.options import Commands, agent_argument, as_json, events_file
 from upcall.cli.output import described_turn, dump, tell
 from upcall.cli.places import (
+    command_line,
     given_store,
     load,
     origin_of,
@@ -32,7 +32,7 @@ from upcall.hosts.phrases import args_line
 from upcall.hosts.question import command, is_approval
 from upcall.hosts.terminal import Drawing, View, make_console, view_on
 from upcall.hosts.terminal_host import TerminalHost
-from upcall.observe.plain import one_line, plain
+from upcall.observe.plain import one_line, plain, visible
 
 if TYPE_CHECKING:
     from upcall.runtime import Session
@@ -92,11 +92,11 @@ async def _cancel(args: argparse.Namespace) -> int:
     async with reading(args) as runtime:
         before = await runtime.status(args.id)
         if before not in ("running", "interrupted", "waiting"):
-            tell(f"nothing to cancel: session {plain(args.id)} is {before}")
+            tell(f"nothing to cancel: session {visible(args.id)} is {before}")
             return 0
         await runtime.cancel(args.id, "by `upcall cancel`")
         status = await _ended(runtime, args.id)
-    tell(f"session {plain(args.id)}: {status}")
+    tell(f"session {visible(args.id)}: {status}")
     return 0
 
 
@@ -125,7 +125,7 @@ async def shown(
     """Run a turn with a view where somebody looks, then print its reply where nobody has seen it."""
     out = progress_stream(quiet=args.json)
     if out is not None:
-        make_console(out).print(f"session {plain(session_id)}", style="dim")
+        make_console(out).print(f"session {visible(session_id)}", style="dim")
     try:
         async with watched(runtime, out, fresh=False) as view:
             reply = await work(view)
@@ -147,10 +147,9 @@ async def shown(
         await tell_waiting(runtime, session_id, args)
     elif reply.status in _UNFINISHED and not args.json:
         agent = getattr(args, "agent", "") or (await origin_of(runtime, session_id)).source or "AGENT"
-        again = f"{program()} run {shlex.quote(plain(agent))} 'go on' --id {plain(session_id)}"
-        again += f" --agent {args.agent_name}" if getattr(args, "agent_name", None) else ""
-        store = f" --store {shlex.quote(given_store(args))}" if given_store(args) else ""
-        tell(f"upcall: {_UNFINISHED[reply.status].format(limit=reply.limit)}; go on with: {again}{store}")
+        named = getattr(args, "agent_name", None)
+        again = command_line(args, "run", agent, "continue", id=session_id, agent=named)
+        tell(f"upcall: {_UNFINISHED[reply.status].format(limit=reply.limit)}; continue with: {again}")
     return CODES[reply.status]
 
 
@@ -181,7 +180,7 @@ async def tell_waiting(runtime: Runtime, session_id: str, args: argparse.Namespa
         if one.status == "open":
             groups.setdefault(one.group_in(root), []).append(callback_of(one))
     answers = f"{len(groups)} answer{'s' if len(groups) != 1 else ''}"
-    tell(f"upcall: session {plain(session_id)} waits for {answers}")
+    tell(f"upcall: session {visible(session_id)} waits for {answers}")
     for callback, *equal in groups.values():
         others = f" (and {len(equal)} equal question{'s' if len(equal) > 1 else ''})" if equal else ""
         tell(f"  {one_line(_asks(callback), 76 - len(others))}{others}")

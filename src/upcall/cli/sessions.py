@@ -29,7 +29,7 @@ from upcall.cli.output import (
 from upcall.cli.places import has_log, origin_of, reading
 from upcall.contracts import Row
 from upcall.hosts.terminal import PlainView, RichView, make_console
-from upcall.observe.plain import plain
+from upcall.observe.plain import visible
 
 if TYPE_CHECKING:
     from upcall.app import Runtime
@@ -120,7 +120,7 @@ async def _list(args: argparse.Namespace) -> int:
         rows = await runtime.rows(limit=args.limit)
         if args.ids:
             for row in rows:
-                say(plain(row.id))
+                say(visible(row.id))
         else:
             dump(await described_rows(runtime, rows))
     return 0
@@ -131,7 +131,7 @@ def _print_list(found: Sequence[tuple[Row, str, str]]) -> None:
         say("No sessions yet. Begin one: upcall run AGENT PROMPT")
         return
     rows = [
-        ["  " * row.id.count("~") + plain(row.id), plain(row.agent), status, ago(row.updated), text]
+        ["  " * row.id.count("~") + visible(row.id), visible(row.agent), status, ago(row.updated), text]
         for row, status, text in found
     ]
     headers = ("SESSION", "AGENT", "STATUS", "CHANGED", "LAST REPLY")
@@ -181,10 +181,10 @@ async def _show(args: argparse.Namespace) -> int:
             ("parent", found["parent"]),
             ("agents from", origin.source or origin.program),
         ]
-        say(f"session {plain(args.id)}")
+        say(f"session {visible(args.id)}")
         for name, value in facts:
             if value:
-                say(f"  {name:<13}{plain(value)}")
+                say(f"  {name:<13}{visible(value)}")
         view = RichView(make_console(sys.stdout), **_OPTIONS) if sys.stdout.isatty() else None
         view = view or PlainView(sys.stdout, **_OPTIONS)
         async for event in runtime.events(args.id):
@@ -193,7 +193,7 @@ async def _show(args: argparse.Namespace) -> int:
         if found["children"]:
             say("\nchildren")
             for child in await children_of(runtime, args.id):
-                say(f"  {plain(child.id)}  {plain(child.agent)}  {await runtime.status(child.id)}")
+                say(f"  {visible(child.id)}  {visible(child.agent)}  {await runtime.status(child.id)}")
     return 0
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, cast
@@ -12,7 +11,7 @@ import msgspec
 from upcall.callbacks import Callback, Step
 from upcall.hosts.phrases import lasted
 from upcall.hosts.terminal import Piece
-from upcall.observe.plain import one_line, plain
+from upcall.observe.plain import escaped, is_visible, one_line, plain, shell_word, visible
 
 WORST = {"critical": "bold red", "high": "bold yellow", "low": "dim"}
 _LONG = 20
@@ -176,15 +175,10 @@ def exact(value: Any, width: int, most: int = 1_000_000) -> list[str]:
     text = body.decode("utf-8", "replace")
     if len(text) > width and isinstance(value, dict | list):
         text = msgspec.json.format(body, indent=2).decode("utf-8", "replace")
-    text = "".join(letter if letter.isprintable() or letter == "\n" else _escape(letter) for letter in text)
+    text = visible(text, lines=True)
     room = max(width, 20)
     cut = [row[at : at + room] for row in text.split("\n") for at in range(0, max(len(row), 1), room)]
     return _at_most(cut, most)
-
-
-def _escape(letter: str) -> str:
-    code = ord(letter)
-    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
 def _at_most(lines: list[str], most: int) -> list[str]:
@@ -203,28 +197,35 @@ def command(callback: Callback, store: str = "", program: str = "upcall") -> str
 
 def commands(callback: Callback, store: str = "", program: str = "upcall") -> list[str]:
     """Each way to answer it from any terminal: of an approval also those that edit and reject the call."""
-    where = f" --store {shlex.quote(store)}" if store else ""
+    where = f" --store {shell_word(store)}" if store else ""
     ways = [_example(callback)]
     if is_approval(callback):
         ways += [f"--edit {_editable(callback.args or {})}"] if callback.args else []
         ways += ["--reject 'WHY'"]
-    return [f"{program} answer {callback.id} {way}{where}" for way in ways]
+    return [f"{program} answer {shell_word(callback.id)} {way}{where}" for way in ways]
 
 
 def _editable(args: Mapping[str, Any]) -> str:
     """The arguments to change and paste; a file's name where they are too long for that."""
     text = msgspec.json.encode(args).decode("utf-8", "replace")
-    return shlex.quote(text) if len(text) <= _LONGEST_EDIT and text.isprintable() else "ARGUMENTS.json"
+    return shell_word(escaped(text)) if len(text) <= _LONGEST_EDIT else "ARGUMENTS.json"
 
 
 def _example(callback: Callback) -> str:
     if is_approval(callback):
         return "--approve"
     if callback.choices:
-        return shlex.quote(callback.choices[0]) if callback.choices[0].isprintable() else "1"
+        return _first_choice(callback.choices)
     if callback.schema is not None:
         return _of_schema(callback.schema)
     return "'YOUR ANSWER'"
+
+
+def _first_choice(choices: Sequence[str]) -> str:
+    """How to give the first choice as VALUE: by its text, or by its number where that is not easily typed."""
+    first = choices[0]
+    by_text = is_visible(first) and len(first) <= _LONGEST_EDIT and not first.startswith("-")
+    return shell_word(first) if by_text else "1"
 
 
 def _of_schema(schema: dict[str, Any]) -> str:
@@ -234,7 +235,7 @@ def _of_schema(schema: dict[str, Any]) -> str:
         named = sorted(cast("dict[str, Any]", fields), key=lambda name: name not in needed)
         names = named[: max(len(needed), 2)]
         shown = ", ".join(f"{msgspec.json.encode(name).decode()}: …" for name in names)
-        return shlex.quote(plain("{" + shown + "}"))
+        return shell_word(escaped("{" + shown + "}"))
     kinds = {"integer": "NUMBER", "number": "NUMBER", "boolean": "true"}
     return kinds.get(str(schema.get("type")), "'JSON'")
 

@@ -13,9 +13,13 @@ from upcall.callbacks import PRIORITIES, Callback, Priority
 from upcall.errors import SetupError
 from upcall.hooks import name_of
 from upcall.messages import Value
+from upcall.observe.plain import one_line, plain, shell_word
 from upcall.threads import Threads
 
 log = logging.getLogger("upcall")
+
+_TITLE = 200
+"""Characters of a notification's title."""
 
 
 class Notify(Value, frozen=True):
@@ -79,8 +83,8 @@ def _is_async(function: Callable[..., Any]) -> bool:
 
 async def _apprise(address: str, callback: Callback, threads: Threads) -> None:
     post = await threads.run(partial(_post_to, address))  # the import alone takes a while
-    title = f"{callback.agent} asks ({callback.intent}, {callback.priority})"
-    body = f"{callback.message}\n\nAnswer with: upcall answer {callback.id} …"
+    title = one_line(f"{callback.agent} asks ({callback.intent}, {callback.priority})", _TITLE)
+    body = f"{plain(callback.message)}\n\nAnswer with: upcall answer {shell_word(callback.id)} …"
     if not await post.async_notify(body=body, title=title):
         raise SetupError("the message could not be delivered")
 
