@@ -646,10 +646,7 @@ def status_of(row: Row) -> str:
 
 
 def checked_id(given: str) -> str:
-    """The id of a new session; SetupError where it is not a valid one. `~` is kept for ids of children.
-
-    A session that an older version started under another id can still be loaded.
-    """
+    """The id of a new session; SetupError where it is not a valid one. Older sessions may have other ids."""
     if not _SESSION_ID.match(given):
         raise errors.SetupError(
             f"invalid session id {given[:80]!r}: use 1–200 letters, digits, '_', '.', ':', '@' or '-', "

@@ -1,7 +1,7 @@
 """Text that models, tools, servers and users wrote, made safe and short for a screen.
 
-Prose loses what steers a terminal or hides in it (`plain`). Nothing may get lost of what a person approves or types,
-so there it is written as an escape (`visible`, `shell_word`, `escaped`).
+Prose loses what steers a terminal or hides in it (`plain`). Nothing may get lost of what a person approves or
+types, so there it is written as an escape (`visible`, `shell_word`, `escaped`).
 """
 
 from __future__ import annotations
