@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from upcall.events import ContextSet
+from upcall.private_files import private_paths
 from upcall.session import Member
 
 
@@ -16,6 +17,11 @@ class RootShelf(msgspec.Struct, eq=False):
 
     _member: Member
     _root: Member
+
+    @property
+    def private_paths(self) -> tuple[str, ...]:
+        """The files of the store, which no agent reads or writes: its path, with all that lies beside it."""
+        return private_paths(self._root.log.store.where)
 
     async def values(self) -> Mapping[str, Any]:
         """All that was put, by key; the root session's own context is among it."""

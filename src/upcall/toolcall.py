@@ -26,6 +26,7 @@ from upcall.events import CallbackWithdrawn, HooksPassed, InnerCalled, ToolEnded
 from upcall.gate import before_tool, edits_of, gate
 from upcall.messages import Call, Result
 from upcall.points import run_hooks
+from upcall.private_files import private_paths
 from upcall.progress import CallState
 from upcall.session import Access, Asker, Member, Parking
 from upcall.tools import BadArguments, NotRun, Tool, to_result, unknown_tool_text
@@ -75,6 +76,11 @@ class SyncCallContext:
             raise AttributeError(f"a SyncContext has no {name!r}; it has {', '.join(sorted(SYNC))}")
         value = getattr(self._context, name)
         return partial(self._on_loop, value) if callable(value) else value
+
+    @property
+    def private_paths(self) -> tuple[str, ...]:
+        """The files of the store, which no tool shows to an agent."""
+        return private_paths(self._context.member.log.store.where)
 
     def show(self, text: str) -> None:
         """Let people who watch see text while the tool runs; it is not stored."""

@@ -12,6 +12,7 @@ from prompt_toolkit.document import Document
 from upcall.contracts import Files, Store, Workspace
 from upcall.errors import UpcallError, WorkspaceError
 from upcall.observe.plain import plain
+from upcall.private_files import private_paths
 from upcall.replay import load_state
 from upcall.workspace.folder import Folder
 from upcall.workspace.search import walk
@@ -78,7 +79,7 @@ def files_of(workspace: Workspace | None, store: Store, session_id: Callable[[],
 
     `session_id` is asked each time, because a chat may go on in another session.
     """
-    return workspace.open(_Read(store, session_id)) if workspace is not None else Folder(".")
+    return (Folder(".") if workspace is None else workspace).open(_Read(store, session_id))
 
 
 class _Read:
@@ -86,6 +87,7 @@ class _Read:
 
     def __init__(self, store: Store, session_id: Callable[[], str]) -> None:
         self._store, self._session_id = store, session_id
+        self.private_paths = private_paths(store.where)
 
     async def values(self) -> Mapping[str, Any]:
         state = await load_state(self._store, self._session_id())

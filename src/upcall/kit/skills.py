@@ -16,6 +16,7 @@ from upcall.hooks import Hooks
 from upcall.kit.instructions import Adding
 from upcall.kit.skillfile import FILE, Shelf, Skill, load_skill
 from upcall.messages import Message, Request, Result
+from upcall.private_files import PrivateFiles, Seen
 from upcall.tools import tool
 
 KEY, ACTIVE = "skills", "skills.active"
@@ -86,13 +87,16 @@ def read_skill(name: str, ctx: SyncContext, file: str = FILE) -> Result:
     if name not in known:
         return _refused(f"there is no skill called {name!r}; there are: {', '.join(known) or 'none'}")
     folder = Path(known[name]["path"]).parent
+    private = PrivateFiles(getattr(ctx, "private_paths", ())).look()
     try:
         path = (folder / file).resolve(strict=True)
         if not path.is_relative_to(folder.resolve()):
             return _refused(f"{file} lies outside the skill's folder")
+        if private.hides_path(path, folder.resolve()):
+            return _refused(f"{file} belongs to the store of the sessions")
         if path != (folder / FILE).resolve():
             return Result("", path.read_text(encoding="utf-8"))
-        text = _shown(load_skill(folder / FILE), _files(folder))
+        text = _shown(load_skill(folder / FILE), _files(folder, private))
     except UnicodeDecodeError:
         return _refused(f"{file} is no text")
     except (OSError, ValueError) as error:
@@ -123,8 +127,9 @@ def _shown(skill: Skill, how: str) -> str:
     return f"Skill {skill.name} (from {skill.path}{how}):\n\n{skill.content}"
 
 
-def _files(folder: Path) -> str:
-    files = sorted(str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file() and p.name != FILE)
+def _files(folder: Path, private: Seen) -> str:
+    found = (p for p in folder.rglob("*") if p.is_file() and p.name != FILE)
+    files = sorted(str(p.relative_to(folder)) for p in found if not private.hides_path(p, folder))
     return f", with the files {', '.join(files)}" if files else ""
 
 

@@ -5,6 +5,7 @@ from upcall.tools import tool
 from upcall.workspace.command import shell
 from upcall.workspace.files import Writing, ls, read_file
 from upcall.workspace.folder import Folder
+from upcall.workspace.guard import names_git
 from upcall.workspace.inlog import InLog
 from upcall.workspace.mounts import Mounts
 from upcall.workspace.python import run_python
@@ -23,9 +24,14 @@ __all__ = [
 
 
 def file_tools() -> Kit:
-    """Tools to list, find, read, write and edit the files of the agent's workspace."""
+    """Tools to list, find, read, write and edit the files of the agent's workspace.
+
+    Writing into `.git` needs an approval.
+    """
     writing = Writing()
-    return Kit(tools=(ls, glob, grep, read_file, tool(writing.write_file), tool(writing.edit_file)))
+    write = tool(writing.write_file, needs_approval=names_git)
+    edit = tool(writing.edit_file, needs_approval=names_git)
+    return Kit(tools=(ls, glob, grep, read_file, write, edit))
 
 
 def todo_tools() -> Kit:

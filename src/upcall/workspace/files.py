@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import hashlib
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -17,6 +17,8 @@ from upcall.errors import UpcallError, WorkspaceError
 from upcall.events import content_hash
 from upcall.messages import Image, clean
 from upcall.tools import tool
+from upcall.workspace.guard import names_git
+from upcall.workspace.mounts import outside_git
 from upcall.workspace.paths import changed, parts_of, path_of
 
 BLOCK = 1024 * 1024
@@ -207,7 +209,7 @@ class Writing:
         """
         files, data = files_of(ctx), clean(content).encode()
         async with self._turn(ctx, path_of(parts_of(path))):
-            await files.write(path, data)
+            await _write_of(files, path)(path, data, None)
             entry = await files.look(path)
             ctx.set_context(_key(entry.path), content_hash(data))
         return f"wrote {entry.path}, {len(data)} bytes"
@@ -236,9 +238,14 @@ class Writing:
             if content_hash(body) != known:
                 raise changed(entry.path)
             made, count = edited(entry.path, body, old_string, new_string, replace_all)
-            await files.write(entry.path, made, known)
+            await _write_of(files, path)(entry.path, made, known)
             ctx.set_context(_key(entry.path), content_hash(made))
         return f"edited {entry.path}: replaced {count} occurrence{'s' if count != 1 else ''}"
+
+
+def _write_of(files: Files, path: str) -> Callable[[str, bytes, str | None], Awaitable[None]]:
+    """How a call may write: into a git directory only by a path that says so, since that one was approved."""
+    return files.write if names_git(path) else outside_git(files)
 
 
 def edited(path: str, body: bytes, old: str, new: str, everywhere: bool) -> tuple[bytes, int]:

@@ -14,14 +14,16 @@ import stat
 import threading
 import time
 import unicodedata
-from collections.abc import Generator
+from collections.abc import Collection, Generator
 from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
 from upcall.contracts import Entry, Shelf
 from upcall.errors import SetupError, WorkspaceError
 from upcall.events import content_hash
-from upcall.workspace.paths import changed, parts_of, path_of
+from upcall.private_files import PrivateFiles
+from upcall.workspace.guard import Guard
+from upcall.workspace.paths import changed, look_alike, parts_of, path_of
 
 UNFINISHED = ".upcall-unfinished-"
 """Begins the name of a file that is being written. A killed process may leave one; no tool shows it."""
@@ -42,7 +44,7 @@ class Folder:
     path: the folder, which has to exist; a relative path starts at the current folder
     """
 
-    __slots__ = ("_known", "_writing", "path")
+    __slots__ = ("_hidden", "_known", "_private", "_views", "_writing", "path")
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         if os.open not in os.supports_dir_fd:
@@ -50,6 +52,8 @@ class Folder:
         self.path: str = os.path.abspath(os.fspath(path))  # noqa: PTH100 - Path.absolute keeps `..`
         self._writing = threading.Lock()
         self._known: dict[str, tuple[tuple[int, ...], bytes]] = {}  # small files that were read, by path
+        self._private, self._hidden = PrivateFiles(), frozenset[tuple[str, ...]]()
+        self._views: dict[tuple[object, ...], Folder] = {}  # this folder without what a session must not use
 
     def __repr__(self) -> str:
         return f"Folder({self.path!r})"
@@ -62,8 +66,22 @@ class Folder:
         return hash(self.path)
 
     def open(self, shelf: Shelf) -> Folder:
-        """Itself: it keeps nothing in the log."""
-        return self
+        """Its files without the store's. The folder keeps nothing in the log."""
+        paths: tuple[str, ...] = getattr(shelf, "private_paths", ())
+        return self if paths == self._private.paths else self._view(paths, self._hidden)
+
+    def hiding(self, paths: Collection[tuple[str, ...]]) -> Folder:
+        """The same files without those below some paths, where other workspaces are mounted."""
+        hidden = self._hidden.union(tuple(map(look_alike, parts)) for parts in paths)
+        return self if hidden == self._hidden else self._view(self._private.paths, hidden)
+
+    def _view(self, private: tuple[str, ...], hidden: frozenset[tuple[str, ...]]) -> Folder:
+        view = self._views.get((private, hidden))
+        if view is None:
+            view = self._views[private, hidden] = Folder(self.path)
+            view._writing = self._writing
+            view._private, view._hidden = PrivateFiles(private), hidden
+        return view
 
     @property
     def folder(self) -> str:
@@ -99,21 +117,32 @@ class Folder:
         """Replace a file, or make it and the folders above it: whole or not at all."""
         await asyncio.to_thread(self._write, path, data, expected)
 
+    async def write_outside_git(self, path: str, data: bytes, expected: str | None = None) -> None:
+        """Write as `write` does; WorkspaceError where the path leads into a git directory."""
+        await asyncio.to_thread(self._write, path, data, expected, outside_git=True)
+
     # --- in a thread ----------------------------------------------------------------------
 
     def _look(self, path: str) -> Entry:
         with self._place(path) as place:
             found = os.stat(place.name, dir_fd=place.folder, follow_symlinks=False)
+            place.guard.check_found(found)
             return _entry(path_of(place.parts), found)
 
     def _entries(self, path: str) -> list[Entry]:
         with self._place(path) as place, _opened(place, _FOLDER) as folder, os.scandir(folder) as found:
+            place.guard.check_folder(folder, place.parts)
+            named = [(one.name, one.stat(follow_symlinks=False)) for one in found]
             entries = [
-                _entry(path_of((*place.parts, _text(one.name))), one.stat(follow_symlinks=False))
-                for one in found
-                if not one.name.startswith(UNFINISHED)
+                self._listed((*place.parts, _text(name)), stat)
+                for name, stat in named
+                if not name.startswith(UNFINISHED) and not place.guard.is_private(folder, name, stat)
             ]
         return sorted(entries, key=lambda entry: entry.path)
+
+    def _listed(self, parts: tuple[str, ...], found: os.stat_result) -> Entry:
+        is_mount = bool(self._hidden) and tuple(map(look_alike, parts)) in self._hidden
+        return Entry(path_of(parts), "folder") if is_mount else _entry(path_of(parts), found)
 
     def _read(self, path: str, start: int, size: int | None) -> bytes:
         with self._place(path) as place, _opened_file(place, os.O_RDONLY) as (file, found):
@@ -134,8 +163,9 @@ class Folder:
                 self._known.clear()
             self._known[path] = (mark, data)
 
-    def _write(self, path: str, data: bytes, expected: str | None) -> None:
-        with self._place(path, make=True) as place:
+    def _write(self, path: str, data: bytes, expected: str | None, *, outside_git: bool = False) -> None:
+        with self._place(path, make=True, outside_git=outside_git) as place:
+            place.guard.check_new(place.parts)
             temporary = UNFINISHED + secrets.token_hex(8)
             before = _writable(place)
             file, is_named = _begun(place.folder, temporary)
@@ -156,10 +186,11 @@ class Folder:
     # --- from a path to an open folder and a name in it -----------------------------------
 
     @contextmanager
-    def _place(self, path: str, *, make: bool = False) -> Generator[_Place]:
+    def _place(self, path: str, *, make: bool = False, outside_git: bool = False) -> Generator[_Place]:
         """Where a path leads, its folder open; whatever the system refuses is said of that path."""
         parts = parts_of(path)
-        walk = _Walk(self.path, path_of(parts))
+        guard = Guard(path_of(parts), self._private.look(), self._hidden, outside_git)
+        walk = _Walk(self.path, guard)
         try:
             yield walk.to(parts, make)
         except OSError as error:
@@ -174,13 +205,14 @@ class _Place(NamedTuple):
     folder: int
     name: str
     parts: tuple[str, ...]
+    guard: Guard
 
 
 class _Walk:
     """One walk from the root of a folder; `close` gives back all it opened."""
 
-    def __init__(self, root: str, path: str) -> None:
-        self.root, self.path = root, path
+    def __init__(self, root: str, guard: Guard) -> None:
+        self.root, self.path, self.guard = root, guard.path, guard
         try:
             self.open = [os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)]
         except OSError as error:
@@ -193,6 +225,7 @@ class _Walk:
         self._back_to(0)
 
     def to(self, parts: tuple[str, ...], make: bool) -> _Place:
+        self.guard.check_folder(self.open[0], ())
         todo = list(reversed(parts))
         while todo:
             part = todo.pop()
@@ -202,6 +235,7 @@ class _Walk:
                 self._back_to(len(self.names))
                 continue
             name = _twin(self.open[-1], part)
+            self.guard.check_name(self.open[-1], (*self.names, name))
             target = self._target(name)
             if target is not None:
                 todo.extend(reversed(self._followed(target)))
@@ -209,8 +243,8 @@ class _Walk:
                 if not self._enter(name, make):
                     todo.append(part)  # it became a link since it was looked at
             else:
-                return _Place(self.open[-1], name, (*self.names, name))
-        return _Place(self.open[-1], ".", tuple(self.names))
+                return _Place(self.open[-1], name, (*self.names, name), self.guard)
+        return _Place(self.open[-1], ".", tuple(self.names), self.guard)
 
     def _target(self, name: str) -> str | None:
         try:
@@ -241,6 +275,7 @@ class _Walk:
             self._count_link()
             return False
         self.names.append(name)
+        self.guard.check_folder(self.open[-1], self.names)
         return True
 
     def _opened(self, name: str, make: bool) -> int:
@@ -306,6 +341,7 @@ def _mark(found: os.stat_result) -> tuple[int, ...]:
 
 
 def _check_file(place: _Place, found: os.stat_result) -> None:
+    place.guard.check_found(found)
     if stat.S_ISDIR(found.st_mode):
         raise WorkspaceError(path_of(place.parts), "is a folder, not a file")
     if not stat.S_ISREG(found.st_mode):

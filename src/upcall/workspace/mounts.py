@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Generator, Iterable, Mapping
 from contextlib import contextmanager
 
 from upcall.contracts import Entry, Files, Shelf, Workspace
@@ -55,8 +55,14 @@ class MountedFiles:
     __slots__ = ("_base", "_others")
 
     def __init__(self, base: Files, others: Mapping[Parts, Files]) -> None:
-        self._base = base
-        self._others = dict(sorted(others.items(), key=lambda item: -len(item[0])))
+        self._base = _hiding(base, others)
+        below = {mount: _hiding(files, _inside(others, mount)) for mount, files in others.items()}
+        self._others = dict(sorted(below.items(), key=lambda item: -len(item[0])))
+
+    def hiding(self, paths: Collection[Parts]) -> MountedFiles:
+        """The same files without those below some paths, where other workspaces are mounted."""
+        below = {mount: _hiding(files, _inside(paths, mount)) for mount, files in self._others.items()}
+        return MountedFiles(_hiding(self._base, paths), below)
 
     @property
     def folder(self) -> str | None:
@@ -98,12 +104,22 @@ class MountedFiles:
 
     async def write(self, path: str, data: bytes, expected: str | None = None) -> None:
         """Replace a file, or make it and the folders above it: whole or not at all."""
+        above, files, inner = self._files_at(self._new_file(path))
+        with _said_from(above):
+            await files.write(inner, data, expected)
+
+    async def write_outside_git(self, path: str, data: bytes, expected: str | None = None) -> None:
+        """Write as `write` does; WorkspaceError where the path leads into a git directory."""
+        above, files, inner = self._files_at(self._new_file(path))
+        with _said_from(above):
+            await outside_git(files)(inner, data, expected)
+
+    def _new_file(self, path: str) -> Parts:
+        """The names on the way to a file that may be written; no mount lies at or below it."""
         parts = parts_of(path)
         if any(mount[: len(parts)] == parts for mount in self._others):
             raise WorkspaceError(path_of(parts), "is a folder, not a file")
-        above, files, inner = self._files_at(parts)
-        with _said_from(above):
-            await files.write(inner, data, expected)
+        return parts
 
     def _files_at(self, parts: Parts) -> tuple[Parts, Files, str]:
         """Whose files they are: the path above them, the files, the path in them."""
@@ -114,6 +130,22 @@ class MountedFiles:
             if tuple(map(look_alike, begins)) == tuple(map(look_alike, mount)):
                 raise WorkspaceError(path_of(parts), f"looks like {path_of(mount)} and is not; write it like that")
         return (), self._base, path_of(parts)
+
+
+def outside_git(files: Files) -> Callable[[str, bytes, str | None], Awaitable[None]]:
+    """The way to write files that leads into no git directory; where links are never followed, the plain one."""
+    return getattr(files, "write_outside_git", files.write)
+
+
+def _hiding(files: Files, paths: Collection[Parts]) -> Files:
+    """Files that are not reached below some paths by links either; those without links stay as they are."""
+    hide: Callable[[Collection[Parts]], Files] | None = getattr(files, "hiding", None)
+    return files if hide is None or not paths else hide(paths)
+
+
+def _inside(paths: Iterable[Parts], mount: Parts) -> list[Parts]:
+    """The paths that lie below a mount, as they are named there."""
+    return [parts[len(mount) :] for parts in paths if parts[: len(mount)] == mount != parts]
 
 
 @contextmanager

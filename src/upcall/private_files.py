@@ -1,0 +1,114 @@
+"""Files that no agent reads or writes: the store, everything beside it, and folders called `.upcall`.
+
+A log says which approvals were given, so an agent that writes it approves its own calls. Names alone don't
+protect it: a hard link, a renamed folder or a second mount reaches the same file by another name. So files are
+compared by device and inode too.
+"""
+
+from __future__ import annotations
+
+import os
+import unicodedata
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+Identity = tuple[int, int]
+"""A file's device and inode."""
+
+_HOME = ".upcall"
+_BESIDE = ("", "-wal", "-shm", "-journal", "-wake", "-token", "-index")
+
+
+def private_paths(where: str) -> tuple[str, ...]:
+    """The path of a store that is a file; nothing for one in memory or on a server."""
+    return (where,) if os.path.isabs(where) else ()  # noqa: PTH117
+
+
+def identity(found: os.stat_result) -> Identity:
+    """The device and inode of a file."""
+    return found.st_dev, found.st_ino
+
+
+def plain_name(name: str) -> str:
+    """A name without what some disks ignore: case, invisible characters, dots and blanks at the end."""
+    if name.isascii():
+        return name.casefold().rstrip(". ")
+    visible = "".join(one for one in name if unicodedata.category(one) != "Cf")
+    return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", visible).casefold()).rstrip(". ")
+
+
+class Seen(NamedTuple):
+    """The private files as they are at one moment."""
+
+    identities: frozenset[Identity]
+    places: tuple[tuple[Identity, str], ...] = ()
+    """Folders, each with a name in it: that name and all that continue it with `-` are private."""
+
+    def hides(self, found: os.stat_result) -> bool:
+        """True where a file or folder is private, by whatever name it was found."""
+        return identity(found) in self.identities
+
+    def hides_name(self, folder: int, name: str) -> bool:
+        """True where a name in an open folder is private, whether or not a file has it yet."""
+        plain = plain_name(name)
+        if plain == _HOME:
+            return True
+        if not self.identities and not self.places:
+            return False
+        here = identity(os.fstat(folder))
+        if any(at == here and (plain == base or plain.startswith(f"{base}-")) for at, base in self.places):
+            return True
+        return self._is_beside(folder, name)
+
+    def _is_beside(self, folder: int, name: str) -> bool:
+        """True where a name continues that of a private file in the same folder, which may have been renamed."""
+        for suffix in _BESIDE[1:]:
+            if name.endswith(suffix):
+                with suppress(OSError):
+                    return self.hides(os.stat(name[: -len(suffix)], dir_fd=folder, follow_symlinks=False))
+        return False
+
+    def hides_path(self, path: Path, root: Path) -> bool:
+        """True where a path below a root is private, by a name on the way or by what lies there."""
+        if any(plain_name(name) == _HOME for name in path.relative_to(root).parts):
+            return True
+        with suppress(OSError):
+            return self.hides(path.stat())
+        return False
+
+
+class PrivateFiles:
+    """The private files of a runtime: stores by their paths, with what lies beside each."""
+
+    __slots__ = ("_known", "paths")
+
+    def __init__(self, paths: Sequence[str] = ()) -> None:
+        self.paths = tuple(paths)
+        self._known: dict[Path, Identity] = {}  # what was there once: it may have been moved since
+
+    def look(self) -> Seen:
+        """The private files as they are now. They may be created, or moved, at any time."""
+        places: list[tuple[Identity, str]] = []
+        known = {path: mark for path, mark in self._known.items() if self._lasts(path)}
+        for store in map(Path, self.paths):
+            for path in _files_of(store):
+                with suppress(OSError):
+                    known[path] = identity(path.stat())
+            with suppress(OSError):
+                places.append((identity(store.parent.stat()), plain_name(store.name)))
+        self._known = known
+        return Seen(frozenset(known.values()), tuple(places))
+
+    def _lasts(self, path: Path) -> bool:
+        """True for a log and its folder, which stay known after a move; inodes of other files are reused."""
+        return str(path) in self.paths or plain_name(path.name) == _HOME
+
+
+def _files_of(store: Path) -> list[Path]:
+    """A store's files; in a folder of its own that is the folder and all in it."""
+    if plain_name(store.parent.name) == _HOME:
+        with suppress(OSError):
+            return [store.parent, *store.parent.iterdir()]
+    return [store.with_name(f"{store.name}{suffix}") for suffix in _BESIDE]
