@@ -176,6 +176,7 @@ class Sessions(People):
         for asked in tuple(self._asks.values()):
             asked.cancel()
         ends = [*[tree.when_ended() for tree in self._trees.values()], *self._tasks]
+        ends += [asyncio.ensure_future(worker.ended.wait()) for worker in self._workers]
         if ends:
             await asyncio.wait(ends, timeout=PATIENCE)
         self.deadlines.close()
@@ -227,10 +228,8 @@ class Sessions(People):
             drain = 0.0
             raise
         finally:
+            await worker.finish(self._trees if resume is None else None, drain)
             self._workers.remove(worker)
-            if resume is None:
-                await drain_trees(worker.leave(self._trees), drain)
-            await worker.finish(drain)
 
     async def _resume_ready(self, root: str) -> bool:
         """Resume a ready run tree for `work`; False where this runtime does not have its agent."""

@@ -35,7 +35,7 @@ class Worker:
     def __init__(self, store: Store, resume: Resume, concurrency: int) -> None:
         self._store, self._resume, self._concurrency = store, resume, concurrency
         self.running: dict[str, asyncio.Task[None]] = {}
-        self.closing = asyncio.Event()
+        self.closing, self.ended = asyncio.Event(), asyncio.Event()
         self._left_alone: dict[str, Row] = {}  # as they were when they could not be resumed here
         self._look = asyncio.Event()
 
@@ -61,21 +61,24 @@ class Worker:
             for waiting in (watching, *stopped):
                 waiting.cancel()
 
-    def leave(self, trees: Mapping[str, RunTree]) -> list[RunTree]:
-        """Cancel what has not begun to run, and return the trees that have."""
-        for root, task in self.running.items():
-            if root not in trees:
-                task.cancel()
-        return [trees[root] for root in self.running if root in trees]
+    async def finish(self, trees: Mapping[str, RunTree] | None, seconds: float) -> None:
+        """Wait so long for what was resumed to end, then cancel it.
 
-    async def finish(self, seconds: float) -> None:
-        """Wait so long for what was resumed, which was told to stop, then cancel it."""
-        if self.running:
-            await asyncio.wait(self.running.values(), timeout=seconds)
-        for task in self.running.values():
-            task.cancel()
-        if self.running:
-            await asyncio.wait(self.running.values())
+        `trees` are the runtime's own: those that were resumed are drained, and what has not begun to run is left.
+        """
+        try:
+            for root, task in self.running.items():
+                if trees is not None and root not in trees:
+                    task.cancel()
+            await drain_trees([trees[root] for root in self.running if root in trees] if trees else (), seconds)
+            if self.running:
+                await asyncio.wait(self.running.values(), timeout=seconds)
+            for task in self.running.values():
+                task.cancel()
+            if self.running:
+                await asyncio.wait(self.running.values())
+        finally:
+            self.ended.set()
 
     def _hear(self, event: AnyEvent) -> None:
         if isinstance(event, SETTLING):

@@ -194,13 +194,30 @@ async def test_a_worker_ends_when_its_runtime_is_closed(path: Path) -> None:
         assert [(await runtime.resume(each)).text for each in ("s", "t")] == ["b", "b"]
 
 
+@pytest.mark.parametrize("drain", [0.0, 20.0])
+async def test_a_runtime_that_is_closed_ends_its_idle_worker_before_its_store(path: Path, drain: float) -> None:
+    looks = Looks(path)
+    runtime = Runtime(looks, agents=[asks()])
+    worker = asyncio.ensure_future(runtime.work())
+    await looks.first.wait()
+    await runtime.close(drain)
+
+    assert worker.done()
+    await worker
+
+
 class Looks(SqliteStore):
     """A store that counts how often somebody looks for what is ready."""
 
     count = 0
 
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.first = asyncio.Event()
+
     async def unfinished(self, limit: int | None = None) -> list[Row]:
         self.count += 1
+        self.first.set()
         return await super().unfinished(limit)
 
 
