@@ -66,6 +66,14 @@ def test_every_example_runs_offline(subtests: pytest.Subtests, tmp_path: Path) -
             run_offline(program, folder)
 
 
+def test_the_page_about_web_services_shows_the_program_of_the_examples() -> None:
+    page = (ROOT / "docs" / "how-to" / "web-service.md").read_text(encoding="utf-8")
+    for program in sorted((ROOT / "examples" / "web_service").glob("*.py")):
+        _, *parts = program.read_text(encoding="utf-8").strip().split("\n\n\n")  # the first one is the imports
+        assert parts
+        assert [part for part in parts if f"\n{part}\n" not in page] == []
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
 def test_every_link_between_pages_leads_to_a_file(page: Path) -> None:
     text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
