@@ -25,6 +25,15 @@ STRUCTURE = 1_000_000
 KEPT = 4_000_000
 """Bytes of JSON that a session keeps as one value: in its context, or as what a `once` effect returned."""
 
+TEXT = 4_000_000
+"""Characters of text, thoughts and arguments that one response of a model may have."""
+
+CALLS = 1000
+"""Tool calls that one response may make."""
+
+TOKENS = 10**12
+"""Tokens that one model call may claim to have used; more counts as many."""
+
 _FEW, _SHORT, _NO_BOUND = 10, 1000, 1 << 62
 _type_of: Any = type  # pyright keeps nothing of the `Any` that it is given otherwise
 
@@ -114,6 +123,16 @@ def plain(value: Any, most: int, depth: int = DEPTH) -> Any:
     if _opened(body) > depth and (problem := excess(out, most, depth=depth)):
         raise TooLarge(problem)  # it was in the fields of an object
     return out
+
+
+def token_count(claimed: object) -> int:
+    """Return how many tokens are counted for what somebody claims: none for what is negative or is no number.
+
+    A number with a fraction is rounded down; one that is too large counts as the most there is.
+    """
+    if isinstance(claimed, float) and claimed == claimed:  # NaN is unequal to itself
+        claimed = int(max(0.0, min(claimed, TOKENS)))
+    return max(0, min(claimed, TOKENS)) if isinstance(claimed, int) else 0
 
 
 def is_too_deep(body: str | bytes, depth: int = DEPTH) -> bool:

@@ -28,6 +28,7 @@ UpcallError
 │       ├── ModelRefused        a key, a name or a request the provider won't take
 │       │   └── UnknownSetting  a setting that the provider does not know
 │       ├── ModelUnavailable    overload, 5xx, broken connections, silence
+│       ├── ResponseTooLarge    a response exceeds a bound; it is not asked for again
 │       └── ScriptExhausted     a Script has no reply left
 ├── CallbackError               asking and answering
 │   ├── CallbackUnresolved
@@ -293,6 +294,14 @@ class ModelUnavailable(ModelError):
     def __init__(self, model: str, problem: str, tries: int = 1) -> None:
         self.model, self.problem, self.tries = model, problem, tries
         super().__init__(f"{model}: {problem} (tried {tries} time{'s' if tries != 1 else ''})")
+
+
+class ResponseTooLarge(ModelError):
+    """A response exceeds a bound: of bytes, events, text or tool calls. The model is not asked again."""
+
+    def __init__(self, model: str, excess: str) -> None:
+        self.model, self.problem = model, f"sent {excess}"
+        super().__init__(f"{model}: {self.problem}")
 
 
 class ScriptExhausted(ModelError):

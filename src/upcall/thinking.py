@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from upcall.bounds import ARGUMENTS, excess
+from upcall.bounds import ARGUMENTS, CALLS, TEXT, TOKENS, excess, token_count
 from upcall.contracts import Delta
 from upcall.errors import (
     ContextTooLong,
@@ -10,6 +10,7 @@ from upcall.errors import (
     ModelError,
     ModelRefused,
     ModelUnavailable,
+    ResponseTooLarge,
     ScriptExhausted,
     UnknownSetting,
 )
@@ -29,16 +30,20 @@ from upcall.points import run_hooks
 from upcall.requests import apply_change, change_of, response_of
 from upcall.session import Member
 
-KINDS_OF_FAILURE = (ContextTooLong, UnknownSetting, ModelRefused, ModelUnavailable, ScriptExhausted)
+KINDS_OF_FAILURE = (
+    ContextTooLong,
+    UnknownSetting,
+    ModelRefused,
+    ModelUnavailable,
+    ResponseTooLarge,
+    ScriptExhausted,
+)
 
 ASKED_AGAIN = 3
 """How often model_failed hooks may send a changed request for one model call."""
 
-MOST_CALLS = 1000
-"""Tool calls that one response may make."""
-
 _LONGEST_NAME = 200
-"""Characters of the name by which a model calls a tool; no tool has more than 64."""
+"""Characters of the name by which a model calls a tool (no tool has more than 64), and of its own name."""
 
 HEADERS_LOST = (
     "the request was interrupted, and a hook had given it headers whose values are not kept in the log ({}). "
@@ -222,7 +227,7 @@ class Thinker(Member):
             self.log.add(HooksPassed("post_response", str(responded.ordinal)))
             return
         await self.log.commit()
-        message = response.message(responded.ordinal)
+        message = _bounded(response, self.actor.model.name).message(responded.ordinal)
         self.log.add(HooksPassed("post_response", str(responded.ordinal), responded.seq, message=message))
 
     def _check_limits(self) -> None:
@@ -280,6 +285,7 @@ class Thinker(Member):
             self.log.send()
             try:
                 response = asked if isinstance(asked, Response) else await actor.model.respond(asked, None)
+                response = _bounded(response, actor.model.name)
             except Exception as error:
                 self.log.add(ModelFailed(ordinal, str(error), type(error).__name__))
                 if not isinstance(error, ContextTooLong) or not tries_left:
@@ -297,17 +303,30 @@ class Thinker(Member):
 def _bounded(response: Response, model: str) -> Response:
     """The response with its calls and its usage within bounds, whichever model or hook made it."""
     used = response.usage
-    if used is not NO_USAGE and (used.input_tokens < 0 or used.output_tokens < 0 or used.cached_tokens < 0):
-        counts = (used.input_tokens, used.output_tokens, used.cached_tokens)
-        response = response.replace(usage=Usage(*(max(0, count) for count in counts)))
+    if used is not NO_USAGE and not _is_plausible(used):
+        read = token_count(used.input_tokens)
+        counted = Usage(read, token_count(used.output_tokens), min(read, token_count(used.cached_tokens)))
+        response = response.replace(usage=counted)
+    if len(response.text) > TEXT or (response.thinking and sum(len(t.text) for t in response.thinking) > TEXT):
+        raise ResponseTooLarge(model, f"more than {TEXT:,} characters of text in one response")
+    if len(response.stop) > _LONGEST_NAME or len(response.model) > _LONGEST_NAME:
+        response = response.replace(stop=response.stop[:_LONGEST_NAME], model=response.model[:_LONGEST_NAME])
     if not response.calls:
         return response
-    if len(response.calls) > MOST_CALLS:
-        problem = f"made {len(response.calls)} tool calls in one response; at most {MOST_CALLS} are taken"
-        raise ModelRefused(model, problem)
+    if len(response.calls) > CALLS:
+        raise ResponseTooLarge(
+            model, f"{len(response.calls)} tool calls in one response; at most {CALLS} are taken"
+        )
     calls = [_bounded_call(call) for call in response.calls]
     same = all(made is call for made, call in zip(calls, response.calls, strict=True))
     return response if same else response.replace(calls=calls)
+
+
+def _is_plausible(used: Usage) -> bool:
+    """Tell whether these are numbers of tokens: none is negative, and no more were cached than were read."""
+    read, written, cached = used.input_tokens, used.output_tokens, used.cached_tokens
+    whole = type(read) is int and type(written) is int and type(cached) is int
+    return whole and 0 <= cached <= read <= TOKENS and 0 <= written <= TOKENS
 
 
 def _bounded_call(call: Call) -> Call:

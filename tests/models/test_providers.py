@@ -11,7 +11,7 @@ from pydantic_ai.exceptions import ModelHTTPError, UnexpectedModelBehavior, User
 from pydantic_ai.models.function import AgentInfo, DeltaToolCall, DeltaToolCalls, FunctionModel
 from pydantic_ai.models.test import TestModel as PlainModel
 
-from upcall.errors import ContextTooLong, ModelRefused, ModelUnavailable
+from upcall.errors import ContextTooLong, ModelRefused, ModelUnavailable, ResponseTooLarge
 from upcall.messages import Call, Message, Result, Thinking
 from upcall.models import anthropic_body, openai_body
 from upcall.models.history import made_id
@@ -143,3 +143,14 @@ async def test_failures_become_our_errors(error: Exception, kind: type[Exception
 async def test_a_provider_without_its_package_or_key_says_what_is_missing():
     with pytest.raises(ModelRefused, match=r"pip install|environment variable|API_KEY"):
         await Provided("mistral:large").respond(HELLO, None)
+
+
+async def test_a_stream_of_too_much_text_is_stopped_at_the_bound():
+    async def flood(messages: list[theirs.ModelMessage], info: AgentInfo) -> AsyncIterator[str]:
+        while True:
+            yield "x" * 100_000
+
+    heard = Heard()
+    with pytest.raises(ResponseTooLarge, match=r"more than 4,000,000 characters of text in one response"):
+        await Provided(FunctionModel(stream_function=flood)).respond(HELLO, heard)
+    assert len(heard.text) <= 4_100_000

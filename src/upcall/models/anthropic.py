@@ -11,11 +11,21 @@ from typing import Any, cast
 
 import msgspec
 
+from upcall.bounds import CALLS, token_count
 from upcall.contracts import Emit
 from upcall.errors import ModelRefused
 from upcall.messages import Call, Part, Request, Response, Text, Thinking, Usage
 from upcall.models.anthropic_body import ThinkingBudget, anthropic_body
-from upcall.models.failures import Asked, Trouble, complaint_of, judge, provider_name, stream_error
+from upcall.models.body import RESPONSE_BYTES
+from upcall.models.failures import (
+    Asked,
+    Trouble,
+    complaint_of,
+    excess_trouble,
+    judge,
+    provider_name,
+    stream_error,
+)
 from upcall.models.history import UNREADABLE, called
 from upcall.models.http import Patience, Reader, Sleep, Wire, without_credentials
 from upcall.models.tuning import ANTHROPIC_KNOWS, checked, settled
@@ -30,6 +40,7 @@ _STOPS = {
     "model_context_window_exceeded": "length",
     "refusal": "refused",
 }
+_BLOCK = 100  # characters that each block counts besides its own, once there are many
 _FEWER = re.compile(r"max_tokens: \d+ > (\d+)")
 _ABOUT_SCHEMA = ("output_config", "output_format", "output format", "structured output", "schema", "grammar")
 
@@ -44,6 +55,8 @@ class Anthropic:
     connect: seconds to connect
     first_byte: seconds until the response begins
     silence: seconds between two pieces of the response
+    total: seconds for a whole response
+    response_bytes: the most bytes of a response, unpacked
     max_tokens: the most tokens of a response
     thinking: a budget in tokens, or "adaptive", if the model should think first
     settings: how it is asked, unless an agent or a hook says otherwise
@@ -59,6 +72,8 @@ class Anthropic:
         connect: float = 10.0,
         first_byte: float = 300.0,
         silence: float = 180.0,
+        total: float = 3600.0,
+        response_bytes: int = RESPONSE_BYTES,
         max_tokens: int = 16_384,
         thinking: ThinkingBudget = None,
         settings: Settings | None = None,
@@ -79,7 +94,7 @@ class Anthropic:
         headers["anthropic-version"] = "2023-06-01"
         if self._key:
             headers["x-api-key"] = self._key
-        patience = Patience(retries, connect, first_byte, silence)
+        patience = Patience(retries, connect, first_byte, silence, total, response_bytes)
         self._wire = Wire(self._asked, f"{base}/v1/messages", headers, patience, _sleep, _chance)
 
     def __repr__(self) -> str:
@@ -148,10 +163,10 @@ def _refuses_schema(error: ModelRefused) -> bool:
 
 
 class _Usage(msgspec.Struct, gc=False):
-    input_tokens: int | None = None
-    output_tokens: int | None = None
-    cache_read_input_tokens: int | None = None
-    cache_creation_input_tokens: int | None = None
+    input_tokens: Any = None
+    output_tokens: Any = None
+    cache_read_input_tokens: Any = None
+    cache_creation_input_tokens: Any = None
 
 
 class _Block(msgspec.Struct, gc=False):
@@ -204,7 +219,7 @@ class _Open:
         self.block = block
         self.text: list[str] = [block.text or block.thinking or ""]
         self.json: list[str] = []
-        self.signature = block.signature or ""
+        self.signature: list[str] = [block.signature or ""]
 
 
 _decode = msgspec.json.Decoder(_Event).decode
@@ -218,12 +233,13 @@ class AnthropicReader:
         self.spoke = self.complete = self.over = False
         self._asked, self._emit = asked, emit
         self._blocks: dict[int, _Open] = {}
+        self._size = self._calls = 0  # characters of text, thoughts, arguments and signatures
         self._input = self._cached = self._written = self._output = 0
         self._stop, self._model = "", ""
 
     def read(self, events: Sequence[bytes]) -> Trouble | None:
         """Take events. Text comes first in the loop because it runs for every token."""
-        emit = self._emit
+        emit, size = self._emit, 0
         for data in events:
             try:
                 event = _decode(data)
@@ -235,6 +251,7 @@ class AnthropicReader:
                     continue
                 if delta.text:
                     block.text.append(delta.text)
+                    size += len(delta.text)
                     if emit is not None:
                         self.spoke = True
                         emit("text", delta.text)
@@ -242,7 +259,8 @@ class AnthropicReader:
                     self._grow(block, delta)
             elif (trouble := self._step(event)) is not None:
                 return trouble
-        return None
+        self._size += size
+        return excess_trouble(self._asked, self._size, self._calls)
 
     def whole(self, body: bytes) -> Trouble | None:
         """Take a message that came in one piece."""
@@ -255,6 +273,8 @@ class AnthropicReader:
         self._begin(message)
         for index, block in enumerate(message.content or ()):
             self._start(index, block)
+            if (trouble := excess_trouble(self._asked, self._size, self._calls)) is not None:
+                return trouble
         self._finish(message.stop_reason or "end_turn")
         return None
 
@@ -294,12 +314,17 @@ class AnthropicReader:
 
     def _start(self, index: int, block: _Block) -> None:
         self._blocks[index] = _Open(block)
+        self._calls += block.type == "tool_use"
+        self._size += _BLOCK if len(self._blocks) > CALLS else 0
+        for text in (block.text, block.thinking, block.signature, block.data):
+            self._size += len(text or "")
         for kind, text in (("text", block.text), ("thinking", block.thinking)):
             if text and self._emit is not None:
                 self.spoke = True
                 self._emit(kind, text)
 
     def _grow(self, block: _Open, delta: _Delta) -> None:
+        self._size += len(delta.partial_json or delta.thinking or delta.signature or "")
         if delta.partial_json:
             block.json.append(delta.partial_json)
         elif delta.thinking:
@@ -308,7 +333,7 @@ class AnthropicReader:
                 self.spoke = True
                 self._emit("thinking", delta.thinking)
         elif delta.signature:
-            block.signature += delta.signature
+            block.signature.append(delta.signature)
 
     def _finish(self, reason: str) -> None:
         self.complete = True
@@ -317,10 +342,10 @@ class AnthropicReader:
     def _count(self, usage: _Usage | None) -> None:
         """Counts are running totals; a later event repeats some of them and leaves out others."""
         if usage is not None:
-            self._input = usage.input_tokens or self._input
-            self._output = usage.output_tokens or self._output
-            self._cached = usage.cache_read_input_tokens or self._cached
-            self._written = usage.cache_creation_input_tokens or self._written
+            self._input = token_count(usage.input_tokens) or self._input
+            self._output = token_count(usage.output_tokens) or self._output
+            self._cached = token_count(usage.cache_read_input_tokens) or self._cached
+            self._written = token_count(usage.cache_creation_input_tokens) or self._written
 
 
 def _parts(opened: _Open, provider: str) -> tuple[Part, ...]:
@@ -329,7 +354,7 @@ def _parts(opened: _Open, provider: str) -> tuple[Part, ...]:
         case "text" if text:
             return (Text(text),)
         case "thinking":
-            return (Thinking(text, {"signature": opened.signature}),)
+            return (Thinking(text, {"signature": "".join(opened.signature)}),)
         case "redacted_thinking":
             return (Thinking("", {"redacted": opened.block.data or ""}),)
         case "tool_use":

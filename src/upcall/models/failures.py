@@ -10,7 +10,8 @@ from typing import Any, NamedTuple, cast
 
 import msgspec
 
-from upcall.errors import ContextTooLong, ModelError, ModelRefused
+from upcall.bounds import CALLS, TEXT
+from upcall.errors import ContextTooLong, ModelError, ModelRefused, ResponseTooLarge
 from upcall.secrets import without_login
 
 _SHORT = 400
@@ -31,6 +32,10 @@ _TOO_LONG_TEXT = (
     "exceed context limit",
     "exceeds the context window",
 )
+_TAG_NAME = re.compile(r"/?[A-Za-z]*")
+_DIGITS = 15  # more than any number of tokens has
+_READ = 65_536
+"""Characters of what a provider says that are looked at."""
 _PASSING = ("overloaded", "rate_limit", "server_error", "api_error", "timeout", "unavailable", "internal")
 
 
@@ -54,11 +59,29 @@ class Asked(NamedTuple):
         """The text without markup, keys and passwords, short enough for an error."""
         for secret in (self.key, *self.secrets):
             text = text.replace(secret, "***") if secret else text
+        text = text[:_READ]
         text = _CREDENTIALS.sub("***", without_login(text))
         if "<" in text:
-            text = re.sub(r"(?s)<(script|style|head)\b.*?</\1>|<[^>]*>", " ", text)
+            text = _without_markup(text)
         text = " ".join(text.split())
         return text if len(text) <= _SHORT else text[: _SHORT - 1] + "…"
+
+
+def _without_markup(text: str) -> str:
+    """The text between a page's tags, and nothing of its scripts and styles; in one pass, whatever the page."""
+    before, *tags = text.split("<")
+    kept, skipping = [before], ""
+    for tag in tags:
+        inside, closed, rest = tag.partition(">")
+        name = (_TAG_NAME.match(inside) or [""])[0].lower()
+        if skipping:
+            skipping = "" if name == f"/{skipping}" else skipping
+        elif name in ("script", "style", "head"):
+            skipping = name
+        elif not closed:
+            rest = f"<{inside}"
+        kept.append("" if skipping else rest)
+    return " ".join(kept)
 
 
 def secrets_in(headers: Mapping[str, str]) -> tuple[str, ...]:
@@ -77,6 +100,15 @@ class Trouble(NamedTuple):
     problem: str
     after: float | None = None
     error: ModelError | None = None
+
+
+def excess_trouble(asked: Asked, characters: int, calls: int) -> Trouble | None:
+    """The trouble with a response that has become too long, or None."""
+    if characters <= TEXT and calls <= CALLS:
+        return None
+    most = f"{TEXT:,} characters of text" if characters > TEXT else f"{CALLS:,} tool calls"
+    error = ResponseTooLarge(asked.name, f"more than {most} in one response")
+    return Trouble(error.problem, error=error)
 
 
 class Complaint(NamedTuple):
@@ -144,17 +176,21 @@ def stream_error(asked: Asked, said: Complaint) -> Trouble:
 
 def context_error(asked: Asked, said: Complaint) -> ContextTooLong | None:
     """The error for a conversation that does not fit, with both numbers where the provider says them."""
-    text = said.message
+    text = said.message[:_READ]
     if not any(k in said.kind for k in _TOO_LONG) and not any(t in text for t in _TOO_LONG_TEXT):
         return None
     if said.tokens or said.limit:
         return ContextTooLong(asked.name, said.tokens, said.limit)
     for pattern in _BOTH:
         if found := pattern.search(text):
-            total = sum(int(n) for n in found["asked"].split(" + "))
-            return ContextTooLong(asked.name, total, int(found["limit"]))
+            total = sum(_read_number(n) or 0 for n in found["asked"].split(" + "))
+            return ContextTooLong(asked.name, total or None, _read_number(found["limit"]))
     tokens, limit = _ASKED.search(text), _LIMIT_FIRST.search(text)
-    return ContextTooLong(asked.name, int(tokens[1]) if tokens else None, int(limit[1]) if limit else None)
+    return ContextTooLong(asked.name, _read_number(tokens and tokens[1]), _read_number(limit and limit[1]))
+
+
+def _read_number(digits: str | None) -> int | None:
+    return int(digits) if digits and len(digits) <= _DIGITS else None
 
 
 def complaint(body: bytes) -> Complaint:
@@ -176,16 +212,23 @@ def complaint_of(value: Any) -> Complaint:
     if not isinstance(inner, dict):
         return Complaint("", str(inner))
     error = cast("dict[str, Any]", inner)
-    message = error.get("message") or error.get("detail") or msgspec.json.encode(error).decode()
+    message = error.get("message") or error.get("detail") or _json(error)
     code = error.get("code")
     kind = " ".join(str(k) for k in (error.get("type"), code) if isinstance(k, str))
     return Complaint(
         kind,
-        message if isinstance(message, str) else msgspec.json.encode(message).decode(),
+        message if isinstance(message, str) else _json(message),
         _number(error.get("n_prompt_tokens")),
         _number(error.get("n_ctx")),
         code if isinstance(code, int) and 300 <= code < 600 else None,
     )
+
+
+def _json(value: object) -> str:
+    try:
+        return msgspec.json.encode(value).decode()
+    except RecursionError:
+        return "(an error that is nested too deeply to be shown)"
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:

@@ -29,6 +29,8 @@ UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 _BROKEN = 10_000
 """Characters that are kept of arguments that can't be read."""
+_LONGEST_ID = 10_000
+"""Characters of an id that a provider gives to a call; a longer one counts as none."""
 _LETTERS = string.ascii_letters + string.digits
 
 
@@ -148,7 +150,7 @@ def _has_content(part: Text | Instruction | Image) -> bool:
 def called(name: str, raw: str, provider_id: str, provider: str) -> Call:
     """A call with its arguments as a model wrote them; what is no JSON object is kept, for the model to be told."""
     args = json_object(raw) if raw.strip() else {}
-    given = (provider_id, provider) if provider_id.strip() else ("", "")
+    given = (provider_id, provider) if provider_id.strip() and len(provider_id) <= _LONGEST_ID else ("", "")
     if args is not None:
         return Call("", name, args, "", *given)
     return Call("", name, {}, raw if len(raw) <= _BROKEN else f"{raw[:_BROKEN]}…", *given)

@@ -6,20 +6,22 @@ import asyncio
 import random
 import re
 import weakref
+import zlib
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 from urllib.parse import urlsplit
 
 from upcall.contracts import Emit
-from upcall.errors import ModelRefused, ModelUnavailable
+from upcall.errors import ModelRefused, ModelUnavailable, ResponseTooLarge
 from upcall.messages import Response, Value
+from upcall.models.body import EVENTS, RESPONSE_BYTES, Body, UnknownEncoding
 from upcall.models.failures import Asked, Trouble, judge, secrets_in
-from upcall.models.sse import Feed
+from upcall.models.sse import EventTooLarge, Feed, check_values
 from upcall.settings import joined_headers
 
 if TYPE_CHECKING:
-    from aiohttp import ClientResponse, ClientSession
+    from aiohttp import ClientSession
 
 LONGEST_WAIT = 120.0
 """A server that asks for a longer wait than this is given up at once."""
@@ -32,12 +34,17 @@ Sleep = Callable[[float], Awaitable[object]]
 
 
 class Patience(Value, frozen=True):
-    """How often to ask again, and how long to wait: for a connection, its first byte, and between bytes."""
+    """How often to ask again, how long to wait, and how many bytes to take.
+
+    Seconds for a connection, for the first byte, between bytes, and for a whole response.
+    """
 
     retries: int = 4
     connect: float = 10.0
     first_byte: float = 300.0
     silence: float = 180.0
+    total: float = 3600.0
+    response_bytes: int = RESPONSE_BYTES
 
 
 class Reader(Protocol):
@@ -123,8 +130,14 @@ class Wire:
 
         try:
             return await self._exchange(body, reader)
+        except (ResponseTooLarge, _TookTooLong) as error:
+            return None if reader.complete else Trouble(str(error), error=self._given_up(error))
+        except UnknownEncoding as error:
+            return self._refused(str(error))
         except TimeoutError as error:
             problem = str(error)
+        except zlib.error as error:
+            problem = f"sent a body that can't be unpacked: {error}"
         except (aiohttp.InvalidURL, aiohttp.NonHttpUrlClientError):
             return self._refused(f"base_url {self.asked.base_url!r} is no URL")
         except (aiohttp.ClientConnectorCertificateError, aiohttp.ClientConnectorSSLError) as error:
@@ -134,67 +147,79 @@ class Wire:
         # Some servers never end their streams properly; what is complete is an answer all the same.
         return None if reader.complete else Trouble(self.asked.clean(problem))
 
+    def _given_up(self, error: ResponseTooLarge | _TookTooLong) -> ResponseTooLarge | ModelUnavailable:
+        """What is raised at once: another try would take as much again."""
+        return error if isinstance(error, ResponseTooLarge) else ModelUnavailable(self.asked.name, str(error))
+
     def _refused(self, problem: str) -> Trouble:
         return Trouble(problem, error=ModelRefused(self.asked.name, self.asked.clean(problem)))
 
     async def _exchange(self, body: bytes, reader: Reader) -> Trouble | None:
-        session, limits = await self._pools.session(), self._patience
-        late = f"no answer in {limits.first_byte:g} s"
+        session, limits, clock = await self._pools.session(), self._patience, asyncio.get_running_loop().time
+        late, last = f"no answer in {limits.first_byte:g} s", clock() + limits.total
         try:
             async with (
-                asyncio.timeout(limits.first_byte) as limit,
+                asyncio.timeout(min(limits.first_byte, limits.total)) as limit,
                 session.post(self._url, data=body, headers=self._headers, allow_redirects=False) as answer,
             ):
+                content = Body(answer, self.asked.name, limits.response_bytes)
                 if answer.status != 200:
-                    return judge(self.asked, answer.status, answer.headers, await _some(answer))
-                data = await _first(answer)
+                    return judge(self.asked, answer.status, answer.headers, await content.read_beginning(_ENOUGH))
+                data = await _first(content)
                 late = f"silent for {limits.silence:g} s"
                 if data.lstrip()[:1] in (b"{", b"<", b"["):
-                    limit.reschedule(asyncio.get_running_loop().time() + limits.silence)
-                    return self._whole(data + await answer.content.read(), reader)
-                return await self._stream(data, answer, reader, limit)
+                    limit.reschedule(min(clock() + limits.silence, last))
+                    return self._whole(await content.read_all(data), reader)
+                return await self._stream(data, content, reader, limit, last)
+        except EventTooLarge as error:
+            raise ResponseTooLarge(self.asked.name, str(error)) from None
         except TimeoutError as error:
+            if clock() >= last:
+                raise _TookTooLong(f"the response was not complete after {limits.total:g} s") from None
             raise TimeoutError(str(error) or late) from None
 
     async def _stream(
-        self, data: bytes, answer: ClientResponse, reader: Reader, limit: asyncio.Timeout
+        self, data: bytes, content: Body, reader: Reader, limit: asyncio.Timeout, last: float
     ) -> Trouble | None:
         clock, silence = asyncio.get_running_loop().time, self._patience.silence
-        feed, moved = Feed(), 0.0
+        feed, moved, count = Feed(), 0.0, 0
         while data:
-            if (trouble := reader.read(feed.take(data))) is not None:
+            events = feed.take(data)
+            count += len(events)
+            if count > EVENTS:
+                raise ResponseTooLarge(self.asked.name, f"more than {EVENTS:,} events in one stream")
+            if (trouble := reader.read(events)) is not None:
                 return trouble
             now = clock()
             if reader.complete:
                 limit.reschedule(now + (_LINGER if reader.over else _COURTESY))
             elif now > moved:
                 # Moving a timer costs more than reading a chunk: it moves now and then, and late, never early.
-                limit.reschedule(now + silence * 1.125)
+                limit.reschedule(min(now + silence * 1.125, last))
                 moved = now + silence / 8
-            data = await answer.content.readany()
+            data = await content.read()
         trouble = reader.read(feed.end())
         if trouble is None and not reader.complete:
             return Trouble("the stream ended in the middle")
         return trouble
 
     def _whole(self, body: bytes, reader: Reader) -> Trouble | None:
-        return judge(self.asked, 200, {}, body) if body.lstrip()[:1] == b"<" else reader.whole(body)
+        if body.lstrip()[:1] == b"<":
+            return judge(self.asked, 200, {}, body[:_ENOUGH])
+        check_values(body)
+        return reader.whole(body)
 
 
-async def _first(answer: ClientResponse) -> bytes:
+class _TookTooLong(Exception):
+    """The time for a whole response is up."""
+
+
+async def _first(content: Body) -> bytes:
     """Bytes up to the first that are not blank; some servers keep a connection alive with blank lines."""
-    data = await answer.content.readany()
+    data = await content.read()
     while data and data.isspace():
-        data = await answer.content.readany()
+        data = await content.read()
     return data
-
-
-async def _some(answer: ClientResponse) -> bytes:
-    """The beginning of an error's body: enough to say what is wrong, whatever the server sends."""
-    body = b""
-    while len(body) < _ENOUGH and (data := await answer.content.readany()):
-        body += data
-    return body
 
 
 def _final(trouble: Trouble) -> str:
@@ -244,7 +269,11 @@ async def _session(url: str, connect: float) -> AsyncGenerator[ClientSession, No
     connector = aiohttp.TCPConnector(limit=0)
     timeout = aiohttp.ClientTimeout(total=None, connect=connect, sock_connect=connect)
     async with aiohttp.ClientSession(
-        connector=connector, timeout=timeout, proxy=proxy_for(url), cookie_jar=aiohttp.DummyCookieJar()
+        connector=connector,
+        timeout=timeout,
+        proxy=proxy_for(url),
+        cookie_jar=aiohttp.DummyCookieJar(),
+        auto_decompress=False,  # it is unpacked piece by piece, within bounds
     ) as session:
         yield session
 

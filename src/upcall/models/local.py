@@ -16,7 +16,7 @@ import msgspec
 from upcall.contracts import Emit
 from upcall.errors import ModelRefused
 from upcall.messages import Call, Image, Instruction, JsonSchema, Request, Response, Text, ToolSpec
-from upcall.models.history import Answered, Said, Told, Turn, arguments, turns
+from upcall.models.history import UNREADABLE, Answered, Said, Told, Turn, arguments, turns
 from upcall.models.openai import OpenAIChat
 from upcall.models.openai_body import object_schema, result_text
 from upcall.models.structured import schema_in_instructions
@@ -240,22 +240,36 @@ _CHARACTERS = re.compile(
 _NAME = re.compile(r'\s*\{\s*"name"\s*:\s*"([^"]+)"')
 
 
+_BROKEN = 10_000
+_PREFACE = 1000  # characters before a reply, all of them blanks
+_NO_REPLY = "-"
+
+
+def _call(name: str, given: Any) -> Call:
+    """A call with the arguments that a model wrote; where they are no object, it is told."""
+    if not isinstance(given, dict | None):
+        return Call("", name, {}, _json(given)[:_BROKEN])
+    return Call("", name, cast("dict[str, Any]", given or {}))
+
+
 class ReplyText:
     """Reads the reply out of a JSON object that is still being written, and turns the whole into a response."""
 
     def __init__(self, emit: Emit | None) -> None:
         self._emit = emit
-        self._held, self._inside, self._told = "", False, ""
+        self._held, self._inside, self._length = "", False, 0
+        self._told: list[str] = []
 
     def hear(self, kind: str, text: str) -> None:
         """Take what the model writes; complete characters of the reply are passed on."""
         if kind == "drop":
-            told, (self._held, self._inside, self._told) = self._told, ("", False, "")
+            told, (self._held, self._inside, self._told, self._length) = self._told, ("", False, [], 0)
             if self._emit is not None and told:
                 self._emit("drop", "")
         elif kind == "text":
-            self._held += text
-            self._pass_on()
+            if self._held != _NO_REPLY:
+                self._held += text
+                self._pass_on()
         elif self._emit is not None:
             self._emit(kind, text)
 
@@ -263,32 +277,35 @@ class ReplyText:
         """The call or the reply; an answer that was cut off gives what can be read of it."""
         try:
             value = msgspec.json.decode(response.text)
-        except msgspec.DecodeError:
+        except UNREADABLE:
             return self._cut_off(response)
         answer = cast("dict[str, Any]", value) if isinstance(value, dict) else {"reply": value}
         if "name" in answer:
-            call = Call("", str(answer["name"]), cast("dict[str, Any]", answer.get("arguments") or {}))
+            call = _call(str(answer["name"]), answer.get("arguments"))
             return response.replace(text="", calls=(call,), stop="calls")
         reply = answer.get("reply", answer)
         text = reply if isinstance(reply, str) else _json(reply)
-        if self._emit is not None and len(text) > len(self._told):
-            self._emit("text", text[len(self._told) :])
+        if self._emit is not None and len(text) > self._length:
+            self._emit("text", text[self._length :])
         return response.replace(text=text)
 
     def _cut_off(self, response: Response) -> Response:
         if found := _NAME.match(response.text):
             return response.replace(text="", calls=(Call("", found[1], {}, response.text),))
-        return response.replace(text=self._told or response.text)
+        return response.replace(text="".join(self._told) or response.text)
 
     def _pass_on(self) -> None:
         if not self._inside:
             if (opening := _OPENING.match(self._held)) is None:
+                if len(self._held) > _PREFACE:  # it is no reply, and need not be looked at again
+                    self._held = _NO_REPLY
                 return
             self._inside, self._held = True, self._held[opening.end() :]
         taken = _CHARACTERS.match(self._held)
         if taken is not None and taken[0]:
             self._held = self._held[taken.end() :]
             piece = msgspec.json.decode(f'"{taken[0]}"', type=str)
-            self._told += piece
+            self._told.append(piece)
+            self._length += len(piece)
             if self._emit is not None:
                 self._emit("text", piece)

@@ -10,10 +10,20 @@ from typing import Any, cast
 
 import msgspec
 
+from upcall.bounds import CALLS, token_count
 from upcall.contracts import Emit
 from upcall.errors import ModelRefused
 from upcall.messages import Request, Response, Thinking, Usage
-from upcall.models.failures import Asked, Trouble, complaint_of, judge, provider_name, stream_error
+from upcall.models.body import RESPONSE_BYTES
+from upcall.models.failures import (
+    Asked,
+    Trouble,
+    complaint_of,
+    excess_trouble,
+    judge,
+    provider_name,
+    stream_error,
+)
 from upcall.models.history import UNREADABLE, called, json_object
 from upcall.models.http import Patience, Reader, Sleep, Wire, without_credentials
 from upcall.models.openai_body import openai_body
@@ -27,6 +37,8 @@ _OPTIONAL = {
 }
 # Mistral's rule, as servers say it who don't keep to it in the ids that they give
 _STRICT_IDS = re.compile(r"tool call id .* length of 9")
+_LONGEST_NAME = 200
+_CHECKS = 20  # how often the arguments of a call are read to see whether they are complete
 _STOPS = {"stop": "end", "tool_calls": "calls", "function_call": "calls", "content_filter": "refused"}
 
 
@@ -40,6 +52,8 @@ class OpenAIChat:
     connect: seconds to connect
     first_byte: seconds until the response begins
     silence: seconds between two pieces of the response
+    total: seconds for a whole response
+    response_bytes: the most bytes of a response, unpacked
     settings: how it is asked, unless an agent or a hook says otherwise
     """
 
@@ -53,6 +67,8 @@ class OpenAIChat:
         connect: float = 10.0,
         first_byte: float = 300.0,
         silence: float = 180.0,
+        total: float = 3600.0,
+        response_bytes: int = RESPONSE_BYTES,
         settings: Settings | None = None,
         _sleep: Sleep = asyncio.sleep,
         _chance: Callable[[], float] = random.random,
@@ -70,7 +86,7 @@ class OpenAIChat:
             headers["Authorization"] = f"Bearer {self._key}"
         # A key goes into the same header as a URL's user and password, and is what counts.
         base = self._asked.base_url if self._key else self._base_url
-        patience = Patience(retries, connect, first_byte, silence)
+        patience = Patience(retries, connect, first_byte, silence, total, response_bytes)
         self._wire = Wire(self._asked, f"{base}/chat/completions", headers, patience, _sleep, _chance)
         self._settings = checked(self.name, settings, EVERY_SETTING)
         self._refused: set[str] = set()
@@ -149,12 +165,12 @@ class _Choice(msgspec.Struct, gc=False):
 
 
 class _Details(msgspec.Struct, gc=False):
-    cached_tokens: int | None = None
+    cached_tokens: Any = None
 
 
 class _Usage(msgspec.Struct, gc=False):
-    prompt_tokens: int | None = None
-    completion_tokens: int | None = None
+    prompt_tokens: Any = None
+    completion_tokens: Any = None
     prompt_tokens_details: _Details | None = None
 
 
@@ -168,10 +184,10 @@ class _Chunk(msgspec.Struct, gc=False):
 class _Slot:
     """A call while its pieces come."""
 
-    __slots__ = ("args", "id", "name")
+    __slots__ = ("args", "checks", "id", "name")
 
     def __init__(self, piece: _Piece) -> None:
-        self.id, self.name = piece.id or "", ""
+        self.id, self.name, self.checks = piece.id or "", "", 0
         self.args: list[str] = []
 
 
@@ -190,10 +206,11 @@ class OpenAIReader:
         self._slots: dict[int | None, _Slot] = {}
         self._calls: list[_Slot] = []
         self._usage, self._stop, self._model = Usage(), "", ""
+        self._size = 0  # characters of text, thoughts and arguments
 
     def read(self, events: Sequence[bytes]) -> Trouble | None:
         """Take chunks. The loop is as plain as it is because it runs for every token."""
-        emit, text = self._emit, self._text
+        emit, text, size = self._emit, self._text, 0
         for event in events:
             if event == b"[DONE]":
                 self.complete = self.over = True
@@ -206,6 +223,7 @@ class OpenAIReader:
                 content = said.content
                 if isinstance(content, str) and content:
                     text.append(content)
+                    size += len(content)
                     if emit is not None:
                         self.spoke = True
                         emit("text", content)
@@ -213,7 +231,8 @@ class OpenAIReader:
                     self._more(said)
             if (trouble := self._about(chunk)) is not None:
                 return trouble
-        return None
+        self._size += size
+        return excess_trouble(self._asked, self._size, len(self._calls))
 
     def whole(self, body: bytes) -> Trouble | None:
         """Take a completion that came in one piece."""
@@ -228,7 +247,7 @@ class OpenAIReader:
             self._say("text", said.content, self._text)
         self._more(said)
         self.complete = True
-        return self._about(chunk)
+        return self._about(chunk) or excess_trouble(self._asked, self._size, len(self._calls))
 
     def response(self) -> Response:
         """What was said."""
@@ -250,6 +269,8 @@ class OpenAIReader:
         if isinstance(said.content, list):
             self._parts(said.content)
         for piece in said.tool_calls or ():
+            if len(self._calls) > CALLS:
+                return
             self._piece(piece)
 
     def _parts(self, parts: list[Any]) -> None:
@@ -266,6 +287,7 @@ class OpenAIReader:
     def _say(self, kind: str, text: str, into: list[str]) -> None:
         if text:
             into.append(text)
+            self._size += len(text)
             if self._emit is not None:
                 self.spoke = True
                 self._emit(kind, text)
@@ -280,10 +302,11 @@ class OpenAIReader:
             slot = self._slots[piece.index] = _Slot(piece)
             self._calls.append(slot)
         slot.id = slot.id or piece.id or ""
-        if function.name and function.name != slot.name and not slot.args:
+        if function.name and function.name != slot.name and not slot.args and len(slot.name) <= _LONGEST_NAME:
             slot.name += function.name
         if args:
             slot.args.append(args)
+            self._size += len(args)
 
     def _about(self, chunk: _Chunk) -> Trouble | None:
         """What a chunk says besides what the model said."""
@@ -302,8 +325,8 @@ class OpenAIReader:
             self._model = chunk.model
         if (usage := chunk.usage) is not None:
             details = usage.prompt_tokens_details
-            cached = (details.cached_tokens if details else None) or 0
-            self._usage = Usage(usage.prompt_tokens or 0, usage.completion_tokens or 0, cached)
+            cached = token_count(details.cached_tokens) if details else 0
+            self._usage = Usage(token_count(usage.prompt_tokens), token_count(usage.completion_tokens), cached)
         return None
 
 
@@ -315,4 +338,7 @@ def _begins(piece: _Piece, slot: _Slot, args: str) -> bool:
     """
     if piece.id and slot.id and piece.id != slot.id:
         return True
-    return bool(args) and json_object("".join(slot.args)) is not None
+    if not args.lstrip().startswith("{") or not slot.args or not slot.args[-1].rstrip().endswith("}"):
+        return False
+    slot.checks += 1  # each reads all that has come: a call in a thousand pieces must not be read a thousand times
+    return slot.checks <= _CHECKS and json_object("".join(slot.args)) is not None

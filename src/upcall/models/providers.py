@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
+from upcall.bounds import TEXT, token_count
 from upcall.contracts import Emit
-from upcall.errors import ContextTooLong, ModelError, ModelRefused, ModelUnavailable
+from upcall.errors import ContextTooLong, ModelError, ModelRefused, ModelUnavailable, ResponseTooLarge
 from upcall.messages import Call, Image, Instruction, Part, Request, Response, Text, Thinking, Usage
+from upcall.models.body import EVENTS
 from upcall.models.failures import Asked, complaint_of, context_error, judge, provider_name, secrets_in
 from upcall.models.history import Answered, Said, Told, arguments, called, turns
 from upcall.models.openai_body import object_schema
@@ -94,8 +96,12 @@ async def _ask(
     async with model_request_stream(
         model, history, model_settings=settings, model_request_parameters=parameters
     ) as stream:
+        size = count = 0
         async for event in stream:
-            _tell(event, emit)
+            size, count = size + _tell(event, emit), count + 1
+            if size > TEXT or count > EVENTS:
+                most = f"{TEXT:,} characters of text" if size > TEXT else f"{EVENTS:,} events"
+                raise ResponseTooLarge(provider.partition("#")[0], f"more than {most} in one response")
         return _response(stream.get(), provider)
 
 
@@ -256,7 +262,8 @@ def _image(image: Image) -> theirs.ImageUrl | theirs.BinaryContent:
 # --- what comes back --------------------------------------------------------------------
 
 
-def _tell(event: theirs.ModelResponseStreamEvent, emit: Emit) -> None:
+def _tell(event: theirs.ModelResponseStreamEvent, emit: Emit) -> int:
+    """Emit what the event adds; return how many characters that is."""
     from pydantic_ai import messages as theirs
 
     match event:
@@ -268,8 +275,11 @@ def _tell(event: theirs.ModelResponseStreamEvent, emit: Emit) -> None:
             emit("text", text)
         case theirs.PartDeltaEvent(delta=theirs.ThinkingPartDelta(content_delta=text)) if text:
             emit("thinking", text)
-        case _:
+        case theirs.PartDeltaEvent(delta=theirs.ToolCallPartDelta(args_delta=str(text))):
             pass
+        case _:
+            return 0
+    return len(text)
 
 
 def _response(answer: theirs.ModelResponse, provider: str) -> Response:
@@ -294,7 +304,8 @@ def _response(answer: theirs.ModelResponse, provider: str) -> Response:
     calls = tuple(p for p in layout if isinstance(p, Call))
     thinking = tuple(p for p in layout if isinstance(p, Thinking))
     used = answer.usage
-    usage = Usage(used.input_tokens, used.output_tokens, used.cache_read_tokens)
+    counts = (used.input_tokens, used.output_tokens, used.cache_read_tokens)
+    usage = Usage(*(token_count(count) for count in counts))
     stop = _STOPS.get(answer.finish_reason or "", answer.finish_reason or ("calls" if calls else "end"))
     return Response(text, calls, thinking, usage, stop, answer.model_name or "", tuple(layout))
 
