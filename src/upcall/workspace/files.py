@@ -8,8 +8,9 @@ from __future__ import annotations
 import asyncio
 import base64
 import hashlib
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
+from itertools import islice
 from typing import Any
 
 from upcall.contracts import Context, Entry, Files, SessionAccess
@@ -24,7 +25,7 @@ from upcall.workspace.paths import changed, parts_of, path_of
 BLOCK = 1024 * 1024
 _MOST_ENTRIES = 1000
 _MOST_CHARS, _LONGEST_LINE = 60_000, 2000
-_LARGEST_EDIT, _LARGEST_IMAGE = 10_000_000, 5_000_000
+_LARGEST_READ, _LARGEST_EDIT, _LARGEST_IMAGE = 500_000_000, 4_000_000, 5_000_000
 _IMAGES = {
     b"\x89PNG\r\n\x1a\n": "image/png",
     b"\xff\xd8\xff": "image/jpeg",
@@ -77,6 +78,9 @@ async def read_file(path: str, ctx: Context, offset: int = 0, limit: int = 2000)
     """
     files = files_of(ctx)
     entry = await files.look(path)
+    if entry.size > _LARGEST_READ:
+        problem = f"has {entry.size} bytes; at most {_LARGEST_READ} can be read"
+        raise WorkspaceError(entry.path, f"{problem}. Find what you need with grep")
     first = await files.read(entry.path, 0, BLOCK)
     if media_type := _media_type(first):
         return await _image(files, entry, media_type)
@@ -146,9 +150,8 @@ class Window:
         if self.line + count < self.offset:
             self.line, self.open = self.line + count, not block.endswith(b"\n")
             return len(block)
-        while self.line < self.offset:
-            at, self.line = block.index(b"\n", at) + 1, self.line + 1
-        self.open = False
+        at = _after_newlines(block, at, self.offset - self.line)
+        self.line, self.open = self.offset, False
         return at
 
     def _take(self, block: bytes, at: int) -> int:
@@ -176,6 +179,19 @@ class Window:
         if last < total:
             shown += f"\n… lines {self.offset + 1} to {last} of {total}; go on with offset={last}"
         return shown
+
+
+def _after_newlines(block: bytes, at: int, count: int) -> int:
+    """Where the text behind the next `count` line ends begins, found by halves: there may be a million."""
+    end = len(block)
+    while end - at > 1:
+        middle = (at + end) // 2
+        passed = block.count(b"\n", at, middle)
+        if passed < count:
+            at, count = middle, count - passed
+        else:
+            end = middle
+    return end
 
 
 def _cut(line: bytes) -> str:
@@ -234,10 +250,10 @@ class Writing:
                 raise WorkspaceError(
                     entry.path, "has not been read in this conversation; read it before you edit it"
                 )
-            body = await files.read(entry.path)
+            body = await files.read(entry.path, 0, _LARGEST_EDIT + 1)
             if content_hash(body) != known:
                 raise changed(entry.path)
-            made, count = edited(entry.path, body, old_string, new_string, replace_all)
+            made, count = await asyncio.to_thread(edited, entry.path, body, old_string, new_string, replace_all)
             await _write_of(files, path)(entry.path, made, known)
             ctx.set_context(_key(entry.path), content_hash(made))
         return f"edited {entry.path}: replaced {count} occurrence{'s' if count != 1 else ''}"
@@ -264,18 +280,21 @@ def edited(path: str, body: bytes, old: str, new: str, everywhere: bool) -> tupl
     if not count:
         raise WorkspaceError(path, "old_string is not in it; it must be the same to the last space and line end")
     if count > 1 and not everywhere:
-        lines = [text.count("\n", 0, at) + 1 for at in _places(text, old)]
-        where = f"{count} times, on lines {', '.join(map(str, lines[:10]))}"
+        lines = [text.count("\n", 0, at) + 1 for at in islice(_places(text, old), 10)]
+        where = f"{count} times, on lines {', '.join(map(str, lines))}"
         raise WorkspaceError(path, f"old_string is in it {where}; give more around it, or set replace_all")
-    return clean(text.replace(old, new)).encode(), count
+    new = clean(new)
+    size = len(body) + count * (len(new.encode()) - len(old.encode()))
+    if size > _LARGEST_EDIT:
+        raise WorkspaceError(path, f"would have {size} bytes; an edited file has at most {_LARGEST_EDIT}")
+    return text.replace(old, new).encode(), count
 
 
-def _places(text: str, wanted: str) -> list[int]:
-    found, at = list[int](), text.find(wanted)
+def _places(text: str, wanted: str) -> Iterator[int]:
+    at = text.find(wanted)
     while at >= 0:
-        found.append(at)
+        yield at
         at = text.find(wanted, at + len(wanted))
-    return found
 
 
 def _key(path: str) -> str:

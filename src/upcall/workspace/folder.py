@@ -23,7 +23,7 @@ from upcall.errors import SetupError, WorkspaceError
 from upcall.events import content_hash
 from upcall.private_files import PrivateFiles
 from upcall.workspace.guard import Guard
-from upcall.workspace.paths import changed, look_alike, parts_of, path_of
+from upcall.workspace.paths import MOST_ENTRIES, TOO_MANY, changed, look_alike, parts_of, path_of
 
 UNFINISHED = ".upcall-unfinished-"
 """Begins the name of a file that is being written. A killed process may leave one; no tool shows it."""
@@ -132,12 +132,13 @@ class Folder:
     def _entries(self, path: str) -> list[Entry]:
         with self._place(path) as place, _opened(place, _FOLDER) as folder, os.scandir(folder) as found:
             place.guard.check_folder(folder, place.parts)
-            named = [(one.name, one.stat(follow_symlinks=False)) for one in found]
-            entries = [
-                self._listed((*place.parts, _text(name)), stat)
-                for name, stat in named
-                if not name.startswith(UNFINISHED) and not place.guard.is_private(folder, name, stat)
-            ]
+            entries: list[Entry] = []
+            for number, one in enumerate(found):
+                if number >= MOST_ENTRIES:
+                    raise WorkspaceError(path_of(place.parts), TOO_MANY)
+                stat = one.stat(follow_symlinks=False)
+                if not one.name.startswith(UNFINISHED) and not place.guard.is_private(folder, one.name, stat):
+                    entries.append(self._listed((*place.parts, _text(one.name)), stat))
         return sorted(entries, key=lambda entry: entry.path)
 
     def _listed(self, parts: tuple[str, ...], found: os.stat_result) -> Entry:

@@ -58,6 +58,10 @@ class Rule(NamedTuple):
     negated: bool
 
 
+_LONGEST = 1_000
+"""Characters of a rule; a longer one is left out."""
+
+
 def rules_in(text: str, folder: tuple[str, ...]) -> list[Rule]:
     """The rules of a `.gitignore` that lies in a folder."""
     lines = text.removeprefix("\ufeff").split("\n")
@@ -76,6 +80,8 @@ def is_ignored(rules: Sequence[Rule], path: tuple[str, ...], is_folder: bool) ->
 
 
 def _rule(line: str, folder: tuple[str, ...]) -> Rule | None:
+    if len(line) > _LONGEST:
+        return None
     while line.endswith(" ") and not line.endswith("\\ "):
         line = line[:-1]
     if not line or line.startswith("#"):

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 _PATIENCE = 5.0
 """Seconds that the thread which drives a killed interpreter is waited for."""
 
+_LONGEST_ERROR = 1_000_000
+"""Characters of an error that are looked at."""
+
 
 class Called(Value, frozen=True):
     """It stands at a call of one of the functions it was given; `plain`: and needs the value to go on."""
@@ -209,6 +212,7 @@ class Interpreter:
                 missing = f"name {snapshot.function_name!r} is not defined"
                 snapshot = snapshot.resume({"exc_type": "NameError", "message": missing})
             else:
+                self._is_plain(snapshot)  # which reads the program, if it has not been read
                 return snapshot
 
     # --- where it stands ------------------------------------------------------------------
@@ -252,5 +256,5 @@ def _failed(error: MontyError, newest: int) -> Failed:
 
     shown = error.display() if isinstance(error, MontyRuntimeError | MontySyntaxError) else str(error)
     lost = isinstance(error, MontyCrashedError) or isinstance(error.exception(), TimeoutError | MemoryError)
-    shown = shown.replace(f'File "<python-input-{newest}>"', 'File "program"')
+    shown = shown[:_LONGEST_ERROR].replace(f'File "<python-input-{newest}>"', 'File "program"')
     return Failed(re.sub(r'File "<python-input-\d+>"', 'File "an earlier program"', shown), lost)

@@ -9,6 +9,11 @@ from upcall.errors import WorkspaceError
 _LONGEST_NAME, _LONGEST_PATH = 255, 4000
 """In bytes; a little less than the systems we know allow, so that every backend takes the same paths."""
 
+MOST_ENTRIES = 100_000
+"""Files and folders in one folder; one that holds more is not listed."""
+
+TOO_MANY = f"holds more than {MOST_ENTRIES} files and folders, too many to list"
+
 
 def parts_of(path: str) -> tuple[str, ...]:
     """The names on the way from the root to a path; none for the root itself.
@@ -17,6 +22,8 @@ def parts_of(path: str) -> tuple[str, ...]:
     because they are the same in Unicode's composed form are the same name.
     """
     shown = path if len(path) <= 200 else f"{path[:200]}…"
+    if len(path) > _LONGEST_PATH:
+        raise _too_long(shown)
     if "\0" in path:
         raise WorkspaceError(shown.replace("\0", "\\0"), "a path has no NUL character")
     try:
@@ -33,9 +40,13 @@ def parts_of(path: str) -> tuple[str, ...]:
         elif part not in ("", "."):
             parts.append(part)
     if size > _LONGEST_PATH or any(len(part.encode()) > _LONGEST_NAME for part in parts):
-        most = f"a path has at most {_LONGEST_PATH} bytes, a name in it {_LONGEST_NAME}"
-        raise WorkspaceError(shown, f"is too long: {most}")
+        raise _too_long(shown)
     return tuple(parts)
+
+
+def _too_long(shown: str) -> WorkspaceError:
+    most = f"a path has at most {_LONGEST_PATH} bytes, a name in it {_LONGEST_NAME}"
+    return WorkspaceError(shown.replace("\0", "\\0"), f"is too long: {most}")
 
 
 def path_of(parts: tuple[str, ...] | list[str]) -> str:

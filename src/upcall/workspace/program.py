@@ -8,11 +8,12 @@ them settles first is decided by the order of the log, never by that of tasks.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 import msgspec
 
+from upcall.bounds import ARGUMENTS, DEPTH, TooLarge, excess, plain
 from upcall.callbacks import same_json
 from upcall.errors import StoreError
 from upcall.events import ProgramSaved, content_hash
@@ -35,6 +36,7 @@ class Bounds(Value, frozen=True):
     memory: int
     output: int
     calls: int
+    stored: int
 
 
 class Kept(Value, frozen=True):
@@ -51,6 +53,7 @@ class Kept(Value, frozen=True):
         default_factory=dict[int, int]
     )  # numbers of the calls it awaits, by the interpreter's ids
     seconds: float = 0.0
+    stored: int = 0
 
 
 class Unreadable(Exception):
@@ -73,6 +76,8 @@ class Program:
         self._tasks: dict[int, asyncio.Task[bool]] = {}
         self._said: list[str] = []
         self._room, self._left_out = bounds.output, 0
+        self._room_for_last = max(bounds.output, 1000)
+        self._stored = 0  # bytes that it added to the log
         self._shown = sum(i.startswith(f"{context.call_id}.") for i in self._state.inner)
         """How many calls an earlier process made: what is printed before the last of them has been shown."""
         self._saved = self._due = self._waiting = False
@@ -95,11 +100,13 @@ class Program:
                 stop = await self._begin()
                 while not isinstance(stop, Ended):
                     stop = await self._step(stop)
-                result = Result("", self._text(_shown(stop.value)))
                 dump = self._interpreter.dump()
+                result = Result("", self._text(shown_value(stop.value, self._room_for_last)) + self._lost(dump))
             except Failed as failed:
-                result = Result("", self._text(f"{failed}\n{GONE}" if failed.lost else str(failed)), is_error=True)
+                said = _cut(str(failed), self._room_for_last)
+                result = Result("", self._text(f"{said}\n{GONE}" if failed.lost else said), is_error=True)
                 dump = None if failed.lost else self._interpreter.dump()
+                result = result.replace(text=result.text + self._lost(dump))
             except Unreadable as error:
                 result = Result("", self._text(str(error)), is_error=True)
             await self._end_calls()
@@ -108,6 +115,16 @@ class Program:
             await self._close()
         self._keep(dump, ended=True)
         return result
+
+    def _lost(self, dump: bytes | None) -> str:
+        """What the model is told where the variables take too much room to be kept."""
+        if dump is None or self._fits(dump):
+            return ""
+        most = f"more than the {self._bounds.stored} bytes that a program may add to the log"
+        return f"\n(The variables are not kept for later programs: with what was stored before they are {most}.)"
+
+    def _fits(self, dump: bytes) -> bool:
+        return self._stored + len(dump) <= self._bounds.stored
 
     # --- step by step ---------------------------------------------------------------------
 
@@ -123,7 +140,7 @@ class Program:
         self._said, self._left_out = [kept.printed], kept.left_out
         self._room -= len(kept.printed)
         self._number, self._standing, self._awaits = kept.number, kept.standing, dict(kept.awaits)
-        self._saved = True
+        self._stored, self._saved = kept.stored, True
         for number in (waiting := [*self._awaits.values(), *([self._standing] if self._standing else [])]):
             given = self._state.inner[self._id(number)].given
             self._start(number, given.name, given.args)
@@ -150,9 +167,15 @@ class Program:
             if self._number > self._bounds.calls:
                 return await interpreter.answer(None, f"a program may make {self._bounds.calls} calls, and it has")
             try:
-                args = _by_name(stop, self._functions[stop.name])
+                args, size = _by_name(stop, self._functions[stop.name])
             except TypeError as error:
                 return await interpreter.answer(None, str(error), "TypeError")
+            if stop.name == "raise_callback":
+                size += len(self._code)  # which stands beside the question
+            if self._stored + size > self._bounds.stored:
+                most = f"a program may add {self._bounds.stored} bytes to the log, and its calls would be more"
+                return await interpreter.answer(None, f"{most}; write large texts in parts, by several programs")
+            self._stored += size
             self._start(self._number, self._functions[stop.name].name, args)
         if not stop.plain:
             self._awaits[stop.call_id] = self._number
@@ -244,17 +267,18 @@ class Program:
             return
         self._saved = True
         dump = self._interpreter.dump()
-        if dump is not None:
+        if dump is not None and self._fits(dump):  # else it is run again from where it was saved last
             self._keep(dump, ended=False)
 
     def _keep(self, dump: bytes | None, *, ended: bool) -> None:
         log, name, seconds = self._member.log, "", round(self._interpreter.seconds, 3)
-        if dump is not None:
+        if dump is not None and self._fits(dump):
+            self._stored += len(dump)
             kept = Kept(version(), dump, tuple(self._interpreter.sources))
             if not ended:
                 kept = kept.replace(
                     printed="".join(self._said), left_out=self._left_out, number=self._number,
-                    standing=self._standing, awaits=self._awaits, seconds=seconds,
+                    standing=self._standing, awaits=self._awaits, seconds=seconds, stored=self._stored,
                 )  # fmt: skip
             body = msgspec.msgpack.encode(kept)
             name = content_hash(body)
@@ -301,9 +325,6 @@ class Program:
             said += f"\n… {self._left_out} characters left out: a program may print {self._bounds.output} …\n"
         if said and last and not said.endswith("\n"):
             said += "\n"
-        room = max(self._bounds.output, 1000)
-        if len(last) > room:
-            last = f"{last[:room]}… {len(last) - room} characters left out …"
         return said + last or "done; it printed nothing, and its last line has no value"
 
     async def _end_calls(self) -> None:
@@ -330,8 +351,8 @@ class Program:
         await self._interpreter.close()
 
 
-def _by_name(stop: Called, tool: Tool) -> dict[str, Any]:
-    """The arguments of a call as a tool takes them; TypeError says what is wrong with them."""
+def _by_name(stop: Called, tool: Tool) -> tuple[dict[str, Any], int]:
+    """The arguments of a call as a tool takes them, and their bytes; TypeError says what is wrong with them."""
     names = [*tool.schema["properties"]]
     if len(stop.args) > len(names):
         raise TypeError(f"{stop.name}() takes {len(names)} arguments and got {len(stop.args)}")
@@ -340,19 +361,68 @@ def _by_name(stop: Called, tool: Tool) -> dict[str, Any]:
     if twice:
         raise TypeError(f"{stop.name}() got several values for {twice[0]!r}")
     try:
-        return msgspec.json.decode(msgspec.json.encode(args | stop.kwargs))
+        made = plain(args | stop.kwargs, ARGUMENTS)
+    except TooLarge as error:
+        most = f"at most {ARGUMENTS} bytes of JSON, nested at most {DEPTH} levels deep"
+        raise TypeError(f"{stop.name}() takes {most}: {error}") from None
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise TypeError(f"{stop.name}() takes what JSON can hold: {error}") from None
+    return made, len(msgspec.json.encode(made))
 
 
-def _shown(value: Any) -> str:
-    """The last value as Python writes it."""
+def shown_value(value: Any, most: int) -> str:
+    """The last value as Python writes it, cut after `most` characters.
+
+    Its parts are written one by one: a value that holds one text 400 times is small, and what Python writes is not.
+    """
     if value is None:
         return ""
     try:
-        return clean(repr(value))
+        problem = excess(value, most // 2)
+        if "deep" in problem:
+            return f"(a value that can't be shown: {problem})"
+        made, size = list[str](), 0
+        for piece in _pieces(value, most) if problem else [repr(value)]:
+            made.append(piece)
+            size += len(piece)
+            if size > most:
+                break
     except (ValueError, RecursionError) as error:
         return f"(a value that can't be shown: {error})"
+    if not problem or size <= most:
+        return clean(_cut("".join(made), most))
+    left = len(value) - most if isinstance(value, str) else "more"
+    return clean(f"{''.join(made)[:most]}… {left} characters left out …")
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[:most]}… {len(text) - most} characters left out …"
+
+
+_BRACKETS: dict[Any, str] = {list: "[]", tuple: "()", set: "{}", dict: "{}"}
+
+
+def _pieces(value: Any, most: int) -> Iterator[str]:
+    """What Python writes of a value, part by part; of a text no more than could be shown."""
+    kind = _type_of(value)
+    if kind in (str, bytes):
+        yield repr(value[: most + 1])
+        return
+    if kind not in _BRACKETS:
+        yield f"({kind.__name__}: too large to be shown)" if excess(value, most) else repr(value)
+        return
+    yield _BRACKETS[kind][0]
+    for number, part in enumerate(value):
+        yield ", " if number else ""
+        yield from _pieces(part, most)
+        if kind is dict:
+            yield ": "
+            yield from _pieces(value[part], most)
+    yield "," if kind is tuple and len(value) == 1 else ""
+    yield _BRACKETS[kind][1]
+
+
+_type_of: Any = type  # pyright keeps nothing of the `Any` that it is given otherwise
 
 
 def _brief(name: str, args: dict[str, Any]) -> str:

@@ -18,7 +18,7 @@ from upcall.tools import Tool, to_result
 from upcall.workspace.program import Bounds, Program
 
 _NAME = "run_python"
-_LONGEST = 200_000
+_LONGEST = 50_000
 """Characters of a program."""
 
 _ELSEWHERE = {_NAME, "ask", *(t.name for t in SIDE_TOOLS)}
@@ -49,25 +49,35 @@ the tool fails:
 Variables stay for later programs of this turn. It is plain Python with asyncio (gather), json, re, math, datetime
 and the like; no files, network, environment or other modules, no `yield`, no tool as the key of `sort` or in `map`.
 The clock stands still and sleeping takes no time. A program may take {seconds:g} s, {memory:g} MB, {output}
-characters of output and {calls} calls."""
+characters of output and {calls} calls, whose arguments may have {stored:g} MB in all."""
 
 
-def run_python(*, seconds: float = 30.0, memory: int = 64_000_000, output: int = 20_000, calls: int = 200) -> Tool:
+def run_python(
+    *,
+    seconds: float = 30.0,
+    memory: int = 64_000_000,
+    output: int = 20_000,
+    calls: int = 200,
+    stored: int = 16_000_000,
+) -> Tool:
     """Make the tool `run_python`: the model's program runs in a sandboxed interpreter, in a process of its own.
 
     seconds: how long a program may compute; calls out are not counted
     memory: the most bytes that it may hold
     output: the most characters that it may print
     calls: the most calls out that it may make, `raise_callback` included
+    stored: the most bytes that one program may add to the log: the arguments of its calls, and what its variables
+        hold each time it is saved. A call beyond that raises RuntimeError; what can't be saved is computed again.
     """
-    for name, value in (("seconds", seconds), ("memory", memory), ("output", output), ("calls", calls)):
+    given = {"seconds": seconds, "memory": memory, "output": output, "calls": calls, "stored": stored}
+    for name, value in given.items():
         if isinstance(value, bool) or not value > 0:
             raise BadTool(_NAME, f"{name}={value!r} is no positive number")
     if importlib.util.find_spec("pydantic_monty") is None:
         raise BadTool(
             _NAME, "pydantic-monty, which is installed with upcall, is missing: pip install pydantic-monty"
         )
-    bounds = Bounds(seconds, memory, output, calls)
+    bounds = Bounds(seconds, memory, output, calls, stored)
 
     async def run_python(code: str, ctx: Context) -> Result:
         """Run a program in Python.
@@ -106,6 +116,7 @@ def about(bounds: Bounds, toolbox: Mapping[str, Tool]) -> str:
     return _ABOUT.format(
         example=f"{next(iter(found), raise_callback.name)}(...)", functions="\n".join(lines) or "- none yet",
         seconds=bounds.seconds, memory=bounds.memory / 1e6, output=bounds.output, calls=bounds.calls,
+        stored=bounds.stored / 1e6,
     )  # fmt: skip
 
 

@@ -5,17 +5,27 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import AsyncIterator, Iterator
-from typing import Any
+from collections.abc import AsyncIterator, Iterator, Sequence
+from itertools import islice
 
 from upcall.contracts import Context, Entry, Files
 from upcall.errors import UpcallError, WorkspaceError
+from upcall.patterns import WINDOW, BadPattern, Pattern, TooSlow
 from upcall.tools import tool
 from upcall.workspace.files import BLOCK, blocks, files_of, is_binary
 from upcall.workspace.ignore import Glob, Rule, is_ignored, rules_in
+from upcall.workspace.paths import TOO_MANY
 
 _MOST_FOUND, _MOST_LINES, _LONGEST_LINE = 1000, 200, 400
-_MOST_RULES = 1_000_000
+_LONGEST_GLOB, _MOST_GLOBS = 1_000, 100
+_MOST_ENTRIES = 200_000
+_MOST_BYTES, _MOST_RULES = 100_000, 5_000
+"""Of one .gitignore, and of all that hold for one folder."""
+
+_FEW = 2_000
+"""Names, each tried with a rule, that take no longer than handing them to a thread."""
+
+_SECONDS = 30.0
 _SEES_MORE_THAN_A_LINE = re.compile(r"\\[AZz]|\(\?")
 
 
@@ -27,17 +37,17 @@ async def glob(pattern: str, ctx: Context, path: str = "/", ignored: bool = Fals
     path: the folder to look in; / is the workspace's root
     ignored: find what git ignores too
     """
-    wanted = [Glob(one) for one in _either(pattern.removeprefix("/"))]
+    only = _Only(pattern)
     files = files_of(ctx)
     above = len(_names((await files.look(path)).path))
     found: list[str] = []
-    async for entry in walk(files, path, ignored=ignored):
-        if any(one.matches(_names(entry.path)[above:]) for one in wanted):
+    found_all = Walk(files, path, ignored=ignored)
+    async for entries in found_all.folders():
+        for entry in await only.among(entries, above):
             if len(found) == _MOST_FOUND:
-                found.append(f"… there are more than {_MOST_FOUND}; give a narrower pattern")
-                break
+                return "\n".join([*found, f"… there are more than {_MOST_FOUND}; give a narrower pattern"])
             found.append(entry.path)
-    return "\n".join(found) or "(no file has such a name)"
+    return "\n".join([*(found or ["(no file has such a name)"]), *found_all.notes])
 
 
 @tool(read_only=True, repeatable=True)
@@ -52,60 +62,128 @@ async def grep(
     ignore_case: take upper and lower case as the same
     ignored: look into what git ignores too
     """
-    files, lines = files_of(ctx), Lines(pattern, ignore_case)
-    only = [Glob(one if "/" in one else f"**/{one}") for one in _either(glob.removeprefix("/"))] if glob else []
+    files, lines = files_of(ctx), await asyncio.to_thread(Lines, pattern, ignore_case)
+    only = _Only(glob if "/" in glob else f"**/{glob}") if glob else None
     above = len(_names((await files.look(path)).path))
     found: list[str] = []
     unread = 0
-    async for entry in walk(files, path, ignored=ignored):
-        if entry.kind != "file" or (only and not any(o.matches(_names(entry.path)[above:]) for o in only)):
-            continue
-        try:
-            await lines.search(files, entry.path, found)
-        except WorkspaceError:
-            unread += 1
-        if len(found) >= _MOST_LINES:
-            found[_MOST_LINES:] = [f"… stopped at {_MOST_LINES} lines; give a narrower pattern, path or glob"]
-            break
+    walked = Walk(files, path, ignored=ignored)
+    async for entries in walked.folders():
+        for entry in entries if only is None else await only.among(entries, above):
+            try:
+                if entry.kind == "file":
+                    await lines.search(files, entry.path, found)
+            except WorkspaceError:
+                unread += 1
+            if len(found) >= _MOST_LINES:
+                found[_MOST_LINES:] = [f"… stopped at {_MOST_LINES} lines; give a narrower pattern, path or glob"]
+                return "\n".join(found)
     note = [f"({unread} file{'s' if unread != 1 else ''} could not be read)"] if unread else []
-    return "\n".join([*(found or ["(no line matches)"]), *note])
+    return "\n".join([*(found or ["(no line matches)"]), *note, *walked.notes])
+
+
+class _Only:
+    """Files of some names: a pattern and what its {a,b} stand for."""
+
+    def __init__(self, pattern: str) -> None:
+        if len(pattern) > _LONGEST_GLOB:
+            raise UpcallError(f"the glob has {len(pattern)} characters; at most {_LONGEST_GLOB} are allowed")
+        self._globs = [Glob(one) for one in _either(pattern.removeprefix("/"))]
+        self._seconds = _SECONDS
+
+    async def among(self, entries: Sequence[Entry], above: int) -> list[Entry]:
+        """Those of the entries whose path, without its first `above` names, one of the patterns means."""
+        if len(entries) * len(self._globs) <= _FEW and all(len(entry.path) < 500 for entry in entries):
+            return self._among(entries, above)
+        return await asyncio.to_thread(self._among, entries, above)
+
+    def _among(self, entries: Sequence[Entry], above: int) -> list[Entry]:
+        began, found = time.monotonic(), list[Entry]()
+        for entry in entries:
+            names = _names(entry.path)[above:]
+            if any(one.matches(names) for one in self._globs):
+                found.append(entry)
+            if time.monotonic() - began > self._seconds:
+                raise UpcallError(f"the glob takes longer than {_SECONDS:g} s; make it simpler, or look in less")
+        self._seconds -= time.monotonic() - began
+        return found
 
 
 async def walk(files: Files, path: str, *, ignored: bool = False) -> AsyncIterator[Entry]:
-    """A file, or all files and links below a folder, in order; without what git ignores, unless `ignored`.
-
-    What is asked for by its path is looked into, though git may ignore it.
-    """
-    start = await files.look(path)
-    if start.kind != "folder":
-        yield start
-        return
-    above = _names(start.path)
-    rules: list[Rule] = []
-    if not ignored:
-        rules = await _rules(files, (), "/.git/info/exclude")
-        for depth in range(len(above)):
-            rules += await _rules(files, above[:depth])
-    todo = [(start.path, rules)]
-    while todo:
-        folder, rules = todo.pop()
-        try:
-            entries = await files.entries(folder)
-        except WorkspaceError:
-            if folder == start.path:
-                raise
-            continue  # it may not be read, or is gone
-        if not ignored and any(entry.path.endswith("/.gitignore") for entry in entries):
-            rules = [*rules, *await _rules(files, _names(folder))]
-        below: list[tuple[str, list[Rule]]] = []
+    """A file, or all files and links below a folder, in order; without what git ignores, unless `ignored`."""
+    async for entries in Walk(files, path, ignored=ignored).folders():
         for entry in entries:
-            if not ignored and _left_out(entry, rules):
-                continue
-            if entry.kind == "folder":
-                below.append((entry.path, rules))
-            else:
-                yield entry
-        todo += reversed(below)
+            yield entry
+
+
+class Walk:
+    """All files and links below a folder, or one file; without what git ignores, unless `ignored`.
+
+    What is asked for by its path is looked into, though git may ignore it. `notes` says what was left out.
+    """
+
+    def __init__(self, files: Files, path: str, *, ignored: bool = False) -> None:
+        self._files, self._path, self._ignored = files, path, ignored
+        self._seen = 0
+        self.notes: list[str] = []
+
+    async def folders(self) -> AsyncIterator[list[Entry]]:
+        """The files and links of each folder, in order."""
+        start = await self._files.look(self._path)
+        if start.kind != "folder":
+            yield [start]
+            return
+        todo = [(start.path, await self._rules_above(start.path))]
+        while todo:
+            folder, rules = todo.pop()
+            try:
+                entries = await self._files.entries(folder)
+            except WorkspaceError as error:
+                if folder == start.path:
+                    raise
+                if error.problem == TOO_MANY:
+                    self.notes.append(f"({error})")
+                continue  # it may not be read, is gone, or holds too much
+            self._seen += len(entries)
+            if self._seen > _MOST_ENTRIES:
+                self.notes.append(f"(stopped at {folder} after {_MOST_ENTRIES} entries; look in less)")
+                return
+            if not self._ignored and any(entry.path.endswith("/.gitignore") for entry in entries):
+                rules = [*rules, *await self._rules(rules, _names(folder))]
+            kept = await self._kept(entries, rules)
+            todo += [(entry.path, rules) for entry in reversed(kept) if entry.kind == "folder"]
+            yield [entry for entry in kept if entry.kind != "folder"]
+
+    async def _kept(self, entries: list[Entry], rules: list[Rule]) -> list[Entry]:
+        if self._ignored:
+            return entries
+        if len(entries) * (len(rules) + 1) <= _FEW:
+            return [entry for entry in entries if not _left_out(entry, rules)]
+        return await asyncio.to_thread(lambda: [entry for entry in entries if not _left_out(entry, rules)])
+
+    async def _rules_above(self, path: str) -> list[Rule]:
+        if self._ignored:
+            return []
+        above = _names(path)
+        rules = await self._rules([], (), "/.git/info/exclude")
+        for depth in range(len(above)):
+            rules += await self._rules(rules, above[:depth])
+        return rules
+
+    async def _rules(self, known: list[Rule], folder: tuple[str, ...], name: str = ".gitignore") -> list[Rule]:
+        """The rules of a folder, none where there is no such file, where it is no file to read, or too large."""
+        path = "/".join(("", *folder, name.removeprefix("/")))
+        try:
+            text = await self._files.read(path, 0, _MOST_BYTES + 1)
+        except WorkspaceError:
+            return []
+        if len(text) > _MOST_BYTES or len(known) + text.count(b"\n") >= _MOST_RULES:
+            most = f"more than {_MOST_BYTES} bytes, or {_MOST_RULES} lines with those above it"
+            self.notes.append(f"({path} is not applied: it has {most})")
+            return []
+        if len(text) <= _FEW:
+            return rules_in(text.decode("utf-8", "replace"), folder)
+        return await asyncio.to_thread(rules_in, text.decode("utf-8", "replace"), folder)
 
 
 def _names(path: str) -> tuple[str, ...]:
@@ -118,24 +196,22 @@ def _left_out(entry: Entry, rules: list[Rule]) -> bool:
     return names[-1] == ".git" or is_ignored(rules, names, entry.kind == "folder")
 
 
-async def _rules(files: Files, folder: tuple[str, ...], name: str = ".gitignore") -> list[Rule]:
-    """The rules of a folder, none where there is no such file or where it is no file to read."""
-    try:
-        text = await files.read("/".join(("", *folder, name)), 0, _MOST_RULES)
-    except WorkspaceError:
-        return []
-    return rules_in(text.decode("utf-8", "replace"), folder)
-
-
 def _either(pattern: str) -> list[str]:
     """The patterns that one with {a,b} stands for."""
-    found = re.search(r"\{([^{}]*,[^{}]*)\}", pattern)
-    if found is None:
-        return [pattern]
-    made = [pattern[: found.start()] + one + pattern[found.end() :] for one in found[1].split(",")]
-    if len(made) * pattern.count("{") > 100:
-        raise UpcallError(f"{pattern}: stands for too many patterns")
-    return [one for each in made for one in _either(each)]
+    done, todo = list[str](), [pattern]
+    while todo:
+        one = todo.pop()
+        found = _BRACES.search(one)
+        if found is None:
+            done.append(one)
+        else:
+            todo += [one[: found.start()] + part + one[found.end() :] for part in reversed(found[1].split(","))]
+        if len(done) + len(todo) > _MOST_GLOBS:
+            raise UpcallError(f"{pattern[:80]}: stands for more than {_MOST_GLOBS} patterns")
+    return done
+
+
+_BRACES = re.compile(r"\{((?>[^{},]*)(?:,[^{},]*+)++)\}")
 
 
 class Lines:
@@ -144,16 +220,12 @@ class Lines:
     Matching takes at most `seconds` in all: a pattern can be written so that it never ends.
     """
 
-    def __init__(self, pattern: str, ignore_case: bool, seconds: float = 30.0) -> None:
-        import regex  # slow to import, and the only one of its kind that can be stopped
-
-        flags = regex.MULTILINE | (regex.IGNORECASE if ignore_case else 0)
+    def __init__(self, pattern: str, ignore_case: bool, seconds: float = _SECONDS) -> None:
         try:
-            self.pattern: Any = regex.compile(pattern, flags)
-        except regex.error as error:
-            raise UpcallError(f"the pattern {pattern!r} is no regular expression: {error}") from None
+            self.pattern = Pattern(pattern, seconds, ignore_case=ignore_case)
+        except BadPattern as error:
+            raise UpcallError(str(error)) from None
         self.line_by_line = bool(_SEES_MORE_THAN_A_LINE.search(pattern))
-        self.seconds = self.left = seconds
 
     async def search(self, files: Files, path: str, found: list[str]) -> None:
         """Add what one text file has, until there is enough."""
@@ -175,42 +247,42 @@ class Lines:
 
     def _in_block(self, path: str, block: bytes, number: int) -> list[str]:
         text = block.decode("utf-8", "replace")
-        begun = time.monotonic()
         found: list[str] = []
+        counted = 0
         try:
-            for start, end, at in self._matches(text, begun):
+            for start, end, at in islice(self._matches(text), _MOST_LINES):
+                number, counted = number + text.count("\n", counted, start), start
                 line = text[start:end].removesuffix("\r")
-                found.append(f"{path}:{number + text.count(chr(10), 0, start)}:{_around(line, at - start)}")
-                if len(found) >= _MOST_LINES:
-                    break
-        except TimeoutError:
-            problem = f"the pattern takes longer than {self.seconds:g} s; make it simpler, or search less"
-            raise UpcallError(f"{path}: {problem}") from None
-        self.left -= time.monotonic() - begun
+                found.append(f"{path}:{number}:{_around(line, at - start)}")
+        except TooSlow:
+            slow = f"the pattern takes longer than {self.pattern.seconds:g} s; make it simpler, or search less"
+            raise UpcallError(f"{path}: {slow}") from None
         return found
 
-    def _matches(self, text: str, begun: float) -> Iterator[tuple[int, int, int]]:
+    def _matches(self, text: str) -> Iterator[tuple[int, int, int]]:
         """Where each matching line begins and ends, and where in it the match does.
 
-        A match anywhere in the block is a hint: whether its line alone matches is what counts.
+        A match anywhere among some lines is a hint: whether its line alone matches is what counts. Of a line longer
+        than a window only what is around the hint is looked at.
         """
         at = 0
         while at <= len(text):
+            whole = text.rfind("\n", at, at + WINDOW) if len(text) - at > WINDOW else len(text)
+            until = whole if whole >= at else at + WINDOW
+            hint = at
             if not self.line_by_line:
-                hint = self._look(text, at, len(text), begun)
-                if hint is None:
-                    return
-                at = hint.start()
-            start, end = text.rfind("\n", 0, at) + 1, text.find("\n", at)
+                found = self.pattern.search(text, at, until)
+                if found is None:
+                    at = until + (whole >= at)
+                    continue
+                hint = found.start()
+            start, end = max(text.rfind("\n", 0, hint) + 1, hint - WINDOW // 2), text.find("\n", hint)
             end = len(text) if end < 0 else end
-            match = self._look(text[start:end], 0, end - start, begun)
+            cut = min(end, start + WINDOW)
+            match = self.pattern.search(text[start:cut])
             if match is not None:
-                yield start, end, start + match.start()
-            at = end + 1
-
-    def _look(self, text: str, start: int, end: int, begun: float) -> Any:
-        left = self.left - (time.monotonic() - begun)
-        return self.pattern.search(text, start, end, timeout=max(left, 0.001))
+                yield start, cut, start + match.start()
+            at = end + 1 if match is not None or cut == end else cut
 
 
 def _around(line: str, at: int) -> str:

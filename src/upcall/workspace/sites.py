@@ -7,6 +7,7 @@ plain function that returns it or takes it. Names are not told apart by scope.
 from __future__ import annotations
 
 import ast
+from collections import defaultdict, deque
 from collections.abc import Iterator
 
 _AWAITING = ("gather", "run")
@@ -33,24 +34,107 @@ def awaited(code: str) -> frozenset[Span]:
 
 
 class _Flow:
-    """Follows values backwards from where they are awaited to the calls that make them."""
+    """Follows values backwards from where they are awaited to the calls that make them.
+
+    The program is read once, and what a name stands for is noted by the name: there may be thousands of names.
+    """
 
     def __init__(self, tree: ast.AST, code: str) -> None:
-        self._nodes = list(ast.walk(tree))
         self._starts = [0]
         for line in code.encode().splitlines(keepends=True):
             self._starts.append(self._starts[-1] + len(line))
-        self._functions = {n.name: n for n in self._nodes if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)}
+        self._functions: dict[str, ast.FunctionDef | ast.AsyncFunctionDef] = {}
+        self._bound: defaultdict[str, list[ast.AST]] = defaultdict(list)
+        self._returns: defaultdict[ast.AST, list[ast.AST]] = defaultdict(list)
+        self._arguments: defaultdict[tuple[str, int | str], list[ast.AST]] = defaultdict(list)
+        """What functions are given, by the function's name and the argument's place or name."""
+        self._places: defaultdict[str, int] = defaultdict(int)
+        self._given: defaultdict[str, set[tuple[str, int | str]]] = defaultdict(set)
+        self._rest: defaultdict[str, list[tuple[str, int]]] = defaultdict(list)
+        self._awaited: list[ast.AST] = []
         self._seen: set[ast.AST] = set()
         self._names: set[str] = set()
+        functions = list(self._read(tree))
+        for function in functions:
+            self._take_parameters(function)
+
+    def _read(self, tree: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+        """Note what each name stands for and what each function returns; yields the functions."""
+        todo: deque[tuple[ast.AST, tuple[ast.AST, ...]]] = deque([(tree, ())])
+        while todo:
+            node, inside = todo.popleft()
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                self._functions[node.name] = node
+                inside = (*inside, node)
+                yield node
+            elif isinstance(node, ast.Return) and node.value is not None:
+                for function in inside:
+                    self._returns[function].append(node.value)
+            else:
+                self._take(node)
+            todo += [(child, inside) for child in ast.iter_child_nodes(node)]
+
+    def _take(self, node: ast.AST) -> None:
+        """Note what a node binds, calls or awaits."""
+        match node:
+            case ast.Await(value=value):
+                self._awaited.append(value)
+            case ast.Assign(targets=targets, value=value):
+                for target in targets:
+                    self._bind(target, value)
+            case (
+                ast.AnnAssign(target=target, value=ast.expr() as value) | ast.AugAssign(target=target, value=value)
+            ):
+                self._bind(target, value)
+            case ast.NamedExpr(target=ast.Name(id=name), value=value):
+                self._bound[name].append(value)
+            case ast.For(target=target, iter=items) | ast.comprehension(target=target, iter=items):
+                for name in _names_in(target):
+                    self._bound[name].append(items)
+            case ast.Call(func=func):
+                if _called(node) in _AWAITING:
+                    self._awaited += node.args
+                if isinstance(func, ast.Name):
+                    self._take_arguments(func.id, node)
+                elif isinstance(func, ast.Attribute) and isinstance(func.value, ast.Name) and func.attr in _ADDING:
+                    self._bound[func.value.id] += node.args
+            case _:
+                pass
+
+    def _take_arguments(self, function: str, call: ast.Call) -> None:
+        for place, given in enumerate(call.args):
+            self._arguments[function, place].append(given)
+        self._places[function] = max(self._places[function], len(call.args))
+        for keyword in call.keywords:
+            if keyword.arg is not None:
+                self._arguments[function, keyword.arg].append(keyword.value)
+
+    def _bind(self, target: ast.AST, value: ast.AST) -> None:
+        for name, part in _matching(target, value):
+            self._bound[name].append(part)
+
+    def _take_parameters(self, function: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
+        """Note which of the values that a function is given anywhere its parameters stand for."""
+        names = [a.arg for a in function.args.args]
+        for place, name in enumerate(names):
+            self._given[name] |= {(function.name, place), (function.name, name)}
+        if function.args.vararg is not None:
+            self._rest[function.args.vararg.arg].append((function.name, len(names)))
+
+    def _values(self, name: str) -> Iterator[ast.AST]:
+        """Everything that a name stands for anywhere in the program; what another name stood for is left out."""
+        yield from self._bound[name]
+        for given in self._given[name]:
+            yield from self._arguments.pop(given, ())
+        for function, start in self._rest[name]:
+            end = self._places[function]
+            for place in range(start, end):
+                yield from self._arguments.pop((function, place), ())
+            self._places[function] = min(start, end)
 
     def spans(self) -> frozenset[Span]:
-        todo: list[ast.AST] = []
-        for node in self._nodes:
-            if isinstance(node, ast.Await):
-                todo.append(node.value)
-            elif isinstance(node, ast.Call) and _called(node) in _AWAITING:
-                todo += node.args
+        """The calls that make what is awaited."""
+        todo = self._awaited
         while todo:
             node = todo.pop()
             if node not in self._seen:
@@ -68,7 +152,7 @@ class _Flow:
             case ast.Name(id=name):
                 if name not in self._names:
                     self._names.add(name)
-                    yield from self._bound(name)
+                    yield from self._values(name)
             case ast.Call():
                 yield from self._returned(node)
             case ast.Starred(value=value) | ast.Attribute(value=value) | ast.Subscript(value=value):
@@ -91,46 +175,11 @@ class _Flow:
         name = _called(node)
         function = self._functions.get(name) if isinstance(node.func, ast.Name) else None
         if isinstance(function, ast.FunctionDef):
-            yield from (n.value for n in ast.walk(function) if isinstance(n, ast.Return) and n.value is not None)
+            yield from self._returns.pop(function, ())  # once is enough
         elif name in _CARRYING:
             yield from node.args
         elif isinstance(node.func, ast.Attribute):
             yield node.func.value
-
-    def _bound(self, name: str) -> Iterator[ast.AST]:
-        """Everything that a name stands for anywhere in the program."""
-        for node in self._nodes:
-            match node:
-                case ast.Assign(targets=targets, value=value):
-                    for target in targets:
-                        yield from _matching(target, value, name)
-                case (
-                    ast.AnnAssign(target=target, value=ast.expr() as value)
-                    | ast.AugAssign(target=target, value=value)
-                ):
-                    yield from _matching(target, value, name)
-                case ast.NamedExpr(target=ast.Name(id=found), value=value) if found == name:
-                    yield value
-                case ast.For(target=target, iter=items) | ast.comprehension(target=target, iter=items):
-                    if name in _names_in(target):
-                        yield items
-                case ast.Call(func=ast.Attribute(value=ast.Name(id=found), attr=how)) if found == name:
-                    yield from node.args if how in _ADDING else ()
-                case ast.FunctionDef() | ast.AsyncFunctionDef():
-                    yield from self._given(node, name)
-                case _:
-                    pass
-
-    def _given(self, function: ast.FunctionDef | ast.AsyncFunctionDef, name: str) -> Iterator[ast.AST]:
-        """What a function's parameter of that name is given wherever it is called."""
-        names = [a.arg for a in function.args.args]
-        rest = function.args.vararg.arg if function.args.vararg is not None else ""
-        if name not in (*names, rest):
-            return
-        for node in self._nodes:
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == function.name:
-                yield from (node.args[names.index(name) :][:1] if name in names else node.args[len(names) :])
-                yield from (k.value for k in node.keywords if k.arg == name)
 
 
 def _called(node: ast.Call) -> str:
@@ -142,18 +191,18 @@ def _called(node: ast.Call) -> str:
             return ""
 
 
-def _matching(target: ast.AST, value: ast.AST, name: str) -> Iterator[ast.AST]:
-    """The part of an assigned value that the name gets."""
-    match target, value:
-        case ast.Tuple(elts=targets) | ast.List(elts=targets), ast.Tuple(elts=values) | ast.List(elts=values) if (
-            len(targets) == len(values)
-        ):
-            for one, part in zip(targets, values, strict=True):
-                yield from _matching(one, part, name)
-        case _ if name in _names_in(target):
-            yield value
-        case _:
-            pass
+def _matching(target: ast.AST, value: ast.AST) -> Iterator[tuple[str, ast.AST]]:
+    """Each name of an assignment's target, with the part of the value that it gets."""
+    todo = [(target, value)]
+    while todo:
+        target, value = todo.pop()
+        match target, value:
+            case ast.Tuple(elts=targets) | ast.List(elts=targets), ast.Tuple(elts=values) | ast.List(
+                elts=values
+            ) if len(targets) == len(values):
+                todo += zip(targets, values, strict=True)
+            case _:
+                yield from ((name, value) for name in _names_in(target))
 
 
 def _names_in(target: ast.AST) -> set[str]:
