@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,11 @@ settings.load_profile("full" if os.environ.get("UPCALL_CHAOS") == "full" else us
 MEMORY = Path("/dev/shm")
 if MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > 2 * 2**30:
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
+
+
+# Logs are noted in the user's state folder: the tests have one of their own, and what they start inherits it.
+_STATE = tempfile.TemporaryDirectory(prefix="upcall-tests-state-", dir=os.environ.get("PYTEST_DEBUG_TEMPROOT"))
+os.environ["XDG_STATE_HOME"] = _STATE.name
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -14,7 +14,7 @@ from upcall.messages import Message
 from upcall.runtime import Session, Sessions
 from upcall.session import prompt_message
 
-Place = str | os.PathLike[str] | Store
+Where = str | os.PathLike[str] | Store
 
 
 class Runtime(Sessions):
@@ -25,7 +25,7 @@ class Runtime(Sessions):
 
     def __init__(
         self,
-        store: Place = ":memory:",
+        store: Where = ":memory:",
         agents: Sequence[Agent] = (),
         host: Host | None = None,
         hold: float = 30.0,
@@ -68,10 +68,11 @@ class Runtime(Sessions):
             self._mirror = None
 
 
-def open_store(where: Place, trusted: bool | None = None) -> Store:
+def open_store(where: Where, trusted: bool | None = None, *, found: bool = False, view: bool = False) -> Store:
     """A store by its path; nothing is opened yet.
 
-    `trusted` accepts files that others own or can write; without it, UPCALL_TRUST_STORE=1 does.
+    `trusted` accepts files that others own or can write; without it, UPCALL_TRUST_STORE=1 does. `found`: it is the
+    default log, which nobody named, so it must be one that the user made or adopted. `view`: it is only looked at.
     """
     if not isinstance(where, str | os.PathLike):
         if not hasattr(where, "append"):
@@ -83,11 +84,14 @@ def open_store(where: Place, trusted: bool | None = None) -> Store:
         return MemoryStore()
     if str(where).startswith(("postgresql://", "postgres://")):
         raise UpcallError("PostgreSQL stores are not there yet; use a path for SQLite")
+    from upcall.store.known_logs import KnownLogs, state_folder
+    from upcall.store.opening import Place
     from upcall.store.sqlite import SqliteStore
 
     if trusted is None:
         trusted = os.environ.get("UPCALL_TRUST_STORE", "") == "1"
-    return SqliteStore(os.fspath(where), trusted=trusted)
+    known = KnownLogs(state_folder(os.environ), trusted=trusted)
+    return SqliteStore(Place(os.fspath(where), trusted, found, view, known))
 
 
 def load_agents(folder: str | os.PathLike[str]) -> list[Agent]:
@@ -127,7 +131,7 @@ def run(
     agent: Agent[OutputT_co],
     prompt: str | Message,
     *,
-    store: Place = ":memory:",
+    store: Where = ":memory:",
     id: str | None = None,
 ) -> Reply[OutputT_co]:
     """One turn of an agent, from code that is not async. In memory unless `store` says where.

@@ -43,7 +43,8 @@ UpcallError
     ├── NotAStore               a file that is something else
     ├── StoreTooNew
     ├── StoreDamaged
-    └── StoreUnavailable        locked, read-only, full
+    └── StoreUnavailable        locked, read-only, full, or another user's
+        └── ForeignLog          a log that was found here and that the user did not make
 """
 
 from __future__ import annotations
@@ -415,7 +416,21 @@ class StoreDamaged(StoreError):
 
 
 class StoreUnavailable(StoreError):
-    """The store is locked, read-only, full or gone."""
+    """The store is locked, read-only, full, gone, or not the user's own."""
+
+
+class ForeignLog(StoreUnavailable):
+    """A default log was found that the user neither made nor adopted; it can only be looked at."""
+
+    def __init__(self, where: str, problem: str = "") -> None:
+        typed = shlex.quote(where)
+        super().__init__(
+            where,
+            problem
+            or "this log is not yours: it may have come with this folder. Nothing in it is run, answered or "
+            "imported; `upcall sessions`, `show`, `events` and `inbox` show it. If you trust it, name it "
+            f"(--store {typed}, or UPCALL_STORE), or make it yours: upcall adopt {typed}",
+        )
 
 
 STOPS = (RuntimeClosed, SessionTakenOver, StoreError)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from upcall.callbacks import KINDS, Callback
 from upcall.cli.options import Commands, agent_argument, as_json
 from upcall.cli.output import clock, dump, hung, room, say
-from upcall.cli.places import reading
+from upcall.cli.places import viewing
 from upcall.errors import SetupError, UnknownAgent, UnknownCallback
 from upcall.hosts.question import wrapped
 from upcall.hosts.terminal import WIDEST
@@ -131,7 +131,7 @@ async def _explain_callback(args: argparse.Namespace) -> int:
     from upcall.answers import callback_of, route_of
     from upcall.observe.route import draw
 
-    async with reading(args) as runtime:
+    async with viewing(args) as runtime:
         held = await runtime.store.callback(args.agent)
         if held is None:
             raise UnknownCallback(args.agent)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import signal
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from upcall.app import Runtime
@@ -18,7 +17,7 @@ from upcall.cli.places import (
     command_line,
     has_log,
     load,
-    make_home,
+    make_history_home,
     no_log,
     person_here,
     runtime_for,
@@ -29,6 +28,7 @@ from upcall.hosts.terminal import make_console, markdown, moves
 from upcall.hosts.typing import Keyboard, PlainTyping, Typing
 from upcall.observe.plain import one_line, plain
 from upcall.runtime import checked_id
+from upcall.store.home import HISTORY
 
 if TYPE_CHECKING:
     from prompt_toolkit.history import History
@@ -169,13 +169,13 @@ def _keyboard(talk: Talk) -> Keyboard:
 
 
 def _history() -> History:
-    from prompt_toolkit.history import FileHistory, InMemoryHistory
+    from prompt_toolkit.history import InMemoryHistory
 
-    file = HOME / "history"
+    from upcall.cli.typed_history import TypedHistory
+
     try:
-        make_home(HOME)
-        Path(file).touch(mode=0o600)
-        return FileHistory(str(file))
+        make_history_home()
+        return TypedHistory(HOME / HISTORY)
     except OSError:
         tell("the history of what you type is not kept: .upcall can't be written here")
         return InMemoryHistory()

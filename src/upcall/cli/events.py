@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import argparse
 import sys
+from contextlib import AbstractAsyncContextManager
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from upcall.cli.options import Commands, as_json
 from upcall.cli.output import dump, say, tell_no_log, width
-from upcall.cli.places import has_log, reading, runtime_for
+from upcall.cli.places import existing, has_log, runtime_for, viewing
 from upcall.events import AnyEvent
 from upcall.hosts.phrases import args_line
 from upcall.messages import Call, Instruction, Message, Result, Text, Thinking
 from upcall.observe.plain import one_line, plain
+
+if TYPE_CHECKING:
+    from upcall.app import Runtime
 
 _ROOM = 20
 """Columns without which an event's fields stand below it."""
@@ -59,7 +63,7 @@ async def _events(args: argparse.Namespace) -> int:
         tell_no_log(args, "waiting for the first run" if args.follow else "so nothing has happened")
         if not args.follow:
             return 0
-    async with runtime_for(args) if args.id is None else reading(args) as runtime:
+    async with _log(args) as runtime:
         async for event in runtime.events(args.id, args.after, args.follow):
             if args.json:
                 dump(flat(event), lines=True)
@@ -68,6 +72,13 @@ async def _events(args: argparse.Namespace) -> int:
             if args.follow:
                 sys.stdout.flush()
     return 0
+
+
+def _log(args: argparse.Namespace) -> AbstractAsyncContextManager[Runtime]:
+    """The log to print. What is written from now on can be followed only in a log of one's own."""
+    if not args.follow:
+        return viewing(args)
+    return runtime_for(args) if args.id is None else existing(args)
 
 
 def flat(event: AnyEvent) -> dict[str, Any]:

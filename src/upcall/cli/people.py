@@ -15,7 +15,16 @@ from upcall.answers import callback_of, misfit
 from upcall.callbacks import Approve, Callback, Held, Reject
 from upcall.cli.options import Commands, as_json, count
 from upcall.cli.output import dump, say, tell, tell_no_log, whole, width
-from upcall.cli.places import editor, given_store, has_log, os_user, program, reading, resume_command
+from upcall.cli.places import (
+    editor,
+    existing,
+    given_store,
+    has_log,
+    os_user,
+    program,
+    resume_command,
+    viewing,
+)
 from upcall.errors import AnswerRefused, SetupError, UnknownCallback
 from upcall.events import CallbackRaised
 from upcall.hosts import form
@@ -100,7 +109,7 @@ def _pair(text: str) -> tuple[str, str]:
 async def _inbox(args: argparse.Namespace) -> int:
     if not has_log(args):
         return tell_no_log(args, "so nothing waits for an answer", lists=True)
-    async with reading(args) as runtime:
+    async with viewing(args) as runtime:
         if not args.ids and not args.json:
             await print_inbox(runtime, args, args.limit)
             return 0
@@ -154,7 +163,7 @@ def _print(callback: Callback, held: Held | None, args: argparse.Namespace) -> N
 
 async def _answer(args: argparse.Namespace) -> int:
     _check_usage(args)
-    async with reading(args) as runtime:
+    async with existing(args) as runtime:
         held = await runtime.store.callback(args.id)
         if held is None:
             raise UnknownCallback(args.id)

@@ -9,7 +9,7 @@ import shlex
 import shutil
 import stat
 import sys
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -17,6 +17,7 @@ from upcall.errors import SetupError, StoreUnavailable, UnknownSession, UpcallEr
 from upcall.events import SessionStarted
 from upcall.observe.plain import shell_word
 from upcall.secrets import without_password
+from upcall.store.home import HISTORY, NAME, check_home, ignore_home, make_home
 
 if TYPE_CHECKING:
     from upcall.agent import Agent
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from upcall.hosts.terminal_host import TerminalHost
     from upcall.loading import Loaded
 
-HOME = Path(".upcall")
+HOME = Path(NAME)
 _AS_LONG_AS_IT_TAKES = 1e9
 """Seconds that a run stays in memory while somebody sits before its question."""
 
@@ -42,28 +43,24 @@ def _named_store(args: argparse.Namespace) -> tuple[str, str]:
     return ("UPCALL_STORE", given) if given else ("", "")
 
 
+def is_default(args: argparse.Namespace) -> bool:
+    """Tell whether nobody named the log: it is the one that is found in the current folder."""
+    return not _named_store(args)[0]
+
+
 def is_url(store: str) -> bool:
     """Whether it names a server and not a file."""
     return "://" in store
-
-
-def make_home(folder: Path) -> None:
-    """A folder for logs that nobody else reads and no repository takes in."""
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    mark = folder / ".gitignore"
-    if folder.name == HOME.name and not mark.exists():
-        with contextlib.suppress(OSError):
-            mark.write_text("*\n")
 
 
 def runtime_for(
     args: argparse.Namespace, agents: Sequence[Agent] = (), host: TerminalHost | None = None
 ) -> Runtime:
     """A runtime over the log, which is made where there is none; with the person who is here, if one is."""
-    from upcall.app import Runtime
+    from upcall.app import Runtime, open_store
 
-    store = store_of(args)
     make_place(args)
+    store = open_store(store_of(args), found=is_default(args))
     file = getattr(args, "events_file", None)
     if host is None:
         return Runtime(store, agents=agents, events_file=file)
@@ -79,6 +76,11 @@ def person_here(args: argparse.Namespace) -> TerminalHost | None:
     from upcall.hosts.terminal_host import TerminalHost
 
     return TerminalHost(os_user(), editor=editor(), store=given_store(args), program=program())
+
+
+def trusts_store() -> bool:
+    """Tell whether the files of logs are to be taken as they are."""
+    return os.environ.get("UPCALL_TRUST_STORE", "") == "1"
 
 
 def program() -> str:
@@ -146,10 +148,20 @@ def make_place(args: argparse.Namespace) -> None:
         return
     try:
         make_home(Path(store).parent)
+        if not is_default(args):  # the default one is judged first
+            ignore_home(Path(store).parent)
         if Path(store).is_dir():
             raise _unusable(args, "it is a folder; name a file in it")
     except (OSError, ValueError) as error:
         raise _unusable(args, _why_unusable(Path(store), error)) from error
+
+
+def make_history_home() -> None:
+    """Make the folder for the history of what is typed, whichever log is used."""
+    if not trusts_store():
+        check_home(HOME, str(HOME / HISTORY))
+    make_home(HOME)
+    ignore_home(HOME)
 
 
 def _unusable(args: argparse.Namespace, why: str) -> UpcallError:
@@ -167,11 +179,30 @@ def _why_unusable(path: Path, error: OSError | ValueError) -> str:
     return f"it can't be used: {error.strerror if isinstance(error, OSError) else error}"
 
 
-def reading(args: argparse.Namespace) -> Runtime:
-    """A runtime over a log that has to be there."""
+def existing(args: argparse.Namespace) -> Runtime:
+    """A runtime over a log that has to be there, to change something in it."""
+    _need_log(args)
+    return runtime_for(args)
+
+
+@contextlib.asynccontextmanager
+async def viewing(args: argparse.Namespace) -> AsyncGenerator[Runtime]:
+    """A runtime over a log that has to be there, to look at it; of a foreign one a line says so."""
+    from upcall.app import Runtime, open_store
+
+    _need_log(args)
+    store = open_store(store_of(args), found=is_default(args), view=True)
+    async with Runtime(store) as runtime:
+        if getattr(store, "foreign", False):
+            path = shlex.quote(store_of(args))
+            sys.stderr.write(f"upcall: {path} is not your log, so it is only shown (`upcall adopt {path}`)\n")
+            sys.stderr.flush()
+        yield runtime
+
+
+def _need_log(args: argparse.Namespace) -> None:
     if not has_log(args):
         raise UpcallError(f"{no_log(args)}; `upcall run` makes one, and --store PATH names another")
-    return runtime_for(args)
 
 
 def load(args: argparse.Namespace) -> Loaded:

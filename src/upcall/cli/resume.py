@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from upcall.cli.options import Commands, as_json, events_file
 from upcall.cli.output import described_turn, dump, failure_line, tell, tell_no_log
-from upcall.cli.places import agents_for_resume, has_log, origin_of, person_here, reading, runtime_for
+from upcall.cli.places import agents_for_resume, existing, has_log, origin_of, person_here, runtime_for
 from upcall.cli.run import CODES, interruptible, shown
 from upcall.contracts import Reply
 from upcall.errors import SessionBusy, SetupError
@@ -67,7 +67,7 @@ async def _resume(args: argparse.Namespace) -> int:
 
 
 async def _one(args: argparse.Namespace) -> int:
-    async with reading(args) as runtime:
+    async with existing(args) as runtime:
         origin = await origin_of(runtime, args.id)
     loaded = agents_for_resume(origin, args.agents, args.id)
     async with runtime_for(args, loaded.agents, person_here(args)) as runtime:
@@ -106,7 +106,7 @@ async def _all(args: argparse.Namespace) -> int:
         if not args.follow:
             return 0
     async with contextlib.AsyncExitStack() as stack:
-        watcher = await stack.enter_async_context(runtime_for(args) if args.follow else reading(args))
+        watcher = await stack.enter_async_context(runtime_for(args) if args.follow else existing(args))
         with _until_ctrl_c() as stopped:
             fleet = _Fleet(args, watcher, stack, stopped)
             await fleet.take()

@@ -17,12 +17,12 @@ from upcall.cli.options import Commands, agent_argument, as_json, events_file
 from upcall.cli.output import described_turn, dump, tell
 from upcall.cli.places import (
     command_line,
+    existing,
     given_store,
     load,
     origin_of,
     person_here,
     program,
-    reading,
     resume_command,
     runtime_for,
 )
@@ -89,7 +89,7 @@ async def _run(args: argparse.Namespace) -> int:
 
 
 async def _cancel(args: argparse.Namespace) -> int:
-    async with reading(args) as runtime:
+    async with existing(args) as runtime:
         before = await runtime.status(args.id)
         if before not in ("running", "interrupted", "waiting"):
             tell(f"nothing to cancel: session {visible(args.id)} is {before}")

@@ -26,7 +26,7 @@ from upcall.cli.output import (
     tell_no_log,
     width,
 )
-from upcall.cli.places import has_log, origin_of, reading
+from upcall.cli.places import existing, has_log, origin_of, viewing
 from upcall.contracts import Row
 from upcall.hosts.terminal import PlainView, RichView, make_console
 from upcall.observe.plain import visible
@@ -113,7 +113,7 @@ async def print_sessions(runtime: Runtime, limit: int) -> None:
 async def _list(args: argparse.Namespace) -> int:
     if not has_log(args):
         return tell_no_log(args, "so there are no sessions. Begin one: upcall run AGENT PROMPT", lists=True)
-    async with reading(args) as runtime:
+    async with viewing(args) as runtime:
         if not args.ids and not args.json:
             await print_sessions(runtime, args.limit)
             return 0
@@ -166,7 +166,7 @@ def _families(rows: Sequence[Row]) -> list[Row]:
 
 
 async def _show(args: argparse.Namespace) -> int:
-    async with reading(args) as runtime:
+    async with viewing(args) as runtime:
         found = await described(runtime, args.id)
         if args.json:
             dump(found)
@@ -210,7 +210,7 @@ _OPTIONS: dict[str, Any] = {"prompts": True, "results": True, "fresh": False}
 
 
 async def _delete(args: argparse.Namespace) -> int:
-    async with reading(args) as runtime:
+    async with existing(args) as runtime:
         ids = list(dict.fromkeys(args.ids))
         for session_id in ids:
             await runtime.status(session_id)  # an unknown one is told before anything is asked
@@ -220,7 +220,7 @@ async def _delete(args: argparse.Namespace) -> int:
 async def _prune(args: argparse.Namespace) -> int:
     if not has_log(args):
         return tell_no_log(args, "so there is nothing to delete")
-    async with reading(args) as runtime:
+    async with existing(args) as runtime:
         rows = await runtime.rows(limit=_ALL)
         ids = _stale(rows, time.time() - args.older_than * 86400)
         if not ids:

@@ -10,15 +10,22 @@ import logging
 import os
 import shlex
 import stat
+from collections.abc import Callable
 
 from upcall.errors import StoreUnavailable
 
 log = logging.getLogger("upcall")
 
-_BESIDE = ("", "-wal", "-shm", "-journal", "-wake")
+_FILES = ("", "-wal", "-shm", "-journal")
+_FOLDER = "-wake"
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _OTHERS_READ = stat.S_IRGRP | stat.S_IROTH
 _ACCEPT = "or accept it with UPCALL_TRUST_STORE=1 where the file system keeps no owners or modes"
+
+
+def has_owners() -> bool:
+    """Tell whether the system knows who owns a file."""
+    return hasattr(os, "geteuid")
 
 
 def resolve_path(path: str) -> str:
@@ -27,31 +34,46 @@ def resolve_path(path: str) -> str:
 
 
 def check_store_files(path: str) -> None:
-    """Raise StoreUnavailable unless the log and what lies beside it are the user's own.
-
-    What others can only read is closed to them, and one line says so.
-    """
-    if not hasattr(os, "geteuid"):  # a system without owners
+    """Raise StoreUnavailable unless the log and what lies beside it are the user's own. Nothing is changed."""
+    if not has_owners():
         return
-    for suffix in _BESIDE:
-        check_own(f"{path}{suffix}", path, folder=suffix == "-wake")
+    for suffix in _FILES:
+        check_own(f"{path}{suffix}", path, folder=False)
+    check_own(f"{path}{_FOLDER}", path, folder=True)
+    _refuse_planted(path)
+
+
+def close_to_others(path: str) -> None:
+    """Take from other users the right to read a log and what lies beside it; one line says so.
+
+    The log itself comes last, so that what lies beside it is never more open than the log.
+    """
+    if not has_owners():
+        return
+    _close(f"{path}{_FOLDER}", stat.S_ISDIR, 0o700)
+    for suffix in reversed(_FILES):
+        _close(f"{path}{suffix}", stat.S_ISREG, 0o600)
 
 
 def check_own(path: str, store: str, *, folder: bool) -> None:
     """Raise StoreUnavailable unless a file or folder is missing, or the user's own and not writable by others."""
-    try:
-        found = os.lstat(path)
-    except OSError:  # it is missing, or what opens it next says what is wrong
-        return
-    if problem := _problem(path, found, folder):
+    found = _stat(path)
+    if found is not None and has_owners() and (problem := _problem(path, found, folder, is_log=path == store)):
         raise StoreUnavailable(store, problem)
-    expected = stat.S_ISDIR if folder else stat.S_ISREG
-    if expected(found.st_mode) and found.st_mode & _OTHERS_READ:
-        _close_to_others(path, 0o700 if folder else 0o600)
 
 
-def _close_to_others(path: str, mode: int) -> None:
-    file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+def _stat(path: str) -> os.stat_result | None:
+    try:
+        return os.lstat(path)
+    except OSError:  # it is missing, or what opens it next says what is wrong
+        return None
+
+
+def _close(path: str, is_expected: Callable[[int], bool], mode: int) -> None:
+    found = _stat(path)
+    if found is None or not is_expected(found.st_mode) or not found.st_mode & _OTHERS_READ:
+        return
+    file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         os.fchmod(file, mode)
     finally:
@@ -59,14 +81,33 @@ def _close_to_others(path: str, mode: int) -> None:
     log.warning("%s could be read by other users; it now has mode %o", path, mode)
 
 
-def _problem(path: str, found: os.stat_result, folder: bool) -> str:
-    """What is wrong with a file, and how to mend it; "" if nothing is."""
+def _problem(path: str, found: os.stat_result, folder: bool, *, is_log: bool) -> str:
+    """Say what is wrong with a file, and how to mend it; "" if nothing is."""
     typed = shlex.quote(path)
     if stat.S_ISLNK(found.st_mode):
         return f"{path} is a symbolic link; remove it: rm {typed}"
+    if not is_log and not folder and not stat.S_ISREG(found.st_mode):  # of the log itself, who opens it says so
+        return f"{path} is not a regular file; remove it, if nothing else needs it"
     if found.st_uid != os.geteuid():
         return f"{path} belongs to another user; copy the log to a folder of your own, {_ACCEPT}"
     if found.st_mode & _OTHERS_WRITE:
         mode = "700" if folder else "600"
         return f"other users can write {path}; if you trust what is in it: chmod {mode} {typed} ({_ACCEPT})"
     return ""
+
+
+def _refuse_planted(path: str) -> None:
+    """Raise StoreUnavailable where a file beside the log is more open than the log.
+
+    SQLite gives these files the mode of the log. So another program put it there, such as a checkout of a
+    repository that holds a file of this name; and SQLite would take the pages in it for the log's own.
+    """
+    found = _stat(path)
+    if found is None or found.st_mode & _OTHERS_READ or not found.st_size:
+        return
+    for suffix in _FILES[1:]:
+        beside = _stat(f"{path}{suffix}")
+        if beside is not None and beside.st_size and beside.st_mode & _OTHERS_READ:
+            typed = shlex.quote(f"{path}{suffix}")
+            why = f"{path}{suffix} was put there by another program: other users can read it, but not the log"
+            raise StoreUnavailable(path, f"{why}. Remove it: rm {typed}; or, if it is yours: chmod 600 {typed}")

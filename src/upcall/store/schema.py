@@ -6,8 +6,12 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
+import shlex
 import stat
 import time
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import apsw
@@ -73,6 +77,7 @@ CREATE TABLE processes (
 );
 CREATE TABLE counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL);
 -- What was given up to here is never given again, whatever was deleted since: positions, sessions' numbers, epochs.
+-- A row called 'origin:ID' is an id of the log: whose user has noted one of its ids made or adopted it.
 INSERT INTO counters VALUES ('pos', 0), ('n', 0), ('epoch', 0);
 """
 
@@ -94,6 +99,9 @@ _HEAD = 105
 _LEAF = 13
 _NO_DATABASE = "this is no SQLite database; it was not touched. Choose another --store path"
 _ANOTHERS = "this database belongs to another program; it was not touched. Choose another --store path"
+_MAKING = 1.0
+"""Seconds that another process may take to make a log."""
+
 _READ_ONLY = "it is read-only here; check the permissions of the file and its folder"
 _FULL = "the disk is full; nothing acknowledged is lost. Make room and resume"
 
@@ -130,17 +138,18 @@ def _is_full(path: str) -> bool:
     return not disk.f_bavail
 
 
-def open_database(path: str, busy: float) -> apsw.Connection:
+def open_database(path: str, busy: float, note: Callable[[str], None] | None = None) -> apsw.Connection:
     """A connection to a store that is there and ours; makes a new one where there is nothing.
 
-    What is not ours is refused unchanged: it is looked at without a lock before anything is written.
+    What is not ours is refused unchanged: it is looked at without a lock before anything is written. A new log gets
+    a random id, which `note` is given before anything is committed.
     """
     is_new = _create_file(path)
     db = connect(path, busy)  # which takes no lock and reads no more than the head
     try:
         if not is_new:
             _refuse_foreign(db, path, busy)
-        _prepare(db, path, busy)
+        _prepare(db, path, busy, note)
     except BaseException as error:
         db.close()
         if isinstance(error, apsw.Error):
@@ -157,7 +166,77 @@ def connect(path: str, busy: float, flags: int = apsw.SQLITE_OPEN_READWRITE) -> 
         raise explain(path, error) from error
     db.set_busy_timeout(int(busy * 1000))
     db.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)  # else most statements are planned anew at each use
+    harden(db)
     return db
+
+
+def harden(db: apsw.Connection) -> None:
+    """Let nothing that is written in a file run code, or change how the file is read."""
+    db.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 1)
+    for option in _OFF:
+        db.config(option, 0)
+    db.execute("PRAGMA cell_size_check = ON")
+
+
+_OFF = (
+    apsw.SQLITE_DBCONFIG_TRUSTED_SCHEMA,
+    apsw.SQLITE_DBCONFIG_ENABLE_TRIGGER,
+    apsw.SQLITE_DBCONFIG_ENABLE_VIEW,
+    apsw.SQLITE_DBCONFIG_DQS_DDL,
+    apsw.SQLITE_DBCONFIG_DQS_DML,
+)
+"""What a connection of ours never needs."""
+
+
+# --- whose tables they are --------------------------------------------------------------
+
+
+def check_schema(db: apsw.Connection, path: str) -> bool:
+    """Raise NotAStore if the file holds anything but our own tables and indexes; False if it holds nothing."""
+    rows = db.execute("SELECT type, name, sql FROM sqlite_schema LIMIT 100").fetchall()
+    for kind, name, sql in rows:
+        if sql is None and kind == "index" and str(name).startswith("sqlite_autoindex_"):
+            continue
+        if not isinstance(sql, str) or _plain_sql(sql) not in _known_sql():
+            what = f"its {kind} {name!r} is not one that upcall makes"
+            raise NotAStore(path, f"{what}; it was not touched. Choose another --store path")
+    return bool(rows)
+
+
+@cache
+def _known_sql() -> frozenset[str]:
+    """The statements that make our tables and indexes, of every format."""
+    ours = {_plain_sql(one) for one in TABLES.split(";")}
+    ours |= {one.replace(_AWAITED, ")") for one in ours}  # format 1
+    return frozenset({*ours, *_STATISTICS})
+
+
+def _plain_sql(sql: str) -> str:
+    """A statement without its line breaks, and without the one comment that our tables have."""
+    return re.sub(r"\s*([(),])\s*", r"\1", re.sub(r"\s+", " ", sql.replace(_COMMENT, ""))).strip()
+
+
+_COMMENT = " -- its session is parked and waits for it"
+_AWAITED = ",awaited INTEGER NOT NULL DEFAULT 0)"
+_STATISTICS = ("CREATE TABLE sqlite_stat1(tbl,idx,stat)", "CREATE TABLE sqlite_stat4(tbl,idx,neq,nlt,ndlt,sample)")
+"""What ANALYZE makes."""
+
+
+# --- opening ----------------------------------------------------------------------------
+
+
+def new_id() -> str:
+    """A random id for a log. It says nothing of the machine, the user or the path."""
+    return os.urandom(16).hex()
+
+
+def ids_in(db: apsw.Connection) -> list[str]:
+    """The ids of a log: one from its making, and one from each adoption."""
+    sql = "SELECT substr(name, 8) FROM counters WHERE name > 'origin:' AND name < 'origin;' LIMIT 1000"
+    return [str(row[0]) for row in db.execute(sql).fetchall()]
+
+
+ADD_ID = "INSERT OR IGNORE INTO counters VALUES ('origin:' || ?, 0)"
 
 
 def _create_file(path: str) -> bool:
@@ -186,6 +265,7 @@ def _refuse_foreign(db: apsw.Connection, path: str, busy: float) -> None:
     the file is in its first page, and before anything is refused, whether there is a log is asked first.
     """
     head, short = _look(db, path)
+    refuse_journal(path)
     logged = False
     if short or head[68:72] != _MARK:
         logged = _has_log(path)
@@ -208,6 +288,20 @@ def _look(db: apsw.Connection, path: str) -> tuple[bytes, bool]:
     page, pages = int.from_bytes(head[16:18]), int.from_bytes(head[28:32])
     in_header = head[24:28] == head[92:96]  # the size field counts only while the change counters agree
     return head, in_header and _size(path) < pages * (65536 if page == 1 else page)
+
+
+def refuse_journal(path: str) -> None:
+    """Raise StoreUnavailable if a rollback journal lies beside a log. We have one only while a log is made.
+
+    SQLite would write its pages into the log, and delete a file that it names.
+    """
+    journal = f"{path}-journal"
+    until = time.monotonic() + _MAKING
+    while _size(journal) and _size(path) and time.monotonic() < until:
+        time.sleep(0.01)
+    if _size(journal) and _size(path):
+        why = "SQLite would change the log by it, and upcall leaves no such file"
+        raise StoreUnavailable(path, f"{journal} lies beside it; {why}. Remove it: rm {shlex.quote(journal)}")
 
 
 def _has_log(path: str) -> bool:
@@ -242,16 +336,18 @@ def _refuse_newer(path: str, version: int) -> None:
         raise StoreTooNew(path, f"it has format {version}, this version reads up to {VERSION}; upgrade upcall")
 
 
-def _prepare(db: apsw.Connection, path: str, busy: float) -> None:
+def _prepare(db: apsw.Connection, path: str, busy: float, note: Callable[[str], None] | None) -> None:
     if db.readonly("main"):
         raise StoreUnavailable(path, _READ_ONLY)
     version: int = db.execute("PRAGMA user_version").get
     _refuse_newer(path, version)
-    if not version:
+    if version:
+        check_schema(db, path)
+    else:
         db.pragma("auto_vacuum", 2)
         _use_log(db, busy)
     if version < VERSION:
-        _make_tables(db, path)
+        _make_tables(db, path, note)
 
 
 def _use_log(db: apsw.Connection, busy: float) -> None:
@@ -273,7 +369,7 @@ def _refuse_tables(db: apsw.Connection, path: str) -> None:
         raise NotAStore(path, _ANOTHERS)
 
 
-def _make_tables(db: apsw.Connection, path: str) -> None:
+def _make_tables(db: apsw.Connection, path: str, note: Callable[[str], None] | None) -> None:
     """Make the tables of a new file, or bring those of an older format up to date."""
     db.execute("BEGIN IMMEDIATE")  # two processes may come here at once: the second finds it done
     try:
@@ -282,6 +378,10 @@ def _make_tables(db: apsw.Connection, path: str) -> None:
             _refuse_tables(db, path)
             db.execute(TABLES)
             db.pragma("application_id", APPLICATION_ID)
+            log_id = new_id()
+            if note is not None:
+                note(log_id)
+            db.execute(ADD_ID, (log_id,))
         for older in range(version or VERSION, VERSION):
             db.execute(UPGRADES[older])
         if version < VERSION:

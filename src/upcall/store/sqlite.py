@@ -29,10 +29,11 @@ from upcall.errors import (
 from upcall.events import FOREIGN, AnyEvent, decode
 from upcall.store.heart import BEAT, BEATS, Heart
 from upcall.store.inbox import Settle, Together, all_open
-from upcall.store.ownership import check_store_files, resolve_path
+from upcall.store.opening import Place, open_log
+from upcall.store.private_copy import PrivateCopy
 from upcall.store.process import LATE, Identity, is_gone
 from upcall.store.rows import DUE, READY, Rows
-from upcall.store.schema import BUSY, SEQ_BITS, connect, explain, open_database
+from upcall.store.schema import BUSY, SEQ_BITS, connect, explain
 from upcall.store.wake import Wake
 from upcall.store.writer import Append, Job, Operation, Tx, Writer, fail_soon
 
@@ -62,11 +63,17 @@ class SqliteStore:
     durable = True
 
     def __init__(
-        self, path: str | Path, clock: Callable[[], float] = time.time, busy: float = BUSY, *, trusted: bool = False
+        self,
+        path: str | Path | Place,
+        clock: Callable[[], float] = time.time,
+        busy: float = BUSY,
     ) -> None:
-        self.where = os.fspath(path) if os.path.isabs(path) else str(Path(path).absolute())  # noqa: PTH117
+        place = path if isinstance(path, Place) else Place(os.fspath(path))
+        self.where = place.path if os.path.isabs(place.path) else str(Path(place.path).absolute())  # noqa: PTH117
         self.now = clock
-        self._busy, self._trusted = busy, trusted
+        self._place, self._busy = place._replace(path=self.where), busy
+        self._file = self.where
+        self._copy: PrivateCopy | None = None
         self._writer: Writer | None = None
         self._reader: Rows | None = None
         self._claims: dict[str, Claim] = {}
@@ -89,18 +96,27 @@ class SqliteStore:
         """Open the file, or make it; refuses what is not ours, newer or damaged."""
         if self._writer is not None:
             return
-        self.where = resolve_path(self.where)
-        if not self._trusted:
-            check_store_files(self.where)
-        db = open_database(self.where, self._busy)
+        self.where, db, self._copy = open_log(self._place, self._busy)
+        self._file = self.where if self._copy is None else self._copy.path
         try:
-            self._writer = Writer(db, self.where, self.now, self._busy, self._committed)
+            self._writer = Writer(db, self._file, self.now, self._busy, self._committed)
         except apsw.Error as error:
             db.close()
+            self._remove_copy()
             raise explain(self.where, error) from error
         self._seen = self._writer.tx.pos
         self._me = Identity()
-        self._wake = Wake(self.where, self._me.id, self._trusted)
+        self._wake = Wake(self._file, self._me.id, self._place.trusted)
+
+    @property
+    def foreign(self) -> bool:
+        """Tell whether this is a copy of a log that is not the user's own, to be looked at."""
+        return self._copy is not None
+
+    def _remove_copy(self) -> None:
+        copy, self._copy = self._copy, None
+        if copy is not None:
+            copy.close()
 
     async def close(self) -> None:
         """Commit what is queued and let go of the file."""
@@ -121,6 +137,7 @@ class SqliteStore:
             reader.db.close()
         await writer.close()
         self._wake.close()
+        self._remove_copy()
         if not self._claims:
             self._me.free()
         self._writer = self._look = None
@@ -207,7 +224,7 @@ class SqliteStore:
             mine.fail(SessionTakenOver(root))
         claim = self._claims[root] = Claim(root, epoch, seq, base)
         if self._heart is None:
-            self._heart = Heart(self.where, self._me, self.now, self._claims, asyncio.get_running_loop())
+            self._heart = Heart(self._file, self._me, self.now, self._claims, asyncio.get_running_loop())
         self._heart.wake()
         self._watch()
         return claim
@@ -271,7 +288,7 @@ class SqliteStore:
                 finally:
                     writer.lock.release()
             if self._reader is None:
-                self._reader = Rows(connect(self.where, self._busy))
+                self._reader = Rows(connect(self._file, self._busy))
             return read(self._reader)
         except apsw.Error as error:
             raise explain(self.where, error) from error

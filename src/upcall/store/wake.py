@@ -69,11 +69,16 @@ class Wake:
             changed = os.lstat(self._where).st_mtime_ns
             if changed != self._seen:
                 self._seen, self._others = changed, []
-                self._others = [n for n in os.listdir(self._open_folder()) if n != self._name]  # noqa: PTH208
+                self._others = [name for name in self._sockets() if name != self._name]
             for name in self._others:
                 self._send(name)
         except OSError:  # no folder, or none of ours: they look by themselves now and then
             return
+
+    def _sockets(self) -> list[str]:
+        """The sockets in the folder. A link to one elsewhere is not one of them."""
+        with os.scandir(self._open_folder()) as entries:
+            return [one.name for one in entries if stat.S_ISSOCK(one.stat(follow_symlinks=False).st_mode)]
 
     def _send(self, name: str) -> None:
         if self._sender is None:

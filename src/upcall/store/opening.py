@@ -1,0 +1,120 @@
+"""The one place that opens a log: it judges the folder and the files, and whose log it is.
+
+A log that was named is used as long as its files are the user's own. The default log was found, not named: it must
+be one that the user made or adopted. Any other is *foreign*: it can be looked at, in a private copy, and no more.
+"""
+
+# apsw's stubs name a type that Python 3.11 does not have yet.
+# pyright: reportUnknownMemberType=false
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import apsw
+
+from upcall.errors import ForeignLog, StoreError, StoreUnavailable
+from upcall.store.home import NAME, check_home, ignore_home, make_home
+from upcall.store.known_logs import KnownLogs
+from upcall.store.ownership import check_store_files, close_to_others, resolve_path
+from upcall.store.private_copy import PrivateCopy, read_ids
+from upcall.store.schema import open_database
+
+
+class Place(NamedTuple):
+    """A log and how it is to be opened.
+
+    path: where it is
+    trusted: take its files as they are: the file system keeps no owners or modes
+    found: it is the default log, which nobody named
+    view: only look at it; then it may be foreign
+    known: the logs of this user
+    """
+
+    path: str
+    trusted: bool = False
+    found: bool = False
+    view: bool = False
+    known: KnownLogs | None = None
+
+
+class Opened(NamedTuple):
+    """An open log: where it is after links were followed, its connection, and the copy if it is foreign."""
+
+    path: str
+    db: apsw.Connection
+    copy: PrivateCopy | None = None
+
+
+def open_log(place: Place, busy: float) -> Opened:
+    """Open a log, or make it; ForeignLog if it was found and is not the user's own, unless it is only looked at."""
+    path = place.path if place.found and not place.trusted else resolve_path(place.path)
+    home = Path(path).parent
+    if place.found and home.name == NAME and not place.trusted:
+        check_home(home, path)
+    if not place.trusted:
+        check_store_files(path)
+    if place.found and (problem := _origin_problem(place, path)):
+        if not place.view:
+            raise problem
+        return _open_copy(path, busy)
+    if place.found and not place.view:
+        make_home(home)
+        ignore_home(home)
+    if not place.trusted:
+        close_to_others(path)
+    return Opened(path, open_database(path, busy, _noting(place)))
+
+
+def _origin_problem(place: Place, path: str) -> StoreError | None:
+    """The reason why a default log is not the user's own; None if it is, or if there is none yet."""
+    known = place.known or KnownLogs("")
+    ids = read_ids(path) if _has_content(path) else None
+    if ids is None:
+        known.prepare()
+        return None
+    try:
+        return None if known.any_of(ids) else ForeignLog(path)
+    except StoreUnavailable as error:  # they can't be looked up
+        return error
+
+
+def _has_content(path: str) -> bool:
+    return any(_size(f"{path}{suffix}") for suffix in ("", "-wal"))
+
+
+def _size(path: str) -> int:
+    try:
+        return os.lstat(path).st_size
+    except OSError:
+        return 0
+
+
+def _open_copy(path: str, busy: float) -> Opened:
+    copy = PrivateCopy(path)
+    try:
+        db = open_database(copy.path, busy)
+        db.execute("PRAGMA query_only = ON")
+    except StoreError as error:
+        copy.close()
+        raise type(error)(path, error.problem) from error
+    except BaseException:
+        copy.close()
+        raise
+    return Opened(path, db, copy)
+
+
+def _noting(place: Place) -> Callable[[str], None] | None:
+    """Note the id of a new log. Of one that was named that may fail: it is found by its name."""
+    known = place.known
+    if known is None:
+        return None
+
+    def note(log_id: str) -> None:
+        with contextlib.suppress(*([] if place.found else [StoreUnavailable])):
+            known.note(log_id)
+
+    return note
