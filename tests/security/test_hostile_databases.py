@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from upcall import Agent, NotAStore, Runtime, StoreUnavailable
+from upcall.app import open_store
 from upcall.models import Script
 
 AGENT = Agent("a", model=Script(lambda _: "said"))
@@ -99,8 +100,13 @@ async def test_a_journal_beside_a_log_is_refused_before_sqlite_sees_it(log: Path
 
 @pytest.mark.parametrize("suffix", ["-wal", "-shm", "-journal"])
 async def test_a_file_beside_the_log_that_is_more_open_than_the_log_was_not_made_by_us(
-    suffix: str, log: Path, tmp_path: Path
+    suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.chdir(tmp_path)
+    store = open_store(".upcall/log.db", found=True)
+    async with Runtime(store, agents=[AGENT]) as runtime:
+        await runtime.start(AGENT)
+    log = Path(".upcall/log.db")
     # a checkout writes files of mode 644 over what it ignores
     other = tmp_path / "other.db"
     db = sqlite3.connect(other, isolation_level=None)
@@ -112,7 +118,7 @@ async def test_a_file_beside_the_log_that_is_more_open_than_the_log_was_not_made
     planted.chmod(0o644)
 
     with pytest.raises(StoreUnavailable, match=rf"log\.db{suffix} was put there by another program"):
-        await prompted(log)
+        await store.open()
 
 
 @pytest.mark.parametrize("suffix", ["-wal", "-shm", "-journal"])

@@ -19,7 +19,7 @@ import apsw
 from upcall.errors import ForeignLog, StoreError, StoreUnavailable
 from upcall.store.home import NAME, check_home, ignore_home, make_home
 from upcall.store.known_logs import KnownLogs
-from upcall.store.ownership import check_store_files, close_to_others, resolve_path
+from upcall.store.ownership import check_store_files, close_to_others, refuse_planted, resolve_path
 from upcall.store.private_copy import PrivateCopy, read_ids
 from upcall.store.schema import open_database
 
@@ -57,6 +57,8 @@ def open_log(place: Place, busy: float) -> Opened:
         check_home(home, path)
     if not place.trusted:
         check_store_files(path)
+        if place.found:
+            refuse_planted(path)
     if place.found and (problem := _origin_problem(place, path)):
         if not place.view:
             raise problem

@@ -40,7 +40,6 @@ def check_store_files(path: str) -> None:
     for suffix in _FILES:
         check_own(f"{path}{suffix}", path, folder=False)
     check_own(f"{path}{_FOLDER}", path, folder=True)
-    _refuse_planted(path)
 
 
 def close_to_others(path: str) -> None:
@@ -96,14 +95,14 @@ def _problem(path: str, found: os.stat_result, folder: bool, *, is_log: bool) ->
     return ""
 
 
-def _refuse_planted(path: str) -> None:
+def refuse_planted(path: str) -> None:
     """Raise StoreUnavailable where a file beside the log is more open than the log.
 
     SQLite gives these files the mode of the log. So another program put it there, such as a checkout of a
     repository that holds a file of this name; and SQLite would take the pages in it for the log's own.
     """
     found = _stat(path)
-    if found is None or found.st_mode & _OTHERS_READ or not found.st_size:
+    if found is None or found.st_mode & _OTHERS_READ or not found.st_size or not has_owners():
         return
     for suffix in _FILES[1:]:
         beside = _stat(f"{path}{suffix}")
