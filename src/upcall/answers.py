@@ -149,6 +149,9 @@ def _approval(raised: CallbackRaised, value: Any) -> dict[str, Any]:
     return {"approve": True, "args": said.args, "for_session": for_session, "pattern": said.pattern}
 
 
+_APPROVE_KEYS = {"approve", *Approve.__struct_fields__}
+
+
 def _read(callback_id: str, value: Any) -> Approve | Reject:
     match value:
         case Approve() | Reject():
@@ -160,6 +163,9 @@ def _read(callback_id: str, value: Any) -> Approve | Reject:
         case {"approve": False, **rest} | {"reason": _, **rest}:
             return Reject(str(value.get("reason", "")), bool(rest.get("for_session", False)))
         case {"approve": True} | {"args": dict()} if value.get("approve", True) is True:
+            if unknown := sorted(map(str, value.keys() - _APPROVE_KEYS)):  # "only if …" must not be dropped
+                known = ", ".join(sorted(_APPROVE_KEYS))
+                raise AnswerRefused(callback_id, f"an approval has no {', '.join(unknown):.80}; it has: {known}")
             try:
                 return msgspec.convert({k: v for k, v in value.items() if v is not None}, Approve)
             except msgspec.ValidationError as error:

@@ -196,8 +196,8 @@ class Resolver:
         if call is not None:
             context |= {"tool": call.call.name, "arguments": call.call.args}
         expires = self._road.store.now() + question.timeout if question.timeout is not None else None
-        asks = (member.actor.name, context.get("tool", ""))
-        group = "" if draft.gate else _group(question, plain_way, *asks)
+        asks = (member.actor.name, context.get("tool", ""), context.get("arguments"))
+        group = "" if draft.gate else _group(question, plain_way, asks)
         member.log.add(
             msgspec.structs.replace(  # what `draft.replace` does, in half the time
                 draft, callback_id=callback_id, origin=asker.origin, agent=member.actor.name, route=plain_way,
@@ -435,11 +435,13 @@ def _stored_hints(hints: Hints) -> dict[str, Any]:
     return msgspec.to_builtins(hints)
 
 
-def _group(question: Question, way: dict[str, Any], agent: str, tool: str) -> str:
+def _group(question: Question, way: dict[str, Any], asks: tuple[str, str, Any]) -> str:
     """What equal questions have in common, so that one answer settles all: what is shown of each, and its policy.
 
-    Two that a `key` calls the same may be shown differently, so the key does not count.
+    `asks` is the agent that asks, the tool in which it does, and the tool's arguments: "Sure?" is another question
+    when something else would be deleted. Two that a `key` calls the same may be shown differently, so the key does
+    not count.
     """
     draft = question.raised
-    shown = (agent, tool, draft.message, draft.intent, draft.kind, draft.choices, draft.schema, draft.given)
+    shown = (*asks, draft.message, draft.intent, draft.kind, draft.choices, draft.schema, draft.given)
     return events.digest(shown, way["stations"], way["end"], question.timeout)

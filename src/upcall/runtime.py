@@ -372,8 +372,7 @@ class Sessions(People):
         if waits and not await self._is_ready(state.header.root or state.id):
             raise await self._waiting(state)
         begun, self._begun = self._begun, None
-        inherited = NO_HOOKS if not state.header.parent else await tree.inherited(state.header)
-        member = tree.member(state, self.agent_of(state.header), inherited, begun)
+        member = await tree.direct(state, begun)
         if not state.begun and not await tree.begin_root(member):
             raise await self._waiting(state)
         if state.phase == "running":
@@ -382,7 +381,7 @@ class Sessions(People):
             if reply.status == "waiting":
                 raise await self._waiting(state)
             await self._own(tree, take_over)
-            member = tree.member(state, self.agent_of(state.header), inherited)
+            member = await tree.direct(state)
         if state.phase == "failed" and not member.actor.agent.runs:  # a team continues with what it left
             await tree.end_below(state.id, "its turn failed, and another one began")
         tree.begin(member, message)
@@ -434,7 +433,7 @@ class Sessions(People):
         beginning = state.phase == "idle" and not state.begun
         if state.phase not in ("running", "failed") and not beginning:
             return await self._with_callbacks(reply_of(state, agent.output), state)
-        member = tree.member(state, agent, await tree.inherited(state.header))
+        member = await tree.direct(state)
         if beginning and await tree.begin_root(member):
             await member.log.commit(release=True)
             reply = reply_of(state, agent.output)
@@ -456,8 +455,7 @@ class Sessions(People):
         """Have a session's model summarise while no turn runs."""
         async with self._owned(state.header.root or state.id) as tree:
             await self._catch_up(state)
-            inherited = await tree.inherited(state.header)
-            await tree.member(state, self.agent_of(state.header), inherited).summarise_between_turns(keep_last)
+            await (await tree.direct(state)).summarise_between_turns(keep_last)
 
     async def _catch_up(self, state: State) -> None:
         """Be sure of the state: what others wrote, and nothing that was never stored."""

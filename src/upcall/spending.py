@@ -28,6 +28,10 @@ class Spending(msgspec.Struct, eq=False):
     async def total(self, root: str) -> Spent:
         """What all of them have used; those that have not run here are looked up in the log once."""
         above = [] if self.loaded else [root]
+        if above and root not in self.running:  # a child was prompted by its own id
+            state = await load_state(self.store, root)
+            if state is not None:
+                self.ended.setdefault(root, self._spent(state))
         while above:
             for row in await self.store.rows(parent=above.pop(), limit=1_000_000):
                 state = await load_state(self.store, row.id)

@@ -11,12 +11,12 @@ from typing import Any, Protocol, Self, cast
 
 from msgspec.structs import force_setattr
 
-from upcall.above import reach
+from upcall.above import SessionsAbove, check_runs_alone, reach
 from upcall.actor import Actor
 from upcall.agent import Agent
 from upcall.answers import callback_of
 from upcall.callbacks import Callback, Held, Hints, Kind
-from upcall.contracts import Claim, Files, Host, Reply, Spent, Store, Workspace
+from upcall.contracts import Claim, Files, Host, Reply, Spent, Store
 from upcall.deadlines import Deadlines
 from upcall.errors import ChildFailed, HookFailed, LimitReached, RuntimeClosed, TurnError, UnknownSession
 from upcall.events import AnyEvent, CallbackRaised, Parked, SessionStarted, TurnResumed, TurnStarted
@@ -94,13 +94,13 @@ class RunTree:
     """
 
     __slots__ = (
-        "_ended", "_parked", "_parking", "_resolver", "_unwound", "active", "claim", "deadlines", "draining",
-        "has_asked", "home", "root", "sinks", "spending", "store", "threads",
+        "_ended", "_parked", "_parking", "_resolver", "_unwound", "above", "active", "claim", "deadlines",
+        "draining", "has_asked", "home", "root", "sinks", "spending", "store", "threads",
     )  # fmt: skip
 
     def __init__(self, home: Home, claim: Claim | None, sink: Sink | None = None, root: str = "") -> None:
         self.home, self.store, self.deadlines, self.threads = home, home.store, home.deadlines, home.threads
-        self.claim, self.root = claim, root
+        self.claim, self.root, self.above = claim, root, SessionsAbove(home.turns)
         self._ended: asyncio.Future[Reply | None] | None = None
         self.sinks = [*home.sinks] if sink is None else [*home.sinks, sink]
         self.active, self.has_asked = 0, False
@@ -130,38 +130,31 @@ class RunTree:
 
     def workspace(self, member: Member) -> Files | None:
         """The member's files: of its agent's own workspace, or of the nearest one above."""
-        declared = self._declared_workspace(member)
+        declared = self.above.workspace(member)
         if declared is None:
             return None
-        return declared.open(RootShelf(member, self.home.turns.get(member.state.header.root, member)))
-
-    def _declared_workspace(self, member: Member) -> Workspace | None:
-        turns = self.home.turns
-        one: Member | None = member
-        while one is not None:
-            header, declared = one.state.header, one.actor.agent.workspace
-            if declared is not None:
-                return declared
-            one = turns.get(header.parent) or turns.get(header.root)
-        return None
+        return declared.open(RootShelf(member, self.above.get(member.state.header.root) or member))
 
     def same_place(self, one: Member, other: Member) -> bool:
         """Tell whether two sessions work in the same workspace."""
-        return self._declared_workspace(one) == self._declared_workspace(other)
+        return self.above.workspace(one) == self.above.workspace(other)
 
     async def inherited(self, header: SessionStarted) -> Hooks:
         """The hooks that a session inherits from the agents above it, as they run here or as the log names them."""
-        if not header.parent:
-            return NO_HOOKS
-        parent = self.home.turns.get(header.parent)
-        if parent is not None:
-            return parent.actor.passed_on
-        first = await self.store.read(header.parent, 0, 1)
-        if not first or not isinstance(first[0], SessionStarted):
-            raise UnknownSession(header.parent)
-        above = first[0]
-        agent = self.home.agent_of(above)
-        return self.home.actor(agent, await self.inherited(above), asks=above.asks).passed_on
+        return (await self.above.load(header.parent, self._idle)).actor.passed_on if header.parent else NO_HOOKS
+
+    async def _idle(self, session_id: str) -> Turn:
+        """A session that does not run here, from the log."""
+        state = await load_state(self.store, session_id)
+        if state is None:
+            raise UnknownSession(session_id)
+        return self.member(state, self.home.agent_of(state.header), await self.inherited(state.header))
+
+    async def direct(self, state: State, known: Turn | None = None) -> Turn:
+        """A session that is run by its own id, guarded by all that is above it; SetupError if that can't be."""
+        check_runs_alone(state)
+        inherited = await self.inherited(state.header) if state.header.parent else NO_HOOKS
+        return self.member(state, self.home.agent_of(state.header), inherited, known)
 
     async def secure(self, member: Member) -> Claim:
         """The claim on this tree; a session that is just being created is stored and claimed first."""
@@ -551,7 +544,7 @@ class RunTree:
             most = above.actor.agent.limits.depth
             if most is not None and parent.state.header.depth + 1 > most:
                 raise LimitReached("depth", f"{most} below the root")
-            above = self.home.turns.get(above.state.header.parent)
+            above = self.above.get(above.state.header.parent)
 
     # --- side turns -----------------------------------------------------------------------
 

@@ -296,11 +296,11 @@ async def test_questions_that_differ_in_anything_that_counts_are_not_grouped(des
 
 async def test_a_key_takes_no_part_in_what_is_grouped(desk: Desk) -> None:
     @tool
-    async def each(n: int, ctx: Context) -> str:
+    async def each(ctx: Context) -> str:
         """Ask with a key of its own."""
-        return str(await ctx.raise_callback("which?", key=str(n)))
+        return str(await ctx.raise_callback("which?", key=ctx.call_id))
 
-    agent = Agent("developer", model=worker(*(call("each", n=n) for n in range(3))), tools=[each])
+    agent = Agent("developer", model=worker(*(call("each") for _ in range(3))), tools=[each])
     await desk.prompt(agent)
 
     assert [len(c.group) for c in await desk.inbox(agent)] == [3]

@@ -28,7 +28,7 @@ async def test_go_on_is_the_default_and_tells_the_reviewer_who_failed(desk: Desk
 
     reply = await desk.prompt(team)
 
-    assert "developer01 (developer): failed (RuntimeError: boom)\nTask: a\nIt said nothing." in reply.text
+    assert 'developer01 (developer): failed ("RuntimeError: boom")\nTask: a\nIt said nothing.' in reply.text
     assert "developer02 did it" in reply.text
     assert "tester01 did t" in reply.text
     assert await steps(desk, team) == ["plan1.1", "developer01", "developer02", "tester01", "reviewer"]
@@ -64,7 +64,7 @@ async def test_replan_shows_the_same_manager_all_ends_and_replaces_what_has_not_
     told = [e.message.text for e in await desk.log(team, "s~manager") if isinstance(e, TurnStarted)]
     assert len(told) == 2
     for words in (
-        "developer01 (developer): failed (RuntimeError: boom)",
+        'developer01 (developer): failed ("RuntimeError: boom")',
         "developer02 did it",
         "- tester01, sequence 2: t",
     ):
@@ -155,20 +155,20 @@ def fails(*_: Any) -> None:
 
 
 ENDS: dict[str, tuple[Agent, str]] = {
-    "its model fails": (broken(), "failed (RuntimeError: boom)"),
+    "its model fails": (broken(), 'failed ("RuntimeError: boom")'),
     "a hook fails": (
         says("developer", hooks=Hooks(pre_request=[fails])),
-        "failed (HookFailed: ",
+        'failed ("HookFailed: ',
     ),
     "begin_session fails": (
         says("developer", hooks=Hooks(begin_session=[fails])),
-        "failed (HookFailed: ",
+        'failed ("HookFailed: ',
     ),
     "a limit": (
         Agent("developer", model=Script(lambda _: call("nothing")), limits=Limits(model_calls=2)),
-        "limit (limit model_calls)",
+        'limit ("limit model_calls")',
     ),
-    "the wrong output": (says("developer", output=int), "failed (OutputInvalid: "),
+    "the wrong output": (says("developer", output=int), 'failed ("OutputInvalid: '),
 }
 
 
@@ -239,4 +239,4 @@ async def test_failing_in_an_inner_team_is_the_inner_teams_matter(desk: Desk) ->
     reply = await desk.prompt(team)
 
     assert "builder01 (builder): done" in reply.text
-    assert "developer01 (developer): failed (RuntimeError: boom)" in reply.text
+    assert 'developer01 (developer): failed ("RuntimeError: boom")' in reply.text

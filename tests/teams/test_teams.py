@@ -281,8 +281,8 @@ async def test_the_reviewer_sees_the_task_every_result_and_every_question_unsett
         "Build a house",
         "",
         "What was asked, the unsettled first:",
-        '- developer01, query: "hard 1?"; withdrawn after: manager asked, manager passed (too hard)',
-        '- developer02, query: "hard 2?"; withdrawn after: manager asked, manager passed (too hard)',
+        '- developer01, query: "hard 1?"; withdrawn after: manager asked, manager passed ("too hard")',
+        '- developer02, query: "hard 2?"; withdrawn after: manager asked, manager passed ("too hard")',
         '- developer01, clarification: "easy 1?"; answered by manager: "easily"',
         '- developer02, clarification: "easy 2?"; answered by manager: "easily"',
         "",
@@ -304,7 +304,9 @@ async def test_blockers_that_expired_are_shown_to_the_reviewer(desk: Desk) -> No
     desk.clock.tick(61)
     reply = await desk.resume(team)
 
-    assert '- developer01, blocker: "stuck"; expired after: manager asked, manager passed (not mine)' in reply.text
+    assert (
+        '- developer01, blocker: "stuck"; expired after: manager asked, manager passed ("not mine")' in reply.text
+    )
     assert "expired after 60 s without an answer" in reply.text
 
 

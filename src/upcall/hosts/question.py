@@ -18,6 +18,8 @@ _LONG = 20
 _LABEL = 8
 _LONGEST_EDIT = 100
 """Characters of arguments that are still shown to be edited at a prompt."""
+_ORIGINAL = "asked as"
+"""The label of the question as it was raised, where it was reworded: always shown whole."""
 _STEPS = {"skipped": "was skipped", "passed": "passed it up", "reworded": "reworded it and passed it up"}
 
 
@@ -113,32 +115,40 @@ def _facts(callback: Callback, known: Known) -> list[tuple[str, str]]:
     context = callback.context
     facts: list[tuple[str, str]] = []
     if callback.reworded:
-        facts.append(("asked as", callback.message))
+        facts.append((_ORIGINAL, callback.message))
     facts.append(("session", callback.session_id))
     facts += [("task", str(context["task"]))] if context.get("task") else []
     if context.get("tool") and not is_approval(callback):
         facts += _inside(str(context["tool"]), context.get("arguments") or {})
-    given = {k: v for k, v in context.items() if k not in ("task", "tool", "arguments")}
-    facts += [(k, v if isinstance(v, str) else " ".join(exact(v, 10_000))) for k, v in given.items()]
     facts += [("way", step) for step in way(callback.path)]
     facts += [("here by", known.why)] if known.why else []
     facts += [("pattern", f"{name}: {made}") for name, made in known.patterns]
     others = len(callback.group) - 1
     if others > 0:
         facts.append(("equal", f"{others} more like it ({', '.join(callback.group[1:])}); one answer settles all"))
-    return facts
+    return [*facts, *_given(callback)]
+
+
+def _given(callback: Callback) -> list[tuple[str, str]]:
+    """What the asker says beside the question, each under the same heading: it may call its facts what it likes."""
+    facts = ("task", "tool", "arguments")
+    given = callback.given or {k: v for k, v in callback.context.items() if k not in facts}  # of an older log
+    texts = [(name, v if isinstance(v, str) else " ".join(exact(v, 10_000))) for name, v in given.items()]
+    return [("given", f"{one_line(name, 40)}: {text}") for name, text in texts]
 
 
 def _inside(tool: str, args: Mapping[str, Any]) -> list[tuple[str, str]]:
     """The call that asks; a text of several lines, such as a program, is shown as it was written."""
     texts = {k: v for k, v in args.items() if isinstance(v, str) and "\n" in v.strip()}
     rest = {k: v for k, v in args.items() if k not in texts}
-    return [("in", f"{tool} {' '.join(exact(rest, 10_000))}" if rest else tool), *texts.items()]
+    inside = f"{tool} {' '.join(exact(rest, 10_000))}" if rest else tool
+    return [("in", "\n".join([inside, *(f"{name}:\n{text}" for name, text in texts.items())]))]
 
 
 def _fact(name: str, text: str, width: int, most: int) -> list[list[Piece]]:
     label = one_line(name, 20)
-    first, *more = wrapped(text, width - max(_LABEL, len(label)) - 2, min(most, _LONG)) or [""]
+    most = 1_000_000 if name == _ORIGINAL else min(most, _LONG)
+    first, *more = wrapped(text, width - max(_LABEL, len(label)) - 2, most) or [""]
     lines = [[Piece(f"{label:<{_LABEL}}  ", "dim"), Piece(first)]]
     return lines + [[Piece(" " * (max(_LABEL, len(label)) + 2)), Piece(row)] for row in more]
 

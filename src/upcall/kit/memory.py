@@ -10,6 +10,7 @@ from upcall.agent import Kit
 from upcall.contracts import Files, SessionAccess
 from upcall.errors import BadKit, WorkspaceError
 from upcall.events import digest
+from upcall.framing import harmless_memory
 from upcall.hooks import Hooks
 from upcall.kit.instructions import Adding, joined
 from upcall.kit.numbers import check_number
@@ -106,5 +107,5 @@ def _framed(path: str, data: bytes, size: int, chars: int) -> str:
     if "\0" in text:
         raise BadKit("memory", f"{path}: it is no text")
     cut = f"\n(cut here; the file has {size:,} bytes)" if len(text) > chars or len(data) < size else ""
-    inside = (text[:chars] + cut).replace("</memory", "<\\/memory")  # nothing closes the frame early
+    inside = harmless_memory(text[:chars] + cut)  # nothing closes the frame early
     return f'<memory path="{path}">\n{inside}\n</memory>' if text.strip() else ""

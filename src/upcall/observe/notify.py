@@ -84,7 +84,9 @@ def _is_async(function: Callable[..., Any]) -> bool:
 async def _apprise(address: str, callback: Callback, threads: Threads) -> None:
     post = await threads.run(partial(_post_to, address))  # the import alone takes a while
     title = one_line(f"{callback.agent} asks ({callback.intent}, {callback.priority})", _TITLE)
-    body = f"{plain(callback.message)}\n\nAnswer with: upcall answer {shell_word(callback.id)} …"
+    asked = [callback.reworded, "", "In its own words:"] if callback.reworded else []
+    quoted = "\n".join(f"> {row}" for row in plain("\n".join([*asked, callback.message])).splitlines())
+    body = f"{quoted}\n\nAnswer with: upcall answer {shell_word(callback.id)} …"
     if not await post.async_notify(body=body, title=title):
         raise SetupError("the message could not be delivered")
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import msgspec
-
 from upcall.callbacks import Callback
 from upcall.events import StepEnded
+from upcall.framing import framed, harmless, is_one_word, json_line
 from upcall.teams.plan import Assignment
 
 Ends = Sequence[tuple[Assignment, StepEnded]]
@@ -19,15 +18,11 @@ def results(ends: Ends) -> str:
 
 
 def _result(assignment: Assignment, ended: StepEnded) -> str:
-    why = f" ({ended.error})" if ended.error else ""
-    head = f"{assignment.worker} ({assignment.role}): {ended.status}{why}"
-    body = _framed(assignment.worker, ended.text) if ended.text else "It said nothing."
-    return f"{head}\nTask: {assignment.task}\n{body}"
-
-
-def _framed(name: str, text: str) -> str:
-    inside = text.replace("</", "<\\/")  # nothing closes it early
-    return f"<result-{name}>\n{inside}\n</result-{name}>"
+    worker = assignment.worker
+    why = f" ({_json(ended.error)})" if ended.error else ""
+    head = f"{worker} ({assignment.role}): {ended.status}{why}"
+    body = framed(f"result-{worker}", ended.text) if ended.text else "It said nothing."
+    return f"{head}\nTask: {harmless(assignment.task)}\n{body}"
 
 
 def review(task: str, ends: Ends, left: Sequence[Assignment], asked: Sequence[Callback], stopped: bool) -> str:
@@ -40,7 +35,7 @@ def review(task: str, ends: Ends, left: Sequence[Assignment], asked: Sequence[Ca
 
 def assignments(left: Sequence[Assignment]) -> str:
     """A line for each."""
-    return "\n".join(f"- {a.worker}, sequence {a.sequence}: {a.task}" for a in left)
+    return "\n".join(f"- {a.worker}, sequence {a.sequence}: {harmless(a.task)}" for a in left)
 
 
 def questions(asked: Sequence[Callback]) -> str:
@@ -53,15 +48,19 @@ def questions(asked: Sequence[Callback]) -> str:
 
 
 def _question(callback: Callback) -> str:
+    """One line: whatever somebody else wrote is in it as JSON."""
+    intent = callback.intent if is_one_word(callback.intent) else _json(callback.intent[:200])
     about = f" for {callback.tool}({_json(callback.args)})" if callback.tool else ""
-    said = f"{callback.agent}, {callback.intent}{about}: {_json(callback.message)}"
+    said = f"{callback.agent}, {intent}{about}: {_json(callback.message)}"
+    if callback.reworded:
+        said += f", reworded as {_json(callback.reworded)}"
     answer = callback.answer
     if answer is not None:
         return f"{said}; answered by {answer.by or 'somebody'}: {_json(answer.value)}"
-    told = {s: f" ({s.reason})" if s.reason and s.step != "asked" else "" for s in callback.path}
+    told = {s: f" ({_json(s.reason)})" if s.reason and s.step != "asked" else "" for s in callback.path}
     passed = ", ".join(f"{s.agent} {s.step}{told[s]}" for s in callback.path)
     return f"{said}; {callback.status}" + (f" after: {passed}" if passed else "")
 
 
 def _json(value: object) -> str:
-    return msgspec.json.encode(value).decode()
+    return harmless(json_line(value))

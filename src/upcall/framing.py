@@ -1,0 +1,58 @@
+"""Put somebody else's text into a prompt, between two marks that no text inside can close or imitate.
+
+A mark is only words to a model. So not just `</question-…>` is made harmless inside a frame, but also what a model
+could take for it: other cases, blanks and invisible characters in between, characters that look like `<` and `/`.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import msgspec
+
+_OPENING = "<\u00ab\u02c2\u1438\u2039\u226a\u227a\u2329\u276c\u276e\u2770\u27e8\u27ea\u29fc\u3008\u300a\ufe64\uff1c"
+_SLASH = "/\u2044\u2215\u2571\u27cb\u29f8\u3033\u31d3\u30ce\u4e3f\uff0f"
+_UNSEEN = (
+    r"\s\x00-\x1f\x7f-\xa0\xad\u0300-\u036f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202f"
+    "\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\U000e0000-\U000e0fff"
+)
+_WORDS = "(?:question|reason|result)-"
+"""How the names of our marks begin: none of them is opened inside another one either."""
+
+_MARK = re.compile(f"[{_OPENING}](?=[{_UNSEEN}]*(?:[{_SLASH}]|{_WORDS}))", re.IGNORECASE)
+_MEMORY = re.compile(f"[{_OPENING}](?=[{_UNSEEN}]*[{_SLASH}]?[{_UNSEEN}]*memory)", re.IGNORECASE)
+
+
+def framed(mark: str, *texts: str) -> str:
+    """The texts between `<mark>` and `</mark>`, each on lines of its own."""
+    return "\n".join([f"<{mark}>", *map(harmless, texts), f"</{mark}>"])
+
+
+def harmless(text: str) -> str:
+    r"""The text with a backslash in everything that could pass for a mark: `<\/question-…>`."""
+    if text.isascii() and "<" not in text:
+        return text
+    return _MARK.sub(r"\g<0>\\", text)
+
+
+def harmless_memory(text: str) -> str:
+    r"""The text of a file with a backslash in what could pass for the mark around files; other tags stay."""
+    return _MEMORY.sub(r"\g<0>\\", text)
+
+
+def json_line(value: Any) -> str:
+    """JSON on one line, whatever a reader takes for the end of one."""
+    text = msgspec.json.encode(value).decode()
+    return text if text.isascii() else _LINE_ENDS.sub(lambda end: f"\\u{ord(end[0]):04x}", text)
+
+
+_LINE_ENDS = re.compile("[\x85\u2028\u2029]")
+
+
+def is_one_word(text: str) -> bool:
+    """Tell whether a text may stand outside a frame: at most 40 letters, digits, `_` and `-`."""
+    return _ONE_WORD.fullmatch(text) is not None
+
+
+_ONE_WORD = re.compile(r"[A-Za-z0-9_-]{1,40}")
