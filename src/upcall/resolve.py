@@ -377,7 +377,7 @@ class Resolver:
     async def _consult(self, member: Member, asked: Member, ask: Held) -> Said | Passed:
         """Its on_callback hooks, then its model; whatever goes wrong counts as passing up."""
         said = await self._hooks(member, asked, ask) or await self._aside(member, asked, ask)
-        if ask.status == "open":
+        if ask.status == "open" and not (isinstance(said, Passed) and said.unseen):
             await self._show(asked, ask, said)
         return said
 

@@ -279,7 +279,7 @@ class Member:
 
     __slots__ = (
         "_busy", "_partial", "_stopping", "_summing", "_task", "actor", "children", "hooks", "log", "purpose",
-        "question", "same_place", "savers", "state", "tree", "waits",
+        "question", "room", "same_place", "savers", "state", "tree", "waits",
     )  # fmt: skip
 
     def __init__(self, log: Log, actor: Actor, tree: Tree, purpose: Purpose = "turn") -> None:
@@ -289,6 +289,7 @@ class Member:
         self.children = 0
         self.waits: dict[str, asyncio.Future[None]] = {}  # open callbacks that code here waits for
         self.question: events.CallbackRaised | None = None  # what a side turn is to answer
+        self.room: Callable[[], str] | None = None  # names the limit that leaves none to a side turn
         self.same_place = True  # a side turn's agent works in the workspace of the one who asks
         self.savers: list[Callable[[], None]] = []  # programs to save in the append that raises a callback
         self._busy = 0

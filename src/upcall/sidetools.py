@@ -29,6 +29,8 @@ class Passed(Value, frozen=True):
 
     reason: str
     message: str = ""
+    unseen: bool = False
+    """The agent was not asked, and need not be told of it."""
 
 
 # --- what is said -----------------------------------------------------------------------

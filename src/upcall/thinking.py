@@ -235,6 +235,8 @@ class Thinker(Member):
         calls, name = limits.model_calls, "model_calls"
         if self.purpose == "side_turn":
             calls, name = self.actor.agent.policy.callback_policy.side_turn_model_calls, "side_turn_model_calls"
+            if self.room is not None and (full := self.room()):
+                raise LimitReached(full, "the turn of the agent that is asked has no room left")
         if calls is not None and state.model_calls >= calls:
             raise LimitReached(name, f"{state.model_calls} in this turn")
         if limits.tokens is not None and state.usage is not NO_USAGE and state.usage.total >= limits.tokens:

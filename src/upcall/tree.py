@@ -16,13 +16,14 @@ from upcall.actor import Actor
 from upcall.agent import Agent
 from upcall.answers import callback_of
 from upcall.callbacks import Callback, Held, Hints, Kind
+from upcall.children import check_child_limits, child_header, count_children, logged_end
 from upcall.contracts import Claim, Files, Host, Reply, Spent, Store
 from upcall.deadlines import Deadlines
-from upcall.errors import ChildFailed, HookFailed, LimitReached, RuntimeClosed, TurnError, UnknownSession
+from upcall.errors import ChildFailed, HookFailed, RuntimeClosed, TurnError, UnknownSession
 from upcall.events import AnyEvent, CallbackRaised, Parked, SessionStarted, TurnResumed, TurnStarted
 from upcall.fold import State
 from upcall.hooks import NO_HOOKS, Hooks
-from upcall.loop import Turn, reply_of
+from upcall.loop import Turn
 from upcall.messages import Message, user
 from upcall.policy import Policy
 from upcall.questions import Question
@@ -32,7 +33,7 @@ from upcall.routing import Ancestor, Raised, Route, Station, route
 from upcall.session import NOWHERE, Asker, Log, Member, Parking, Place, Sink, prompt_message
 from upcall.shelf import RootShelf
 from upcall.sidetools import Passed, Said, outcome_in
-from upcall.spending import Spending
+from upcall.spending import SideTurns, Spending, no_room, side_turn_id, side_turns_of
 from upcall.threads import Threads
 
 log = logging.getLogger("upcall")
@@ -94,8 +95,8 @@ class RunTree:
     """
 
     __slots__ = (
-        "_ended", "_parked", "_parking", "_resolver", "_unwound", "above", "active", "claim", "deadlines",
-        "draining", "has_asked", "home", "root", "sinks", "spending", "store", "threads",
+        "_ended", "_parked", "_parking", "_resolver", "_sides", "_unwound", "above", "active", "claim",
+        "deadlines", "draining", "has_asked", "home", "root", "sinks", "spending", "store", "threads",
     )  # fmt: skip
 
     def __init__(self, home: Home, claim: Claim | None, sink: Sink | None = None, root: str = "") -> None:
@@ -110,6 +111,7 @@ class RunTree:
         self._unwound: dict[str, list[str]] = {}  # what each session was parked for, by its id
         self.draining = False
         self.spending: Spending | None = None  # once somebody wants to know
+        self._sides: dict[tuple[str, int, str], SideTurns] = {}
         if claim is not None:
             claim.on_failure = self.stop
 
@@ -178,7 +180,7 @@ class RunTree:
 
     def own(self, claim: Claim) -> None:
         """Take the claim on this tree."""
-        self.claim, self.spending = claim, None
+        self.claim, self.spending, self._sides = claim, None, {}
         claim.on_failure = self.stop
 
     @property
@@ -467,7 +469,7 @@ class RunTree:
                 await self.start_child(parent, agent, prompt, name, place._replace(turn=state.turn, again=False))
             state = await load_state(self.store, child_id)
         if state is not None and place.is_over(state.turn, state.phase):
-            return _ended(state, declared)
+            return logged_end(state, declared)
         if state is None or state.turn < place.turn:
             prompt_message(prompt)
         state = state or State(child_id)
@@ -505,9 +507,9 @@ class RunTree:
         """The child's turn, ready to run; a new one gets its header."""
         if not state.seq:
             if parent.children < 0:
-                parent.children = await self._count_children(parent)
-            self._check_child(parent)
-            state.header = _below(
+                parent.children = await count_children(self.store, parent)
+            check_child_limits(parent, self.above.get)
+            state.header = child_header(
                 parent, place.agent or agent.name, name, "coordinator" if agent.runs else "agent",
                 begins=bool(agent.hooks.begin_session or parent.actor.passed_on.begin_session),
                 role=place.role, team=place.team, above=place.above,
@@ -528,31 +530,13 @@ class RunTree:
                 raise HookFailed(error.hook, error.point, error.error, stored=stored) from error.error
         self.begin(member, user(prompt))
 
-    async def _count_children(self, parent: Member) -> int:
-        """The children that the turn has started so far."""
-        since = parent.state.prompt.time if parent.state.prompt is not None else 0.0
-        rows = await self.store.rows(parent=parent.id)
-        return sum(r.kind != "side_turn" and r.created >= since for r in rows)
-
-    def _check_child(self, parent: Member) -> None:
-        limits = parent.actor.agent.limits
-        parent.children += 1
-        if limits.children is not None and parent.children > limits.children:
-            raise LimitReached("children", f"{limits.children} in this turn")
-        above: Member | None = parent
-        while above is not None:  # whoever is above may have set the lowest
-            most = above.actor.agent.limits.depth
-            if most is not None and parent.state.header.depth + 1 > most:
-                raise LimitReached("depth", f"{most} below the root")
-            above = self.above.get(above.state.header.parent)
-
     # --- side turns -----------------------------------------------------------------------
 
     async def side_turn(self, member: Member, text: str, name: str) -> str:
         """Let the member's agent answer over its own conversation without leaving a trace in it."""
         side = await self._aside(member, name, text, None)
         if side.state.phase != "running":
-            return _ended(side.state, member.actor.agent).text
+            return logged_end(side.state, member.actor.agent).text
         reply = await side.run(release=False)
         if reply.status != "done":
             raise ChildFailed(side.id, member.actor.name, f"its side turn ended with {reply.limit or reply.status}")
@@ -560,13 +544,23 @@ class RunTree:
 
     async def answer_aside(self, asker: Member, asked: Member, raised: CallbackRaised, text: str) -> Said | Passed:
         """A side turn that is to answer a callback; anything but an answer is passing up."""
+        sides, limits = await side_turns_of(asker, asked, self._sides), asked.actor.limits
+        full = sides.exceeded(asked.state, limits)
+        if full and await self.store.row(side_turn_id(asked, raised.callback_id)) is None:
+            return Passed(no_room(limits, full), unseen=True)
         side = await self._aside(asked, raised.callback_id, text, raised)
-        side.same_place = self.same_place(asker, asked)
-        if side.state.phase == "running":
-            await side.run(release=False)
+        side.same_place, side.room = self.same_place(asker, asked), lambda: sides.exceeded(asked.state, limits)
+        sides.begin(side.state)
+        try:
+            if side.state.phase == "running":
+                await side.run(release=False)
+        finally:
+            sides.end(side.state)
         state = side.state
         if state.phase == "cancelled":
             return Passed("its side turn was cancelled")
+        if state.limit in ("model_calls", "tokens"):
+            return Passed(no_room(limits, state.limit), unseen=True)
         why = f"its limit {state.limit} was reached" if state.limit else "it called none of the tools for it"
         return outcome_in(side) or Passed(f"it gave no answer: {why}")
 
@@ -574,8 +568,7 @@ class RunTree:
         """A side session over what the asked agent's log says now, or the one that was begun before."""
         await self.secure(asked)
         await asked.log.commit()
-        only_this = raised is not None and asked.state.header.kind == "side_turn"  # it holds only the question
-        side_id = asked.id if only_this else f"{asked.id}~{name}"
+        side_id = side_turn_id(asked, name) if raised is not None else f"{asked.id}~{name}"
         state = await load_state(self.store, side_id)
         fresh = state or State(side_id)
         actor = asked.actor
@@ -589,7 +582,7 @@ class RunTree:
             if state is None:
                 fresh.read_from(asked.state)
                 more = {"reads": asked.state.seq, "asks": asked.state.header.asks}
-                side.log.add(_below(asked, asked.actor.name, name, "side_turn", deeper=0, **more))
+                side.log.add(child_header(asked, asked.actor.name, name, "side_turn", deeper=0, **more))
             self.begin(side, user(text))
         return side
 
@@ -640,7 +633,7 @@ class RunTree:
         state = await load_state(self.store, f"{member.id}~{name}") or State(f"{member.id}~{name}")
         fresh = self.member(state, agent, member.actor.passed_on)
         if not state.seq:
-            await fresh.log.write(_below(member, agent.name, name, "side_turn"))
+            await fresh.log.write(child_header(member, agent.name, name, "side_turn"))
         return fresh
 
     def ask_host(self, ask: Held, first: bool) -> None:
@@ -650,17 +643,3 @@ class RunTree:
         if self.home.host is not None and self.claim is not None:
             gather = self.active > 0 and bool(ask.raised.group)
             self.home.ask_host(callback_of(ask), ask.group_in(self.claim.root), gather=gather)
-
-
-def _below(starter: Member, agent: str, name: str, kind: Any, deeper: int = 1, **more: Any) -> SessionStarted:
-    """How a session begins that another one starts."""
-    starter.state.alone = False
-    by = starter.state.header
-    depth, root = by.depth + deeper, by.root or starter.id
-    return SessionStarted(agent, starter.id, root, name, depth, kind, source=by.source, **more)
-
-
-def _ended(state: State, agent: Agent) -> Reply:
-    if state.phase == "failed":
-        raise ChildFailed(state.id, agent.name, state.error)
-    return reply_of(state, agent.output if state.header.kind != "side_turn" else None)

@@ -59,7 +59,7 @@ BAD: dict[str, tuple[str, str]] = {
         "role must be one of developer, tester, not an array",
     ),
     "1 MB of brackets": ("[" * 1_000_000, "no JSON array was found in the reply"),
-    "too long a text": ("x" * 4_000_001, "the reply has 4000001 characters; a plan is a short JSON array"),
+    "too long a text": ("x" * 2_000_001, "the reply has 2000001 characters; a plan is a short JSON array"),
 }
 
 

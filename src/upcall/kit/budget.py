@@ -12,6 +12,9 @@ from upcall.hooks import Hooks, inherited
 from upcall.kit.numbers import check_number
 from upcall.messages import Request, Usage
 
+_SHARE = 0.9
+"""The part of a budget up to which agents answer questions from below."""
+
 Prices = Mapping[str, Sequence[float]]
 
 
@@ -26,7 +29,8 @@ def budget(
     """End the turn with the limit `budget.tokens`, `budget.money`, … once a run tree has used that much.
 
     The budget is checked before every model call. It counts the root session, all that it started and their side
-    turns, in all their turns.
+    turns, in all their turns. Once nine tenths are used, questions from below are passed up instead of answered:
+    the last tenth is for the turns, so that no agent ends the turn of another by asking.
 
     tokens: input and output tokens
     money: in the currency of `prices`, which it needs
@@ -47,10 +51,15 @@ def budget(
         spent = await session.spent()
         for name, value in most.items():
             used = cost(spent, table) if name == "money" else getattr(spent, name)
-            if used >= value:
+            if used >= (_for_questions(name, value) if session.purpose == "side_turn" else value):
                 raise LimitReached(f"budget.{name}", f"{used:g} of {value:g} are used in this run tree")
 
     return Kit(Hooks(before_model=[inherited(check)]))
+
+
+def _for_questions(name: str, value: float) -> float:
+    """Return how much of a budget may be used before questions are passed up; the rest is for the turns."""
+    return min(value * _SHARE, value - 1 if name == "calls" else value)
 
 
 def cost(spent: Spent, prices: Prices) -> float:

@@ -18,6 +18,15 @@ from upcall.threads import Threads
 
 log = logging.getLogger("upcall")
 
+WINDOW = 0.25
+"""Seconds in which the questions of a run tree become one notification."""
+
+PAUSE = 10.0
+"""Seconds between two notifications of one run tree."""
+
+_LISTED = 10
+"""Questions that are named in one notification."""
+
 _TITLE = 200
 """Characters of a notification's title."""
 
@@ -36,28 +45,66 @@ class Notify(Value, frozen=True):
 class Notifier:
     """Tells everybody who wants to know, in the background; what fails there is logged and stops nothing.
 
+    The questions of one run tree are gathered: those of `window` seconds are one notification, and the next one
+    comes after `pause` seconds at the earliest, unless it has a higher priority. A function is called with the
+    first question of the highest priority; its `group` has the ids of all.
+
     An async function runs on the event loop. A plain one runs in a thread, one call of it at a time: while it waits
     for a server it holds up nobody.
     """
 
-    def __init__(self, targets: Sequence[Notify | str | Callable[[Callback], Any]]) -> None:
+    def __init__(
+        self,
+        targets: Sequence[Notify | str | Callable[[Callback], Any]],
+        window: float = WINDOW,
+        pause: float = PAUSE,
+    ) -> None:
         self._targets = [(t if isinstance(t, Notify) else Notify(t), asyncio.Lock()) for t in targets]
+        self._window, self._pause = window, pause
         self._tasks: set[asyncio.Task[None]] = set()
         self._threads = Threads()
+        self._batches: dict[str, _Batch] = {}  # by the id of the run tree's root
 
     def __call__(self, callback: Callback) -> None:
         """A person became the target of this callback."""
+        loop, root = asyncio.get_running_loop(), callback.session_id.partition("~")[0]
+        batch = self._batches.get(root)
+        if batch is None:
+            batch = self._batches[root] = _Batch()
+        batch.callbacks.append(callback)
         rank = PRIORITIES.index(callback.priority)
+        due = loop.time() + self._window
+        if rank <= batch.told:
+            due = max(due, batch.at + self._pause)
+        if batch.timer is None or due < batch.timer.when():
+            if batch.timer is not None:
+                batch.timer.cancel()
+            batch.timer = loop.call_at(due, self._flush, root)
+
+    def _flush(self, root: str) -> None:
+        """Tell of what was gathered, and forget trees of which nobody has heard for a while."""
+        now, batch = asyncio.get_running_loop().time(), self._batches[root]
+        callbacks, batch.callbacks, batch.timer, batch.at = batch.callbacks, [], None, now
+        batch.told = max(PRIORITIES.index(c.priority) for c in callbacks)
         for target, turn in self._targets:
-            if rank >= PRIORITIES.index(target.least):
-                task = asyncio.ensure_future(self._tell(target.to, turn, callback))
+            least = PRIORITIES.index(target.least)
+            if wanted := [c for c in callbacks if PRIORITIES.index(c.priority) >= least]:
+                task = asyncio.ensure_future(self._tell(target.to, turn, wanted))
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
+        old = [r for r, b in self._batches.items() if b.timer is None and b.at + self._pause < now]
+        for root in old:
+            del self._batches[root]
 
-    async def _tell(self, to: str | Callable[[Callback], Any], turn: asyncio.Lock, callback: Callback) -> None:
+    async def _tell(
+        self, to: str | Callable[[Callback], Any], turn: asyncio.Lock, callbacks: Sequence[Callback]
+    ) -> None:
+        callback = max(callbacks, key=lambda c: PRIORITIES.index(c.priority))
+        if len(callbacks) > 1:
+            callback = callback.replace(group=tuple(c.id for c in callbacks))
         try:
             if isinstance(to, str):
-                await _apprise(to, callback, self._threads)
+                await _apprise(to, callback, callbacks, self._threads)
             elif _is_async(to):
                 await to(callback)
             else:
@@ -68,10 +115,15 @@ class Notifier:
         except Exception as error:
             who = "an address in notify=[...]" if isinstance(to, str) else f"{name_of(to)} in notify=[...]"
             what = str(error) if isinstance(error, SetupError) else f"{type(error).__name__}: {error}"
-            log.warning("%s was not told of callback %s: %s", who, callback.id, what)
+            more = f" and {len(callbacks) - 1} more" if len(callbacks) > 1 else ""
+            log.warning("%s was not told of callback %s%s: %s", who, callback.id, more, what)
 
     async def close(self) -> None:
-        """Let what is under way finish, for a while."""
+        """Tell of what is gathered, and let what is under way finish, for a while."""
+        for root, batch in [*self._batches.items()]:
+            if batch.timer is not None:
+                batch.timer.cancel()
+                self._flush(root)
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=10)
         self._threads.close()
@@ -81,14 +133,36 @@ def _is_async(function: Callable[..., Any]) -> bool:
     return iscoroutinefunction(function) or iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004
 
 
-async def _apprise(address: str, callback: Callback, threads: Threads) -> None:
+class _Batch:
+    """Questions of one run tree of which nobody was told yet."""
+
+    def __init__(self) -> None:
+        self.callbacks: list[Callback] = []
+        self.timer: asyncio.TimerHandle | None = None
+        self.at, self.told = 0.0, -1  # when the last notification was sent, and its priority
+
+
+async def _apprise(address: str, first: Callback, callbacks: Sequence[Callback], threads: Threads) -> None:
     post = await threads.run(partial(_post_to, address))  # the import alone takes a while
-    title = one_line(f"{callback.agent} asks ({callback.intent}, {callback.priority})", _TITLE)
-    asked = [callback.reworded, "", "In its own words:"] if callback.reworded else []
-    quoted = "\n".join(f"> {row}" for row in plain("\n".join([*asked, callback.message])).splitlines())
-    body = f"{quoted}\n\nAnswer with: upcall answer {shell_word(callback.id)} …"
+    title, body = notification_text(first, callbacks)
     if not await post.async_notify(body=body, title=title):
         raise SetupError("the message could not be delivered")
+
+
+def notification_text(first: Callback, callbacks: Sequence[Callback]) -> tuple[str, str]:
+    """The title and the body of one notification: of one question, or of several of one run tree."""
+    if len(callbacks) == 1:
+        title = f"{first.agent} asks ({first.intent}, {first.priority})"
+        asked = [first.reworded, "", "In its own words:"] if first.reworded else []
+        quoted = "\n".join(f"> {row}" for row in plain("\n".join([*asked, first.message])).splitlines())
+        return one_line(title, _TITLE), f"{quoted}\n\nAnswer with: upcall answer {shell_word(first.id)} …"
+    others = [c for c in callbacks if c.id != first.id]
+    named = (first, *others[: _LISTED - 1])
+    shown = [f"> {one_line(c.agent, _TITLE)}: {one_line(c.reworded or c.message, _TITLE)}" for c in named]
+    if len(callbacks) > _LISTED:
+        shown.append(f"… and {len(callbacks) - _LISTED} more")
+    title = f"{len(callbacks)} questions wait ({first.priority})"
+    return title, "\n".join([*shown, "", "See them with: upcall inbox"])
 
 
 def _post_to(address: str) -> Any:

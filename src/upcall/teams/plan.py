@@ -10,7 +10,7 @@ from upcall.jsontext import json_values
 from upcall.messages import Value, clean
 
 KEYS = ("role", "task", "sequence", "caller")
-_MOST_TEXT = 4_000_000
+_MOST_TEXT = 2_000_000
 _LAST = 1_000_000_000
 _SHOWN = 20
 
