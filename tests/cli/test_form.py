@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -136,6 +137,14 @@ async def test_an_approval_is_given_in_each_of_its_forms(typed: list[str], said:
 async def test_arguments_come_back_from_the_editor() -> None:
     call = question(tool="rm", args={"path": "/"})
     assert await answer(call, Desk("e", edited='{"path": "/tmp"}\n')) == Approve({"path": "/tmp"})
+
+
+@pytest.mark.parametrize(("before", "after"), [(1, "true"), (0, "false"), (1, "1.0"), ([1], "[true]")])
+async def test_an_edit_at_the_terminal_that_python_calls_equal_is_an_edit(before: Any, after: str) -> None:
+    call = question(tool="pay", args={"amount": before})
+    said = await answer(call, Desk("e", edited=f'{{"amount": {after}}}\n'))
+    assert isinstance(said, Approve)
+    assert msgspec.json.encode(said.args) == f'{{"amount":{after}}}'.encode()
 
 
 def test_a_choice_that_looks_like_a_number_is_itself_first() -> None:

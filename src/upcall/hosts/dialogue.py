@@ -7,7 +7,7 @@ from typing import Any, Protocol, cast
 
 import msgspec
 
-from upcall.callbacks import Approve, Callback, Reject
+from upcall.callbacks import Approve, Callback, Reject, same_json
 from upcall.hosts import form
 from upcall.hosts.question import NOTHING_MORE, Known, is_approval
 from upcall.hosts.terminal import Piece
@@ -153,7 +153,7 @@ async def _edited(callback: Callback, desk: Desk) -> dict[str, Any] | None:
             _wrong(desk, str(wrong))
             text = await desk.line("arguments", " ".join(text.split()))
             continue
-        if value == callback.args:
+        if same_json(value, callback.args):
             desk.say([Piece("  nothing was changed", "dim")])
             return None
         return cast("dict[str, Any]", value)

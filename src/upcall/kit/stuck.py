@@ -7,6 +7,7 @@ from collections.abc import Awaitable
 import msgspec
 
 from upcall.agent import Kit
+from upcall.callbacks import same_json
 from upcall.contracts import SessionAccess
 from upcall.errors import CallbackExpired, CallbackUnresolved
 from upcall.hooks import Hooks
@@ -61,7 +62,7 @@ def _problem(messages: list[Message], call: Call, times: int) -> str:
     same = failures = 0
     for part in before:
         if isinstance(part, Call):
-            same += (part.name, part.args) == (own.name, own.args)
+            same += part.name == own.name and same_json(part.args, own.args)
         elif part.text.startswith(MARK):
             same = failures = 0
         else:
