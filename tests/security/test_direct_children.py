@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -196,3 +198,60 @@ async def test_a_side_turn_that_failed_can_not_be_resumed_with_all_tools(tmp_pat
         with pytest.raises(SetupError, match="side turn"):
             await runtime.resume(found)
     assert RAN == []
+
+
+# --- at the command line --------------------------------------------------------------------
+
+PROGRAM = '''
+from pathlib import Path
+
+from upcall import Agent, tool
+from upcall.kit import approve
+from upcall.models import Script, call
+
+
+@tool
+def rm() -> str:
+    """Remove."""
+    Path("removed").touch()
+    return "removed"
+
+
+def works(request):
+    last = request.messages[-1]
+    return call("rm") if last.role == "user" and "remove" in last.text else "done"
+
+
+def hands_on(request):
+    if request.purpose == "side_turn":
+        return call("pass_up_callback", reason="not mine")
+    said = [result.text for message in request.messages for result in message.results]
+    return said[-1] if said else call("task", agent="dev", prompt="begin")
+
+
+dev = Agent("dev", model=Script(works), tools=[rm])
+top = Agent("top", model=Script(hands_on), agents=[dev], kit=[approve({"rm": True})])
+'''
+
+
+def command(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    where = [sys.executable, "-m", "upcall", *words, "--store", "log.db"]
+    return subprocess.run(where, cwd=folder, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
+
+
+def test_run_with_a_childs_id_needs_the_agents_above_it_and_names_the_command_that_resumes_it(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "team.py").write_text(PROGRAM)
+    assert command(tmp_path, "run", "team:top", "begin", "--id", "top").returncode == 0
+
+    alone = command(tmp_path, "run", "team:dev", "remove it", "--id", "top~r1c0")
+    assert (alone.returncode, "no agent is called 'top'" in alone.stderr) == (2, True)
+
+    below = command(tmp_path, "run", "team:top", "remove it", "--id", "top~r1c0")
+    assert (below.returncode, (tmp_path / "removed").exists()) == (3, False)
+    assert re.search(r"resume '?top~r1c0'? ", below.stderr)
+    asked = command(tmp_path, "inbox", "--ids").stdout.strip()
+    assert re.search(r"resume '?top~r1c0'? ", command(tmp_path, "answer", asked, "--approve").stdout)
+    assert command(tmp_path, "resume", "top~r1c0").returncode == 0
+    assert (tmp_path / "removed").exists()

@@ -185,7 +185,7 @@ async def _answer(args: argparse.Namespace) -> int:
             if row is not None and row.owner:
                 say(f"session {visible(held.root)} is running and continues by itself")
             else:
-                say(f"continue with: {await resume_command(runtime, held.root, args)}")
+                say(f"continue with: {await resume_command(runtime, held.raised.session, args)}")
     return 0
 
 

@@ -248,8 +248,16 @@ def _option(name: str, value: str) -> str:
 
 
 async def resume_command(runtime: Runtime, session_id: str, args: argparse.Namespace) -> str:
-    """The command that resumes a session."""
-    origin = await origin_of(runtime, session_id)
+    """The command that resumes a session: by its root's id, or, if the root has ended, by its own.
+
+    A child that was prompted by its own id waits although all above it has ended.
+    """
+    origin, names = await origin_of(runtime, session_id), session_id.split("~")
+    for count in range(1, len(names)):
+        row = await runtime.store.row("~".join(names[:count]))
+        if row is not None and row.status in ("running", "waiting", "failed"):
+            session_id = row.id
+            break
     return command_line(args, "resume", session_id, agents=None if origin.source else "MODULE:ATTRIBUTE")
 
 

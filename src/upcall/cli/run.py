@@ -185,7 +185,7 @@ async def tell_waiting(runtime: Runtime, session_id: str, args: argparse.Namespa
         others = f" (and {len(equal)} equal question{'s' if len(equal) > 1 else ''})" if equal else ""
         tell(f"  {one_line(_asks(callback), 76 - len(others))}{others}")
         tell(f"    {command(callback, store, program())}")
-    tell(f"then: {await resume_command(runtime, root, args)}")
+    tell(f"then: {await resume_command(runtime, session_id, args)}")
 
 
 def _asks(callback: Callback) -> str:
