@@ -20,6 +20,7 @@ from upcall.cli import about, agents, chat, completion, demo, events, new, peopl
 from upcall.cli.options import Commands
 from upcall.cli.output import clock
 from upcall.cli.places import command_line, program
+from upcall.cli.stopping import Stopping
 from upcall.errors import AlreadySettled, SessionBusy, SessionWaiting, SetupError, UnknownAgent, UpcallError
 from upcall.observe.plain import plain
 from upcall.secrets import without_password
@@ -111,7 +112,7 @@ def _run(args: argparse.Namespace) -> int:
     try:
         _refuse_agents(args)
         done: int | Coroutine[Any, Any, int] = args.run(args)
-        code = done if isinstance(done, int) else asyncio.run(done)
+        code = done if isinstance(done, int) else _run_stoppable(args, done)
     except BrokenPipeError:
         raise
     except (KeyboardInterrupt, asyncio.CancelledError):
@@ -122,6 +123,11 @@ def _run(args: argparse.Namespace) -> int:
     except Exception as error:
         return _failed(error, args)
     return code
+
+
+def _run_stoppable(args: argparse.Namespace, command: Coroutine[Any, Any, int]) -> int:
+    args.stopping = Stopping()
+    return asyncio.run(args.stopping.run(command))
 
 
 def _failed(error: Exception, args: argparse.Namespace) -> int:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import signal
+import asyncio
+import os
 import sys
 from typing import TYPE_CHECKING
 
@@ -22,10 +23,11 @@ from upcall.cli.places import (
     person_here,
     runtime_for,
 )
-from upcall.cli.run import CODES, tell_waiting, turn
-from upcall.errors import SessionWaiting, SetupError
+from upcall.cli.run import CODES, stopped, tell_waiting, turn
+from upcall.cli.stopping import TERMINATED, stopped_code, stopping_of
+from upcall.errors import RuntimeClosed, SessionWaiting, SetupError
 from upcall.hosts.terminal import make_console, markdown, moves
-from upcall.hosts.typing import Keyboard, PlainTyping, Typing
+from upcall.hosts.typing import Heard, Keyboard, PlainTyping, Typing
 from upcall.observe.plain import one_line, plain
 from upcall.runtime import checked_id
 from upcall.store.home import HISTORY
@@ -76,11 +78,15 @@ async def _chat(args: argparse.Namespace) -> int:
         if person is None:
             return await _lines(talk)
         _greet(talk)
-        await Conversation(talk, _keyboard(talk)).run()
+        keyboard = _keyboard(talk)
+        with stopping_of(args).then(lambda: keyboard.heard.put_nowait(Heard("leave"))):
+            await Conversation(talk, keyboard).run()
         if talk.session is not None:
             again = command_line(args, "chat", args.agent, agent=args.agent_name, id=talk.id)
             tell(f"kept; continue with: {again}")
-        return 0
+        if not stopping_of(args).asked.is_set():
+            return 0
+        return TERMINATED if talk.session is None else await stopped_code(runtime, talk.id)
 
 
 async def _newest(runtime: Runtime, agent: str) -> str:
@@ -96,8 +102,8 @@ async def _newest(runtime: Runtime, agent: str) -> str:
 async def _lines(talk: Talk) -> int:
     """Each line a prompt; a turn that fails is told and the next line is read."""
     runtime, args = talk.runtime, talk.args
-    worst = 0
-    while (line := _next_line()) is not None:
+    worst, given_lines, stopping = 0, _Input(), stopping_of(talk.args)
+    while not stopping.asked.is_set() and (line := await given_lines.next_line()) is not None:
         if not line.strip():
             continue
         try:
@@ -105,9 +111,12 @@ async def _lines(talk: Talk) -> int:
             if given is not None:
                 await run_command(talk, given)
                 continue
-            reply = await turn(runtime, await talk.begin(), line.strip(), None)
+            with stopping.then():
+                reply = await turn(runtime, await talk.begin(), line.strip(), None)
         except Leave:
             break
+        except RuntimeClosed:
+            return await stopped(runtime, talk.id, args)
         except SessionWaiting:
             await tell_waiting(runtime, talk.id, args)
             return CODES["waiting"]
@@ -127,16 +136,40 @@ async def _lines(talk: Talk) -> int:
             tell(f"upcall: the turn ended with {reply.limit or reply.status}")
         if reply.status == "cancelled":
             break
-    return worst
+    return TERMINATED if stopping.asked.is_set() else worst
 
 
-def _next_line() -> str | None:
-    # nothing runs between turns, so the loop may stand still; Ctrl-C has to get through all the same
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+class _Input:
+    """The lines of standard input, read while the loop runs: signals are heard meanwhile."""
+
+    def __init__(self) -> None:
+        self._read, self._ended = b"", False
+
+    async def next_line(self) -> str | None:
+        """The next line, or None at the end."""
+        while b"\n" not in self._read and not self._ended:
+            try:
+                fileno = sys.stdin.fileno()
+            except (OSError, ValueError):  # it was closed, or it is not a file
+                return sys.stdin.readline() or None
+            await _until_readable(fileno)
+            more = os.read(fileno, 65536)
+            self._read += more
+            self._ended = not more
+        line, newline, self._read = self._read.partition(b"\n")
+        return (line + newline).decode("utf-8", "replace") or None
+
+
+async def _until_readable(fileno: int) -> None:
+    loop, readable = asyncio.get_running_loop(), asyncio.Event()
     try:
-        return sys.stdin.readline() or None
+        loop.add_reader(fileno, readable.set)
+    except PermissionError:  # a file on disk, which is always readable
+        return
+    try:
+        await readable.wait()
     finally:
-        signal.signal(signal.SIGINT, before)
+        loop.remove_reader(fileno)
 
 
 # --- at a terminal ----------------------------------------------------------------------

@@ -12,6 +12,7 @@ from upcall.cli.output import failure_line, tell, width
 from upcall.cli.resume import resumed
 from upcall.cli.run import interrupter, streamed, tell_waiting, watched
 from upcall.contracts import Reply
+from upcall.errors import RuntimeClosed
 from upcall.events import MessageAdded, ModelStarted
 from upcall.hosts.question import wrapped
 from upcall.hosts.terminal import WIDEST, Piece, make_console, styled
@@ -165,6 +166,8 @@ class Conversation:
             if reply.status == "waiting":
                 await tell_waiting(runtime, session_id, self._talk.args)
             return reply.status == "cancelled"
+        except RuntimeClosed:  # SIGTERM: the chat ends, and says how it is continued
+            return False
         except Exception as error:
             tell(f"upcall: {failure_line(error)}")
             return False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import os
 import shlex
 import shutil
@@ -16,9 +17,10 @@ from upcall.cli.family import family
 from upcall.cli.options import Commands
 from upcall.cli.output import say, width
 from upcall.cli.places import HOME, is_url, make_place, person_here, program, runtime_for
-from upcall.cli.run import CODES, tell_waiting, turn, watched
+from upcall.cli.run import CODES, stopped, tell_waiting, turn, watched
+from upcall.cli.stopping import Stopping, stopped_code, stopping_of
 from upcall.contracts import Reply
-from upcall.errors import SetupError
+from upcall.errors import RuntimeClosed, SetupError
 from upcall.hosts.terminal import make_console
 
 SESSION = "demo"
@@ -84,11 +86,19 @@ async def _demo(args: argparse.Namespace) -> int:
     loaded = load_spec(f"{place.folder}/shop:team")
     async with runtime_for(args, loaded.agents, person_here(args)) as runtime:
         session = await runtime.start(loaded.agent, None if place.store else SESSION)
-        async with watched(runtime, sys.stdout, prompts=True) as view:
-            reply = await turn(runtime, session, PROMPT, view)
+        try:
+            with stopping_of(args).then():
+                async with watched(runtime, sys.stdout, prompts=True) as view:
+                    reply = await turn(runtime, session, PROMPT, view)
+        except RuntimeClosed:
+            return await stopped(runtime, session.id, args)
     args.store = place.store
-    if reply.status == "waiting":
-        reply = await _asked(reply, place, args)
+    if reply.status == "waiting" and not stopping_of(args).asked.is_set():
+        try:
+            reply = await _asked(reply, place, args)
+        except RuntimeClosed:
+            async with runtime_for(_at(args, place)) as runtime:
+                return await stopped_code(runtime, session.id)
     if reply.status == "done":
         await _ended(reply, place)
     return CODES[reply.status]
@@ -123,12 +133,13 @@ async def _asked(reply: Reply, place: _Place, args: argparse.Namespace) -> Reply
             await tell_waiting(runtime, reply.session_id, args)
         return reply
     _narrate(_PARKED)
-    await _type(place, "inbox")
+    stopping = stopping_of(args)
+    await _type(stopping, place, "inbox")
     _narrate(_ANSWER)
     for callback in waits:
-        await _type(place, "answer", callback.id, callback.choices[0])
+        await _type(stopping, place, "answer", callback.id, callback.choices[0])
     _narrate(_RESUME)
-    code = await _type(place, "resume", reply.session_id)
+    code = await _type(stopping, place, "resume", reply.session_id)
     return reply.replace(status="done" if code == 0 else "cancelled")
 
 
@@ -137,8 +148,8 @@ def _at(args: argparse.Namespace, place: _Place) -> argparse.Namespace:
     return argparse.Namespace(**{**vars(args), "store": store})
 
 
-async def _type(place: _Place, *words: str) -> int:
-    """Run a command in a process of its own, as somebody in that folder would."""
+async def _type(stopping: Stopping, place: _Place, *words: str) -> int:
+    """Run a command in a process of its own, as somebody in that folder would; SIGTERM stops that too."""
     say(f"$ {program()} {shlex.join(words)}{place.where}")
     sys.stdout.flush()
     store = ["--store", place.store] if place.store else []
@@ -149,7 +160,16 @@ async def _type(place: _Place, *words: str) -> int:
         env=variables,
         stdin=asyncio.subprocess.DEVNULL,
     )
-    return await running.wait()
+
+    def stop() -> None:
+        with contextlib.suppress(ProcessLookupError):
+            running.terminate()
+
+    with stopping.then(stop):
+        code = await running.wait()
+    if stopping.asked.is_set():
+        raise RuntimeClosed
+    return code
 
 
 # --- the end ----------------------------------------------------------------------------

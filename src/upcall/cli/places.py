@@ -22,6 +22,7 @@ from upcall.store.home import HISTORY, NAME, check_home, ignore_home, make_home
 if TYPE_CHECKING:
     from upcall.agent import Agent
     from upcall.app import Runtime
+    from upcall.cli.stopping import Stopping
     from upcall.hosts.terminal_host import TerminalHost
     from upcall.loading import Loaded
 
@@ -63,9 +64,13 @@ def runtime_for(
     store = open_store(store_of(args), found=is_default(args))
     file = getattr(args, "events_file", None)
     if host is None:
-        return Runtime(store, agents=agents, events_file=file)
-    runtime = Runtime(store, agents=agents, host=host, hold=_AS_LONG_AS_IT_TAKES, events_file=file)
-    host.look = runtime.store.callback
+        runtime = Runtime(store, agents=agents, events_file=file)
+    else:
+        runtime = Runtime(store, agents=agents, host=host, hold=_AS_LONG_AS_IT_TAKES, events_file=file)
+        host.look = runtime.store.callback
+    stopping: Stopping | None = getattr(args, "stopping", None)
+    if stopping is not None:
+        stopping.register(runtime)
     return runtime
 
 

@@ -7,17 +7,18 @@ import asyncio
 import contextlib
 import signal
 import sys
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any
 
 from upcall.cli.options import Commands, as_json, events_file
 from upcall.cli.output import described_turn, dump, failure_line, tell, tell_no_log
 from upcall.cli.places import agents_for_resume, existing, has_log, origin_of, person_here, runtime_for
 from upcall.cli.run import CODES, interruptible, shown
+from upcall.cli.stopping import DRAIN, TERMINATED, stopping_of
 from upcall.contracts import Reply
-from upcall.errors import SessionBusy, SetupError
-from upcall.events import SETTLING, Parked, TurnEnded
+from upcall.errors import RuntimeClosed, SessionBusy, SetupError
 from upcall.observe.plain import one_line, plain
+from upcall.work import STOP_LIMIT
 
 if TYPE_CHECKING:
     from upcall.app import Runtime
@@ -25,8 +26,7 @@ if TYPE_CHECKING:
 AT_ONCE = 16
 """Trees that `--all` runs side by side; those that wait again hold no place."""
 
-LOOK_AGAIN = 10.0
-"""Seconds after which `--follow` looks without being woken: expiries and dead owners write no event."""
+CANCELLED = CODES["cancelled"]
 
 
 def add(commands: Commands) -> None:
@@ -107,109 +107,104 @@ async def _all(args: argparse.Namespace) -> int:
             return 0
     async with contextlib.AsyncExitStack() as stack:
         watcher = await stack.enter_async_context(runtime_for(args) if args.follow else existing(args))
-        with _until_ctrl_c() as stopped:
-            fleet = _Fleet(args, watcher, stack, stopped)
-            await fleet.take()
+        fleet = _Fleet(args, watcher, stack)
+        with _on_ctrl_c(fleet.leave), stopping_of(args).then():
             if args.follow:
-                await _follow(fleet, watcher, stopped)
-            await fleet.finish()
+                await watcher.work(fleet.stop, resume=fleet.resume, concurrency=AT_ONCE, drain=DRAIN + STOP_LIMIT)
+            else:
+                await fleet.resume_ready()
     if fleet.unread is not None:
         raise fleet.unread
-    if not fleet.taken and not args.follow and not args.json:
+    if not fleet.codes and not args.follow and not args.json:
         tell("nothing to go on with")
-    return 130 if stopped.is_set() else fleet.worst
+    return fleet.exit_code()
 
 
 @contextlib.contextmanager
-def _until_ctrl_c() -> Generator[asyncio.Event]:
-    loop, stopped = asyncio.get_running_loop(), asyncio.Event()
-    loop.add_signal_handler(signal.SIGINT, stopped.set)
+def _on_ctrl_c(leave: Callable[[], object]) -> Generator[None]:
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGINT, leave)
     try:
-        yield stopped
+        yield
     finally:
         loop.remove_signal_handler(signal.SIGINT)
 
 
-async def _follow(fleet: _Fleet, watcher: Runtime, stopped: asyncio.Event) -> None:
-    """Look again whenever something was settled, parked or ended by any process."""
-    stop = asyncio.ensure_future(stopped.wait())
-    position = await watcher.store.last()
-    try:
-        while not stopped.is_set():
-            more = asyncio.ensure_future(watcher.store.wait(position, LOOK_AGAIN))
-            await asyncio.wait({stop, more}, return_when=asyncio.FIRST_COMPLETED)
-            if stopped.is_set():
-                more.cancel()
-                return
-            page = await watcher.store.read_all(position)
-            position = page[-1].pos if page else position
-            if not page or any(isinstance(event, (*SETTLING, Parked, TurnEnded)) for event in page):
-                await fleet.take()
-    finally:
-        stop.cancel()
-
-
 class _Fleet:
-    """The trees that this process took: a runtime for each place that agents come from."""
+    """The trees that this process took: a runtime for each place that agents come from.
 
-    def __init__(
-        self,
-        args: argparse.Namespace,
-        watcher: Runtime,
-        stack: contextlib.AsyncExitStack,
-        stopped: asyncio.Event,
-    ) -> None:
-        self._args, self._watcher, self._stack, self._stopped = args, watcher, stack, stopped
-        self.unread: BrokenPipeError | None = None  # nobody reads what is printed any more
+    `codes` has the last exit code of each tree; `stop` is set when nothing more is to be taken.
+    """
+
+    def __init__(self, args: argparse.Namespace, watcher: Runtime, stack: contextlib.AsyncExitStack) -> None:
+        self._args, self._watcher, self._stack = args, watcher, stack
         self._runtimes: dict[tuple[str, str], Runtime] = {}
-        self._running: dict[str, asyncio.Task[None]] = {}
-        self._places = asyncio.Semaphore(AT_ONCE)
-        self._given_up: set[str] = set()
-        self.taken = self.worst = 0
+        self._loading = asyncio.Lock()
+        self._leaving: list[asyncio.Task[None]] = []
+        self.stop = asyncio.Event()
+        self.unread: BrokenPipeError | None = None  # nobody reads what is printed any more
+        self.codes: dict[str, int] = {}
 
-    async def take(self) -> None:
-        """Begin with every tree that can go on and is not running here already."""
-        for root in await self._watcher.ready():
-            if root not in self._running and root not in self._given_up:
-                task = self._running[root] = asyncio.ensure_future(self._run(root))
-                task.add_done_callback(lambda _, root=root: self._running.pop(root, None))
+    def leave(self) -> None:
+        """Stop everything where it is: it can be resumed."""
+        self.stop.set()
+        self._leaving += [asyncio.ensure_future(runtime.drain(0)) for runtime in self._runtimes.values()]
 
-    async def finish(self) -> None:
-        """Wait for what runs; after Ctrl-C it is left where it is and can be resumed."""
-        stop = asyncio.ensure_future(self._stopped.wait())
-        while self._running and not self._stopped.is_set():
-            await asyncio.wait({*self._running.values(), stop}, return_when=asyncio.FIRST_COMPLETED)
-        stop.cancel()
-        for task in tuple(self._running.values()):
-            task.cancel()
+    async def resume_ready(self) -> None:
+        """Resume every tree that is ready now."""
+        places = asyncio.Semaphore(AT_ONCE)
 
-    async def _run(self, root: str) -> None:
+        async def resume(root: str) -> None:
+            async with places:
+                await self.resume(root)
+
+        await asyncio.gather(*[resume(root) for root in await self._watcher.ready()])
+
+    async def resume(self, root: str) -> bool:
+        """Resume a tree and tell what came of it; False where it failed: that would only be repeated."""
         seen: list[Any] = []
-        async with self._places:
-            try:
-                runtime = await self._runtime(root)
-                reply = await runtime.resume(root, sink=lambda item: seen.append(item) if not seen else None)
-            except SessionBusy:
-                return
-            except Exception as error:
-                self._given_up.add(root)  # a failure would only be repeated; a new process may try again
-                self._note(1)
-                await self._say(root, None, error)
-                return
+        try:
+            if self._stops:
+                return True
+            runtime = await self._runtime(root)
+            reply = await runtime.resume(root, sink=lambda item: seen.append(item) if not seen else None)
+        except SessionBusy:
+            return True
+        except RuntimeClosed:
+            if seen:
+                self.codes[root] = CANCELLED if self.stop.is_set() else TERMINATED
+                await self._say(root, None)
+            return True
+        except Exception as error:
+            self.codes[root] = 1
+            await self._say(root, None, error)
+            return False
         if seen:  # else another process was faster and has told it
-            self._note(CODES[reply.status])
+            self.codes[root] = CODES[reply.status]
             await self._say(root, reply)
+        return True
 
-    def _note(self, code: int) -> None:
-        self.taken += 1
-        self.worst = 1 if 1 in (code, self.worst) else max(code, self.worst)
+    def exit_code(self) -> int:
+        """The worst of all; where it was stopped, 3 if all that is left waits for an answer."""
+        if self.stop.is_set():
+            return CANCELLED
+        codes = set(self.codes.values())
+        if stopping_of(self._args).asked.is_set():
+            return CODES["waiting"] if codes and codes <= {0, CODES["waiting"]} and any(codes) else TERMINATED
+        return 1 if 1 in codes else max(codes, default=0)
+
+    @property
+    def _stops(self) -> bool:
+        return self.stop.is_set() or stopping_of(self._args).asked.is_set()
 
     async def _runtime(self, root: str) -> Runtime:
         origin = await origin_of(self._watcher, root)
         key = (self._args.agents or origin.source, origin.agent)
-        if key not in self._runtimes:
-            loaded = agents_for_resume(origin, self._args.agents, root)
-            self._runtimes[key] = await self._stack.enter_async_context(runtime_for(self._args, loaded.agents))
+        async with self._loading:
+            if key not in self._runtimes:
+                loaded = agents_for_resume(origin, self._args.agents, root)
+                made = runtime_for(self._args, loaded.agents)
+                self._runtimes[key] = await self._stack.enter_async_context(made)
         return self._runtimes[key]
 
     async def _say(self, root: str, reply: Reply | None, error: Exception | None = None) -> None:
@@ -222,7 +217,9 @@ class _Fleet:
             elif reply is not None:
                 text = f": {one_line(reply.text, 200)}" if reply.text.strip() and reply.status != "waiting" else ""
                 sys.stdout.write(f"{plain(root)} {reply.limit or reply.status}{text}\n")
+            elif error is None:
+                sys.stdout.write(f"{plain(root)} interrupted\n")
             sys.stdout.flush()
         except BrokenPipeError as unread:
             self.unread = unread
-            self._stopped.set()
+            self.leave()

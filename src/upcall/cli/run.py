@@ -26,8 +26,9 @@ from upcall.cli.places import (
     resume_command,
     runtime_for,
 )
+from upcall.cli.stopping import TERMINATED, stopping_of
 from upcall.contracts import Reply
-from upcall.errors import SessionWaiting, SetupError
+from upcall.errors import RuntimeClosed, SessionWaiting, SetupError
 from upcall.hosts.phrases import args_line
 from upcall.hosts.question import command, is_approval
 from upcall.hosts.terminal import Drawing, View, make_console, view_on
@@ -127,8 +128,11 @@ async def shown(
     if out is not None:
         make_console(out).print(f"session {visible(session_id)}", style="dim")
     try:
-        async with watched(runtime, out, fresh=False) as view:
-            reply = await work(view)
+        with stopping_of(args).then():
+            async with watched(runtime, out, fresh=False) as view:
+                reply = await work(view)
+    except RuntimeClosed:
+        return await stopped(runtime, session_id, args)
     except SessionWaiting:
         if args.json:
             dump(await described_turn(runtime, session_id))
@@ -151,6 +155,14 @@ async def shown(
         again = command_line(args, "run", agent, "continue", id=session_id, agent=named)
         tell(f"upcall: {_UNFINISHED[reply.status].format(limit=reply.limit)}; continue with: {again}")
     return CODES[reply.status]
+
+
+async def stopped(runtime: Runtime, session_id: str, args: argparse.Namespace) -> int:
+    """Tell how a session that SIGTERM stopped is resumed; returns the exit code."""
+    if getattr(args, "json", False):
+        dump(await described_turn(runtime, session_id))
+    tell(f"upcall: stopped; continue with: {await resume_command(runtime, session_id, args)}")
+    return TERMINATED
 
 
 @contextlib.asynccontextmanager

@@ -1,0 +1,119 @@
+"""Stop a command when it gets SIGTERM: nothing new starts, and what is under way may end.
+
+The first signal drains every runtime of the command. Turns then end, wait, or stop between two steps. A second
+signal leaves at once, as a crash would: what ran is interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import Callable, Coroutine, Generator
+from typing import TYPE_CHECKING, Any
+
+from upcall.errors import RuntimeClosed
+
+if TYPE_CHECKING:
+    from upcall.runtime import Sessions
+
+DRAIN = 20.0
+"""Seconds that calls and model calls under way have to end after SIGTERM."""
+
+TERMINATED = 128 + signal.SIGTERM
+WAITING = 3
+_SHOW_CURSOR = "\x1b[?25h"
+
+
+class Stopping:
+    """The runtimes of a command, and what SIGTERM does to them. `asked` is set once it came."""
+
+    def __init__(self) -> None:
+        self.asked = asyncio.Event()
+        self._runtimes: list[Sessions] = []
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._once_drained: Callable[[], object] | None = None
+        self._command: asyncio.Task[Any] | None = None
+        self._terminal = _terminal_state()
+
+    def register(self, runtime: Sessions) -> None:
+        """Drain this runtime too; one that comes after the signal starts nothing."""
+        self._runtimes.append(runtime)
+        if self.asked.is_set():
+            self._spawn(runtime.drain(0))
+
+    async def run(self, command: Coroutine[Any, Any, int]) -> int:
+        """Run a command that SIGTERM stops; returns its exit code."""
+        loop, self._command = asyncio.get_running_loop(), asyncio.current_task()
+        loop.add_signal_handler(signal.SIGTERM, self._stop)
+        try:
+            return await command
+        except (RuntimeClosed, asyncio.CancelledError):
+            if self.asked.is_set():
+                return TERMINATED
+            raise
+        finally:
+            loop.remove_signal_handler(signal.SIGTERM)
+
+    @contextlib.contextmanager
+    def then(self, once_drained: Callable[[], object] = lambda: None) -> Generator[None]:
+        """Where SIGTERM comes inside, call this once nothing runs any more; elsewhere the command is cancelled."""
+        before, self._once_drained = self._once_drained, once_drained
+        try:
+            yield
+        finally:
+            self._once_drained = before
+
+    def _stop(self) -> None:
+        self.asked.set()
+        asyncio.get_running_loop().remove_signal_handler(signal.SIGTERM)
+        for number in (signal.SIGTERM, signal.SIGINT):  # not through the loop: a tool may keep that busy
+            signal.signal(number, self._leave)
+        self._spawn(self._drain(self._once_drained))
+
+    async def _drain(self, once_drained: Callable[[], object] | None) -> None:
+        await asyncio.gather(*[runtime.drain(DRAIN) for runtime in self._runtimes])
+        if once_drained is not None:
+            once_drained()
+        elif self._command is not None:
+            self._command.cancel()
+
+    def _leave(self, *_: object) -> None:
+        if self._terminal is not None:
+            import termios
+
+            with contextlib.suppress(OSError, termios.error):
+                termios.tcsetattr(0, termios.TCSANOW, self._terminal)
+                os.write(1, _SHOW_CURSOR.encode())
+        os._exit(TERMINATED)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+def _terminal_state() -> list[Any] | None:
+    """How the terminal was set before the command changed it; None where there is none."""
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        return None
+    import termios
+
+    with contextlib.suppress(OSError, termios.error):
+        return termios.tcgetattr(0)
+    return None
+
+
+async def stopped_code(runtime: Sessions, session_id: str) -> int:
+    """The exit code of a command that was stopped: 3 where all of its session waits for an answer, else 143."""
+    waits = await runtime.status(session_id) == "waiting"
+    return WAITING if waits and session_id.partition("~")[0] not in await runtime.ready() else TERMINATED
+
+
+def stopping_of(args: argparse.Namespace) -> Stopping:
+    """What stops the command that these arguments are of."""
+    stopping: Stopping = args.stopping
+    return stopping
