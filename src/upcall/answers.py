@@ -40,7 +40,7 @@ def callback_of(held: Held, group: tuple[str, ...] = ()) -> Callback:
         raised.priority, raised.choices, raised.schema, raised.context, raised.tool, raised.args, raised.digest,
         raised.time, held.expires, _path(raised.route, held.path), now.status,
         answer_of(now.settled, raised.gate) if held.status == "answered" else None, group,
-        held.message if held.message != raised.message else "", "", raised.given,
+        held.message if held.message != raised.message else "", "", raised.given, held.tags,
     )  # fmt: skip
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from upcall.agent import Agent
@@ -13,6 +13,7 @@ from upcall.errors import BadAgent, SetupError, UnknownSession, UpcallError
 from upcall.messages import Message
 from upcall.runtime import Session, Sessions
 from upcall.session import prompt_message
+from upcall.sessiondata import check_unchanged
 
 Where = str | os.PathLike[str] | Store
 
@@ -20,7 +21,8 @@ Where = str | os.PathLike[str] | Store
 class Runtime(Sessions):
     """Runs agents over a store: a path, ":memory:", or a Store of your own.
 
-    Use it with `async with`. `agents` are those it knows by name, with all below them.
+    Use it with `async with`. `agents` are those it knows by name, with all below them. `deps` is any object, which
+    tools and hooks read as `ctx.deps`; it is never stored.
     """
 
     def __init__(
@@ -29,6 +31,7 @@ class Runtime(Sessions):
         agents: Sequence[Agent] = (),
         host: Host | None = None,
         hold: float = 30.0,
+        deps: Any = None,
         notify: Sequence[Any] = (),
         events_file: str | os.PathLike[str] | None = None,
         trust_store: bool | None = None,
@@ -42,7 +45,7 @@ class Runtime(Sessions):
             raise SetupError(
                 f"a host has `async ask(callback)` and `withdraw(callback_id, reason)`; {host!r} has not"
             )
-        super().__init__(open_store(store, trust_store), agents, model_of, host, hold)
+        super().__init__(open_store(store, trust_store), agents, model_of, host, hold, deps)
         self._mirror = self._notifier = None
         if notify:
             from upcall.observe.notify import Notifier
@@ -113,17 +116,26 @@ def model_of(agent: Agent) -> Model:
 
 
 async def open_session(
-    runtime: Sessions, agent: Agent[OutputT_co], id: str | None
+    runtime: Sessions,
+    agent: Agent[OutputT_co],
+    id: str | None,
+    *,
+    data: Mapping[str, Any] | None = None,
+    tags: Mapping[str, str] | None = None,
 ) -> tuple[Session[OutputT_co], bool]:
-    """The session of that id, or a new one; says whether it is new."""
+    """The session of that id, or a new one with these data and tags; says whether it is new.
+
+    The data and tags of a session never change: SetupError if there is one with others.
+    """
     try:
         session = await runtime.load(id) if id is not None else None
     except UnknownSession:
         session = None
     if session is None:
-        return await runtime.start(agent, id), True
+        return await runtime.start(agent, id, data=data, tags=tags), True
     if not session.parent and session.agent != agent.name:
         raise SetupError(f"{id!r} is a session of {session.agent!r} and not of {agent.name!r}; take another id")
+    check_unchanged(session, data, tags)
     return session, False
 
 
@@ -133,10 +145,14 @@ def run(
     *,
     store: Where = ":memory:",
     id: str | None = None,
+    data: Mapping[str, Any] | None = None,
+    tags: Mapping[str, str] | None = None,
+    deps: Any = None,
 ) -> Reply[OutputT_co]:
     """One turn of an agent, from code that is not async. In memory unless `store` says where.
 
-    With the id of a session that is kept there, the conversation goes on.
+    With the id of a session that is kept there, the conversation continues. `data` and `tags` are those of
+    `Runtime.start`, `deps` is that of `Runtime`.
     """
     try:
         asyncio.get_running_loop()
@@ -158,8 +174,8 @@ def run(
     prompt_message(prompt)  # before a session is begun for it
 
     async def once() -> Reply[OutputT_co]:
-        async with Runtime(store, agents=[agent]) as runtime:
-            session, _ = await open_session(runtime, agent, id)
+        async with Runtime(store, agents=[agent], deps=deps) as runtime:
+            session, _ = await open_session(runtime, agent, id, data=data, tags=tags)
             return await session.prompt(prompt)
 
     return asyncio.run(once())

@@ -34,6 +34,12 @@ CALLS = 1000
 TOKENS = 10**12
 """Tokens that one model call may claim to have used; more counts as many."""
 
+DATA = 1_000_000
+"""Bytes of JSON that the data of a session may have: what its application gave it when it was started."""
+
+TAGS, TAG_NAME, TAG_VALUE = 50, 100, 200
+"""Tags of one session, and the characters of a tag's name and of its value."""
+
 _FEW, _SHORT, _NO_BOUND = 10, 1000, 1 << 62
 _type_of: Any = type  # pyright keeps nothing of the `Any` that it is given otherwise
 

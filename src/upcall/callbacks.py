@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Annotated, Any, Literal
 
@@ -63,6 +63,7 @@ class Callback(Value, frozen=True):
 
     In `context`, `task`, `tool` and `arguments` are always the runtime's; `given` is what the asker gave, whole.
     `reworded` is how the last agent that passed it up put it. `problem` says why a host's answer was not taken.
+    `tags` are those of its run tree.
     """
 
     id: str
@@ -87,6 +88,7 @@ class Callback(Value, frozen=True):
     reworded: str = ""
     problem: str = ""
     given: dict[str, Any] = msgspec.field(default_factory=dict[str, Any])
+    tags: Mapping[str, str] = {}
 
 
 class Held(msgspec.Struct, gc=False):
@@ -106,6 +108,8 @@ class Held(msgspec.Struct, gc=False):
     delivered: bool = False
     awaited: bool = False
     """Whether its session is parked and waits for it. Only stores keep this."""
+    tags: Mapping[str, str] = {}
+    """The tags of its run tree."""
 
     def ends_wait(self, now: float) -> bool:
         """Tell whether the parked session that waits for it can continue: settled, expired, or an agent is next."""

@@ -16,8 +16,10 @@ if TYPE_CHECKING:
     from typing_extensions import TypeVar as TypeVarWithDefault
 
     OutputT_co = TypeVarWithDefault("OutputT_co", covariant=True, default=Any)
+    DepsT_co = TypeVarWithDefault("DepsT_co", covariant=True, default=Any)
 else:  # `default` is in Python from 3.13 on, and only type checkers need it
     OutputT_co = TypeVar("OutputT_co", covariant=True)
+    DepsT_co = TypeVar("DepsT_co", covariant=True)
 
 R = TypeVar("R")
 
@@ -122,7 +124,12 @@ class Claim(msgspec.Struct, eq=False):
 
 
 class Row(Value, frozen=True):
-    """A session as the store lists it."""
+    """A session as the store lists it.
+
+    From the runtime, `status` says what the session is doing now. From a store it is what the newest event says: a
+    turn that is `running` without an `owner` was interrupted. With `asks_person` it waits nevertheless: everything
+    that is open in it and below it is for a person to answer. `tags` are those of its run tree.
+    """
 
     id: str
     agent: str
@@ -135,6 +142,33 @@ class Row(Value, frozen=True):
     seq: int
     base: int
     owner: str = ""
+    tags: Mapping[str, str] = {}
+    asks_person: bool = False
+
+    @property
+    def current_status(self) -> str:
+        """What the session is doing: a turn without a living owner waits for a person, or was interrupted."""
+        if self.status != "running" or self.owner:
+            return self.status
+        return "waiting" if self.asks_person else "interrupted"
+
+
+class Selection(Value, frozen=True):
+    """Which sessions or callbacks to list: everything that is given must match.
+
+    session: the session itself and all below it
+    agent: the name of the session's agent
+    status: for sessions what they are doing, `interrupted` too; for callbacks their own
+    tags: names with their values; the run tree has them all
+    """
+
+    session: str | None = None
+    agent: str | None = None
+    status: str | None = None
+    tags: Mapping[str, str] = {}
+
+
+EVERYTHING = Selection()
 
 
 class Store(Protocol):
@@ -195,8 +229,10 @@ class Store(Protocol):
         """One session as listed, or None."""
         ...
 
-    async def rows(self, *, parent: str | None = None, limit: int = 1000) -> list[Row]:
-        """Sessions, newest first; with `parent`, its children, oldest first."""
+    async def rows(
+        self, *, parent: str | None = None, which: Selection = EVERYTHING, limit: int = 1000
+    ) -> list[Row]:
+        """Sessions that match, newest first; with `parent`, its children, oldest first."""
         ...
 
     async def blob(self, name: str) -> bytes:
@@ -229,8 +265,18 @@ class Store(Protocol):
         """One callback, or None."""
         ...
 
-    async def callbacks(self, *, root: str | None = None, inbox: bool = False, limit: int = 100_000) -> list[Held]:
-        """Callbacks of a run tree, oldest first; or those that wait for a person, highest priority first."""
+    async def callbacks(
+        self,
+        *,
+        root: str | None = None,
+        inbox: bool = False,
+        which: Selection = EVERYTHING,
+        limit: int = 100_000,
+    ) -> list[Held]:
+        """Callbacks of a run tree, oldest first; or those for a person that match, highest priority first.
+
+        Without a status in `which`, those that wait for a person. One whose time is up is expired, noticed or not.
+        """
         ...
 
     async def unfinished(self, limit: int | None = None) -> list[Row]:
@@ -353,6 +399,16 @@ class InSession(Protocol):
         """The agent's name."""
         ...
 
+    @property
+    def data(self) -> dict[str, Any]:
+        """A copy of what the application gave with `start(data=...)`; children have their root's."""
+        ...
+
+    @property
+    def tags(self) -> dict[str, str]:
+        """A copy of the tags of `start(tags=...)`; children have their root's."""
+        ...
+
     def get_context(self, key: str, default: Any = None) -> Any:
         """What was kept under that key."""
         ...
@@ -401,8 +457,20 @@ class InCall(Protocol):
         ...
 
 
-class SessionAccess(InSession, Protocol):
-    """What a hook may do with its session. Each write is an event, durable before the next effect."""
+class InRuntime(Protocol[DepsT_co]):
+    """What hooks and tools of every kind get from the runtime that runs them."""
+
+    @property
+    def deps(self) -> DepsT_co:
+        """The object of `Runtime(deps=...)`, which is never stored; None where none was given."""
+        ...
+
+
+class SessionAccess(InSession, InRuntime[DepsT_co], Protocol[DepsT_co]):
+    """What a hook may do with its session. Each write is an event, durable before the next effect.
+
+    `SessionAccess[Deps]` tells type checkers the type of `deps`.
+    """
 
     @property
     def workspace(self) -> Files | None:
@@ -457,16 +525,19 @@ class SessionAccess(InSession, Protocol):
         ...
 
 
-class Context(SessionAccess, InCall, Protocol):
-    """What an async tool gets when a parameter is annotated with it."""
+class Context(SessionAccess[DepsT_co], InCall, Protocol[DepsT_co]):
+    """What an async tool gets when a parameter is annotated with it; `Context[Deps]` types its `deps`."""
 
     async def raise_callback_full(self, message: str, callback_type: str = "query", **options: Any) -> Callback:
         """Like `raise_callback`, returning the settled callback: who answered, by what right, by which path."""
         ...
 
 
-class SyncContext(InSession, InCall, Protocol):
-    """What a plain `def` tool gets: the same calls without `await`, from its own thread."""
+class SyncContext(InSession, InRuntime[DepsT_co], InCall, Protocol[DepsT_co]):
+    """What a plain `def` tool gets: the same calls without `await`, from its own thread.
+
+    `SyncContext[Deps]` tells type checkers the type of `deps`.
+    """
 
     def raise_callback(self, message: str, callback_type: str = "query", **options: Any) -> Any:
         """Ask whoever is above, by policy; blocks this thread until there is an answer."""

@@ -54,6 +54,8 @@ class SessionStarted(Event, frozen=True, tag="session_started"):
     team: for a team's member: the name of the team
     above: the id of the session it may ask, where that is not its parent
     program: the program's main module that declares its agent; importing that would run the program again
+    data: for a root: the application's own JSON object; all sessions of its run tree read it
+    tags: for a root: names with values that its run tree can be found by
     """
 
     type: ClassVar[Literal["session_started"]] = "session_started"
@@ -71,6 +73,8 @@ class SessionStarted(Event, frozen=True, tag="session_started"):
     team: str = ""
     above: str | None = None
     program: str = ""
+    data: Mapping[str, Any] = {}
+    tags: Mapping[str, str] = {}
 
 
 class TurnStarted(Event, frozen=True, tag="turn_started"):

@@ -28,12 +28,13 @@ class State:
         "deferred", "end_passed", "error", "failed", "grants", "header", "history", "hollow", "id", "inner",
         "instructions", "last_time", "limit", "model_calls", "onces", "options", "ordinal", "output", "parked",
         "phase", "post_passed", "pre_passed", "program", "prompt", "prompt_at", "ran", "refused", "response",
-        "response_at", "said", "seq", "since", "stale", "steers", "steps", "summary", "taken", "text", "tools",
-        "turn", "usage", "used", "writes",
+        "response_at", "root_header", "said", "seq", "since", "stale", "steers", "steps", "summary", "taken",
+        "text", "tools", "turn", "usage", "used", "writes",
     )  # fmt: skip
 
     def __init__(self, session_id: str) -> None:
-        self.id, self.header = session_id, _NO_HEADER
+        self.id = session_id
+        self.header = self.root_header = _NO_HEADER  # the root's has what the application gave the run tree
         self.seq, self.last_time = 0, 0.0
         # stale: it holds what was never stored, so the log must be folded anew; alone: it surely started no others
         self.begun = self.stale = self.alone = False
@@ -92,6 +93,7 @@ class State:
     def read_from(self, other: State) -> None:
         """Begin with another session's conversation, as a side turn does; what is written stays here."""
         self.history, self.context, self.summary = other.messages(), other.context, other.summary
+        self.root_header = other.root_header
         self.ordinal = other.ordinal  # one request never holds two calls of one id
 
     def absorb(self, event: events.AnyEvent) -> None:
@@ -144,6 +146,8 @@ class State:
 
     def _session_started(self, event: events.SessionStarted) -> None:
         self.header = event
+        if not event.root:
+            self.root_header = event
         self.begun = not event.begins
 
     def _turn_started(self, event: events.TurnStarted) -> None:
@@ -355,7 +359,9 @@ class State:
         return [a for a in self.asks.values() if a.raised.origin == at] if self.asks else []
 
     def _raised(self, event: events.CallbackRaised) -> None:
-        self.asks[event.callback_id] = Held(event, message=event.message, expires=event.expires)
+        self.asks[event.callback_id] = Held(
+            event, message=event.message, expires=event.expires, tags=self.root_header.tags
+        )
         self._own(event.origin, "raised")
         if event.gate:  # the call as it was when it left its hooks: they never see it again
             call = self._call(event.origin)

@@ -1,4 +1,4 @@
-"""People and a store's callbacks: the inbox, answers by id, the person who is here, and what can go on."""
+"""People and a store's callbacks: answers by id, the person who is here, and what can go on."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from typing import Any, TypeVar
 from msgspec.structs import replace
 
 from upcall.answers import already, callback_of, checked
-from upcall.callbacks import Callback, Held
-from upcall.contracts import Host, Row, Store
-from upcall.errors import AlreadySettled, AnswerRefused, UnknownCallback, UnknownSession, UpcallError
+from upcall.callbacks import Callback
+from upcall.catalog import Catalog
+from upcall.contracts import Host, Store
+from upcall.errors import AlreadySettled, AnswerRefused, UnknownCallback, UpcallError
 from upcall.events import SETTLING, AnyEvent, CallbackAnswered, CallbackExpired
 from upcall.loop import Turn
 from upcall.session import Sink
@@ -25,11 +26,12 @@ _GATHER = 0.25
 """Seconds before the host is asked, at most, while others of the run tree still run and may ask the same."""
 
 
-class People:
+class People(Catalog):
     """What a runtime does with callbacks that wait for somebody, whether or not it runs their sessions."""
 
     def __init__(self, store: Store, host: Host | None) -> None:
-        self.store, self.host = store, host
+        super().__init__(store)
+        self.host = host
         self.turns: dict[str, Turn] = {}
         self.sinks: list[Sink] = []  # who watches everything that this runtime runs
         self.person_watchers: list[Callable[[Callback], None]] = []  # told once of each question to the person
@@ -58,12 +60,6 @@ class People:
         if not task.cancelled() and task.exception() is not None:
             log.debug("a streamed turn failed: %s", task.exception())
 
-    async def _row(self, id: str) -> Row:
-        row = await self.store.row(id)
-        if row is None:
-            raise UnknownSession(id)
-        return row
-
     def _hear(self, event: AnyEvent) -> None:
         turn = self.turns.get(event.session)
         if turn is not None:
@@ -89,15 +85,6 @@ class People:
         """
         await self._open()
         return [row.id for row in await self.store.unfinished()]
-
-    async def inbox(self, limit: int = 100_000) -> list[Callback]:
-        """What waits for a person, highest priority first, then oldest; equal questions of a tree are one entry."""
-        await self._open()
-        groups: dict[tuple[str, ...], list[Held]] = {}
-        for one in await self.store.callbacks(inbox=True, limit=limit):
-            if one.expires is None or one.expires > self.store.now():
-                groups.setdefault(one.group_in(one.root), []).append(one)
-        return [callback_of(g[0], tuple([h.raised.callback_id for h in g])) for g in groups.values()]
 
     async def answer(
         self, id: str, value: Any, by: str = "", only: bool = False, right: str = "asserted"

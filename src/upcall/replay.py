@@ -32,18 +32,28 @@ async def load_state(
         fold(store, known, events[known.seq - before :])
         return known
     state = State(session_id)
+    head = await store.read(session_id, 0, 1) if base > 1 else events[:1]
+    first = head[0] if head else None
+    if isinstance(first, SessionStarted) and first.root:
+        await _read_root(store, state, first.root)
     if base > 1:
-        fold(store, state, await store.read(session_id, 0, 1))
+        fold(store, state, head)
         carried = next((e.carried for e in events if isinstance(e, Compacted)), None)
         if carried is not None:
             state.restore(carried)
-    first = events[0] if events else None
-    if isinstance(first, SessionStarted) and first.kind == "side_turn" and first.reads:
+    if base <= 1 and isinstance(first, SessionStarted) and first.kind == "side_turn" and first.reads:
         asked = await load_state(store, first.parent, first.reads)
         if asked is not None:
             state.read_from(asked)
     fold(store, state, events)
     return state
+
+
+async def _read_root(store: Store, state: State, root: str) -> None:
+    """Give a session below a root what the application gave that root."""
+    for event in await store.read(root, 0, 1):
+        if isinstance(event, SessionStarted):
+            state.root_header = event
 
 
 async def conversation(store: Store, session_id: str, upto: int = 0) -> list[Message]:

@@ -8,7 +8,7 @@ import logging
 import os
 import re
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from typing import Any, Generic, Self, TypeVar
 
 from msgspec.structs import replace
@@ -18,7 +18,7 @@ from upcall.actor import Actor
 from upcall.agent import Agent, all_agents
 from upcall.answers import callback_of
 from upcall.callbacks import Callback
-from upcall.contracts import Delta, Host, Model, OutputT_co, Reply, Row, Store
+from upcall.contracts import Delta, Host, Model, OutputT_co, Reply, Store
 from upcall.deadlines import Deadlines
 from upcall.declared import Declared, find
 from upcall.events import AnyEvent, CallbackWithdrawn, CancelRequested, SessionStarted, Steered
@@ -29,6 +29,7 @@ from upcall.messages import Message, clean
 from upcall.people import People
 from upcall.replay import load_state, refresh
 from upcall.session import Reading, Sink, prompt_message
+from upcall.sessiondata import checked_data, checked_tags
 from upcall.sidetools import SIDE_TOOLS, ask, task_tool
 from upcall.threads import Threads
 from upcall.tree import RunTree
@@ -41,7 +42,7 @@ PATIENCE = 6.0
 """Seconds to wait for an owner: a dead one's heartbeat is late after five."""
 
 RETRY = 0.1
-_FOLLOW, _AT_HAND = 30.0, 16
+_AT_HAND = 16
 _MOST, _STEP = 0xFFFF_FFFF_FFFF, 0x9E37_79B9_7F4B  # an odd step passes every number before it repeats one
 _SESSION_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:@-]{0,199}\Z")
 
@@ -129,9 +130,10 @@ class Sessions(People):
         model: Callable[[Agent], Model],
         host: Host | None = None,
         hold: float = 30.0,
+        deps: Any = None,
     ) -> None:
         super().__init__(store, host)
-        self.hold = hold
+        self.hold, self.deps = hold, deps
         self.deadlines = Deadlines()
         self._agents = all_agents(agents)
         self._model = model
@@ -285,14 +287,28 @@ class Sessions(People):
 
     # --- sessions -------------------------------------------------------------------------
 
-    async def start(self, agent: Agent[OutputT_co] | str, id: str | None = None) -> Session[OutputT_co]:
-        """A new session. Its begin_session hooks have run; if one raises, there is no session."""
+    async def start(
+        self,
+        agent: Agent[OutputT_co] | str,
+        id: str | None = None,
+        *,
+        data: Mapping[str, Any] | None = None,
+        tags: Mapping[str, str] | None = None,
+    ) -> Session[OutputT_co]:
+        """A new session. Its begin_session hooks have run; if one raises, there is no session.
+
+        agent: the agent, or the name of one that this runtime has
+        id: the session's id; without one it gets a new one
+        data: a JSON object of the application, kept in the log; the session and all below it read it as `data`
+        tags: names with short values, by which `rows` and `inbox` find the session and all below it
+        """
         if self._stop_listening is None or self._closing:
             await self._open()
         if self._closing:
             raise errors.RuntimeClosed(begun=False)
         declared = self._known(agent)
         session_id = self._new_id() if id is None else checked_id(id)
+        kept, labels = checked_data(data), checked_tags(tags)
         begins = bool(declared.hooks.begin_session)
         asks = self.asks_of.get((declared, self.host is None))
         if asks is None:
@@ -300,7 +316,7 @@ class Sessions(People):
         place = find(declared, declared.declared_in) if not declared.source else Declared(declared.source)
         started = SessionStarted(
             declared.name, kind="coordinator" if declared.runs else "agent", begins=begins, asks=asks,
-            source=place.source, program=place.program,
+            source=place.source, program=place.program, data=kept, tags=labels,
         )  # fmt: skip
         state = State(session_id)
         state.alone = True
@@ -588,58 +604,10 @@ class Sessions(People):
             async with self._owned(row.root) as tree:
                 await tree.end_below(id, why)
 
-    # --- looking --------------------------------------------------------------------------
-
-    async def status(self, id: str) -> str:
-        """What a session is doing: its last turn's end, or `running`, `interrupted`, `waiting`.
-
-        An open question to a person is waited for whatever has become of the process that asked it.
-        """
-        await self._open()
-        row = await self._row(id)
-        status = status_of(row)
-        held = await self.store.callbacks(root=row.root) if status == "interrupted" else ()
-        below = [h for h in held if f"{h.raised.session}~".startswith(f"{id}~") and h.status == "open"]
-        return "waiting" if below and all(h.target == "user" for h in below) else status
-
-    async def rows(self, *, parent: str | None = None, limit: int = 1000) -> list[Row]:
-        """Sessions as the store lists them, newest first; with `parent`, its children."""
-        await self._open()
-        return await self.store.rows(parent=parent, limit=limit)
-
     async def delete(self, *ids: str) -> int:
         """Remove sessions with all they started; returns how many went."""
         await self._open()
         return await self.store.delete(ids)
-
-    async def events(self, id: str | None = None, after: int = 0, follow: bool = False) -> AsyncIterator[AnyEvent]:
-        """What happened, in order, from any point on; with `follow` also what happens from now on.
-
-        `after` is a sequence number of the session, or without an id a position of the store.
-        """
-        await self._open()
-        if id is not None:
-            await self._row(id)
-        position = 0
-        while True:
-            if id is None:
-                page = await self.store.read_all(after)
-            else:
-                position = await self.store.last() if follow else 0
-                page = await self.store.read(id, after)
-            for event in page:
-                yield event
-            if page:
-                after = page[-1].pos if id is None else page[-1].seq
-            elif not follow:
-                return
-            else:
-                await self.store.wait(after if id is None else position, _FOLLOW)
-
-
-def status_of(row: Row) -> str:
-    """A listed session's status: one that runs without a living owner is interrupted."""
-    return "interrupted" if row.status == "running" and not row.owner else row.status
 
 
 def checked_id(given: str) -> str:

@@ -202,6 +202,8 @@ class Tree(Protocol):
 
     deadlines: Deadlines
     threads: Threads
+    deps: Any
+    """The application's object, for tools and hooks."""
     active: int
     """How many things run; `leave` lowers it."""
     draining: bool
@@ -459,6 +461,17 @@ class Reading(msgspec.Struct, eq=False):
         """The id of the session that started this one, if one did."""
         return self._state.header.parent or None
 
+    @property
+    def data(self) -> dict[str, Any]:
+        """A copy of what the application gave with `start(data=...)`; children have their root's."""
+        data = self._state.root_header.data
+        return msgspec.json.decode(msgspec.json.encode(data)) if data else {}
+
+    @property
+    def tags(self) -> dict[str, str]:
+        """A copy of the tags of `start(tags=...)`; children have their root's."""
+        return dict(self._state.root_header.tags)
+
     def get_messages(self) -> list[Message]:
         """The conversation since the last compaction."""
         return self._state.messages()
@@ -488,6 +501,11 @@ class Access(Reading):
     def workspace(self) -> Files | None:
         """The files of this agent, or of the nearest one above it that has a workspace."""
         return self.member.tree.workspace(self.member)
+
+    @property
+    def deps(self) -> Any:
+        """The object of `Runtime(deps=...)`, which is never stored; None where none was given."""
+        return self.member.tree.deps
 
     @property
     def purpose(self) -> Purpose:

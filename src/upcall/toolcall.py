@@ -82,6 +82,11 @@ class SyncCallContext:
         """The files of the store, which no tool shows to an agent."""
         return private_paths(self._context.member.log.store.where)
 
+    @property
+    def deps(self) -> Any:
+        """The object of `Runtime(deps=...)`, as it is: it may be callable."""
+        return self._context.deps
+
     def show(self, text: str) -> None:
         """Let people who watch see text while the tool runs; it is not stored."""
         self._loop.call_soon_threadsafe(self._context.show, text)

@@ -244,7 +244,8 @@ def _context(name: str, parameters: Mapping[str, Any], hints: Mapping[str, Any],
     found = None
     for parameter in parameters:
         hint = hints.get(parameter)
-        kinds = [k for k in (hint, *typing.get_args(hint)) if k in _CONTEXTS]
+        named = [typing.get_origin(k) or k for k in (hint, *typing.get_args(hint))]  # also of `Context[Deps]`
+        kinds = [k for k in named if k in _CONTEXTS]
         if not kinds:
             continue
         if right not in kinds:

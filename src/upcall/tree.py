@@ -5,23 +5,21 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable
 from types import CoroutineType
-from typing import Any, Protocol, Self, cast
+from typing import Any, Self, cast
 
 from msgspec.structs import force_setattr
 
 from upcall.above import SessionsAbove, check_runs_alone, reach
-from upcall.actor import Actor
 from upcall.agent import Agent
 from upcall.answers import callback_of
-from upcall.callbacks import Callback, Held, Hints, Kind
+from upcall.callbacks import Held, Hints, Kind
 from upcall.children import check_child_limits, child_header, count_children, logged_end
-from upcall.contracts import Claim, Files, Host, Reply, Spent, Store
-from upcall.deadlines import Deadlines
+from upcall.contracts import Claim, Files, Reply, Spent
 from upcall.errors import ChildFailed, HookFailed, RuntimeClosed, TurnError, UnknownSession
 from upcall.events import AnyEvent, CallbackRaised, Parked, SessionStarted, TurnResumed, TurnStarted
 from upcall.fold import State
+from upcall.home import Home
 from upcall.hooks import NO_HOOKS, Hooks
 from upcall.loop import Turn
 from upcall.messages import Message, user
@@ -34,7 +32,6 @@ from upcall.session import NOWHERE, Asker, Log, Member, Parking, Place, Sink, pr
 from upcall.shelf import RootShelf
 from upcall.sidetools import Passed, Said, outcome_in
 from upcall.spending import SideTurns, Spending, no_room, side_turn_id, side_turns_of
-from upcall.threads import Threads
 
 log = logging.getLogger("upcall")
 
@@ -43,48 +40,6 @@ EXPIRY_MARGIN = 1.0
 
 ANSWER_GRACE = 0.1
 """Seconds that a call has to act on an answer before it is parked for another question that it also asked."""
-
-
-class Home(Protocol):
-    """What a run tree asks of the runtime it lives in."""
-
-    store: Store
-    turns: dict[str, Turn]
-    deadlines: Deadlines
-    threads: Threads
-    host: Host | None
-    hold: float
-    asks_of: dict[tuple[Any, ...], bool]  # whether an agent below such a chain has somebody to ask
-    sinks: list[Sink]
-    person_watchers: list[Callable[[Callback], None]]
-
-    def agent(self, name: str) -> Agent:
-        """An agent by its name."""
-        ...
-
-    def agent_of(self, header: SessionStarted) -> Agent:
-        """The agent of a session."""
-        ...
-
-    def agent_names(self) -> tuple[str, ...]:
-        """Every agent's name."""
-        ...
-
-    def actor(self, agent: Agent, inherited: Hooks, *, asks: bool, answers: bool = False) -> Actor:
-        """The agent, ready to run: `asks` gives it the tool `ask`, `answers` those for answering."""
-        ...
-
-    def ask_host(self, callback: Callback, group: tuple[str, ...] = (), *, gather: bool = False) -> None:
-        """Put a question before the person who is here: once for all equal ones, which share their `group`."""
-        ...
-
-    def end_gathering(self, root: str) -> None:
-        """Ask the host now: nothing of that run tree runs any more."""
-        ...
-
-    def withdraw(self, callback_id: str, reason: str) -> None:
-        """Tell the person who is here that an open ask has ended."""
-        ...
 
 
 class RunTree:
@@ -96,12 +51,12 @@ class RunTree:
 
     __slots__ = (
         "_ended", "_parked", "_parking", "_resolver", "_sides", "_unwound", "above", "active", "claim",
-        "deadlines", "draining", "has_asked", "home", "root", "sinks", "spending", "store", "threads",
+        "deadlines", "deps", "draining", "has_asked", "home", "root", "sinks", "spending", "store", "threads",
     )  # fmt: skip
 
     def __init__(self, home: Home, claim: Claim | None, sink: Sink | None = None, root: str = "") -> None:
         self.home, self.store, self.deadlines, self.threads = home, home.store, home.deadlines, home.threads
-        self.claim, self.root, self.above = claim, root, SessionsAbove(home.turns)
+        self.claim, self.root, self.deps, self.above = claim, root, home.deps, SessionsAbove(home.turns)
         self._ended: asyncio.Future[Reply | None] | None = None
         self.sinks = [*home.sinks] if sink is None else [*home.sinks, sink]
         self.active, self.has_asked = 0, False
@@ -514,6 +469,7 @@ class RunTree:
                 begins=bool(agent.hooks.begin_session or parent.actor.passed_on.begin_session),
                 role=place.role, team=place.team, above=place.above,
             )  # fmt: skip
+            state.root_header = parent.state.root_header
             way = await reach(agent, state.header, self.store, self.home.turns, self.home.agent_of)
             force_setattr(state.header, "asks", self.somebody_to_ask(agent, *way))  # nobody has seen it yet
         return self.member(state, agent, parent.actor.passed_on)
@@ -633,6 +589,7 @@ class RunTree:
         state = await load_state(self.store, f"{member.id}~{name}") or State(f"{member.id}~{name}")
         fresh = self.member(state, agent, member.actor.passed_on)
         if not state.seq:
+            state.root_header = member.state.root_header
             await fresh.log.write(child_header(member, agent.name, name, "side_turn"))
         return fresh
 

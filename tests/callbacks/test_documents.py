@@ -12,6 +12,7 @@ import pytest
 from callbacks.doubles import Desk, Person, answers, asker, delegates, passes, results, worker
 from upcall import Agent, Approve, Context, Request, Runtime, SyncContext, tool
 from upcall.callbacks import Held
+from upcall.contracts import EVERYTHING
 from upcall.events import CallbackRaised
 from upcall.fold import State
 from upcall.models import Script, call
@@ -267,7 +268,7 @@ async def _compare(place: Desk, agent: Agent) -> list[Held]:
         held = await runtime.store.callbacks(root="s")
         inbox = await runtime.store.callbacks(inbox=True)
     assert held == rebuilt.of_tree("s")
-    assert inbox == rebuilt.waiting(1000)
+    assert inbox == rebuilt.for_person(EVERYTHING, runtime.store.now(), 1000)
     asks = [states[h.raised.session].asks[h.raised.callback_id] for h in held]
     assert [(h.status, h.target, h.message, list(h.path), h.expires, h.delivered) for h in held] == [
         (a.status, a.target, a.message, a.path, a.expires, a.delivered) for a in asks

@@ -14,16 +14,16 @@ from upcall import Runtime
 from upcall.store.schema import VERSION
 from upcall.store.sqlite import SqliteStore
 
-DUMP = Path(__file__).parent / "golden" / "v1.sql"
+FOLDER = Path(__file__).parent / "golden"
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    """A file of format 1."""
+@pytest.fixture(params=["v1.sql", "v2.sql"])
+def path(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """A file of an older format."""
     path = tmp_path / "log.db"
     with sqlite3.connect(path) as db:
         db.execute("PRAGMA journal_mode = wal")
-        db.executescript(DUMP.read_text())
+        db.executescript((FOLDER / str(request.param)).read_text())
     return path
 
 
@@ -92,3 +92,13 @@ async def test_what_waits_in_an_older_file_is_answered_and_continues(path: Path)
         "family": "it is red",
         "interrupted": "hello",
     }
+
+
+async def test_sessions_of_an_older_file_have_no_tags_and_new_ones_do(path: Path) -> None:
+    async with runtime(path) as now:
+        await now.start("worker", id="new", tags={"customer": "acme"}, data={"order": 17})
+        tagged = await now.rows(tags={"customer": "acme"})
+        old = await now.load("family~r1c0")
+        kept = await now.load("new")
+    assert ([row.id for row in tagged], old.data, old.tags) == (["new"], {}, {})
+    assert (kept.data, kept.tags) == ({"order": 17}, {"customer": "acme"})

@@ -7,7 +7,20 @@ from dataclasses import dataclass
 from typing import Any, Literal, assert_type
 
 import upcall
-from upcall import Agent, Context, Delta, Hooks, Reply, Runtime, Session, SessionAccess, Team, chain, tool
+from upcall import (
+    Agent,
+    Context,
+    Delta,
+    Hooks,
+    Reply,
+    Runtime,
+    Session,
+    SessionAccess,
+    SyncContext,
+    Team,
+    chain,
+    tool,
+)
 from upcall.events import AnyEvent, CallbackRaised, ToolEnded, ToolStarted, TurnEnded
 from upcall.messages import Result
 from upcall.models import Script, call
@@ -25,6 +38,54 @@ async def look_up(number: int, ctx: Context) -> str:
     """Look an invoice up."""
     ctx.show("looking")
     return f"{ctx.agent} found {number}"
+
+
+@dataclass
+class Shop:
+    """What the tools and hooks of this program get as `deps`."""
+
+    name: str
+
+
+@tool
+async def greet(ctx: Context[Shop]) -> str:
+    """Say whose shop it is, to whom."""
+    assert_type(ctx.deps, Shop)
+    assert_type(ctx.data, dict[str, Any])
+    return f"{ctx.deps.name} greets {ctx.data['customer']}"
+
+
+@tool
+def count(ctx: SyncContext[Shop]) -> int:
+    """Count the letters of its name."""
+    assert_type(ctx.deps, Shop)
+    return len(ctx.deps.name)
+
+
+def sign(session: SessionAccess[Shop], reply: Reply) -> str:
+    """A hook whose dependencies are typed."""
+    assert_type(session.deps, Shop)
+    return f"{reply.text}, signed {session.deps.name}"
+
+
+def untyped_deps(ctx: Context, session: SessionAccess) -> None:
+    """Without a type in brackets anything may be there."""
+    assert_type(ctx.deps, Any)
+    assert_type(session.deps, Any)
+
+
+async def greeting() -> str:
+    """Give a runtime its dependencies, and a session its data and tags."""
+    script = Script([[call("greet"), call("count")], lambda r: " ".join(x.text for x in r.messages[-1].results)])
+    host = Agent("host", model=script, tools=[greet, count], hooks=Hooks(end_turn=[sign]))
+    async with Runtime(":memory:", agents=[host], deps=Shop("Lamps")) as runtime:
+        session = await runtime.start(host, data={"customer": "Ada"}, tags={"tier": "gold"})
+        assert_type(session.data, dict[str, Any])
+        reply = await session.prompt("Say hello.")
+        rows = await runtime.rows(tags={"tier": "gold"}, agent="host", status="done", session=session.id)
+        assert len(rows) == 1
+        assert await runtime.inbox(tags={"tier": "gold"}) == []
+    return reply.text
 
 
 def clerk() -> Agent[Invoice]:
@@ -107,3 +168,4 @@ def outputs() -> None:
 if __name__ == "__main__":
     outputs()
     print("\n".join(asyncio.run(stream())))
+    print(asyncio.run(greeting()))

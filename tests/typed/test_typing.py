@@ -18,7 +18,7 @@ HERE = Path(__file__).parent
 PROGRAMS = [ROOT / "examples", HERE / "program.py"]
 
 WRONG = """\
-from upcall import Agent, Runtime, run
+from upcall import Agent, Context, Runtime, SyncContext, run, tool
 from upcall.models import Script
 
 clerk = Agent("clerk", model=Script(["7"]), output=int)
@@ -35,6 +35,17 @@ async def main(runtime: Runtime) -> None:
         print(item.call_id)  # wrong
 
 
+@tool
+async def shout(ctx: Context[str]) -> str:
+    return ctx.deps.name  # wrong
+
+
+@tool
+def whisper(ctx: SyncContext[list[int]]) -> str:
+    return ctx.deps.lower()  # wrong
+
+
+print(run(clerk, "hello", tags={"order": 17}).output + 1)  # wrong
 print(run(clerk, "hello").output.upper())  # wrong
 Agent("clerk", instruction="be brief")  # wrong
 print(run(Agent("untyped"), "hello").output.total)  # wrong
@@ -100,6 +111,7 @@ def test_the_typed_program_does_what_its_types_promise() -> None:
     )
     lines = done.stdout.splitlines()
     assert {"look_up begins", "r1c0: ran", "looking", "done", "total: 12.5"} <= set(lines)
+    assert lines[-1] == "Lamps greets Ada 5, signed Lamps"
 
 
 def test_the_type_of_every_event_is_its_name_in_the_log() -> None:

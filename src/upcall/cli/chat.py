@@ -90,8 +90,8 @@ async def _chat(args: argparse.Namespace) -> int:
 
 
 async def _newest(runtime: Runtime, agent: str) -> str:
-    for row in await runtime.rows(limit=1_000_000):
-        if row.agent == agent and not row.parent:
+    for row in await runtime.rows(agent=agent, limit=1_000_000):
+        if not row.parent:
             return row.id
     raise SetupError(f"{agent} has no session to go on with here; leave out -c to begin one")
 

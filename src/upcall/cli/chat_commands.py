@@ -195,7 +195,7 @@ async def unfold(talk: Talk, back: int) -> None:
 async def _all_events(talk: Talk) -> list[AnyEvent]:
     """What happened in the session and below it, in order."""
     root = talk.id
-    rows = [row for row in await talk.runtime.rows(limit=1_000_000) if row.root == root]
+    rows = await talk.runtime.rows(session=root, limit=1_000_000)
     found = [event for row in rows async for event in talk.runtime.events(row.id)]
     return sorted(found, key=lambda event: event.pos)
 

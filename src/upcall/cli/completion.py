@@ -81,7 +81,7 @@ _upcall() {{
     fi
     case "$prev" in
         --store|--agents) _upcall_files; return ;;
-        --id|delete) _upcall_lines < <({IDS}); return ;;
+        --id|--session|delete) _upcall_lines < <({IDS}); return ;;
     esac
     case "$command" in
         {_taking(commands, "session", "|")}) _upcall_lines < <({IDS}) ;;
@@ -119,7 +119,7 @@ _upcall() {{
     fi
     case "$words[CURRENT-1]" in
         --store|--agents) _files; return ;;
-        --id|delete) compadd -- ${{(f)"$({IDS})"}}; return ;;
+        --id|--session|delete) compadd -- ${{(f)"$({IDS})"}}; return ;;
     esac
     case "$words[2]" in
         {_taking(commands, "session", "|")}) compadd -- ${{(f)"$({IDS})"}} ;;

@@ -19,8 +19,7 @@ _SAID = {"passed": "passed it up", "reworded": "reworded it and passed it up"}
 
 async def family(runtime: Runtime, root: str, width: int = 80) -> list[str]:
     """The tree of a root session, line by line."""
-    rows = [row for row in await runtime.rows(limit=100_000) if row.root == root and row.kind != "side_turn"]
-    rows = [row.replace(status=await runtime.status(row.id)) for row in rows]
+    rows = [row for row in await runtime.rows(session=root, limit=100_000) if row.kind != "side_turn"]
     held = await runtime.store.callbacks(root=root, limit=100_000)
     asked: dict[str, list[Callback]] = {}
     for one in held:

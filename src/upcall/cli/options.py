@@ -11,6 +11,8 @@ import textwrap
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Literal, NamedTuple
 
+from upcall.errors import SetupError
+
 Run = Callable[[argparse.Namespace], int | Coroutine[Any, Any, int]]
 """What a command does; its return is the exit code."""
 
@@ -168,6 +170,45 @@ def count(text: str) -> int:
     if not text.isdecimal() or not int(text):
         raise argparse.ArgumentTypeError(f"{text!r} is no number from 1 on")
     return int(text)
+
+
+def name_value(text: str) -> tuple[str, str]:
+    """A name and its value, as in `customer=acme`."""
+    name, equals, value = text.partition("=")
+    if not name or not equals:
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE, such as amount=80")
+    return name, value
+
+
+def tag_option(parser: argparse.ArgumentParser, about: str) -> None:
+    """The option for tags."""
+    parser.add_argument(
+        "--tag", metavar="NAME=VALUE", action="append", type=name_value, default=[],
+        help=f"{about}; may be given several times",
+    )  # fmt: skip
+
+
+def filters(parser: argparse.ArgumentParser, statuses: Sequence[str], about: str) -> None:
+    """The options that choose what is listed; `selected` reads them."""
+    parser.add_argument("--session", metavar="ID", help="only those of this session and of all below it")
+    parser.add_argument("--agent", metavar="NAME", dest="by_agent", help="only those of this agent")
+    parser.add_argument("--status", metavar="STATUS", choices=statuses, help=f"{about}: {', '.join(statuses)}")
+    tag_option(parser, "only those of sessions that were started with this tag")
+
+
+def selected(args: argparse.Namespace) -> dict[str, Any]:
+    """What `rows` and `inbox` of a runtime take, as the options say; empty where all is asked for."""
+    given = {"session": args.session, "agent": args.by_agent, "status": args.status, "tags": tags_of(args)}
+    return {name: value for name, value in given.items() if value}
+
+
+def tags_of(args: argparse.Namespace) -> dict[str, str]:
+    """The tags that were given; SetupError where one has two values."""
+    tags: dict[str, str] = {}
+    for name, value in args.tag:
+        if tags.setdefault(name, value) != value:
+            raise SetupError(f"--tag {name} has two values, {tags[name]!r} and {value!r}; give one")
+    return tags
 
 
 def agent_argument(parser: argparse.ArgumentParser, metavar: str = "AGENT") -> None:

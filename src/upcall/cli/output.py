@@ -16,6 +16,7 @@ from upcall.answers import callback_of
 from upcall.cli.places import no_log
 from upcall.contracts import Reply, Row
 from upcall.errors import SetupError, UnknownSession, UpcallError
+from upcall.events import SessionStarted
 from upcall.hosts.question import wrapped
 from upcall.hosts.terminal import WIDEST, make_console
 from upcall.messages import NO_USAGE
@@ -118,7 +119,9 @@ async def described(runtime: Runtime, session_id: str) -> dict[str, Any]:
     row = await runtime.store.row(session_id)
     if row is None:
         raise UnknownSession(session_id)
-    return (await described_rows(runtime, [row]))[0]
+    first = (await runtime.store.read(row.root, 0, 1))[0]
+    data = first.data if isinstance(first, SessionStarted) else {}
+    return {**(await described_rows(runtime, [row]))[0], "data": data}
 
 
 async def described_turn(
@@ -141,11 +144,12 @@ async def described_rows(runtime: Runtime, rows: Sequence[Row]) -> list[dict[str
         {
             "id": row.id,
             "agent": row.agent,
-            "status": await runtime.status(row.id),
+            "status": row.current_status,
             "text": await last_text(runtime, row),
             "parent": row.parent or None,
             "children": [child.id for child in await children_of(runtime, row.id)],
             "callbacks": asked.get(row.id, []),
+            "tags": row.tags,
         }
         for row in rows
     ]

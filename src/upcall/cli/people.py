@@ -13,8 +13,9 @@ import msgspec
 
 from upcall.answers import callback_of, misfit
 from upcall.callbacks import Approve, Callback, Held, Reject
-from upcall.cli.options import Commands, as_json, count
-from upcall.cli.output import dump, say, tell, tell_no_log, whole, width
+from upcall.catalog import CALLBACK_STATUSES
+from upcall.cli.options import Commands, as_json, count, filters, name_value, selected
+from upcall.cli.output import ago, dump, say, tell, tell_no_log, whole, width
 from upcall.cli.places import (
     editor,
     existing,
@@ -51,8 +52,13 @@ def add(commands: Commands) -> None:
         _inbox,
         about="Who asks, what, since when, on which way it came here, and what to type to answer.\n"
         "Equal questions of one run are one entry.",
-        examples=["upcall inbox", "upcall inbox --json | jq '.[0].id'"],
+        examples=[
+            "upcall inbox",
+            "upcall inbox --tag customer=acme --agent clerk",
+            "upcall inbox --json | jq '.[0].id'",
+        ],
     )
+    filters(parser, CALLBACK_STATUSES, "in place of the open ones, those that a person was asked and that are")
     parser.add_argument("--limit", metavar="N", type=count, default=50, help="at most so many (default: 50)")
     parser.add_argument("--ids", action="store_true", help="print the ids alone, one a line")
     as_json(parser)
@@ -85,7 +91,7 @@ def _answer_arguments(parser: argparse.ArgumentParser) -> None:
     edit = "let it run with these arguments instead: JSON, a file with JSON, or - for standard input"
     how.add_argument("--edit", metavar="JSON|FILE", help=edit)
     change = "let it run with one argument changed; may be given several times"
-    how.add_argument("--set", metavar="NAME=VALUE", action="append", type=_pair, help=change)
+    how.add_argument("--set", metavar="NAME=VALUE", action="append", type=name_value, help=change)
     how.add_argument("--reject", metavar="WHY", help="do not let it run, and say why")
     parser.add_argument("--for-session", action="store_true", help="the same for equal calls of the session")
     parser.add_argument(
@@ -96,13 +102,6 @@ def _answer_arguments(parser: argparse.ArgumentParser) -> None:
     as_json(parser)
 
 
-def _pair(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not name or not equals:
-        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE, such as amount=80")
-    return name, value
-
-
 # --- the inbox --------------------------------------------------------------------------
 
 
@@ -111,9 +110,9 @@ async def _inbox(args: argparse.Namespace) -> int:
         return tell_no_log(args, "so nothing waits for an answer", lists=True)
     async with viewing(args) as runtime:
         if not args.ids and not args.json:
-            await print_inbox(runtime, args, args.limit)
+            await print_inbox(runtime, args, args.limit, **selected(args))
             return 0
-        listed = (await runtime.inbox(limit=max(args.limit * _MORE, 1000)))[: args.limit]
+        listed = (await runtime.inbox(max(args.limit * _MORE, 1000), **selected(args)))[: args.limit]
         if args.ids:
             for callback in listed:
                 say(visible(callback.id))
@@ -122,22 +121,25 @@ async def _inbox(args: argparse.Namespace) -> int:
     return 0
 
 
-async def print_inbox(runtime: Runtime, args: argparse.Namespace, limit: int) -> None:
-    """What waits for a person, each with what to type to answer it."""
+async def print_inbox(runtime: Runtime, args: argparse.Namespace, limit: int, **which: Any) -> None:
+    """What waits for a person, each with what to type to answer it; or what `which` asks for."""
     most = max(limit * _MORE, 1000)
-    found = await runtime.inbox(limit=most)
+    found = await runtime.inbox(most, **which)
     listed = found[:limit]
     if not listed:
-        say("Nothing waits for an answer.")
+        say("Nothing matches." if which else "Nothing waits for an answer.")
         return
     for callback in listed:
         _print(callback, await runtime.store.callback(callback.id), args)
     left = len(found) - len(listed)
     how = "at least " if sum(len(callback.group) for callback in found) >= most else ""
-    say(f"\n{how}{_counted(len(found))}{f'; {left} more with --limit {len(found)}' if left else ''}")
+    status = which.get("status", "open")
+    say(f"\n{how}{_counted(len(found), status)}{f'; {left} more with --limit {len(found)}' if left else ''}")
 
 
-def _counted(count: int) -> str:
+def _counted(count: int, status: str) -> str:
+    if status != "open":
+        return f"{count} {status}"
     return f"{count} questions wait" if count != 1 else "1 question waits"
 
 
@@ -145,9 +147,9 @@ def _print(callback: Callback, held: Held | None, args: argparse.Namespace) -> N
     console = make_console(sys.stdout)
     store = given_store(args)
     lines = rows(callback, known_of(held, store), now=time.time(), width=min(width(), WIDEST) - 2, whole=False)
+    last = commands(callback, store, program()) if callback.status == "open" else [_outcome(callback)]
     typed = [
-        [Piece("          " if at else "answer    ", "dim"), Piece(text, "cyan")]
-        for at, text in enumerate(commands(callback, store, program()))
+        [Piece("          " if at else "answer    ", "dim"), Piece(text, "cyan")] for at, text in enumerate(last)
     ]
     console.print()
     for line in [*lines, *typed]:
@@ -156,6 +158,14 @@ def _print(callback: Callback, held: Held | None, args: argparse.Namespace) -> N
             console.print(styled([Piece("┃ ", "yellow"), *line]), soft_wrap=line in typed)
         else:
             say(f"┃ {''.join(piece.text for piece in line)}".rstrip())
+
+
+def _outcome(callback: Callback) -> str:
+    """What became of a callback that is no longer open."""
+    if callback.answer is None:
+        return callback.status
+    by = f", by {visible(callback.answer.by)}" if callback.answer.by else ""
+    return f"{told(callback.answer.value)}{by} ({visible(callback.answer.right)}), {ago(callback.answer.at)}"
 
 
 # --- answering --------------------------------------------------------------------------

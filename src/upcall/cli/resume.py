@@ -91,10 +91,9 @@ async def resumed(runtime: Runtime, session_id: str, view: Any) -> Reply:
 async def _recall(runtime: Runtime, session_id: str, view: Any) -> None:
     """Let the view know what the sessions of the tree were doing when they stopped."""
     root = session_id.partition("~")[0]
-    for row in reversed(await runtime.rows(limit=1_000_000)):
-        if row.root == root:
-            async for event in runtime.events(row.id):
-                view.recall(event)
+    for row in reversed(await runtime.rows(session=root, limit=1_000_000)):
+        async for event in runtime.events(row.id):
+            view.recall(event)
 
 
 # --- all of them ------------------------------------------------------------------------

@@ -8,12 +8,14 @@ import contextlib
 import signal
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from upcall.answers import callback_of
 from upcall.app import Runtime, open_session
+from upcall.bounds import DATA, read_bounded_json
 from upcall.callbacks import Callback
-from upcall.cli.options import Commands, agent_argument, as_json, events_file
+from upcall.cli.options import Commands, agent_argument, as_json, events_file, tag_option, tags_of
 from upcall.cli.output import described_turn, dump, tell
 from upcall.cli.places import (
     command_line,
@@ -57,11 +59,15 @@ def add(commands: Commands) -> None:
             "upcall run agents/ 'Summarise README.md'",
             "upcall run agents/writer.md 'Make it shorter' --id readme",
             "upcall run team:manager - < task.txt",
+            "upcall run agents/ 'Check the order' --tag customer=acme --data '{\"order\": 17}'",
         ],
     )
     agent_argument(parser)
     parser.add_argument("prompt", metavar="PROMPT", help="the task; - reads it from standard input")
     parser.add_argument("--id", metavar="ID", help="the session's id: a new one, or one to go on with")
+    tag_option(parser, "a tag of the new session, to find it by")
+    about = "data of the new session, which its tools read as ctx.data: a JSON object, or a file with one"
+    parser.add_argument("--data", metavar="JSON|FILE", help=about)
     events_file(parser)
     as_json(parser)
 
@@ -83,9 +89,10 @@ def add_more(commands: Commands) -> None:
 
 async def _run(args: argparse.Namespace) -> int:
     prompt = _prompt(args.prompt)
+    given = {"data": _data(args.data), "tags": tags_of(args) or None}
     loaded = load(args)
     async with runtime_for(args, loaded.agents, person_here(args)) as runtime:
-        session, _ = await open_session(runtime, loaded.agent, args.id)
+        session, _ = await open_session(runtime, loaded.agent, args.id, **given)
         return await shown(runtime, session.id, args, lambda view: turn(runtime, session, prompt, view))
 
 
@@ -115,6 +122,22 @@ def _prompt(given: str) -> str:
     if not text.strip():
         raise SetupError("the prompt is empty; say what the agent should do")
     return text.encode("utf-8", "replace").decode()
+
+
+def _data(given: str | None) -> Any:
+    """The data that --data gives: JSON itself, or a file's."""
+    if given is None:
+        return None
+    where, text = "--data", given.encode("utf-8", "replace")
+    try:
+        if text.lstrip()[:1] not in (b"{", b"["):
+            where = f"--data {given}"
+            text = Path(given).read_bytes()
+        return read_bounded_json(text, DATA)
+    except OSError as error:
+        raise SetupError(f"{where}: neither a JSON object nor a file ({error.strerror})") from None
+    except ValueError as error:
+        raise SetupError(f"{where}: {error}") from None
 
 
 # --- one turn ---------------------------------------------------------------------------

@@ -9,7 +9,10 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from upcall.cli.options import Commands, as_json, count, subcommand
+import msgspec
+
+from upcall.catalog import SESSION_STATUSES
+from upcall.cli.options import Commands, as_json, count, filters, selected, subcommand
 from upcall.cli.output import (
     ago,
     children_of,
@@ -28,13 +31,15 @@ from upcall.cli.output import (
 )
 from upcall.cli.places import existing, has_log, origin_of, viewing
 from upcall.contracts import Row
+from upcall.hosts.question import tag_line
 from upcall.hosts.terminal import PlainView, RichView, make_console
-from upcall.observe.plain import visible
+from upcall.observe.plain import one_line, visible
 
 if TYPE_CHECKING:
     from upcall.app import Runtime
 
 _ALL = 1_000_000
+_LINE = 200
 _ROOM = 10
 """Columns without which a reply is not worth beginning."""
 
@@ -49,12 +54,14 @@ def add(commands: Commands) -> None:
         examples=[
             "upcall sessions",
             "upcall sessions --json --limit 5",
+            "upcall sessions --tag customer=acme --status waiting",
             "upcall sessions delete readme",
             "upcall sessions prune --older-than 30",
         ],
     )
     parser.add_argument("--limit", metavar="N", type=count, default=50, help="at most so many (default: 50)")
     parser.add_argument("--ids", action="store_true", help="print the ids alone, one a line")
+    filters(parser, SESSION_STATUSES, "only those that are")
     as_json(parser)
     _add_deleting(parser)
     parser = commands.add(
@@ -104,10 +111,13 @@ def _days(text: str) -> float:
 # --- listing ----------------------------------------------------------------------------
 
 
-async def print_sessions(runtime: Runtime, limit: int) -> None:
-    """The newest sessions, with the beginning of what each said last."""
-    rows = await runtime.rows(limit=limit)
-    _print_list([(row, await runtime.status(row.id), await last_text(runtime, row)) for row in _families(rows)])
+async def print_sessions(runtime: Runtime, limit: int, **which: Any) -> None:
+    """The newest sessions, or those that `which` asks for, with the beginning of what each said last."""
+    rows = await runtime.rows(limit=limit, **which)
+    if not rows:
+        say("No sessions match." if which else "No sessions yet. Begin one: upcall run AGENT PROMPT")
+        return
+    _print_list([(row, await last_text(runtime, row)) for row in _families(rows)])
 
 
 async def _list(args: argparse.Namespace) -> int:
@@ -115,9 +125,9 @@ async def _list(args: argparse.Namespace) -> int:
         return tell_no_log(args, "so there are no sessions. Begin one: upcall run AGENT PROMPT", lists=True)
     async with viewing(args) as runtime:
         if not args.ids and not args.json:
-            await print_sessions(runtime, args.limit)
+            await print_sessions(runtime, args.limit, **selected(args))
             return 0
-        rows = await runtime.rows(limit=args.limit)
+        rows = await runtime.rows(limit=args.limit, **selected(args))
         if args.ids:
             for row in rows:
                 say(visible(row.id))
@@ -126,13 +136,10 @@ async def _list(args: argparse.Namespace) -> int:
     return 0
 
 
-def _print_list(found: Sequence[tuple[Row, str, str]]) -> None:
-    if not found:
-        say("No sessions yet. Begin one: upcall run AGENT PROMPT")
-        return
+def _print_list(found: Sequence[tuple[Row, str]]) -> None:
     rows = [
-        ["  " * row.id.count("~") + visible(row.id), visible(row.agent), status, ago(row.updated), text]
-        for row, status, text in found
+        ["  " * row.id.count("~") + visible(row.id), visible(row.agent), row.status, ago(row.updated), text]
+        for row, text in found
     ]
     headers = ("SESSION", "AGENT", "STATUS", "CHANGED", "LAST REPLY")
     screen = sys.stdout.isatty()
@@ -179,6 +186,8 @@ async def _show(args: argparse.Namespace) -> int:
             ("role", await _role(runtime, args.id)),
             ("changed", clock(row.updated)),
             ("parent", found["parent"]),
+            ("tags", tag_line(found["tags"])),
+            ("data", one_line(msgspec.json.encode(found["data"]).decode(), _LINE) if found["data"] else ""),
             ("agents from", origin.source or origin.program),
         ]
         say(f"session {visible(args.id)}")

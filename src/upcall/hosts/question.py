@@ -120,6 +120,7 @@ def _facts(callback: Callback, known: Known) -> list[tuple[str, str]]:
     facts += [("task", str(context["task"]))] if context.get("task") else []
     if context.get("tool") and not is_approval(callback):
         facts += _inside(str(context["tool"]), context.get("arguments") or {})
+    facts += [("tags", tag_line(callback.tags))] if callback.tags else []
     facts += [("way", step) for step in way(callback.path)]
     facts += [("here by", known.why)] if known.why else []
     facts += [("pattern", f"{name}: {made}") for name, made in known.patterns]
@@ -135,6 +136,11 @@ def _given(callback: Callback) -> list[tuple[str, str]]:
     given = callback.given or {k: v for k, v in callback.context.items() if k not in facts}  # of an older log
     texts = [(name, v if isinstance(v, str) else " ".join(exact(v, 10_000))) for name, v in given.items()]
     return [("given", f"{one_line(name, 40)}: {text}") for name, text in texts]
+
+
+def tag_line(tags: Mapping[str, str]) -> str:
+    """Tags in one line."""
+    return " ".join(f"{name}={value}" for name, value in tags.items())
 
 
 def _inside(tool: str, args: Mapping[str, Any]) -> list[tuple[str, str]]:

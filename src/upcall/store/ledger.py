@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
+from itertools import islice
 from typing import Any
 
 from msgspec.structs import replace
 
 from upcall.callbacks import PRIORITIES, Held
+from upcall.contracts import Selection
 from upcall.events import AnyEvent, CallbackAnswered, CallbackRaised, Parked
 from upcall.store.listing import CALLBACK_EVENTS, status_after
 
@@ -22,12 +24,16 @@ def after(held: Held, event: AnyEvent) -> Held:
     return now
 
 
+def as_of(held: Held, now: float) -> Held:
+    """A callback as it is at that moment: an open one whose time is up has expired."""
+    late = held.status == "open" and held.expires is not None and held.expires <= now
+    return replace(held, status="expired") if late else held
+
+
 def refusal(held: Held, event: AnyEvent, now: float) -> Held | None:
     """The callback as it is, if this event may no longer settle it."""
-    late = held.expires is not None and held.expires <= now and isinstance(event, CallbackAnswered)
-    if held.status == "open" and not late:
-        return None
-    return replace(held, status="expired") if held.status == "open" else held
+    is_now = as_of(held, now) if isinstance(event, CallbackAnswered) else held
+    return None if is_now.status == "open" else is_now
 
 
 def rank(held: Held) -> tuple[int, float, int]:
@@ -45,15 +51,20 @@ class Ledger:
         self._parked: dict[str, tuple[str, ...]] = {}  # what each parked session waits for
         self._waiting: list[tuple[tuple[int, float, int], str]] = []  # open ones that a person is asked, by rank
 
-    def note(self, event: Any, root: str) -> None:
-        """Take an event into account: one of a callback, or one that changes its session's status."""
+    def note(self, event: Any, root: str, tags: Mapping[str, str] | None = None) -> None:
+        """Take an event into account: one of a callback, or one that changes its session's status.
+
+        `tags` are those of its run tree.
+        """
         if type(event) not in CALLBACK_EVENTS:
             if status_after(event) is not None:
                 self._note_status(event)
             return
         callback_id: str = event.callback_id
         if type(event) is CallbackRaised:
-            self._held[callback_id] = Held(event, root, message=event.message, expires=event.expires)
+            self._held[callback_id] = Held(
+                event, root, message=event.message, expires=event.expires, tags=tags or {}
+            )
             self._trees.setdefault(root, []).append(callback_id)
             return
         held = self._held.get(callback_id)
@@ -97,9 +108,19 @@ class Ledger:
         """Those of a run tree, oldest first."""
         return [self._held[i] for i in self._trees.get(root, ())]
 
-    def waiting(self, limit: int) -> list[Held]:
-        """Those that wait for a person, in the inbox's order."""
-        return [self._held[i] for _, i in self._waiting[:limit]]
+    def for_person(self, which: Selection, now: float, limit: int) -> list[Held]:
+        """Those for a person that match, in the inbox's order; without a status those that wait."""
+        status = which.status or "open"
+        if status == "open":
+            listed = [self._held[i] for _, i in self._waiting]
+        else:
+            listed = sorted((h for h in self._held.values() if h.target == "user"), key=rank)
+        found = (
+            held
+            for held in (as_of(one, now) for one in listed)
+            if held.status == status and matches(which, held.raised.session, held.raised.agent, held.tags)
+        )
+        return list(islice(found, limit))
 
     def next_deadline(self, after: float) -> float | None:
         """When the next callback that a parked session waits for expires, after that moment."""
@@ -114,6 +135,13 @@ class Ledger:
             for callback_id in self._trees.pop(session, ()):
                 del self._held[callback_id]
         self._waiting = [(place, i) for place, i in self._waiting if i in self._held]
+
+
+def matches(which: Selection, session: str, agent: str, tags: Mapping[str, str]) -> bool:
+    """Tell whether a session is one of those that are selected, whatever it is doing."""
+    if which.session is not None and not f"{session}~".startswith(f"{which.session}~"):
+        return False
+    return (which.agent is None or agent == which.agent) and which.tags.items() <= tags.items()
 
 
 def waits(held: Held) -> bool:

@@ -12,7 +12,7 @@ from operator import attrgetter
 import msgspec
 
 from upcall.callbacks import Held
-from upcall.contracts import Claim, Row
+from upcall.contracts import EVERYTHING, Claim, Row, Selection
 from upcall.errors import SessionBusy, SessionExists, SessionTakenOver, StoreError, UnknownSession
 from upcall.events import (
     FOREIGN,
@@ -24,7 +24,7 @@ from upcall.events import (
     TurnEnded,
     encode,
 )
-from upcall.store.ledger import Ledger
+from upcall.store.ledger import Ledger, matches
 from upcall.store.listing import NOTED, STATUS, hollow
 
 _position = attrgetter("pos")
@@ -198,7 +198,7 @@ class MemoryStore:
         elif type(event) is Compacted:
             log.base = event.base or event.seq
         else:
-            self._stored.callbacks.note(event, log.root)
+            self._stored.callbacks.note(event, log.root, self._stored.logs[log.root].header.tags)
 
     def _release_waiters(self) -> None:
         waiters, self._waiters = self._waiters, []
@@ -253,21 +253,36 @@ class MemoryStore:
         log = self._kept.logs.get(session)
         if log is None:
             return None
-        h, root = log.header, self._kept.logs.get(log.root, log)
+        return self._row(session, log)
+
+    def _row(self, session: str, log: _Log) -> Row:
+        h, root = log.header, self._stored.logs.get(log.root, log)
         owner = "this program" if root.is_owned else ""
         return Row(
             session, h.agent, log.status, h.parent, h.root or session, h.kind, h.time, log.updated,
-            len(log.events), log.base, owner,
+            len(log.events), log.base, owner, root.header.tags, not owner and self._asks_person(session, log),
         )  # fmt: skip
 
-    async def rows(self, *, parent: str | None = None, limit: int = 1000) -> list[Row]:
-        """Sessions, newest first; with `parent`, its children, oldest first."""
-        if parent is None:
-            ids = list(reversed(self._kept.logs))
-        else:
-            ids = self._kept.logs[parent].children if parent in self._kept.logs else ()
-        found = [await self.row(i) for i in ids[:limit]]
-        return [r for r in found if r is not None]
+    def _asks_person(self, session: str, log: _Log) -> bool:
+        """Tell whether all that is open in a running session and below it is for a person."""
+        if log.status != "running":
+            return False
+        held = self._stored.callbacks.of_tree(log.root)
+        below = [h for h in held if h.status == "open" and f"{h.raised.session}~".startswith(f"{session}~")]
+        return bool(below) and all(h.target == "user" for h in below)
+
+    async def rows(
+        self, *, parent: str | None = None, which: Selection = EVERYTHING, limit: int = 1000
+    ) -> list[Row]:
+        """Sessions that match, newest first; with `parent`, its children, oldest first."""
+        logs = self._kept.logs
+        ids = reversed(logs) if parent is None else logs[parent].children if parent in logs else ()
+        found = (
+            row
+            for row in (self._row(i, logs[i]) for i in ids)
+            if matches(which, row.id, row.agent, row.tags) and which.status in (None, row.current_status)
+        )
+        return list(islice(found, limit))
 
     async def blob(self, name: str) -> bytes:
         """A body stored once under its content hash."""
@@ -327,9 +342,18 @@ class MemoryStore:
         """One callback, or None."""
         return self._kept.callbacks.get(callback_id)
 
-    async def callbacks(self, *, root: str | None = None, inbox: bool = False, limit: int = 100_000) -> list[Held]:
-        """Callbacks of a run tree, oldest first; or those that wait for a person, highest priority first."""
-        return self._kept.callbacks.waiting(limit) if inbox else self._kept.callbacks.of_tree(root or "")[:limit]
+    async def callbacks(
+        self,
+        *,
+        root: str | None = None,
+        inbox: bool = False,
+        which: Selection = EVERYTHING,
+        limit: int = 100_000,
+    ) -> list[Held]:
+        """Callbacks of a run tree, oldest first; or those for a person that match, highest priority first."""
+        if inbox:
+            return self._kept.callbacks.for_person(which, self.now(), limit)
+        return self._kept.callbacks.of_tree(root or "")[:limit]
 
     async def unfinished(self, limit: int | None = None) -> list[Row]:
         """Root sessions that are ready to continue, oldest first."""

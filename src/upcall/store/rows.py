@@ -13,17 +13,19 @@ import msgspec
 from upcall.callbacks import Held
 from upcall.events import AnyEvent, CallbackDelivered, CallbackRaised, decode
 from upcall.store.ledger import after, rank
+from upcall.store.query import Condition
 from upcall.store.schema import SEQ_BITS
 
 _MOST = 100  # events and names that are kept
 _MASK = (1 << SEQ_BITS) - 1
 _path = msgspec.json.Decoder(list[tuple[str, str, str]])
+_tags = msgspec.json.Decoder(dict[str, str])
 _SELECT = (
     "SELECT raised, root, status, target, message, path, expires, settled, delivered, awaited FROM callbacks WHERE "
 )
 _BY_ID = f"{_SELECT}id = ?"
 _OF_TREE = f"{_SELECT}root = ? ORDER BY rowid LIMIT ?"
-_WAITING = f"{_SELECT}status = 'open' AND target = 'user' ORDER BY rank, created, raised LIMIT ?"
+_TAGS = "SELECT json_group_object(name, value) FROM tags WHERE root = ?"
 SESSION = "SELECT n, root, status, base, epoch, owner FROM sessions WHERE id = ?"
 EVENTS = "SELECT key, pos, time, body FROM events WHERE key > ? AND key < ? ORDER BY key DESC LIMIT ?"
 """One for all that is asked of events: a program that opens the store for one answer plans every statement anew."""
@@ -55,6 +57,7 @@ class Rows:
         self.held: dict[str, Held] = {}  # as they are in a transaction under way
         self._events: dict[int, AnyEvent] = {}
         self._names: dict[int, str] = {}
+        self._tags_of: dict[int, dict[str, str]] = {}
         self.numbers: dict[str, int] = {}
 
     def flush(self) -> None:
@@ -65,9 +68,10 @@ class Rows:
         row: Any = self.execute(_BY_ID, (callback_id,)).get
         return None if row is None else self._held(row)
 
-    def waiting(self, limit: int) -> list[Held]:
-        """The callbacks that wait for a person, highest priority first."""
-        return [self._held(row) for row in self.execute(_WAITING, (limit,)).fetchall()]
+    def for_person(self, where: Condition, limit: int) -> list[Held]:
+        """The callbacks that match, highest priority first."""
+        sql = f"{_SELECT}{where.sql} ORDER BY rank, created, raised LIMIT ?"
+        return [self._held(row) for row in self.execute(sql, (*where.values, limit)).fetchall()]
 
     def of_tree(self, root: str, limit: int) -> list[Held]:
         """The callbacks of a run tree, oldest first."""
@@ -102,8 +106,17 @@ class Rows:
         raised, settled = self._event(key), None if ended is None else self._event(ended)
         assert isinstance(raised, CallbackRaised)
         message, steps = message or raised.message, _path.decode(path)
-        more = (steps, expires, settled, bool(delivered), bool(awaited))
+        more = (steps, expires, settled, bool(delivered), bool(awaited), self._tags(tree))
         return Held(raised, self._name(tree), status, target, message, *more)
+
+    def _tags(self, root: int) -> dict[str, str]:
+        """The tags of a run tree."""
+        found = self._tags_of.get(root)
+        if found is None:
+            if len(self._tags_of) > _MOST:
+                self._tags_of.clear()
+            found = self._tags_of[root] = _tags.decode(self.execute(_TAGS, (root,)).get)
+        return found
 
     def _event(self, key: int) -> AnyEvent:
         found = self._events.get(key)

@@ -20,7 +20,7 @@ from upcall.errors import NotAStore, StoreDamaged, StoreError, StoreTooNew, Stor
 
 _MARK = b"upCa"
 APPLICATION_ID = int.from_bytes(_MARK)
-VERSION = 2
+VERSION = 3
 BUSY = 5.0
 """Seconds to wait for another program that has the file locked."""
 
@@ -70,6 +70,10 @@ CREATE INDEX callbacks_waiting ON callbacks (rank, created, raised) WHERE status
 CREATE INDEX callbacks_by_root ON callbacks (root);
 CREATE INDEX callbacks_due ON callbacks
     (CASE WHEN status = 'open' AND target = 'user' THEN expires ELSE 0 END, root) WHERE awaited;
+CREATE TABLE tags (
+    name TEXT NOT NULL, value TEXT NOT NULL, root INTEGER NOT NULL, PRIMARY KEY (name, value, root)
+) WITHOUT ROWID;
+CREATE INDEX tags_by_root ON tags (root);
 CREATE TABLE blobs (hash TEXT PRIMARY KEY, body BLOB NOT NULL);
 CREATE TABLE processes (
     id TEXT PRIMARY KEY, name TEXT NOT NULL, machine TEXT NOT NULL, pid INTEGER NOT NULL, born TEXT NOT NULL,
@@ -90,6 +94,12 @@ UPDATE callbacks SET awaited = 1 WHERE (status = 'open' OR NOT delivered)
 CREATE INDEX sessions_running ON sessions (n) WHERE parent IS NULL AND status = 'running';
 CREATE INDEX callbacks_due ON callbacks
     (CASE WHEN status = 'open' AND target = 'user' THEN expires ELSE 0 END, root) WHERE awaited;
+""",
+    2: """
+CREATE TABLE tags (
+    name TEXT NOT NULL, value TEXT NOT NULL, root INTEGER NOT NULL, PRIMARY KEY (name, value, root)
+) WITHOUT ROWID;
+CREATE INDEX tags_by_root ON tags (root);
 """,
 }
 """How a file of each older format becomes one of the next; done when it is opened."""

@@ -17,7 +17,7 @@ from typing import Any, TypeVar, cast
 import apsw
 
 from upcall.callbacks import Held
-from upcall.contracts import Claim, Row
+from upcall.contracts import EVERYTHING, Claim, Row, Selection
 from upcall.errors import (
     SessionBusy,
     SessionTakenOver,
@@ -29,9 +29,11 @@ from upcall.errors import (
 from upcall.events import FOREIGN, AnyEvent, decode
 from upcall.store.heart import BEAT, BEATS, Heart
 from upcall.store.inbox import Settle, Together, all_open
+from upcall.store.ledger import as_of
 from upcall.store.opening import Place, open_log
 from upcall.store.private_copy import PrivateCopy
 from upcall.store.process import LATE, Identity, is_gone
+from upcall.store.query import COLUMNS, callbacks_where, row_of, sessions_where
 from upcall.store.rows import DUE, READY, Rows
 from upcall.store.schema import BUSY, SEQ_BITS, connect, explain
 from upcall.store.wake import Wake
@@ -45,12 +47,6 @@ LOOK = 0.2
 SETTLE_IN = 0.05
 """A turn shorter than this never opens a socket: what others wrote is seen when its own commits skip numbers."""
 
-_COLUMNS = (
-    "s.id, s.agent, s.status, coalesce(p.id, ''), r.id, s.kind, s.created, e.time, e.key - (s.n << 32), s.base, "
-    "o.id, o.name, o.machine, o.pid, o.born, o.beat FROM sessions s JOIN sessions r ON r.n = s.root "
-    "JOIN events e ON e.key = (SELECT max(key) FROM events WHERE key > s.n << 32 AND key < (s.n + 1) << 32) "
-    "LEFT JOIN sessions p ON p.n = s.parent LEFT JOIN processes o ON o.id = r.owner"
-)
 _PREFIXES = (f'{{"type":"{c.__struct_config__.tag}"'.encode() for c in FOREIGN)
 _BY_OTHERS = " OR ".join(f"substr(e.body, 1, {len(p)}) = x'{p.hex()}'" for p in _PREFIXES)
 _SEQ = (1 << SEQ_BITS) - 1
@@ -325,20 +321,17 @@ class SqliteStore:
 
     async def row(self, session: str) -> Row | None:
         """One session as listed, or None."""
-        rows = self._query(f"SELECT {_COLUMNS} WHERE s.id = ?", (session,))
-        return self._row(rows[0]) if rows else None
+        rows = self._query(f"SELECT {COLUMNS} WHERE s.id = ?", (session,))
+        return row_of(rows[0], self._living) if rows else None
 
-    async def rows(self, *, parent: str | None = None, limit: int = 1000) -> list[Row]:
-        """Sessions, newest first; with `parent`, its children, oldest first."""
-        if parent is None:
-            found = self._query(f"SELECT {_COLUMNS} ORDER BY s.n DESC LIMIT ?", (limit,))
-        else:
-            found = self._query(f"SELECT {_COLUMNS} WHERE p.id = ? ORDER BY s.n LIMIT ?", (parent, limit))
-        return [self._row(r) for r in found]
-
-    def _row(self, values: Sequence[Any]) -> Row:
-        owner = self._living(values[10:]) if values[10] else ""
-        return Row(*values[:10], owner=owner)
+    async def rows(
+        self, *, parent: str | None = None, which: Selection = EVERYTHING, limit: int = 1000
+    ) -> list[Row]:
+        """Sessions that match, newest first; with `parent`, its children, oldest first."""
+        where, values = sessions_where(which, parent, self._alive)
+        order = "s.n DESC" if parent is None else "s.n"
+        found = self._query(f"SELECT {COLUMNS} WHERE {where} ORDER BY {order} LIMIT ?", (*values, limit))
+        return [row_of(values, self._living) for values in found]
 
     async def blob(self, name: str) -> bytes:
         """A body stored once under its content hash."""
@@ -371,16 +364,27 @@ class SqliteStore:
         """One callback, or None."""
         return self._look_up(lambda rows: rows.callback(callback_id))
 
-    async def callbacks(self, *, root: str | None = None, inbox: bool = False, limit: int = 100_000) -> list[Held]:
-        """Callbacks of a run tree, oldest first; or those that wait for a person, highest priority first."""
-        return self._look_up(lambda rows: rows.waiting(limit) if inbox else rows.of_tree(root or "", limit))
+    async def callbacks(
+        self,
+        *,
+        root: str | None = None,
+        inbox: bool = False,
+        which: Selection = EVERYTHING,
+        limit: int = 100_000,
+    ) -> list[Held]:
+        """Callbacks of a run tree, oldest first; or those for a person that match, highest priority first."""
+        if not inbox:
+            return self._look_up(lambda rows: rows.of_tree(root or "", limit))
+        now = self.now()
+        where = callbacks_where(which, now)
+        return [as_of(held, now) for held in self._look_up(lambda rows: rows.for_person(where, limit))]
 
     async def unfinished(self, limit: int | None = None) -> list[Row]:
         """Root sessions that are ready to continue, oldest first."""
         free = "s.status IN ('running', 'waiting') AND s.owner NOT IN (SELECT value FROM json_each(?))"
-        sql = f"SELECT {_COLUMNS} WHERE s.n IN ({READY}) AND {free} ORDER BY s.n LIMIT ?"
+        sql = f"SELECT {COLUMNS} WHERE s.n IN ({READY}) AND {free} ORDER BY s.n LIMIT ?"
         found = self._query(sql, (self.now(), self._alive(), -1 if limit is None else limit))
-        return [self._row(r) for r in found]
+        return [row_of(values, self._living) for values in found]
 
     def _alive(self) -> str:
         """The ids of the processes that live, as a JSON list: who died is not in the file, so a query is told."""
@@ -501,6 +505,7 @@ class SqliteStore:
         tx.keep_counting()
         gone, names = 0, set[str]()
         for root in roots:
+            tx.execute("DELETE FROM tags WHERE root = ?", (root,))
             numbers: list[Any] = tx.execute(
                 "SELECT n FROM sessions WHERE n = ? OR root = ?", (root, root)
             ).fetchall()

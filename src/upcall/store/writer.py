@@ -156,6 +156,8 @@ class Tx(Rows):
         root = self._relative(event.root) if event.root and event.root != session else n
         sql = "INSERT INTO sessions VALUES (?, ?, ?, ?, ?, ?, 'idle', ?, 0, ?, '')"
         self.execute(sql, (n, session, event.agent, parent, root, event.kind, self.now, self._epoch))
+        for name, value in event.tags.items():
+            self.execute("INSERT INTO tags VALUES (?, ?, ?)", (name, value, root))
         found = self._known[session] = Known(n, root, "idle", 0, self._epoch, "", None)
         return found
 

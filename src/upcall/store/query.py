@@ -1,0 +1,105 @@
+"""The SQL that lists sessions and callbacks: everything that is asked for is decided by the query."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from upcall.contracts import Row, Selection
+
+_BELOW = "({0} = {1} OR ({0} > {1} || '~' AND {0} < {1} || char(127)))"
+"""A session's id is another's, or begins with it and `~`, which is character 126."""
+
+_ASKED = (
+    "FROM callbacks k JOIN sessions a ON a.n = k.raised >> 32 WHERE k.root = s.root AND k.status = 'open' AND "
+    + _BELOW.format("a.id", "s.id")
+)
+_ASKS_PERSON = (
+    "(CASE WHEN s.status = 'running' THEN "
+    f"EXISTS (SELECT 1 {_ASKED}) AND NOT EXISTS (SELECT 1 {_ASKED} AND k.target <> 'user') ELSE 0 END)"
+)
+"""Whether all that is open in a session and below it is for a person; told of running ones only."""
+
+COLUMNS = (
+    "s.id, s.agent, s.status, coalesce(p.id, ''), r.id, s.kind, s.created, e.time, e.key - (s.n << 32), s.base, "
+    "(SELECT json_group_object(name, value) FROM tags WHERE tags.root = s.root), "
+    f"{_ASKS_PERSON}, o.id, o.name, o.machine, o.pid, o.born, o.beat "
+    "FROM sessions s JOIN sessions r ON r.n = s.root "
+    "JOIN events e ON e.key = (SELECT max(key) FROM events WHERE key > s.n << 32 AND key < (s.n + 1) << 32) "
+    "LEFT JOIN sessions p ON p.n = s.parent LEFT JOIN processes o ON o.id = r.owner"
+)
+"""What `row_of` reads."""
+
+_STATUS = {
+    "running": "s.status = 'running' AND r.owner IN (SELECT value FROM json_each(?))",
+    "interrupted": (
+        f"s.status = 'running' AND r.owner NOT IN (SELECT value FROM json_each(?)) AND NOT {_ASKS_PERSON}"
+    ),
+    "waiting": (
+        "(s.status = 'waiting' OR "
+        f"s.status = 'running' AND r.owner NOT IN (SELECT value FROM json_each(?)) AND {_ASKS_PERSON})"
+    ),
+}
+"""Those that depend on which processes live; every other status is the stored one."""
+
+_WITH_TAG = "SELECT root FROM tags WHERE name = ? AND value = ?"
+_TAGGED = f"(s.n IN ({_WITH_TAG}) OR s.parent IS NOT NULL AND s.root IN ({_WITH_TAG}))"
+"""Roots and those below them apart: there is an index for each."""
+
+_tags = msgspec.json.Decoder(dict[str, str])
+
+
+class Condition(NamedTuple):
+    """What follows WHERE, and the values for its question marks."""
+
+    sql: str
+    values: tuple[Any, ...]
+
+
+def row_of(values: Sequence[Any], living: Callable[[Sequence[Any]], str]) -> Row:
+    """A row of COLUMNS; `living` names a process, given its columns, if it lives."""
+    owner = living(values[12:]) if values[12] else ""
+    tags = _tags.decode(values[10]) if values[10] != "{}" else {}
+    return Row(*values[:10], owner=owner, tags=tags, asks_person=bool(values[11]) and not owner)
+
+
+def sessions_where(which: Selection, parent: str | None, alive: Callable[[], str]) -> Condition:
+    """The sessions that match; `alive` gives the ids of the processes that live, as a JSON list."""
+    parts: list[Condition] = []
+    if parent is not None:
+        parts.append(Condition("p.id = ?", (parent,)))
+    if which.session is not None:
+        parts.append(Condition(_BELOW.format("s.id", "?"), (which.session,) * 3))
+    if which.agent is not None:
+        parts.append(Condition("s.agent = ?", (which.agent,)))
+    if which.status is not None:
+        by_owner = _STATUS.get(which.status)
+        parts.append(Condition(by_owner, (alive(),)) if by_owner else Condition("s.status = ?", (which.status,)))
+    return _all([*parts, *(Condition(_TAGGED, (*tag, *tag)) for tag in which.tags.items())])
+
+
+def callbacks_where(which: Selection, now: float) -> Condition:
+    """The callbacks for a person that match; without a status those that wait."""
+    parts = [_of_status(which.status or "open", now)]
+    asker = "EXISTS (SELECT 1 FROM sessions a WHERE a.n = callbacks.raised >> 32 AND {})"
+    if which.session is not None:
+        parts.append(Condition(asker.format(_BELOW.format("a.id", "?")), (which.session,) * 3))
+    if which.agent is not None:
+        parts.append(Condition(asker.format("a.agent = ?"), (which.agent,)))
+    tagged = "EXISTS (SELECT 1 FROM tags t WHERE t.name = ? AND t.value = ? AND t.root = callbacks.root)"
+    return _all([*parts, *(Condition(tagged, tag) for tag in which.tags.items())])
+
+
+def _of_status(status: str, now: float) -> Condition:
+    if status == "open":
+        return Condition("status = 'open' AND target = 'user' AND (expires IS NULL OR expires > ?)", (now,))
+    if status == "expired":  # also where nobody has noticed it yet
+        return Condition("target = 'user' AND (status = 'expired' OR status = 'open' AND expires <= ?)", (now,))
+    return Condition("target = 'user' AND status = ?", (status,))
+
+
+def _all(parts: Sequence[Condition]) -> Condition:
+    sql = " AND ".join(part.sql for part in parts)
+    return Condition(sql or "1", tuple(value for part in parts for value in part.values))
