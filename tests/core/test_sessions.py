@@ -76,7 +76,7 @@ async def test_start_with_an_id_that_is_taken_is_session_exists(place: Place) ->
 async def test_an_id_that_can_not_be_one_is_refused(id: str) -> None:
     agent = Agent("a", model=Script(["ok"]))
     async with Runtime(agents=[agent]) as runtime:
-        with pytest.raises(UpcallError, match="no session id"):
+        with pytest.raises(UpcallError, match="invalid session id"):
             await runtime.start(agent, id=id)
 
 

@@ -6,7 +6,7 @@ import argparse
 import shutil
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, cast
 
@@ -119,9 +119,7 @@ async def described(runtime: Runtime, session_id: str) -> dict[str, Any]:
     row = await runtime.store.row(session_id)
     if row is None:
         raise UnknownSession(session_id)
-    first = (await runtime.store.read(row.root, 0, 1))[0]
-    data = first.data if isinstance(first, SessionStarted) else {}
-    return {**(await described_rows(runtime, [row]))[0], "data": data}
+    return (await described_rows(runtime, [row]))[0]
 
 
 async def described_turn(
@@ -138,8 +136,11 @@ async def described_turn(
 async def described_rows(runtime: Runtime, rows: Sequence[Row]) -> list[dict[str, Any]]:
     """Listed sessions as `sessions --json` has them."""
     asked: dict[str, list[Any]] = {}
+    data: dict[str, Mapping[str, Any]] = {}
     for root in {row.root for row in rows}:
         await _callbacks(runtime, root, asked)
+        first = (await runtime.store.read(root, 0, 1))[0]
+        data[root] = first.data if isinstance(first, SessionStarted) else {}
     return [
         {
             "id": row.id,
@@ -150,6 +151,7 @@ async def described_rows(runtime: Runtime, rows: Sequence[Row]) -> list[dict[str
             "children": [child.id for child in await children_of(runtime, row.id)],
             "callbacks": asked.get(row.id, []),
             "tags": row.tags,
+            "data": data[row.root],
         }
         for row in rows
     ]
