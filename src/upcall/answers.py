@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from upcall.bounds import DEPTH, TooLarge, excess, plain
-from upcall.callbacks import Answer, Approve, Callback, Held, Reject, Step
+from upcall.callbacks import PRIORITIES, Answer, Approve, Callback, Held, Reject, Step
 from upcall.errors import AlreadySettled, AnswerRefused
 from upcall.events import CallbackAnswered, CallbackRaised
 from upcall.policy import shown
@@ -35,9 +35,10 @@ def callback_of(held: Held, group: tuple[str, ...] = ()) -> Callback:
     """The callback as it is now."""
     raised: Any = held.raised
     now: Any = held
+    priority = raised.priority if raised.priority in PRIORITIES else "normal"  # of another version
     return Callback(
         raised.callback_id, raised.session, raised.agent, raised.message, raised.intent, raised.kind,
-        raised.priority, raised.choices, raised.schema, raised.context, raised.tool, raised.args, raised.digest,
+        priority, raised.choices, raised.schema, raised.context, raised.tool, raised.args, raised.digest,
         raised.time, held.expires, _path(raised.route, held.path), now.status,
         answer_of(now.settled, raised.gate) if held.status == "answered" else None, group,
         held.message if held.message != raised.message else "", "", raised.given, held.tags,

@@ -12,6 +12,7 @@ from upcall.contracts import Row, Selection, Store
 from upcall.errors import SetupError, UnknownSession
 from upcall.events import AnyEvent
 from upcall.policy import did_you_mean
+from upcall.replay import readable_events
 from upcall.sessiondata import checked_tags
 
 SESSION_STATUSES = ("idle", "queued", "running", "waiting", "interrupted", "done", "failed", "limit", "cancelled")
@@ -121,13 +122,14 @@ class Catalog(abc.ABC):
         while True:
             if id is None:
                 page = await self.store.read_all(after)
+                last = page[-1].pos if page else after
             else:
                 position = await self.store.last() if follow else 0
-                page = await self.store.read(id, after)
+                page, last = await readable_events(self.store, id, after)
             for event in page:
                 yield event
-            if page:
-                after = page[-1].pos if id is None else page[-1].seq
+            if last > after:
+                after = last
             elif not follow:
                 return
             else:

@@ -9,10 +9,11 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping
 from functools import cache
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias, cast
 
 import msgspec
 
+from upcall.bounds import DEPTH, is_too_deep
 from upcall.messages import NO_USAGE, Call, JsonSchema, Message, Purpose, Result, Usage, Value
 
 
@@ -721,9 +722,44 @@ def encode(event: Event) -> bytes:
     return _encoder.encode(event)
 
 
+_AROUND = 10
+"""Levels of an event around a value of its asker."""
+
+
 def decode(body: bytes, session: str, seq: int, pos: int, time: float) -> AnyEvent:
-    """An event from its stored body and stamps."""
-    return stamp(_decoder().decode(body), session, seq, pos, time)
+    """An event from its stored body and stamps; ValueError says why a body can't be read."""
+    try:
+        event = _decoder().decode(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise ValueError(str(error)) from None
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    if type(event) in _LISTED:
+        _check_listed(event, body)
+    return stamp(event, session, seq, pos, time)
+
+
+_LISTED = (CallbackRaised, CallbackAnswered, SessionStarted)
+"""Events whose values are listed with those of others."""
+
+
+def _check_listed(event: AnyEvent, body: bytes) -> None:
+    """Refuse what somebody who reads a whole list could not read: it would hide the rest of the list."""
+    if is_too_deep(body, DEPTH + _AROUND):
+        raise ValueError("it is nested too deeply")
+    if isinstance(event, CallbackRaised) and not _is_route(event.route):
+        raise ValueError("its route is not one")
+
+
+def _is_route(route: dict[str, Any]) -> bool:
+    """Tell whether everybody who reads a route can read this one."""
+    stations = route.get("stations")
+    if not (isinstance(stations, list) and isinstance(route.get("end"), str) and isinstance(route.get("why"), str)):
+        return False
+    for station in cast("list[Any]", stations):
+        if not isinstance(station, dict) or not {"agent", "step", "reason"} <= {*cast("dict[str, Any]", station)}:
+            return False
+    return True
 
 
 def stamp(event: AnyEvent, session: str, seq: int, pos: int, time: float) -> AnyEvent:

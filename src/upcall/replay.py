@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 
 from upcall.contracts import Claim, Store
@@ -9,6 +10,8 @@ from upcall.errors import StoreDamaged
 from upcall.events import AnyEvent, CallbackWithdrawn, Compacted, SessionStarted, TurnEnded
 from upcall.fold import State
 from upcall.messages import Message
+
+log = logging.getLogger("upcall")
 
 _PAGE = 1000
 
@@ -89,12 +92,35 @@ async def _pages(store: Store, session_id: str, after: int, upto: int) -> list[A
     return [e for e in events if e.seq <= upto] if upto else events
 
 
+async def readable_events(store: Store, session_id: str, after: int) -> tuple[list[AnyEvent], int]:
+    """The next events of a session that can be read, and the number of the last one that was looked at.
+
+    What can't be read is told of in a warning and left out: it hides no other.
+    """
+    try:
+        page = await store.read(session_id, after, _PAGE)
+        return page, page[-1].seq if page else after
+    except StoreDamaged:
+        pass
+    found: list[AnyEvent] = []
+    for seq in range(after, after + _PAGE):
+        try:
+            one = await store.read(session_id, seq, 1)
+        except StoreDamaged as error:
+            log.warning("an event is left out: %s", error)
+            continue
+        if not one:
+            return found, seq
+        found += one
+    return found, after + _PAGE
+
+
 def fold(store: Store, state: State, events: Sequence[AnyEvent]) -> None:
     """Take events of the log into account; an impossible one is a damaged log."""
     for event in events:
         try:
             state.apply(event)
-        except (KeyError, ValueError) as error:
+        except (LookupError, ValueError, TypeError, AttributeError, AssertionError) as error:
             problem = f"event {event.seq} ({event.type}) of session {state.id!r} can't follow what is before it"
             raise StoreDamaged(store.where, problem) from error
 

@@ -15,7 +15,7 @@ import msgspec
 from upcall.answers import callback_of
 from upcall.cli.places import no_log
 from upcall.contracts import Reply, Row
-from upcall.errors import SetupError, UnknownSession, UpcallError
+from upcall.errors import SetupError, StoreDamaged, UnknownSession, UpcallError
 from upcall.events import SessionStarted
 from upcall.hosts.question import wrapped
 from upcall.hosts.terminal import WIDEST, make_console
@@ -126,7 +126,10 @@ async def described_turn(
     runtime: Runtime, session_id: str, reply: Reply | None = None, error: Exception | None = None
 ) -> dict[str, Any]:
     """A session as `run --json` has it: with its last turn's usage, the limit that ended it, and what failed it."""
-    found = reply or await load_state(runtime.store, session_id)
+    try:
+        found = reply or await load_state(runtime.store, session_id)
+    except StoreDamaged:  # which is the error, or was told
+        found = None
     usage, limit = (found.usage, found.limit) if found is not None else (NO_USAGE, "")
     failed = f"{type(error).__name__}: {error}" if error is not None else None
     extra = {"usage": msgspec.structs.asdict(usage), "limit": limit, "error": failed}
@@ -139,8 +142,7 @@ async def described_rows(runtime: Runtime, rows: Sequence[Row]) -> list[dict[str
     data: dict[str, Mapping[str, Any]] = {}
     for root in {row.root for row in rows}:
         await _callbacks(runtime, root, asked)
-        first = (await runtime.store.read(root, 0, 1))[0]
-        data[root] = first.data if isinstance(first, SessionStarted) else {}
+        data[root] = await _data(runtime, root)
     return [
         {
             "id": row.id,
@@ -157,9 +159,22 @@ async def described_rows(runtime: Runtime, rows: Sequence[Row]) -> list[dict[str
     ]
 
 
+async def _data(runtime: Runtime, root: str) -> Mapping[str, Any]:
+    """The data of a run tree; none where its first event can't be read, of which `last_text` tells."""
+    try:
+        first = (await runtime.store.read(root, 0, 1))[0]
+    except StoreDamaged:
+        return {}
+    return first.data if isinstance(first, SessionStarted) else {}
+
+
 async def last_text(runtime: Runtime, row: Row) -> str:
     """What a session said last."""
-    state = await load_state(runtime.store, row.id)
+    try:
+        state = await load_state(runtime.store, row.id)
+    except StoreDamaged as error:  # of one session: the others are listed all the same
+        tell(f"upcall: {failure_line(error)}")
+        return ""
     return state.text if state is not None else ""
 
 

@@ -119,7 +119,7 @@ def _facts(callback: Callback, known: Known) -> list[tuple[str, str]]:
     facts.append(("session", callback.session_id))
     facts += [("task", str(context["task"]))] if context.get("task") else []
     if context.get("tool") and not is_approval(callback):
-        facts += _inside(str(context["tool"]), context.get("arguments") or {})
+        facts += _inside(str(context["tool"]), context.get("arguments"))
     facts += [("tags", tag_line(callback.tags))] if callback.tags else []
     facts += [("way", step) for step in way(callback.path)]
     facts += [("here by", known.why)] if known.why else []
@@ -143,8 +143,12 @@ def tag_line(tags: Mapping[str, str]) -> str:
     return " ".join(f"{name}={value}" for name, value in tags.items())
 
 
-def _inside(tool: str, args: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """The call that asks; a text of several lines, such as a program, is shown as it was written."""
+def _inside(tool: str, given: Any) -> list[tuple[str, str]]:
+    """The call that asks; a text of several lines, such as a program, is shown as it was written.
+
+    In an older log the arguments may be any JSON: the asker could write its own.
+    """
+    args = cast("Mapping[str, Any]", given) if isinstance(given, Mapping) else {"arguments": given} if given else {}
     texts = {k: v for k, v in args.items() if isinstance(v, str) and "\n" in v.strip()}
     rest = {k: v for k, v in args.items() if k not in texts}
     inside = f"{tool} {' '.join(exact(rest, 10_000))}" if rest else tool

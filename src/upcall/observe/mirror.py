@@ -29,7 +29,12 @@ class Mirror:
         """Write an event down; text still being written is none."""
         if isinstance(item, Delta):
             return
-        left = memoryview(msgspec.json.encode(line(item)) + b"\n")
+        try:
+            text = msgspec.json.encode(line(item))
+        except (RecursionError, msgspec.MsgspecError, TypeError, ValueError) as error:  # of an older log
+            about = {"session": item.session, "seq": item.seq, "problem": f"it can't be written: {error}"[:500]}
+            text = msgspec.json.encode({"timestamp": _time(item), "event_type": _type(item), "data": about})
+        left = memoryview(text + b"\n")
         while left:
             left = left[os.write(self._file, left) :]
 
@@ -40,17 +45,37 @@ class Mirror:
 
 def line(event: AnyEvent) -> dict[str, Any]:
     """What is written of an event."""
-    at = datetime.fromtimestamp(event.time, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    head = {"timestamp": _time(event), "event_type": _type(event)}
     if isinstance(event, CallbackRaised):
-        return {"timestamp": at, "event_type": "AGENT_CALLBACK", "data": _raised(event)}
+        return {**head, "data": _raised(event)}
     body = {k: v for k, v in msgspec.to_builtins(event).items() if k not in _ALWAYS_LEFT_OUT}
-    return {"timestamp": at, "event_type": event.type.upper(), "data": {"session": event.session, **body}}
+    return {**head, "data": {"session": event.session, **body}}
+
+
+def _time(event: AnyEvent) -> str:
+    at = datetime.fromtimestamp(event.time, UTC)
+    return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _type(event: AnyEvent) -> str:
+    return "AGENT_CALLBACK" if isinstance(event, CallbackRaised) else event.type.upper()
+
+
+def _first_asked(event: CallbackRaised) -> str:
+    try:
+        way = route_of(event)
+    except msgspec.ValidationError:  # of a log that was written by hand
+        return ""
+    return way.asks[0].agent if way.asks else "user" if way.end == "person" else ""
 
 
 def _raised(event: CallbackRaised) -> dict[str, Any]:
-    way = route_of(event)
-    first = way.asks[0].agent if way.asks else "user" if way.end == "person" else ""
-    data: dict[str, Any] = {"from": event.agent, "to": first, "type": event.intent, "message": event.message}
+    data: dict[str, Any] = {
+        "from": event.agent,
+        "to": _first_asked(event),
+        "type": event.intent,
+        "message": event.message,
+    }
     more: dict[str, Any] = {
         "context": event.given,
         "priority": event.priority if event.priority != "normal" else "",

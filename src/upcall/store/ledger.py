@@ -39,7 +39,7 @@ def refusal(held: Held, event: AnyEvent, now: float) -> Held | None:
 def rank(held: Held) -> tuple[int, float, int]:
     """The inbox's order: highest priority first, then oldest."""
     raised = held.raised
-    return (_RANKS[raised.priority], raised.time, raised.pos)
+    return (_RANKS.get(raised.priority, _RANKS["normal"]), raised.time, raised.pos)
 
 
 class Ledger:

@@ -4,6 +4,7 @@
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -15,6 +16,8 @@ from upcall.events import AnyEvent, CallbackDelivered, CallbackRaised, decode
 from upcall.store.ledger import after, rank
 from upcall.store.query import Condition
 from upcall.store.schema import SEQ_BITS
+
+log = logging.getLogger("upcall")
 
 _MOST = 100  # events and names that are kept
 _MASK = (1 << SEQ_BITS) - 1
@@ -59,6 +62,7 @@ class Rows:
         self._names: dict[int, str] = {}
         self._tags_of: dict[int, dict[str, str]] = {}
         self.numbers: dict[str, int] = {}
+        self._told: set[int] = set()  # the keys of callbacks that can't be read
 
     def flush(self) -> None:
         """Write the events that were numbered so far."""
@@ -71,7 +75,7 @@ class Rows:
     def for_person(self, where: Condition, limit: int) -> list[Held]:
         """The callbacks that match, highest priority first."""
         sql = f"{_SELECT}{where.sql} ORDER BY rank, created, raised LIMIT ?"
-        return [self._held(row) for row in self.execute(sql, (*where.values, limit)).fetchall()]
+        return self._readable(self.execute(sql, (*where.values, limit)).fetchall())
 
     def of_tree(self, root: str, limit: int) -> list[Held]:
         """The callbacks of a run tree, oldest first."""
@@ -79,7 +83,7 @@ class Rows:
         def read(n: int) -> list[Any]:
             return self.execute(_OF_TREE, (n, limit)).fetchall()
 
-        return [self._held(row) for row in self._of(root, read)]
+        return self._readable(self._of(root, read))
 
     def events(self, session: str, after: int, limit: int) -> list[Any]:
         """The rows of a session's events, oldest first."""
@@ -100,12 +104,30 @@ class Rows:
                 found = read(row[0])
         return found
 
+    def _readable(self, rows: Sequence[Any]) -> list[Held]:
+        """The callbacks that can be read: one that can't be, is told of once, and hides no other."""
+        found: list[Held] = []
+        for row in rows:
+            try:
+                found.append(self._held(row))
+            except ValueError as error:
+                if row[0] not in self._told:
+                    self._told.add(row[0])
+                    log.warning("a callback is left out: %s", error)
+        return found
+
     def _held(self, row: Any) -> Held:
-        """A callback from its row and its events."""
+        """A callback from its row and its events; ValueError where one of them can't be read."""
         key, tree, status, target, message, path, expires, ended, delivered, awaited = row
         raised, settled = self._event(key), None if ended is None else self._event(ended)
-        assert isinstance(raised, CallbackRaised)
-        message, steps = message or raised.message, _path.decode(path)
+        try:
+            steps = _path.decode(path)
+        except msgspec.MsgspecError as error:
+            raise ValueError(f"its path can't be read ({error})") from None
+        if not isinstance(raised, CallbackRaised):
+            wrong = f"event {raised.seq} of session {raised.session!r} does not raise a callback"
+            raise ValueError(wrong)  # noqa: TRY004 - of the log, not of an argument
+        message = message or raised.message
         more = (steps, expires, settled, bool(delivered), bool(awaited), self._tags(tree))
         return Held(raised, self._name(tree), status, target, message, *more)
 
@@ -124,7 +146,11 @@ class Rows:
             if len(self._events) > _MOST:
                 self._events.clear()
             _, pos, at, body = self.execute(EVENTS, (key - 1, key + 1, 1)).get
-            found = self._events[key] = decode(body, self._name(key >> SEQ_BITS), key & _MASK, pos, at)
+            session, seq = self._name(key >> SEQ_BITS), key & _MASK
+            try:
+                found = self._events[key] = decode(body, session, seq, pos, at)
+            except ValueError as error:
+                raise ValueError(f"event {seq} of session {session!r} can't be read ({error})") from None
         return found
 
     def _name(self, n: int) -> str:

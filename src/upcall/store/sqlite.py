@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import logging
 import os
 import re
 import time
@@ -39,6 +40,7 @@ from upcall.store.schema import BUSY, SEQ_BITS, connect, explain
 from upcall.store.wake import Wake
 from upcall.store.writer import Append, Job, Operation, Tx, Writer, fail_soon
 
+log = logging.getLogger("upcall")
 R = TypeVar("R")
 
 LOOK = 0.2
@@ -303,8 +305,15 @@ class SqliteStore:
             "SELECT s.id, e.key, e.pos, e.time, e.body FROM events e JOIN sessions s ON s.n = e.key >> 32 "
             f"WHERE e.pos > ? AND e.pos < ? AND ({which}) ORDER BY e.pos LIMIT ?"
         )
-        rows = self._query(sql, (after, before, limit))
-        return [self._decode(body, session, key & _SEQ, pos, at) for session, key, pos, at, body in rows]
+        found: list[AnyEvent] = []
+        while not found and (rows := self._query(sql, (after, before, limit))):
+            for session, key, pos, at, body in rows:
+                try:
+                    found.append(self._decode(body, session, key & _SEQ, pos, at))
+                except StoreDamaged as error:  # who reads that session is refused; nobody else is
+                    log.warning("an event is left out: %s", error)
+                after = pos
+        return found
 
     def _decode(self, body: bytes, session: str, seq: int, pos: int, at: float) -> AnyEvent:
         try:
@@ -362,7 +371,10 @@ class SqliteStore:
 
     async def callback(self, callback_id: str) -> Held | None:
         """One callback, or None."""
-        return self._look_up(lambda rows: rows.callback(callback_id))
+        try:
+            return self._look_up(lambda rows: rows.callback(callback_id))
+        except ValueError as error:
+            raise StoreDamaged(self.where, f"{error}; upgrade upcall, or restore a backup") from error
 
     async def callbacks(
         self,
@@ -467,8 +479,6 @@ class SqliteStore:
         """Tell of what others appended up to a position."""
         try:
             events = self._between(self._seen, before, -1, _BY_OTHERS) if self._listeners else ()
-        except StoreDamaged:  # whoever reads that session is told
-            events = ()
         except StoreError:
             return False
         self._seen = before - 1
