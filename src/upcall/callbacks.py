@@ -26,6 +26,9 @@ Priority = Literal["low", "normal", "high", "critical"]
 PRIORITIES: tuple[Priority, ...] = ("low", "normal", "high", "critical")
 
 
+ADOPTED = "the log was adopted"
+
+
 class Answer(Value, frozen=True):
     """What settles a callback: the value, who gave it, by what right, and when."""
 
@@ -130,6 +133,13 @@ class Held(msgspec.Struct, gc=False):
     def group_in(self, root: str) -> tuple[str, ...]:
         """What equal questions of one run tree have in common; a callback that is never grouped has only its id."""
         return (root, self.raised.group, self.message) if self.raised.group else (self.raised.callback_id,)
+
+    def reopen(self) -> None:
+        """Ask the person again, whoever answered before: the log was adopted, so that answer counts no more."""
+        stations: list[dict[str, Any]] = self.raised.route.get("stations") or []
+        agents = [str(one.get("agent")) for one in stations if one.get("step") == "ask"][self.station :]
+        self.status, self.settled, self.delivered, self.target = "open", None, False, "user"
+        self.path = [*self.path, *((agent, "skipped", ADOPTED) for agent in agents), ("user", "asked", "")]
 
     def take(self, event: events.AnyEvent) -> None:
         """One more event of it is written; what comes after it is settled changes nothing but its delivery."""

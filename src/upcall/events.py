@@ -78,6 +78,18 @@ class SessionStarted(Event, frozen=True, tag="session_started"):
     tags: Mapping[str, str] = {}
 
 
+class SessionAdopted(Event, frozen=True, tag="session_adopted"):
+    """The user adopted a log that somebody else made: the approvals that were given before count no more.
+
+    by: who adopted the log
+    reopened: the ids of the approvals that were answered and whose calls have not ended; they are asked again
+    """
+
+    type: ClassVar[Literal["session_adopted"]] = "session_adopted"
+    by: str = ""
+    reopened: tuple[str, ...] = ()
+
+
 class TurnStarted(Event, frozen=True, tag="turn_started"):
     """A prompt came in.
 
@@ -707,7 +719,7 @@ AnyEvent: TypeAlias = (
     | ModelFailed | ToolStarted | ToolEnded | ToolTriedAgain | InnerCalled | ProgramSaved | OnceStarted
     | OnceEnded | CallbackRaised | CallbackAsked | CallbackPassed | CallbackAnswered | CallbackExpired
     | CallbackWithdrawn | CallbackDelivered | Parked | HookRaised | Planned
-    | StepStarted | StepEnded
+    | StepStarted | StepEnded | SessionAdopted
 )  # fmt: skip
 
 _encoder = msgspec.json.Encoder()
@@ -783,5 +795,5 @@ def content_hash(body: bytes) -> str:
 
 
 SETTLING = (CallbackAnswered, CallbackExpired, CallbackWithdrawn)
-FOREIGN = (Steered, CancelRequested, *SETTLING)
+FOREIGN = (Steered, CancelRequested, SessionAdopted, *SETTLING)
 """What may be appended by a process that does not own the session."""

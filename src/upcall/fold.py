@@ -150,6 +150,19 @@ class State:
             self.root_header = event
         self.begun = not event.begins
 
+    def _session_adopted(self, _: events.SessionAdopted) -> None:
+        for ask in self.approvals_in_doubt():
+            ask.reopen()
+        self.grants, self.before_turn = (), self.before_turn.replace(grants=())
+        for call in (*self.calls.values(), *self.inner.values()):
+            call.recheck = call.started and call.result is None
+
+    def approvals_in_doubt(self) -> list[Held]:
+        """The approvals that were answered and whose calls have not ended: adopting the log asks them again."""
+        gates = [ask for ask in self.asks.values() if ask.raised.gate and ask.answer is not None]
+        calls = [(ask, self.call(ask.raised.origin)) for ask in gates]
+        return [ask for ask, call in calls if call is not None and call.result is None]
+
     def _turn_started(self, event: events.TurnStarted) -> None:
         if self.calls or self.deferred:
             self.settle_calls("the turn failed before this call was completed")
@@ -420,6 +433,7 @@ class State:
 
     folds: ClassVar[dict[type[Any], Any]] = {
         events.SessionStarted: _session_started,
+        events.SessionAdopted: _session_adopted,
         events.TurnStarted: _turn_started,
         events.TurnResumed: _turn_resumed,
         events.HooksPassed: _hooks_passed,

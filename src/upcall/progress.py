@@ -37,10 +37,12 @@ class CallState(msgspec.Struct, eq=False):
     settled: bool = False  # its after_tool hooks are done
     given: Call = _NO_CALL  # of a program: as it made it
     saved: events.ProgramSaved | None = None
+    recheck: bool = False  # it had started before its log was adopted: before it runs again, it is approved again
 
     def start(self, event: events.ToolStarted) -> None:
         """Its tool is about to run."""
         self.passed = self.started = True
+        self.recheck = False
         self.last = "started"
         if event.name or event.args is not None:
             args = self.call.args if event.args is None else event.args

@@ -164,12 +164,28 @@ class ToolCall(msgspec.Struct, eq=False):
         elif not waits and not tool.repeatable:
             self.end(Result(call.id, INTERRUPTED, is_error=True), "interrupted")
         else:
+            if self.call.recheck and not await self._approved_again(tool, call):
+                return
+            call = self.call.call
             self._check_draining()
             log = self.member.log
             log.add(ToolTriedAgain(call.id, self.call.attempts + 1))
             if not log.send(lazy=True):  # refused where another process has taken the run tree over
                 await log.stored()
             self.end(await self._invoke(tool, call.id, tool.check(call.args)), "ran")
+
+    async def _approved_again(self, tool: Tool, call: Call) -> bool:
+        """Have a call approved that had started before its log was adopted; False if that gave it a result."""
+        passed = await gate(self.member, tool, call, tool.check(call.args))
+        if isinstance(passed, Result):
+            self.end(passed, "hook")
+            return False
+        approval, final = passed
+        if final.name != tool.name:
+            raise NotRun(f"{call.name} was not run: a hook sent it to {final.name} after it had started")
+        changed = None if same_json(final.args, call.args) else final.args
+        self.member.log.add(ToolStarted(call.id, call.name, changed, approval))
+        return True
 
     def _gone(self, call: Call) -> str:
         """What the model is told of a tool that is not there, with what was answered to the call meanwhile."""

@@ -31,6 +31,7 @@ WAYS = (
 WRITING = (
     *("answer q1 --approve", "answer q1 yes", "resume s1", "resume --all", "cancel s1", "run team:manager go"),
     *("chat team:manager", "sessions delete s1 --yes", "sessions prune --older-than 1 --yes", "demo"),
+    "adopt .upcall/log.db --yes",
 )
 READING = ("inbox", "sessions", "show s1", "events s1", "check agents", "version", "help answer")
 

@@ -16,7 +16,7 @@ from io import StringIO, TextIOWrapper
 from typing import Any
 
 from upcall.agent_commands import calling_session
-from upcall.cli import about, agents, chat, completion, demo, events, new, people, resume, run, sessions
+from upcall.cli import about, adopt, agents, chat, completion, demo, events, new, people, resume, run, sessions
 from upcall.cli.options import Commands
 from upcall.cli.output import clock
 from upcall.cli.places import command_line, program
@@ -94,6 +94,7 @@ def build() -> Commands:
     commands.group("Check agents before they run")
     agents.add(commands)
     commands.group("Set up")
+    adopt.add(commands)
     completion.add(commands)
     about.add(commands)
     return commands

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from upcall.callbacks import PRIORITIES, Held
 from upcall.contracts import Selection
-from upcall.events import AnyEvent, CallbackAnswered, CallbackRaised, Parked
+from upcall.events import AnyEvent, CallbackAnswered, CallbackRaised, Parked, SessionAdopted
 from upcall.store.listing import CALLBACK_EVENTS, status_after
 
 _RANKS = {word: -place for place, word in enumerate(PRIORITIES)}
@@ -57,6 +57,8 @@ class Ledger:
         `tags` are those of its run tree.
         """
         if type(event) not in CALLBACK_EVENTS:
+            if isinstance(event, SessionAdopted):
+                self._reopen(event.reopened)
             if status_after(event) is not None:
                 self._note_status(event)
             return
@@ -78,6 +80,15 @@ class Ledger:
                 self._waiting.insert(at, place)
             else:
                 del self._waiting[at]
+
+    def _reopen(self, callback_ids: Iterable[str]) -> None:
+        for callback_id in callback_ids:
+            held = self._held.get(callback_id)
+            if held is not None and held.status != "open":
+                now = self._held[callback_id] = replace(held)
+                now.reopen()
+                place = (rank(now), callback_id)
+                self._waiting.insert(bisect_left(self._waiting, place), place)
 
     def _note_status(self, event: AnyEvent) -> None:
         """Keep `awaited` true: set by a park for what it waits for, cleared when its session continues or ends."""

@@ -15,6 +15,7 @@ from upcall.events import (
     HooksPassed,
     Parked,
     Responded,
+    SessionAdopted,
     SessionStarted,
     ToolEnded,
     TurnEnded,
@@ -47,5 +48,5 @@ def hollow(event: AnyEvent) -> AnyEvent:
             return event
 
 
-NOTED = {*STATUS, TurnEnded, HooksPassed, Compacted, *CALLBACK_EVENTS}
+NOTED = {*STATUS, TurnEnded, HooksPassed, Compacted, SessionAdopted, *CALLBACK_EVENTS}
 """All that is more than kept."""

@@ -10,6 +10,7 @@ from typing import Any
 
 import apsw
 import msgspec
+from msgspec.structs import replace
 
 from upcall.callbacks import Held
 from upcall.events import AnyEvent, CallbackDelivered, CallbackRaised, decode
@@ -205,6 +206,20 @@ def note(tx: Rows, root: int, events: Sequence[tuple[int, AnyEvent]], waits: Seq
     for callback_id in waits:
         if callback_id not in raised:
             tx.execute(_MARK, (callback_id,))
+
+
+def reopen(tx: Rows, callback_ids: Sequence[str]) -> None:
+    """Ask these callbacks again: whoever answered them counts no more."""
+    for callback_id in callback_ids:
+        before = find(tx, callback_id)
+        if before is None or before.status == "open":
+            continue
+        now = tx.held[callback_id] = replace(before)
+        now.reopen()
+        message = now.message if now.message != now.raised.message else None
+        path = msgspec.json.encode(now.path).decode()
+        tx.execute(_UPDATE, (now.status, now.target, message, path, now.expires, None, callback_id))
+        tx.execute("UPDATE callbacks SET delivered = 0 WHERE id = ?", (callback_id,))
 
 
 def find(tx: Rows, callback_id: str) -> Held | None:

@@ -36,7 +36,7 @@ from upcall.store.private_copy import PrivateCopy
 from upcall.store.process import LATE, Identity, is_gone
 from upcall.store.query import COLUMNS, callbacks_where, row_of, sessions_where
 from upcall.store.rows import DUE, READY, Rows
-from upcall.store.schema import BUSY, SEQ_BITS, connect, explain
+from upcall.store.schema import ADD_ID, BUSY, SEQ_BITS, connect, explain, new_id
 from upcall.store.wake import Wake
 from upcall.store.writer import Append, Job, Operation, Tx, Writer, fail_soon
 
@@ -110,6 +110,13 @@ class SqliteStore:
     def foreign(self) -> bool:
         """Tell whether this is a copy of a log that is not the user's own, to be looked at."""
         return self._copy is not None
+
+    async def adopt(self) -> None:
+        """Make the log the user's own: note a new id for it. Who made it knows the old ones."""
+        log_id = new_id()
+        if self._place.known is not None:
+            self._place.known.note(log_id)
+        await self._operate(lambda tx: tx.execute(ADD_ID, (log_id,)), sync=True)
 
     def _remove_copy(self) -> None:
         copy, self._copy = self._copy, None

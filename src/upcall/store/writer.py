@@ -24,6 +24,7 @@ from upcall.events import (
     Compacted,
     HooksPassed,
     Parked,
+    SessionAdopted,
     SessionStarted,
     decode,
     encode,
@@ -31,7 +32,7 @@ from upcall.events import (
 )
 from upcall.store.listing import CALLBACK_EVENTS, NOTED, hollow, status_after
 from upcall.store.process import Background
-from upcall.store.rows import EVENTS, SESSION, Rows, note, stop_waiting
+from upcall.store.rows import EVENTS, SESSION, Rows, note, reopen, stop_waiting
 from upcall.store.schema import FULL, NORMAL, SEQ_BITS, explain
 
 FAST = 0.002
@@ -307,6 +308,8 @@ class Append(Job):
                     found.status = status
                 if isinstance(event, Parked):
                     waits = event.waits
+                elif isinstance(event, SessionAdopted):
+                    reopen(tx, event.reopened)
                 elif isinstance(event, Compacted):
                     found.base = event.base or at
                 elif isinstance(event, HooksPassed) and event.replaces:

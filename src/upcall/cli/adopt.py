@@ -1,0 +1,157 @@
+"""The command `adopt`: make a log that came from somebody else one's own, after a look at what is in it."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, cast
+
+from upcall.app import Runtime, open_store
+from upcall.cli.options import Commands
+from upcall.cli.output import confirmed, say, tell
+from upcall.cli.places import os_user
+from upcall.errors import SetupError, StoreDamaged, StoreError, UpcallError
+from upcall.events import AnyEvent, CallbackRaised, SessionAdopted
+from upcall.hosts.phrases import args_line
+from upcall.observe.plain import one_line, visible
+from upcall.replay import load_state
+
+if TYPE_CHECKING:
+    from upcall.fold import State
+    from upcall.store.sqlite import SqliteStore
+
+_ALL = 10_000_000
+_LISTED = 50
+"""Lines of each kind that are shown."""
+
+_LONGEST = 500
+"""Characters of a line."""
+
+
+class _Content(NamedTuple):
+    """What is in a log that somebody may not expect: lines to show, and where its last event is."""
+
+    sessions: int
+    waiting: list[str]
+    approvals: list[str]
+    sources: list[str]
+    position: int
+
+
+def add(commands: Commands) -> None:
+    """The command `adopt`."""
+    parser = commands.add(
+        "adopt",
+        "make a log your own that came with a folder or from an older version",
+        _adopt,
+        about="A log in .upcall that you did not make is only shown: it may hold approvals that somebody\n"
+        "else gave, and name modules to import. This shows what waits in it, which approvals were\n"
+        "given and can still be used, and which modules its sessions name. Then it asks you, and\n"
+        "notes the log as yours. Those approvals are asked again.",
+        examples=["upcall adopt .upcall/log.db", "upcall adopt .upcall/log.db --yes"],
+    )
+    parser.add_argument("path", metavar="PATH", help="the log, such as .upcall/log.db")
+    parser.add_argument("--yes", action="store_true", help="don't ask")
+
+
+async def _adopt(args: argparse.Namespace) -> int:
+    path = _log_path(args.path)
+    store = cast("SqliteStore", open_store(path, found=True, view=True))
+    async with Runtime(store) as runtime:
+        if not store.foreign:
+            tell(f"{visible(args.path)} is your log already; nothing was changed")
+            return 0
+        content = await _content(runtime)
+    _show(args.path, content)
+    if not confirmed("Make this log yours?", args.yes):
+        tell("nothing was changed")
+        return 1
+    reopened = await _take(path, content.position)
+    again = f"; {reopened} approval{'s' if reopened != 1 else ''} will be asked again" if reopened else ""
+    tell(f"{visible(args.path)} is your log now{again}")
+    return 0
+
+
+def _log_path(given: str) -> Path:
+    path = Path(given)
+    if not path.exists():
+        raise SetupError(f"there is no log {given}")
+    if path.is_dir():
+        raise SetupError(f"{given} is a folder; name the log in it, such as {path / 'log.db'}")
+    return path.resolve()
+
+
+async def _take(path: Path, position: int) -> int:
+    """Revoke the approvals in the log, then note it; returns how many approvals are asked again."""
+    store = cast("SqliteStore", open_store(path))
+    async with Runtime(store) as runtime:
+        if await store.last() != position:
+            raise StoreError(str(path), "it changed while you looked at it; nothing was changed. Look again")
+        events: dict[str, list[AnyEvent]] = {}
+        for row in await runtime.rows(limit=_ALL):
+            doubtful = (await _state(runtime, row.id)).approvals_in_doubt()
+            ids = tuple(ask.raised.callback_id for ask in doubtful)
+            events[row.id] = [SessionAdopted(os_user(), ids)]
+        if events:
+            await store.append_all(events)
+        await store.adopt()
+        return sum(len(cast("SessionAdopted", one).reopened) for (one,) in events.values())
+
+
+async def _state(runtime: Runtime, session_id: str) -> State:
+    try:
+        state = await load_state(runtime.store, session_id)
+    except (UpcallError, asyncio.CancelledError):
+        raise
+    except Exception as error:  # its events do not follow from each other
+        problem = f"session {session_id!r} can't be read ({type(error).__name__}: {error}); nothing was changed"
+        raise StoreDamaged(runtime.store.where, problem) from error
+    if state is None:
+        raise StoreDamaged(runtime.store.where, f"session {session_id!r} can't be read; nothing was changed")
+    return state
+
+
+# --- what is in it ----------------------------------------------------------------------
+
+
+async def _content(runtime: Runtime) -> _Content:
+    waiting: list[str] = []
+    approvals: list[str] = []
+    sources: set[str] = set()
+    rows = await runtime.rows(limit=_ALL)
+    for row in rows:
+        state = await _state(runtime, row.id)
+        sources |= {one for one in (state.header.source, state.header.program) if one}
+        waiting += [_question(ask.raised) for ask in state.asks.values() if ask.status == "open"]
+        given = [(ask.raised, ask.answer, "once") for ask in state.approvals_in_doubt()]
+        given += [(raised, answered, "for the session") for raised, answered in state.grants]
+        approvals += [
+            f"{_call(raised)}, answered by {answered.by or 'somebody'}, {how}"
+            for raised, answered, how in given
+            if answered is not None
+        ]
+    return _Content(len(rows), waiting, approvals, sorted(sources), await runtime.store.last())
+
+
+def _question(raised: CallbackRaised) -> str:
+    return _call(raised) if raised.gate else f"{raised.agent} asks: {raised.message}"
+
+
+def _call(raised: CallbackRaised) -> str:
+    return f"{raised.agent} wants to run {raised.tool} {args_line(raised.args or {})}"
+
+
+def _show(path: str, content: _Content) -> None:
+    say(f"{visible(path)}: {content.sessions} session{'s' if content.sessions != 1 else ''}")
+    _section("what waits in it", content.waiting)
+    _section("approvals that were given and can still be used (they will be asked again)", content.approvals)
+    _section("modules and folders that its sessions import their agents from", content.sources)
+
+
+def _section(title: str, lines: list[str]) -> None:
+    say(f"\n{title}:")
+    for line in lines[:_LISTED] or ["nothing"]:
+        say(f"  {one_line(line, _LONGEST)}")
+    if len(lines) > _LISTED:
+        say(f"  and {len(lines) - _LISTED} more")
