@@ -66,9 +66,7 @@ def resumed_elsewhere(folder: Path) -> subprocess.CompletedProcess[str]:
     """Answer what waits, and resume from another folder without saying where the agents are."""
     (entry,) = out("inbox", "--store", "work.db", cwd=folder)
     upcall("answer", entry["id"], "Otto", "--store", "work.db", cwd=folder)
-    elsewhere = folder / "elsewhere"
-    elsewhere.mkdir()
-    return upcall("resume", "s1", "--store", str(folder / "work.db"), cwd=elsewhere)
+    return upcall("resume", "s1", "--store", str(folder / "work.db"), cwd=folder.parent)
 
 
 @pytest.mark.parametrize(

@@ -111,7 +111,8 @@ def test_a_foreign_log_with_hostile_files_beside_it_is_shown_without_touching_th
 
 
 def test_naming_a_foreign_log_is_one_way_on_and_makes_it_ours_only_while_it_is_named(folder: Path) -> None:
-    assert upcall("resume", "s1", "--store", ".upcall/log.db", cwd=folder).returncode == 0
+    named = ["--store", ".upcall/log.db", "--agents", "team:manager"]
+    assert upcall("resume", "s1", *named, cwd=folder).returncode == 0
     assert (folder / "deployed.txt").exists()
     assert upcall("run", "team:manager", "paint", cwd=folder, UPCALL_STORE=".upcall/log.db").returncode == 3
     assert "this log is not yours" in upcall("run", "team:manager", "paint", cwd=folder).stderr

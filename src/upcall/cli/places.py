@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from upcall.errors import SetupError, StoreUnavailable, UnknownSession, UpcallError
 from upcall.events import SessionStarted
-from upcall.observe.plain import shell_word
+from upcall.observe.plain import shell_word, visible
 from upcall.secrets import without_password
 from upcall.store.home import HISTORY, NAME, check_home, ignore_home, make_home
 
@@ -278,3 +278,18 @@ def agents_for_resume(origin: Origin, given: str | None, session_id: str) -> Loa
         how = f"upcall resume {shell_word(session_id)} --agents AGENT (a folder, a .md file, or module:attribute)"
         raise SetupError(f"{why}; name another place: {how}" if origin.program else f"{why}; name it: {how}")
     return load_spec(given or origin.source, origin.agent)
+
+
+def far_source(origin: Origin, given: str | None, session_id: str, args: argparse.Namespace) -> str:
+    """Say why a session's agents are not imported unasked, and what to type; "" where they may be.
+
+    A log that is one's own may still name a module of somebody else: whoever wrote to it chose what is imported.
+    """
+    from upcall.source_places import strange_place
+
+    place = "" if given or not origin.source else strange_place(origin.source, Path.cwd())
+    if not place:
+        return ""
+    why = f"session {visible(session_id)} names agents in {visible(place)}"
+    again = command_line(args, "resume", session_id, agents=origin.source)
+    return f"{why}, which is neither below this folder nor installed; if you trust them: {again}"

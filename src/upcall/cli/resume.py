@@ -11,8 +11,8 @@ from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any
 
 from upcall.cli.options import Commands, as_json, events_file
-from upcall.cli.output import described_turn, dump, failure_line, tell, tell_no_log
-from upcall.cli.places import agents_for_resume, existing, has_log, origin_of, person_here, runtime_for
+from upcall.cli.output import confirmed, described_turn, dump, failure_line, tell, tell_no_log
+from upcall.cli.places import agents_for_resume, existing, far_source, has_log, origin_of, person_here, runtime_for
 from upcall.cli.run import CODES, interruptible, shown
 from upcall.cli.stopping import DRAIN, TERMINATED, stopping_of
 from upcall.contracts import Reply
@@ -69,9 +69,20 @@ async def _resume(args: argparse.Namespace) -> int:
 async def _one(args: argparse.Namespace) -> int:
     async with existing(args) as runtime:
         origin = await origin_of(runtime, args.id)
+    if problem := far_source(origin, args.agents, args.id, args):
+        _ask_to_import(problem, args)
     loaded = agents_for_resume(origin, args.agents, args.id)
     async with runtime_for(args, loaded.agents, person_here(args)) as runtime:
         return await shown(runtime, args.id, args, lambda view: go_on(runtime, args.id, view))
+
+
+def _ask_to_import(problem: str, args: argparse.Namespace) -> None:
+    """Ask the person who is here whether to import what a log names; SetupError where nobody is, or says no."""
+    if person_here(args) is None:
+        raise SetupError(problem)
+    tell(f"upcall: {problem}")
+    if not confirmed("Import them now?", yes=False):
+        raise SetupError("nothing was imported, and nothing was resumed")
 
 
 async def go_on(runtime: Runtime, session_id: str, view: Any) -> Reply:
@@ -129,6 +140,10 @@ def _on_ctrl_c(leave: Callable[[], object]) -> Generator[None]:
         loop.remove_signal_handler(signal.SIGINT)
 
 
+class _LeftAlone(Exception):
+    """A session whose agents are not imported without asking."""
+
+
 class _Fleet:
     """The trees that this process took: a runtime for each place that agents come from.
 
@@ -169,6 +184,10 @@ class _Fleet:
             reply = await runtime.resume(root, sink=lambda item: seen.append(item) if not seen else None)
         except SessionBusy:
             return True
+        except _LeftAlone as left:
+            self.codes[root] = 0
+            tell(f"upcall: left alone: {left}")
+            return False
         except RuntimeClosed:
             if seen:
                 self.codes[root] = CANCELLED if self.stop.is_set() else TERMINATED
@@ -198,6 +217,8 @@ class _Fleet:
 
     async def _runtime(self, root: str) -> Runtime:
         origin = await origin_of(self._watcher, root)
+        if problem := far_source(origin, self._args.agents, root, self._args):
+            raise _LeftAlone(problem)
         key = (self._args.agents or origin.source, origin.agent)
         async with self._loading:
             if key not in self._runtimes:
