@@ -14,6 +14,7 @@ import sysconfig
 from collections.abc import Iterator
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from upcall.agentfiles import is_agent_file
@@ -77,8 +78,8 @@ def _installed_in_place() -> Iterator[Path]:
     for distribution in importlib.metadata.distributions():
         text = distribution.read_text("direct_url.json")
         try:
-            direct = json.loads(text) if text else {}
+            direct: Any = json.loads(text) if text else {}
             if direct.get("dir_info", {}).get("editable"):
-                yield Path(unquote(urlsplit(direct["url"]).path)).resolve()
+                yield Path(unquote(urlsplit(str(direct["url"])).path)).resolve()
         except (ValueError, KeyError, AttributeError):  # somebody else's file
             continue

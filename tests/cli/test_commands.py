@@ -25,6 +25,7 @@ COMMANDS = [
     "resume",
     "cancel",
     "inbox",
+    "adopt",
     "answer",
     "sessions",
     "show",
