@@ -534,7 +534,7 @@ def test_every_command_works_as_it_is_installed(folder: Path) -> None:
     typed = [
         "new agent made", "check made", "run agents hello --id s1", "chat agents --id s1", "resume s1", "cancel s1",
         "inbox", "sessions", "show s1", "events s1", "explain agents callback_to_caller query", "completion bash",
-        "answer q1 yes", "help run", "version",
+        "answer q1 yes", "adopt .upcall/log.db", "help run", "version",
     ]  # fmt: skip
     errors = {
         words.split()[0]: subprocess.run(
@@ -546,6 +546,7 @@ def test_every_command_works_as_it_is_installed(folder: Path) -> None:
     assert sorted([*errors, "demo"]) == sorted(COMMANDS)  # the demo was started above
     assert errors.pop("answer").startswith("upcall: no callback is called 'q1'")
     assert errors.pop("cancel") == "nothing to cancel: session s1 is done\n"
+    assert errors.pop("adopt") == ".upcall/log.db is your log already; nothing was changed\n"
     assert set(errors.values()) == {""}
 
 

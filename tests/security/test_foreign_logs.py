@@ -184,6 +184,7 @@ def test_without_a_home_folder_a_log_has_to_be_named(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert "the ids of your logs can't be kept here" in done.stderr
     assert upcall("run", "team:manager", "paint", "--store", "x.db", cwd=tmp_path, **nobody).returncode == 3
+    assert upcall("demo", cwd=tmp_path, TMPDIR=str(tmp_path), **nobody).returncode == 0
 
 
 def test_nothing_is_made_in_the_home_folder_of_another_user(tmp_path: Path) -> None:

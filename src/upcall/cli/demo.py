@@ -153,7 +153,8 @@ async def _type(stopping: Stopping, place: _Place, *words: str) -> int:
     say(f"$ {program()} {shlex.join(words)}{place.where}")
     sys.stdout.flush()
     store = ["--store", place.store] if place.store else []
-    variables = {k: v for k, v in os.environ.items() if k != "UPCALL_STORE"}
+    log = place.store or str(place.folder / HOME / "log.db")  # named: there may be no home folder to note it in
+    variables = {**os.environ, "UPCALL_STORE": log}
     running = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "upcall.cli", *words, *store),
         cwd=place.folder,
