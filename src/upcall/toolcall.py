@@ -24,7 +24,7 @@ from upcall.errors import (
 )
 from upcall.events import CallbackWithdrawn, HooksPassed, InnerCalled, ToolEnded, ToolStarted, ToolTriedAgain
 from upcall.gate import before_tool, edits_of, gate
-from upcall.messages import Call, Result
+from upcall.messages import Call, Result, clean
 from upcall.points import run_hooks
 from upcall.private_files import private_paths
 from upcall.progress import CallState
@@ -371,4 +371,4 @@ def failure_text(tool: str, error: Exception | SystemExit) -> str:
     """What the model is told of a tool that raised."""
     said = str(error).strip()
     named = said if isinstance(error, UpcallError) else f"{type(error).__name__}: {said}" if said else repr(error)
-    return f"{tool} failed: {named}"
+    return clean(f"{tool} failed: {named}")

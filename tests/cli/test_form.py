@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from upcall.callbacks import Approve, Callback, Reject, Step
 from upcall.hosts import form
-from upcall.hosts.dialogue import Later, answer, chosen
+from upcall.hosts.dialogue import Ambiguous, Later, answer, chosen
+from upcall.hosts.phrases import args_line
 from upcall.hosts.question import NOTHING_MORE, Known, command, exact, rows, way, wrapped
 from upcall.hosts.terminal import Piece
 
@@ -147,11 +148,43 @@ async def test_an_edit_at_the_terminal_that_python_calls_equal_is_an_edit(before
     assert msgspec.json.encode(said.args) == f'{{"amount":{after}}}'.encode()
 
 
-def test_a_choice_that_looks_like_a_number_is_itself_first() -> None:
-    assert chosen("2", ["2", "1"]) == "2"
+def test_a_given_value_is_a_choice_by_its_text_or_its_number_and_never_one_of_two() -> None:
     assert chosen("1", ["a", "b"]) == "a"
     assert chosen("B ", ["a", "b"]) == "b"
     assert chosen("3", ["a", "b"]) is None
+    assert chosen("9" * 5000, ["a", "b"]) is None
+    assert chosen("yes", ["Yes", "yes"]) == "yes"
+    assert chosen("1", ["1", "2"]) == "1"
+    assert chosen("20", ["10", "20"]) == "20"
+    with pytest.raises(Ambiguous, match=r"'1' is a choice, and also the number of the choice '2'") as refused:
+        chosen("1", ["2", "1"])
+    assert """'"1"'""" in str(refused.value)
+    assert chosen('"1"', ["2", "1"]) == "1"
+
+
+@pytest.mark.parametrize(
+    ("choices", "typed", "taken"),
+    [
+        (("2", "1"), "1", "2"),
+        (("10", "20"), "2", "20"),
+        (("drop", "keep"), "Keep ", "keep"),
+    ],
+)
+async def test_at_the_prompt_a_number_is_the_one_beside_a_choice(
+    choices: tuple[str, ...], typed: str, taken: str
+) -> None:
+    assert await answer(question(choices=choices), Desk(typed)) == taken
+
+
+async def test_a_number_that_stands_beside_no_choice_is_asked_again() -> None:
+    desk = Desk("20", "2")
+    assert await answer(question(choices=("10", "20")), desk) == "20"
+    assert "'20' is none of them" in "\n".join(desk.shown)
+
+
+def test_a_number_is_no_place_in_a_list_of_numbers() -> None:
+    with pytest.raises(form.Wrong):
+        form.read("2", {"enum": [3, 5]})
 
 
 # --- how it looks -----------------------------------------------------------------------
@@ -185,6 +218,28 @@ def test_a_reworded_question_keeps_what_was_asked_first() -> None:
 def test_an_argument_hides_nothing_from_who_approves_it() -> None:
     shown = text_of(question(tool="sh", args={"run": "echo \u202e\x1b[8mhidden\u200b\U000e0041 é"}))
     assert 'run = "echo \\u202e\\u001b[8mhidden\\u200b\\U000e0041 é"' in shown
+
+
+BLANKS = (
+    "\xa0\u034f\u115f\u1160\u1680\u17b4\u180b\u2003\u200b\u200d\u202f\u205f\u2066\u2800\u3000\u3164\ufe0f\uffa0"
+    "\U000e0061\U000e0100"
+)
+
+
+@pytest.mark.parametrize("blank", BLANKS)
+def test_no_argument_has_a_character_that_can_not_be_seen(blank: str) -> None:
+    escape = f"\\u{ord(blank):04x}" if ord(blank) < 0x10000 else f"\\U{ord(blank):08x}"
+    call = question(
+        tool="sh",
+        args={f"run{blank}": f"rm{blank}-rf", "more": {f"key{blank}": [f"value{blank}"]}},
+        choices=(f"yes{blank}",),
+    )
+    shown = text_of(call, Known(patterns=((f"name{blank}", f"git{blank}"),)))
+    assert blank not in shown
+    for text in ("run", "rm", "key", "value", "yes", "name", "git"):
+        assert f"{text}{escape}" in shown
+    assert blank not in args_line({f"run{blank}": f"rm{blank}"})
+    assert f"rm{escape}" in args_line({f"run{blank}": f"rm{blank}"})
 
 
 def test_a_long_argument_is_whole_where_it_is_answered_and_cut_in_a_list() -> None:

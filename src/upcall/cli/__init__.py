@@ -22,12 +22,16 @@ from upcall.cli.output import clock
 from upcall.cli.places import command_line, program
 from upcall.cli.stopping import Stopping
 from upcall.errors import AlreadySettled, SessionBusy, SessionWaiting, SetupError, UnknownAgent, UpcallError
-from upcall.observe.plain import plain
+from upcall.hosts.console import plain_output
+from upcall.observe.plain import plain, shortened
 from upcall.secrets import without_password
 
 CANCELLED = 130
 READER_LEFT = 128 + signal.SIGPIPE
 GRACE = 1.0
+_LONGEST_ERROR = 10_000
+"""Characters of an error that are shown: its text may be a server's answer."""
+
 READING = frozenset(
     ("help", "version", "check", "explain", "completion", "events", "inbox", "new", "sessions", "show")
 )
@@ -42,13 +46,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")  # a narrow terminal shows ? where it can't show more
-    try:
-        code = _parsed_and_run(argv)
-        sys.stdout.flush()
-    except BrokenPipeError:
-        code = _reader_left()
-    if argv is None:
-        _leave(code)
+    with plain_output():
+        try:
+            code = _parsed_and_run(argv)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            code = _reader_left()
+        if argv is None:
+            _leave(code)
     return code
 
 
@@ -150,7 +155,7 @@ def _failed(error: Exception, args: argparse.Namespace) -> int:
         text = f"{error.filename}: {error.strerror}"
     with contextlib.suppress(OSError):
         sys.stdout.flush()
-        sys.stderr.write(f"upcall: {plain(without_password(text)).strip()}\n")
+        sys.stderr.write(f"upcall: {shortened(plain(without_password(text)).strip(), _LONGEST_ERROR)}\n")
     if isinstance(error, SessionWaiting):
         return 3
     # a plain SetupError is about what was typed; its kinds are about what was found there

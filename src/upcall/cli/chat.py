@@ -26,9 +26,10 @@ from upcall.cli.places import (
 from upcall.cli.run import CODES, stopped, tell_waiting, turn
 from upcall.cli.stopping import TERMINATED, stopped_code, stopping_of
 from upcall.errors import RuntimeClosed, SessionWaiting, SetupError
-from upcall.hosts.terminal import make_console, markdown, moves
+from upcall.hosts.console import make_console
+from upcall.hosts.terminal import markdown, moves
 from upcall.hosts.typing import Heard, Keyboard, PlainTyping, Typing
-from upcall.observe.plain import one_line, plain
+from upcall.observe.plain import one_line, plain, visible
 from upcall.runtime import checked_id
 from upcall.store.home import HISTORY
 
@@ -179,7 +180,7 @@ def _greet(talk: Talk) -> None:
     """Say who is here, and where the conversation had come to."""
     console = make_console(sys.stdout)
     how = "a new session" if talk.session is None else "going on with session"
-    console.print(f"{plain(talk.agent.name)} · {how} {plain(talk.id)} · /help, Ctrl-D leaves", style="dim")
+    console.print(f"{visible(talk.agent.name)} · {how} {visible(talk.id)} · /help, Ctrl-D leaves", style="dim")
     messages = talk.session.get_messages() if talk.session is not None else []
     said_before = [(m.role, m.text) for m in messages if m.text.strip()]
     prompts = [text for role, text in said_before if role == "user"]

@@ -16,11 +16,12 @@ from upcall.cli.sessions import print_sessions
 from upcall.errors import UpcallError
 from upcall.events import AnyEvent
 from upcall.hooks import NO_HOOKS
+from upcall.hosts.console import make_console
 from upcall.hosts.story import Story
-from upcall.hosts.terminal import WIDEST, PlainView, make_console, styled
+from upcall.hosts.terminal import WIDEST, PlainView, styled
 from upcall.hosts.unfolding import unfolded
 from upcall.messages import Usage
-from upcall.observe.plain import one_line, plain
+from upcall.observe.plain import one_line, plain, visible
 from upcall.replay import load_state
 from upcall.sidetools import SIDE_TOOLS
 from upcall.spending import Spending
@@ -133,12 +134,12 @@ async def _tools(talk: Talk, _: str) -> None:
     aside = {tool.name for tool in SIDE_TOOLS}
     tools = [tool for name, tool in actor.toolbox.items() if name not in aside]
     if not tools:
-        say(f"{plain(agent.name)} has no tools")
+        say(f"{visible(agent.name)} has no tools")
     longest = max((len(tool.name) for tool in tools), default=0)
     for tool in tools:
         asks = "asks first: " if _asks_first(actor, tool) else ""
         about = one_line(asks + tool.description, max(width() - longest - 2, 20))
-        say(f"{plain(tool.name):<{longest}}  {about}")
+        say(f"{visible(tool.name):<{longest}}  {about}")
 
 
 def _asks_first(actor: Actor, tool: Tool) -> bool:
@@ -201,7 +202,7 @@ async def _all_events(talk: Talk) -> list[AnyEvent]:
 
 
 async def _new(talk: Talk, _: str) -> None:
-    kept = f"; {plain(talk.id)} is kept" if talk.session is not None else ""
+    kept = f"; {visible(talk.id)} is kept" if talk.session is not None else ""
     talk.renew()
     say(f"a new session {talk.id}{kept}")
 

@@ -21,7 +21,7 @@ from upcall.cli.run import CODES, stopped, tell_waiting, turn, watched
 from upcall.cli.stopping import Stopping, stopped_code, stopping_of
 from upcall.contracts import Reply
 from upcall.errors import RuntimeClosed, SetupError
-from upcall.hosts.terminal import make_console
+from upcall.hosts.console import make_console
 
 SESSION = "demo"
 PROMPT = "Build the sign-in page"

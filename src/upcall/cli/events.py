@@ -16,7 +16,7 @@ from upcall.cli.places import existing, has_log, runtime_for, viewing
 from upcall.events import AnyEvent
 from upcall.hosts.phrases import args_line
 from upcall.messages import Call, Instruction, Message, Result, Text, Thinking
-from upcall.observe.plain import one_line, plain
+from upcall.observe.plain import one_line, visible
 
 if TYPE_CHECKING:
     from upcall.app import Runtime
@@ -95,8 +95,8 @@ def _shown(value: Any, most: int) -> str:
             parts = [_shown(part, most) for part in value.parts]
             return " + ".join(part for part in parts if part) or "nothing"
         case Call():
-            args = args_line(value.args) if most < _WHOLE else msgspec.json.encode(value.args).decode()
-            return f"{value.name}({args})"
+            args = args_line(value.args) if most < _WHOLE else visible(msgspec.json.encode(value.args).decode())
+            return f"{visible(value.name)}({args})"
         case Result():
             return f"{'error ' if value.is_error else ''}{_quoted(value.text, most)}"
         case Text() | Instruction() | Thinking():
@@ -104,7 +104,7 @@ def _shown(value: Any, most: int) -> str:
         case float():
             return f"{value:.3f}"
         case _:
-            return msgspec.json.encode(value).decode()
+            return visible(msgspec.json.encode(value).decode())
 
 
 def _quoted(text: str, most: int) -> str:
@@ -113,7 +113,7 @@ def _quoted(text: str, most: int) -> str:
 
 def _line(event: AnyEvent, *, whose: bool) -> str:
     at = datetime.fromtimestamp(event.time).astimezone().strftime("%H:%M:%S.%f")[:-3]
-    number = f"{plain(event.session)} {event.seq}" if whose else str(event.seq)
+    number = f"{visible(event.session)} {event.seq}" if whose else str(event.seq)
     screen = sys.stdout.isatty()
     most = 200 if screen else _WHOLE
     shown = (f"{name}={_shown(getattr(event, name), most)}" for name in flat(event) if name not in _HEAD)

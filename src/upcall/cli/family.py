@@ -9,7 +9,7 @@ from upcall.answers import callback_of
 from upcall.callbacks import Callback
 from upcall.contracts import Row
 from upcall.hosts.terminal_host import told
-from upcall.observe.plain import one_line, plain
+from upcall.observe.plain import one_line, plain, visible
 
 if TYPE_CHECKING:
     from upcall.app import Runtime
@@ -40,7 +40,7 @@ def _by_number(session_id: str) -> list[tuple[int, str]]:
 def _drawn(
     row: Row, children: dict[str, list[Row]], asked: dict[str, list[Callback]], first: str, bar: str
 ) -> list[str]:
-    lines = [f"{first}{plain(row.agent)} · {row.status}"]
+    lines = [f"{first}{visible(row.agent)} · {row.status}"]
     below = children.get(row.id, [])
     for callback in asked.get(row.id, []):
         pipe = "│  " if below else "   "

@@ -17,10 +17,11 @@ from upcall.cli.places import no_log
 from upcall.contracts import Reply, Row
 from upcall.errors import SetupError, StoreDamaged, UnknownSession, UpcallError
 from upcall.events import SessionStarted
+from upcall.hosts.console import make_console
 from upcall.hosts.question import wrapped
-from upcall.hosts.terminal import WIDEST, make_console
+from upcall.hosts.terminal import WIDEST
 from upcall.messages import NO_USAGE
-from upcall.observe.plain import escaped, one_line, plain
+from upcall.observe.plain import escaped, one_line, plain, shortened
 from upcall.replay import load_state
 
 if TYPE_CHECKING:
@@ -30,6 +31,10 @@ STYLES = {
     "done": "green", "failed": "red", "limit": "yellow", "cancelled": "yellow", "interrupted": "yellow",
     "running": "cyan", "waiting": "magenta", "idle": "dim", "queued": "dim",
 }  # fmt: skip
+
+
+_LONGEST_FAILURE = 10_000
+"""Characters of a failure that are shown: its text may be a server's answer."""
 
 
 def say(text: str = "") -> None:
@@ -204,7 +209,7 @@ def whole(value: Any) -> Any:
 def failure_line(error: Exception) -> str:
     """A failure in a line: what is not ours or the system's is named by its class."""
     known = isinstance(error, UpcallError | OSError)
-    return plain(str(error) if known else f"{type(error).__name__}: {error}")
+    return shortened(plain(str(error) if known else f"{type(error).__name__}: {error}"), _LONGEST_FAILURE)
 
 
 def first_line(text: str, most: int) -> str:

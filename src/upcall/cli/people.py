@@ -29,9 +29,10 @@ from upcall.cli.places import (
 from upcall.errors import AnswerRefused, SetupError, UnknownCallback
 from upcall.events import CallbackRaised
 from upcall.hosts import form
-from upcall.hosts.dialogue import Later, answer, chosen
+from upcall.hosts.console import make_console
+from upcall.hosts.dialogue import Ambiguous, Later, chosen
 from upcall.hosts.question import command, commands, rows
-from upcall.hosts.terminal import WIDEST, Piece, make_console, styled
+from upcall.hosts.terminal import WIDEST, Piece, styled
 from upcall.hosts.terminal_host import Desk, known_of, told
 from upcall.observe.plain import visible
 from upcall.policy import did_you_mean, shown
@@ -295,7 +296,10 @@ def _approval(text: str, args: argparse.Namespace, held: Held) -> Approve | Reje
 def _read(text: str, args: argparse.Namespace, held: Held) -> Any:
     raised = held.raised
     if raised.choices:
-        found = chosen(text, raised.choices)
+        try:
+            found = chosen(text, raised.choices)
+        except Ambiguous as two:
+            raise AnswerRefused(raised.callback_id, str(two)) from None
         return text if found is None else found
     if raised.schema is None:
         return text
@@ -316,9 +320,7 @@ def _read(text: str, args: argparse.Namespace, held: Held) -> Any:
 async def _asked(args: argparse.Namespace, held: Held) -> Any:
     """The same question as a run at this terminal would put."""
     desk, known = Desk(sys.stdout, editor()), known_of(held, given_store(args))
-    callback = callback_of(held)
-    desk.put(rows(callback, known, now=time.time(), width=desk.width))
-    said = await answer(callback, desk, known)
+    said = await desk.ask(callback_of(held), known)
     return said.replace(for_session=True) if args.for_session and isinstance(said, Approve | Reject) else said
 
 

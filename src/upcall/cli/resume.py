@@ -17,7 +17,7 @@ from upcall.cli.run import CODES, interruptible, shown
 from upcall.cli.stopping import DRAIN, TERMINATED, stopping_of
 from upcall.contracts import Reply
 from upcall.errors import RuntimeClosed, SessionBusy, SetupError
-from upcall.observe.plain import one_line, plain
+from upcall.observe.plain import one_line, visible
 from upcall.work import STOP_LIMIT
 
 if TYPE_CHECKING:
@@ -231,14 +231,14 @@ class _Fleet:
         shown = await described_turn(self._watcher, root, reply, error) if self._args.json else None
         try:
             if error is not None:
-                tell(f"upcall: session {plain(root)}: {failure_line(error)}")
+                tell(f"upcall: session {visible(root)}: {failure_line(error)}")
             if shown is not None:
                 dump(shown, lines=True)
             elif reply is not None:
                 text = f": {one_line(reply.text, 200)}" if reply.text.strip() and reply.status != "waiting" else ""
-                sys.stdout.write(f"{plain(root)} {reply.limit or reply.status}{text}\n")
+                sys.stdout.write(f"{visible(root)} {reply.limit or reply.status}{text}\n")
             elif error is None:
-                sys.stdout.write(f"{plain(root)} interrupted\n")
+                sys.stdout.write(f"{visible(root)} interrupted\n")
             sys.stdout.flush()
         except BrokenPipeError as unread:
             self.unread = unread

@@ -31,9 +31,10 @@ from upcall.cli.places import (
 from upcall.cli.stopping import TERMINATED, stopping_of
 from upcall.contracts import Reply
 from upcall.errors import RuntimeClosed, SessionWaiting, SetupError
+from upcall.hosts.console import make_console
 from upcall.hosts.phrases import args_line
 from upcall.hosts.question import command, is_approval
-from upcall.hosts.terminal import Drawing, View, make_console, view_on
+from upcall.hosts.terminal import Drawing, View, view_on
 from upcall.hosts.terminal_host import TerminalHost
 from upcall.observe.plain import one_line, plain, visible
 

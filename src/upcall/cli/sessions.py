@@ -31,8 +31,9 @@ from upcall.cli.output import (
 )
 from upcall.cli.places import existing, has_log, origin_of, viewing
 from upcall.contracts import Row
+from upcall.hosts.console import make_console
 from upcall.hosts.question import tag_line
-from upcall.hosts.terminal import PlainView, RichView, make_console
+from upcall.hosts.terminal import PlainView, RichView
 from upcall.observe.plain import one_line, visible
 
 if TYPE_CHECKING:

@@ -11,6 +11,13 @@ from upcall.callbacks import Approve, Callback, Reject, same_json
 from upcall.hosts import form
 from upcall.hosts.question import NOTHING_MORE, Known, is_approval
 from upcall.hosts.terminal import Piece
+from upcall.observe.plain import escaped, one_line, shell_word
+
+_LONGEST_DESCRIPTION = 1000
+"""Characters that are shown of a field's description, and of why a value does not fit."""
+
+_DIGITS = 9
+"""Digits of a choice's number, at most."""
 
 
 class Later(Exception):
@@ -48,22 +55,61 @@ async def answer(callback: Callback, desk: Desk, known: Known = NOTHING_MORE) ->
         _wrong(desk, "an answer has at least one letter; Ctrl-C leaves the question for later")
 
 
+class Ambiguous(ValueError):
+    """A text is one choice, and also the number of another one."""
+
+    def __init__(self, word: str, numbered: str) -> None:
+        super().__init__(
+            f"{word!r} is a choice, and also the number of the choice {numbered!r}; in double quotes it is the "
+            f"choice itself: {shell_word(as_json(word))}"
+        )
+
+
 def chosen(text: str, choices: Sequence[str]) -> str | None:
-    """The choice that a text means: itself, or its number."""
-    word = text.strip()
+    """The choice that a given value means: its text, its text as JSON, or its number.
+
+    Ambiguous where the text is one choice and the number of another one.
+    """
+    word = text if text in choices else text.strip()
+    numbered = _numbered(word, choices)
     if word in choices:
+        if numbered is not None and numbered != word:
+            raise Ambiguous(word, numbered)
         return word
+    if numbered is not None:
+        return numbered
+    return next((choice for choice in choices if as_json(choice) == word), _alike(word, choices))
+
+
+def _at_prompt(text: str, choices: Sequence[str]) -> str | None:
+    """The choice that a typed text means: a number is always the one beside a choice."""
+    word = text.strip()
+    if word.isdecimal():
+        return _numbered(word, choices)
+    return word if word in choices else _alike(word, choices)
+
+
+def _numbered(word: str, choices: Sequence[str]) -> str | None:
+    number = int(word) if word.isdecimal() and len(word) <= _DIGITS else 0
+    return choices[number - 1] if 0 < number <= len(choices) else None
+
+
+def _alike(word: str, choices: Sequence[str]) -> str | None:
+    """The one choice that differs only in case and in blanks around it."""
     alike = [choice for choice in choices if choice.strip().lower() == word.lower()]
-    if len(alike) == 1:
-        return alike[0]
-    return choices[int(word) - 1] if word.isdecimal() and 0 < int(word) <= len(choices) else None
+    return alike[0] if len(alike) == 1 else None
+
+
+def as_json(text: str) -> str:
+    """A text as JSON has it, in double quotes."""
+    return msgspec.json.encode(text).decode("utf-8", "replace")
 
 
 async def _choice(choices: Sequence[str], desk: Desk) -> str:
     numbers = f"1-{len(choices)}" if len(choices) > 1 else "1"
     while True:
         text = await desk.line(f"your choice, {numbers}")
-        found = chosen(text, choices)
+        found = _at_prompt(text, choices)
         if found is not None:
             return found
         what = f"{text.strip()!r} is none of them" if text.strip() else "choose one"
@@ -71,7 +117,7 @@ async def _choice(choices: Sequence[str], desk: Desk) -> str:
 
 
 def _wrong(desk: Desk, why: str) -> None:
-    desk.say([Piece(f"  {why}", "red")])
+    desk.say([Piece(f"  {one_line(why, _LONGEST_DESCRIPTION)}", "red")])
 
 
 # --- typed answers ----------------------------------------------------------------------
@@ -94,7 +140,7 @@ async def _field(field: form.Field, root: Mapping[str, Any], desk: Desk) -> tupl
     """One value, asked for until it fits; says whether there is one."""
     about = str(field.schema.get("description") or "").strip()
     if about:
-        desk.say([Piece(f"  {about}", "dim")])
+        desk.say([Piece(f"  {one_line(about, _LONGEST_DESCRIPTION)}", "dim")])
     left_out = "" if field.required or field.has_default else ", or nothing"
     while True:
         text = (await desk.line(f"{field.name} ({form.wanted(field.schema)}{left_out})")).strip()
@@ -139,11 +185,9 @@ async def _approval(callback: Callback, desk: Desk, known: Known) -> Approve | R
 async def _edited(callback: Callback, desk: Desk) -> dict[str, Any] | None:
     """The arguments as the person wants them; None where they are as before."""
     body = msgspec.json.encode(callback.args)
-    before = msgspec.json.format(body, indent=2).decode()
-    text = await desk.edit(before + "\n")
+    text = await desk.edit(escaped(msgspec.json.format(body, indent=2).decode()) + "\n")
     if text is None:
-        text = before = body.decode()
-        text = await desk.line("arguments", before)
+        text = await desk.line("arguments", escaped(body.decode()))
     while True:
         try:
             value = form.read(text, {"type": "object"})

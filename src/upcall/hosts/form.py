@@ -108,8 +108,11 @@ def _meanings(text: str, schema: Schema) -> list[Any]:
     if isinstance(options, list):
         listed = cast("list[Any]", options)
         named = [one for one in listed if shown(one) == word]
-        if named or (word.isdecimal() and 0 < int(word) <= len(listed)):
-            return named or [listed[int(word) - 1]]
+        if named:
+            return named
+        # a number is an option's place only where no option could be meant by it
+        if word.isdecimal() and len(word) < 9 and not any(_is_number(one) for one in listed):
+            return listed[int(word) - 1 : int(word)] or [text]
     if typed == ("string",):
         return [text]
     meanings: list[Any] = []
@@ -121,6 +124,10 @@ def _meanings(text: str, schema: Schema) -> list[Any]:
         if typed and "string" not in typed and ("object" in typed or "array" in typed):
             raise Wrong(f"that is no JSON; wanted is {wanted(schema)}") from None
     return [*meanings, text]
+
+
+def _is_number(option: Any) -> bool:
+    return not isinstance(option, bool) and shown(option).strip("-").replace(".", "").isdecimal()
 
 
 def _alone(schema: Schema, root: Schema) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Any, cast
 import msgspec
 
 from upcall.messages import Call, Usage
-from upcall.observe.plain import one_line, plain
+from upcall.observe.plain import one_line, visible
 
 MOST = 200
 """Letters of a text that is told in one line."""
@@ -17,14 +17,14 @@ _LONG = 2000
 
 def args_line(args: dict[str, Any], most: int = 160) -> str:
     """Arguments as people write them, short."""
-    shown = (f"{plain(str(name))}={value_line(value)}" for name, value in args.items())
+    shown = (f"{visible(str(name))}={value_line(value)}" for name, value in args.items())
     return one_line(" ".join(shown), most)
 
 
 def value_line(value: Any) -> str:
-    """A value as JSON, short."""
+    """A value as JSON, short, with whatever can't be seen written as what it is."""
     text = msgspec.json.encode(value).decode("utf-8", "replace")
-    return one_line(text, 60)
+    return one_line(visible(text[:_LONG]), 60)
 
 
 def plan_list(text: str) -> str:
@@ -68,7 +68,7 @@ def call_change(asked: Call, final: Call) -> str:
     for name in {**asked.args, **final.args}:
         before, after = (value_line(call.args[name]) if name in call.args else "nothing" for call in (asked, final))
         if before != after:
-            changes.append(f"{plain(str(name))} {before} → {after}")
+            changes.append(f"{visible(str(name))} {before} → {after}")
     return one_line(", ".join(changes), MOST)
 
 

@@ -16,6 +16,9 @@ from upcall.observe.plain import escaped, is_visible, one_line, plain, shell_wor
 WORST = {"critical": "bold red", "high": "bold yellow", "low": "dim"}
 _LONG = 20
 _LABEL = 8
+_LONG_ROW = 20_000
+"""Characters that are wrapped at once: the time that a word without blanks takes grows with its square."""
+
 _LONGEST_EDIT = 100
 """Characters of arguments that are still shown to be edited at a prompt."""
 _ORIGINAL = "asked as"
@@ -71,7 +74,7 @@ def is_approval(callback: Callback) -> bool:
 
 def _head(callback: Callback, now: float, width: int, waiting: int) -> list[list[Piece]]:
     """Who asks and what for, on as many rows as it takes."""
-    does = f"wants to run {plain(callback.tool)}" if is_approval(callback) else "asks"
+    does = f"wants to run {visible(callback.tool)}" if is_approval(callback) else "asks"
     parts = [] if is_approval(callback) else [Piece(one_line(callback.intent, 30), "dim")]
     if callback.priority != "normal":
         parts.append(Piece(callback.priority, WORST[callback.priority]))
@@ -91,7 +94,7 @@ def _head(callback: Callback, now: float, width: int, waiting: int) -> list[list
 
 
 def _choice(number: int, choice: str, width: int, most: int) -> list[list[Piece]]:
-    first, *more = wrapped(choice, width - 6, most) or [""]
+    first, *more = wrapped(visible(choice, lines=True), width - 6, most) or [""]
     label = f"  {number}  "
     return [[Piece(label, "cyan"), Piece(first)], *([Piece(" " * len(label)), Piece(row)] for row in more)]
 
@@ -104,8 +107,9 @@ def _call(callback: Callback, width: int, most: int) -> list[list[Piece]]:
     """Each argument as exactly as JSON says it: who approves a call has to see what will run."""
     lines: list[list[Piece]] = []
     for name, value in (callback.args or {}).items():
-        first, *more = exact(value, width - len(plain(str(name))) - 6, most)
-        lines.append([Piece(f"  {plain(str(name))} ", "cyan"), Piece("= ", "dim"), Piece(first)])
+        label = visible(str(name))
+        first, *more = exact(value, width - len(label) - 6, most)
+        lines.append([Piece(f"  {label} ", "cyan"), Piece("= ", "dim"), Piece(first)])
         lines += [[Piece(f"    {row}")] for row in more]
     return lines or [[Piece("  without arguments", "dim")]]
 
@@ -116,14 +120,14 @@ def _facts(callback: Callback, known: Known) -> list[tuple[str, str]]:
     facts: list[tuple[str, str]] = []
     if callback.reworded:
         facts.append((_ORIGINAL, callback.message))
-    facts.append(("session", callback.session_id))
+    facts.append(("session", visible(callback.session_id)))
     facts += [("task", str(context["task"]))] if context.get("task") else []
     if context.get("tool") and not is_approval(callback):
         facts += _inside(str(context["tool"]), context.get("arguments"))
     facts += [("tags", tag_line(callback.tags))] if callback.tags else []
     facts += [("way", step) for step in way(callback.path)]
     facts += [("here by", known.why)] if known.why else []
-    facts += [("pattern", f"{name}: {made}") for name, made in known.patterns]
+    facts += [("pattern", visible(f"{name}: {made}")) for name, made in known.patterns]
     others = len(callback.group) - 1
     if others > 0:
         facts.append(("equal", f"{others} more like it ({', '.join(callback.group[1:])}); one answer settles all"))
@@ -151,8 +155,10 @@ def _inside(tool: str, given: Any) -> list[tuple[str, str]]:
     args = cast("Mapping[str, Any]", given) if isinstance(given, Mapping) else {"arguments": given} if given else {}
     texts = {k: v for k, v in args.items() if isinstance(v, str) and "\n" in v.strip()}
     rest = {k: v for k, v in args.items() if k not in texts}
-    inside = f"{tool} {' '.join(exact(rest, 10_000))}" if rest else tool
-    return [("in", "\n".join([inside, *(f"{name}:\n{text}" for name, text in texts.items())]))]
+    name = visible(tool)
+    inside = f"{name} {' '.join(exact(rest, 10_000))}" if rest else name
+    shown = (f"{visible(name)}:\n{visible(text, lines=True)}" for name, text in texts.items())
+    return [("in", "\n".join([inside, *shown]))]
 
 
 def _fact(name: str, text: str, width: int, most: int) -> list[list[Piece]]:
@@ -185,7 +191,8 @@ def wrapped(text: str, width: int, most: int = 1_000_000) -> list[str]:
     """A text in rows, its own line breaks kept."""
     made: list[str] = []
     for row in plain(text).expandtabs(4).strip().splitlines():
-        made += textwrap.wrap(row, max(width, 20), break_on_hyphens=False) or [""]
+        for at in range(0, max(len(row), 1), _LONG_ROW):
+            made += textwrap.wrap(row[at : at + _LONG_ROW], max(width, 20), break_on_hyphens=False) or [""]
     return _at_most(made, most)
 
 
@@ -263,5 +270,5 @@ def _of_schema(schema: dict[str, Any]) -> str:
 def settled_as(value: Any) -> str:
     """An answer in a few words."""
     if isinstance(value, str):
-        return one_line(value, 60)
+        return one_line(visible(value[:_LONG_ROW], lines=True), 60)
     return one_line(" ".join(exact(value, 200)), 60)

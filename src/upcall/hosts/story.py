@@ -51,7 +51,7 @@ from upcall.hosts.phrases import (
     verdict,
 )
 from upcall.messages import Call, Message, Result, Usage, Value
-from upcall.observe.plain import one_line, plain
+from upcall.observe.plain import one_line, plain, visible
 
 _KEPT = 100
 TODOS = "todos"
@@ -160,11 +160,11 @@ class Story:
 
     def _session_started(self, event: SessionStarted) -> list[Line]:
         above = self._sessions.get(event.parent)
-        told = self._sessions[event.session] = _Told(event.agent, above.depth + 1 if above else 0)
+        told = self._sessions[event.session] = _Told(visible(event.agent), above.depth + 1 if above else 0)
         told.aside = above is not None and event.kind == "side_turn"
         told.plans = bool(event.team) and event.role == "manager" and event.kind != "side_turn"
         what = "side turn" if event.kind == "side_turn" else "session"
-        return [self._line(event, "session", f"{what} {plain(event.session)}")]
+        return [self._line(event, "session", f"{what} {visible(event.session)}")]
 
     def _turn_started(self, event: TurnStarted) -> list[Line]:
         told = self._told(event.session)
@@ -236,7 +236,7 @@ class Story:
         if outer is None or outer.inside:
             return []
         outer.inside = True
-        name = plain(outer.call.name)
+        name = visible(outer.call.name)
         return [self._line(event, "tool", args_line(outer.call.args), label=name, depth=outer.depth)]
 
     def _tool_started(self, event: ToolStarted) -> list[Line]:
@@ -269,7 +269,7 @@ class Story:
         if ended.how == "ran":
             state = "failed" if result.is_error else "ok"
         told = self._told(running.session)
-        name = plain(running.call.name)
+        name = visible(running.call.name)
         args = "" if told.todos or running.inside else args_line(running.call.args)
         lines = [self._line(event, "tool", args, label=name, state=state, seconds=seconds, depth=running.depth)]
         for by, change in running.changes:
@@ -312,15 +312,15 @@ class Story:
 
     def _raised(self, event: CallbackRaised) -> list[Line]:
         self._questions[event.callback_id] = event
-        what = f"{plain(event.agent)} asks ({plain(event.intent)}): {one_line(event.message, MOST)}"
+        what = f"{visible(event.agent)} asks ({visible(event.intent)}): {one_line(event.message, MOST)}"
         if event.gate:
-            what = f"{plain(event.agent)} needs an approval: {plain(event.tool)} {args_line(event.args or {})}"
+            what = f"{visible(event.agent)} needs an approval: {visible(event.tool)} {args_line(event.args or {})}"
             if running := self.open.get((event.session, event.origin)):
                 running.change(event.tool, event.args or {})  # what differs from the model's call is a hook's
         return [self._line(event, "callback", what, label="?")]
 
     def _asked(self, event: CallbackAsked) -> list[Line]:
-        who = "the person" if event.target == "user" else plain(event.target)
+        who = "the person" if event.target == "user" else visible(event.target)
         return [self._line(event, "callback", f"{who} is asked{self._about(event)}", label="  ↳")]
 
     def _about(self, event: Any) -> str:
@@ -334,16 +334,18 @@ class Story:
         how = "reworded it and passed it up" if event.message else "passed it up"
         how = "was skipped" if event.skipped else how
         why = f": {one_line(event.message or event.reason, MOST)}" if event.message or event.reason else ""
-        return [self._line(event, "callback", f"{plain(event.agent)} {how}{self._about(event)}{why}", label="  ↳")]
+        return [
+            self._line(event, "callback", f"{visible(event.agent)} {how}{self._about(event)}{why}", label="  ↳")
+        ]
 
     def _answered(self, event: CallbackAnswered) -> list[Line]:
-        by = f"{plain(event.by) or 'somebody'} ({plain(event.right)})" if event.right else plain(event.by)
+        by = f"{visible(event.by) or 'somebody'} ({visible(event.right)})" if event.right else visible(event.by)
         about = self._about(event)
         asked = self._questions.pop(event.callback_id, None)
         said = verdict(event.value) if asked is not None and asked.gate else value_line(event.value)
         running = self.open.get((event.session, asked.origin)) if asked is not None and asked.gate else None
         if running is not None and (edited := edited_args(event.value)) is not None:
-            running.change(running.call.name, edited, plain(event.by) or "whoever approved it")
+            running.change(running.call.name, edited, visible(event.by) or "whoever approved it")
         return [self._line(event, "callback", f"answered by {by}{about}: {said}", label="  ↳")]
 
     def _settled(self, event: CallbackExpired | CallbackWithdrawn) -> list[Line]:
@@ -362,7 +364,7 @@ class Story:
         return [self._line(event, "end", f"for {what[0]}", state="waiting")]
 
     def _hook_raised(self, event: HookRaised) -> list[Line]:
-        problem = f"{plain(event.hook)} raised, which counts as passing up: {one_line(event.error, MOST)}"
+        problem = f"{visible(event.hook)} raised, which counts as passing up: {one_line(event.error, MOST)}"
         return [self._line(event, "hook", problem, label=event.point)]
 
     # --- a team's or chain's steps --------------------------------------------------------
@@ -389,7 +391,7 @@ class Story:
             return []
         said = event.text if event.status == "done" else event.error or event.text
         shown = f": {one_line(said, MOST)}" if said else ""
-        return [self._line(event, "note", f"{plain(event.step)} {event.status}{shown}")]
+        return [self._line(event, "note", f"{visible(event.step)} {event.status}{shown}")]
 
     # --- the rest -------------------------------------------------------------------------
 
@@ -416,7 +418,7 @@ class Story:
         return [self._line(event, "note", f"compacted: {event.dropped} messages left the conversation")]
 
     def _steered(self, event: Steered) -> list[Line]:
-        by = f" by {plain(event.by)}" if event.by else ""
+        by = f" by {visible(event.by)}" if event.by else ""
         return [self._line(event, "note", f"steered{by}: {one_line(event.text, MOST)}")]
 
     def _cancel_requested(self, event: CancelRequested) -> list[Line]:

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, TextIO
 
 from upcall.contracts import Delta
 from upcall.events import AnyEvent
+from upcall.hosts.console import make_console, plain_stream
 from upcall.hosts.phrases import args_line, lasted
 from upcall.hosts.story import Line, Running, Story
-from upcall.observe.plain import one_line, plain
+from upcall.observe.plain import one_line, plain, visible
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -178,7 +179,8 @@ class PlainView:
         results: bool = False,
         fresh: bool = True,
     ) -> None:
-        self._out, self._drawing, self._width, self._prompts = out, drawing, width, prompts
+        self._out, self._drawing = plain_stream(out), drawing
+        self._width, self._prompts = width, prompts
         self._story = Story(results=results)
         self._spacing = _Spacing(fresh=fresh)
         self._kept: list[AnyEvent | Delta] | None = None
@@ -407,7 +409,7 @@ class TerminalView(RichView):
         said = one_line(self._said.get(key, "").strip().rpartition("\n")[2], 40)
         text = f"{args_line(one.call.args)}{'  ' + said if said else ''}"
         seconds = time.monotonic() - begun
-        line = Line("tool", text, one.session, one.depth, plain(one.call.name), "running", seconds)
+        line = Line("tool", text, one.session, one.depth, visible(one.call.name), "running", seconds)
         row = [p if p.text != "– " else Piece(f"{self._spin()} ", "cyan") for p in pieces(line, self._width)]
         return styled(row)
 
@@ -539,23 +541,6 @@ def _markdown_class() -> Any:
             self.parsed = parser.parse(markup)
 
     return Markdown
-
-
-def make_console(out: TextIO) -> Console:
-    """A console that takes nothing in a text for an instruction, and leaves a broken pipe to whoever prints."""
-    return _console()(file=out, highlight=False, markup=False, emoji=False)
-
-
-@cache
-def _console() -> type[Console]:
-    from rich.console import Console as Base
-
-    class Quiet(Base):
-        def on_broken_pipe(self) -> None:
-            """Raise what was caught; Rich's own way is to end the process with exit code 1."""
-            raise  # noqa: PLE0704
-
-    return Quiet
 
 
 @contextlib.asynccontextmanager

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import shlex
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Generator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from upcall.answers import route_of
 from upcall.callbacks import PRIORITIES, Approve, Callback, Held, Reject
+from upcall.hosts.console import make_console
 from upcall.hosts.dialogue import Later, answer
-from upcall.hosts.question import Known, command, rows, settled_as
-from upcall.hosts.terminal import WIDEST, Piece, View, make_console, styled
-from upcall.observe.plain import one_line, plain
+from upcall.hosts.keys import drop_early_keys, keys_kept
+from upcall.hosts.question import NOTHING_MORE, Known, command, is_approval, rows, settled_as
+from upcall.hosts.terminal import WIDEST, Piece, View, styled
+from upcall.observe.plain import one_line, plain, shortened, visible
 
 if TYPE_CHECKING:
     from prompt_toolkit import PromptSession
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 _SETTLE = 0.1
 """Seconds before a question is put: what led to it is shown first, and others may be more urgent."""
 _ROUNDS = 10
+_LONGEST_PROMPT = 400
+"""Characters before what is typed: a field's name and what fits it are the asker's."""
 
 
 class Desk:
@@ -50,11 +53,25 @@ class Desk:
         for line in lines:
             self.say([Piece("┃ ", "yellow"), *line])
 
+    async def ask(self, callback: Callback, known: Known = NOTHING_MORE, waiting: int = 0) -> Any:
+        """Put a question and take its answer; `waiting` is how many wait behind it. Later where it is left.
+
+        An approval takes no key that was pressed before it was on the screen, or in the half second after. Only a
+        Ctrl-C counts, which leaves it.
+        """
+        self.put(rows(callback, known, now=time.time(), width=self.width, waiting=waiting))
+        with keys_kept():
+            approves = is_approval(callback) or callback.intent == "approval"
+            if approves and await drop_early_keys():
+                raise Later
+            return await answer(callback, self, known)
+
     async def line(self, prompt: str, default: str = "") -> str:
         """What the person types; Ctrl-C and Ctrl-D raise Later."""
         from prompt_toolkit.formatted_text import FormattedText
 
-        shown = FormattedText([("ansibrightblack", f"{plain(prompt)} "), ("ansiyellow", "› ")])
+        asked = shortened(plain(prompt).replace("\n", " "), _LONGEST_PROMPT)
+        shown = FormattedText([("ansibrightblack", f"{asked} "), ("ansiyellow", "› ")])
         try:
             # Ctrl-C is a key here: the handler of the run that goes on meanwhile has to stay
             return await self._prompt_session().prompt_async(shown, default=default, handle_sigint=False)
@@ -198,9 +215,8 @@ class TerminalHost:
         """Put one question; None where it is left."""
         callback = waiting.callback
         known, more = await self._known(callback), len(self._queue) - 1
-        self._desk.put(rows(callback, known, now=time.time(), width=self._desk.width, waiting=more))
         try:
-            return await answer(callback, self._desk, known)
+            return await self._desk.ask(callback, known, more)
         except Later:
             self._desk.say(
                 [Piece("left for later: ", "yellow"), Piece(command(callback, self._store, self._program))]
@@ -210,23 +226,6 @@ class TerminalHost:
     async def _known(self, callback: Callback) -> Known:
         held = await self.look(callback.id) if self.look is not None else None
         return known_of(held, self._store)
-
-
-@contextlib.contextmanager
-def keys_kept() -> Generator[None]:
-    """Keys pressed between two questions are for the next one: a Ctrl-C there leaves it, and cancels nothing."""
-    if not sys.stdin.isatty():
-        yield
-        return
-    import termios
-
-    before = termios.tcgetattr(sys.stdin)
-    off = termios.ECHO | termios.ISIG | termios.ICANON
-    termios.tcsetattr(sys.stdin, termios.TCSADRAIN, [*before[:3], before[3] & ~off, *before[4:]])
-    try:
-        yield
-    finally:
-        termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
 
 
 def known_of(held: Held | None, store: str = "") -> Known:
@@ -242,7 +241,7 @@ def told(said: Any) -> str:
         case Approve(args=dict()):
             return f"approved with other arguments: {settled_as(said.args)}"
         case Approve(pattern=str()):
-            return f"approved for the session: {plain(said.pattern or '')}"
+            return f"approved for the session: {visible(said.pattern or '')}"
         case Approve():
             return "approved for the session" if said.for_session else "approved once"
         case Reject():

@@ -12,7 +12,8 @@ import time
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, Self, TextIO
 
-from upcall.hosts.terminal import Drawing, make_console
+from upcall.hosts.console import make_console, plain_stream, raw_stream
+from upcall.hosts.terminal import Drawing
 
 if TYPE_CHECKING:
     from prompt_toolkit.completion import Completer
@@ -82,7 +83,7 @@ class Typing:
         from prompt_toolkit.renderer import CPR_Support
 
         self.heard: asyncio.Queue[Heard] = asyncio.Queue()
-        self._screen = sys.stdout
+        self._screen = raw_stream(sys.stdout)
         self._doing = ""
         self._picture = ""
         self._touched = 0.0
@@ -106,8 +107,9 @@ class Typing:
 
     async def __aenter__(self) -> Self:
         """Show the line, and take over what is printed."""
-        self._context.enter_context(contextlib.redirect_stdout(self._above))
-        self._context.enter_context(contextlib.redirect_stderr(self._above))
+        above = plain_stream(self._above)
+        self._context.enter_context(contextlib.redirect_stdout(above))
+        self._context.enter_context(contextlib.redirect_stderr(above))
         self._context.enter_context(_ctrl_c(self.heard))
         self._above.loop = asyncio.get_running_loop()
         self.begin()

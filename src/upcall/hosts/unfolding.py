@@ -8,18 +8,22 @@ from upcall.hosts.phrases import lasted
 from upcall.hosts.question import exact
 from upcall.hosts.story import Running
 from upcall.hosts.terminal import Piece
-from upcall.observe.plain import plain
+from upcall.observe.plain import plain, visible
 
 
 def unfolded(call: Running, agent: str, width: int) -> list[list[Piece]]:
     """The call, row by row. Text of several lines, such as a file's, is shown as it was written."""
     room = max(width - 4, 20)
-    head = [Piece("┌ ", "dim"), Piece(plain(call.call.name), "bold"), Piece(f"  called by {plain(agent)}", "dim")]
+    head = [
+        Piece("┌ ", "dim"),
+        Piece(visible(call.call.name), "bold"),
+        Piece(f"  called by {visible(agent)}", "dim"),
+    ]
     rows = [head]
     for name, value in call.call.args.items():
         first, *more = _shown(value, room)
         several = bool(more) or len(first) + len(name) > room
-        rows.append([_BAR, Piece(f"{plain(name)} ", "cyan"), Piece("= ", "dim"), Piece("" if several else first)])
+        rows.append([_BAR, Piece(f"{visible(name)} ", "cyan"), Piece("= ", "dim"), Piece("" if several else first)])
         rows += [[_BAR, Piece(f"  {row}")] for row in ((first, *more) if several else ())]
     result, ended = call.result, call.ended
     if result is None or ended is None:
@@ -37,7 +41,7 @@ _BAR = Piece("│ ", "dim")
 
 def _shown(value: Any, room: int) -> list[str]:
     if isinstance(value, str) and "\n" in value.strip():
-        return _cut(plain(value).expandtabs(4), room)
+        return _cut(visible(value, lines=True).expandtabs(4), room)
     return exact(value, room)
 
 

@@ -15,6 +15,7 @@ import msgspec
 from upcall.answers import route_of
 from upcall.contracts import Delta
 from upcall.events import AnyEvent, CallbackRaised
+from upcall.observe.plain import escaped
 
 _ALWAYS_LEFT_OUT = ("session", "seq", "time", "type", "pos", "version")
 
@@ -34,7 +35,8 @@ class Mirror:
         except (RecursionError, msgspec.MsgspecError, TypeError, ValueError) as error:  # of an older log
             about = {"session": item.session, "seq": item.seq, "problem": f"it can't be written: {error}"[:500]}
             text = msgspec.json.encode({"timestamp": _time(item), "event_type": _type(item), "data": about})
-        left = memoryview(text + b"\n")
+        shown = escaped(text.decode())  # people read such files too, in a terminal
+        left = memoryview(f"{shown}\n".encode())
         while left:
             left = left[os.write(self._file, left) :]
 

@@ -31,7 +31,7 @@ _SELECTORS = ((0x180B, 0x180F), (0xFE00, 0xFE0F), (0xE0000, 0xE0FFF))
 
 def plain(text: str) -> str:
     """The text without anything that steers a terminal or hides in it; line breaks and tabs stay."""
-    if text.isascii() and text.isprintable():
+    if text.isascii() and text.replace("\n", "").replace("\t", "").isprintable():
         return text
     text = _SEQUENCE.sub("", text.replace("\r\n", "\n"))
     return _SURROGATE.sub("\ufffd", _CONTROL.sub("", text))
@@ -42,6 +42,11 @@ def one_line(text: str, most: int = 80) -> str:
     # a page of text is cleaned only as far as it could be shown
     joined = " ".join(plain(text[: most * 8 + 400]).split())
     return joined if len(joined) <= most else joined[: max(most - 1, 0)].rstrip() + "…"
+
+
+def shortened(text: str, most: int) -> str:
+    """The text, cut where it has more than `most` characters, with a note of how many are left out."""
+    return text if len(text) <= most else f"{text[:most]}… ({len(text) - most:,} more characters)"
 
 
 def visible(text: str, *, lines: bool = False) -> str:
