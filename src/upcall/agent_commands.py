@@ -2,13 +2,16 @@
 
 A person's answer counts as the person's because it comes from the person's account. A shell tool runs in the same
 account. So each of its commands carries the session's id in its environment, and runs below a supervisor whose
-command line carries it too: a command can clear its environment, but it can't choose its ancestors.
+command line carries it too: a command can clear its environment, but it can't choose its ancestors. In a process
+namespace of its own it can hide them. So the supervisor also sets an odd timer slack, which every process below
+inherits, and which is seen without /proc.
 """
 
 from __future__ import annotations
 
 import itertools
 import os
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 
@@ -16,7 +19,11 @@ VARIABLE = "UPCALL_AGENT_COMMAND"
 """The environment variable with the id of the session that runs a command."""
 
 SUPERVISOR = "supervise.py"
+TIMER_SLACK = 50_947
+"""Nanoseconds. The system's own is 50,000, so that nothing is measurably late."""
+
 _OPTION = "--upcall-session="
+_GET_TIMERSLACK = 30
 _MOST_ANCESTORS = 1000
 
 
@@ -25,19 +32,35 @@ def mark(session_id: str) -> str:
     return _OPTION + session_id
 
 
-def marked_environment(variables: Mapping[str, str], session_id: str) -> dict[str, str]:
-    """The environment of a command with the mark in it."""
-    return {**variables, VARIABLE: session_id}
+def marked_environment(variables: Mapping[str, str], session_id: str, command_id: str) -> dict[str, str]:
+    """The environment of a command with the mark in it; its own id tells it from others of the session."""
+    return {**variables, VARIABLE: f"{session_id} {command_id}"}
 
 
 def calling_session() -> str | None:
-    """The id of the session whose command this process belongs to; None where a person runs it."""
+    """The id of the session whose command this process belongs to; None where a person runs it.
+
+    "" is a session that can't be told, because the command hides its ancestors.
+    """
     if VARIABLE in os.environ:
-        return os.environ[VARIABLE]
+        return _id_in(os.environ[VARIABLE])
     for pid in _ancestors():
         if (found := _session_of(pid)) is not None:
             return found
-    return None
+    return "" if _has_timer_slack() else None
+
+
+def _id_in(value: str) -> str:
+    return value.partition(" ")[0]
+
+
+def _has_timer_slack() -> bool:
+    """True where this process inherited a supervisor's timer slack."""
+    if sys.platform != "linux":
+        return False
+    import ctypes
+
+    return ctypes.CDLL(None).prctl(_GET_TIMERSLACK, 0, 0, 0, 0) == TIMER_SLACK
 
 
 def _ancestors() -> Iterator[str]:
@@ -64,5 +87,5 @@ def _session_of(pid: str) -> str | None:
     with suppress(OSError), open(f"/proc/{pid}/environ", "rb") as file:  # noqa: PTH123
         for variable in file.read().split(b"\0"):
             if variable.startswith(f"{VARIABLE}=".encode()):
-                return variable.decode("utf-8", "replace").partition("=")[2]
+                return _id_in(variable.decode("utf-8", "replace").partition("=")[2])
     return None

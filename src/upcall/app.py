@@ -35,6 +35,7 @@ class Runtime(Sessions):
         notify: Sequence[Any] = (),
         events_file: str | os.PathLike[str] | None = None,
         trust_store: bool | None = None,
+        processes: int | None = None,
     ) -> None:
         given: Any = agents
         if isinstance(given, Agent):
@@ -45,7 +46,7 @@ class Runtime(Sessions):
             raise SetupError(
                 f"a host has `async ask(callback)` and `withdraw(callback_id, reason)`; {host!r} has not"
             )
-        super().__init__(open_store(store, trust_store), agents, model_of, host, hold, deps)
+        super().__init__(open_store(store, trust_store), agents, model_of, host, hold, deps, processes)
         self._mirror = self._notifier = None
         if notify:
             from upcall.observe.notify import Notifier

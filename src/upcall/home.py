@@ -14,6 +14,7 @@ from upcall.events import SessionStarted
 from upcall.hooks import Hooks
 from upcall.loop import Turn
 from upcall.session import Sink
+from upcall.processes import ProcessLimit
 from upcall.threads import Threads
 
 
@@ -24,6 +25,7 @@ class Home(Protocol):
     turns: dict[str, Turn]
     deadlines: Deadlines
     threads: Threads
+    processes: ProcessLimit
     host: Host | None
     hold: float
     deps: Any

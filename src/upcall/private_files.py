@@ -21,9 +21,9 @@ _HOME = ".upcall"
 _BESIDE = ("", "-wal", "-shm", "-journal", "-wake", "-token", "-index")
 
 
-def private_paths(where: str) -> tuple[str, ...]:
-    """The path of a store that is a file; nothing for one in memory or on a server."""
-    return (where,) if os.path.isabs(where) else ()  # noqa: PTH117
+def private_paths(store: object) -> tuple[str, ...]:
+    """The files that a store wants to be kept from agents; nothing for one in memory or on a server."""
+    return tuple(getattr(store, "private_paths", ()))
 
 
 def identity(found: os.stat_result) -> Identity:
@@ -96,14 +96,21 @@ class PrivateFiles:
             for path in _files_of(store):
                 with suppress(OSError):
                     known[path] = identity(path.stat())
-            with suppress(OSError):
-                places.append((identity(store.parent.stat()), plain_name(store.name)))
+            places += _place_of(store)
         self._known = known
         return Seen(frozenset(known.values()), tuple(places))
 
     def _lasts(self, path: Path) -> bool:
         """True for a log and its folder, which stay known after a move; inodes of other files are reused."""
         return str(path) in self.paths or plain_name(path.name) == _HOME
+
+
+def _place_of(path: Path) -> list[tuple[Identity, str]]:
+    """The folder of a path and the name in it; where that folder is missing, the nearest one that is there."""
+    for name, folder in ((one.name, one.parent) for one in (path, *path.parents)):
+        with suppress(OSError):
+            return [(identity(folder.stat()), plain_name(name))]
+    return []
 
 
 def _files_of(store: Path) -> list[Path]:

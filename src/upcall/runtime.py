@@ -27,6 +27,7 @@ from upcall.hooks import NO_HOOKS, Hooks
 from upcall.loop import Turn, reply_of
 from upcall.messages import Message, clean
 from upcall.people import People
+from upcall.processes import ProcessLimit
 from upcall.replay import load_state, refresh
 from upcall.session import Reading, Sink, prompt_message
 from upcall.sessiondata import checked_data, checked_tags
@@ -131,6 +132,7 @@ class Sessions(People):
         host: Host | None = None,
         hold: float = 30.0,
         deps: Any = None,
+        processes: int | None = None,
     ) -> None:
         super().__init__(store, host)
         self.hold, self.deps = hold, deps
@@ -140,7 +142,7 @@ class Sessions(People):
         self._actors: dict[tuple[int, int, bool, bool], Actor] = {}
         self.asks_of: dict[tuple[Any, ...], bool] = {}  # whether an agent below such a chain has somebody to ask
         self._models: dict[int, Model] = {}
-        self.threads = Threads()
+        self.threads, self.processes = Threads(), ProcessLimit(processes)
         self._parked: dict[str, State] = {}  # the newest turns that wait, as far as they were folded here
         self._newest_id = int.from_bytes(os.urandom(6))
         self._begun: Turn | None = None  # what the newest session began in: mostly its first turn comes next

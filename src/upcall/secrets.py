@@ -6,6 +6,7 @@ One rule for all of them. A name is secret by one of its words: it is split at `
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
@@ -19,6 +20,7 @@ _WORDS = frozenset(
 )
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z0-9]+|[A-Z0-9]+")
 _LONGEST_NAME = 1000
+_SET_DUMPABLE = 4
 _AUTHORITY = re.compile(r"(?<=:/)(/?)([^\s/:@'\"]*):([^\s/'\"]*)@")
 """A user and a password before a host; the last `@` before the path ends them. In a file's path `//` became `/`."""
 
@@ -49,6 +51,17 @@ def environment_without_secrets(variables: Mapping[str, str]) -> dict[str, str]:
 def holds_secret(variables: Mapping[str, str]) -> bool:
     """True where a command would get less than these variables."""
     return any(is_secret_name(name) or without_login(value) != value for name, value in variables.items())
+
+
+def deny_debuggers() -> None:
+    """Keep other processes of the user from reading this one's memory and environment; Linux only, else nothing.
+
+    It also keeps the system from writing core dumps. The administrator can still do both.
+    """
+    if sys.platform == "linux":
+        import ctypes
+
+        ctypes.CDLL(None).prctl(_SET_DUMPABLE, 0, 0, 0, 0)
 
 
 def without_login(text: str) -> str:

@@ -20,6 +20,7 @@ from upcall.deadlines import Deadlines, Guard
 from upcall.errors import OutcomeUnknown, SetupError, UpcallError
 from upcall.fold import FOLDS, State
 from upcall.messages import Instruction, Message, Purpose, Text, clean, compacted_messages, is_blank, user
+from upcall.processes import ProcessLimit
 from upcall.questions import Question, asking, outcome_of, plain_json
 from upcall.replay import conversation
 from upcall.threads import Threads
@@ -204,6 +205,7 @@ class Tree(Protocol):
     threads: Threads
     deps: Any
     """The application's object, for tools and hooks."""
+    processes: ProcessLimit
     active: int
     """How many things run; `leave` lowers it."""
     draining: bool

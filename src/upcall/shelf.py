@@ -21,7 +21,7 @@ class RootShelf(msgspec.Struct, eq=False):
     @property
     def private_paths(self) -> tuple[str, ...]:
         """The files of the store, which no agent reads or writes: its path, with all that lies beside it."""
-        return private_paths(self._root.log.store.where)
+        return private_paths(self._root.log.store)
 
     async def values(self) -> Mapping[str, Any]:
         """All that was put, by key; the root session's own context is among it."""

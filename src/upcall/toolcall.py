@@ -80,7 +80,7 @@ class SyncCallContext:
     @property
     def private_paths(self) -> tuple[str, ...]:
         """The files of the store, which no tool shows to an agent."""
-        return private_paths(self._context.member.log.store.where)
+        return private_paths(self._context.member.log.store)
 
     @property
     def deps(self) -> Any:

@@ -51,12 +51,14 @@ class RunTree:
 
     __slots__ = (
         "_ended", "_parked", "_parking", "_resolver", "_sides", "_unwound", "above", "active", "claim",
-        "deadlines", "deps", "draining", "has_asked", "home", "root", "sinks", "spending", "store", "threads",
+        "deadlines", "deps", "draining", "has_asked", "home", "processes", "root", "sinks", "spending", "store",
+        "threads",
     )  # fmt: skip
 
     def __init__(self, home: Home, claim: Claim | None, sink: Sink | None = None, root: str = "") -> None:
         self.home, self.store, self.deadlines, self.threads = home, home.store, home.deadlines, home.threads
         self.claim, self.root, self.deps, self.above = claim, root, home.deps, SessionsAbove(home.turns)
+        self.processes = home.processes
         self._ended: asyncio.Future[Reply | None] | None = None
         self.sinks = [*home.sinks] if sink is None else [*home.sinks, sink]
         self.active, self.has_asked = 0, False

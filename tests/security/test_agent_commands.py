@@ -28,6 +28,15 @@ WAYS = (
 )
 """How a command may try to hide whose it is."""
 
+NAMESPACES = (
+    "unshare -pf --mount-proc env -i {upcall} {args}",
+    "unshare -Urpf --mount-proc env -i {upcall} {args}",
+    "unshare -Urpf env -i {upcall} {args}",
+    "unshare -Urmpf sh -c 'mount -t tmpfs none /proc; exec env -i {upcall} {args}'",
+    "unshare -Urmpf setsid -w sh -c 'umount -l /proc; exec env -i {upcall} {args}'",
+)
+"""How it may try to hide its ancestors, where the system lets it."""
+
 WRITING = (
     *("answer q1 --approve", "answer q1 yes", "resume s1", "resume --all", "cancel s1", "run team:manager go"),
     *("chat team:manager", "sessions delete s1 --yes", "sessions prune --older-than 1 --yes", "demo"),
@@ -43,6 +52,18 @@ async def test_a_command_of_an_agent_can_not_hide_whose_it_is(way: str, tmp_path
     (result,) = await played(Folder(tmp_path), shell(seconds=50), call("shell", command=command))
 
     assert "a command of an agent (session 's') may not run `upcall answer`" in result.text
+
+
+@pytest.mark.parametrize("way", NAMESPACES)
+async def test_a_command_is_refused_in_a_process_namespace_with_its_own_proc_or_without_one(
+    way: str, tmp_path: Path
+) -> None:
+    command = way.format(upcall=f"{PYTHON} -m upcall", args="answer q1 --approve")
+
+    (result,) = await played(Folder(tmp_path), shell(seconds=50), call("shell", command=command))
+
+    refused = "a command of an agent" in result.text and "may not run `upcall answer`" in result.text
+    assert refused or "unshare: " in result.text, result.text
 
 
 async def test_agents_run_none_of_the_commands_that_write_and_any_that_reads(tmp_path: Path) -> None:

@@ -187,6 +187,129 @@ async def test_a_command_that_kills_what_watches_it_leaves_nothing_either(folder
     assert out.text == "(exit code 137)"
 
 
+KILL_WATCHERS = """
+python3 - << 'END'
+import os, signal, subprocess
+subprocess.Popen({orphan}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+chain, pid = [], os.getppid()
+while pid > 1:
+    with open(f"/proc/{{pid}}/stat") as stat:
+        parent = int(stat.read().rpartition(")")[2].split()[1])
+    with open(f"/proc/{{pid}}/cmdline") as line:
+        chain += [pid] if "supervise.py" in line.read() else []
+    pid = parent
+for pid in reversed(chain):
+    os.kill(pid, signal.SIGKILL)
+END
+sleep 600
+"""
+ORPHANS = ("['sleep', '600'], start_new_session=True", "['setsid', '-f', 'sleep', '600']", "['sleep', '600']")
+STORM = """
+import os, time
+os.fork() and os._exit(0)
+end = time.monotonic() + 60
+while time.monotonic() < end:
+    {setsid}
+    if os.fork(): os._exit(0)
+"""
+
+
+@pytest.mark.parametrize("orphan", ORPHANS)
+async def test_a_command_that_kills_all_its_watchers_leaves_nothing(folder: Path, orphan: str) -> None:
+    out = await ran(folder, KILL_WATCHERS.format(orphan=orphan), seconds=10)
+
+    assert "sleep" not in "".join(marked(folder))
+    assert "(exit code 137)" in out.text or "may still run" in out.text
+
+
+@pytest.mark.parametrize("setsid", ["pass", "os.setsid()"])
+async def test_processes_that_fork_and_exit_on_and_on_end_with_the_call(folder: Path, setsid: str) -> None:
+    (folder / "storm.py").write_text(STORM.format(setsid=setsid))
+
+    out = await ran(folder, "python3 storm.py > /dev/null 2>&1; echo done")
+
+    left = marked(folder)
+    assert not left or "may still run" in out.text
+    while marked(folder):  # where nobody could end them they end by themselves
+        await asyncio.sleep(0.1)
+
+
+PLAIN = """
+import asyncio, ctypes, os, sys
+from pathlib import Path
+
+if len(sys.argv) == 2:  # without the right to make namespaces, which root has
+    ctypes.CDLL(None).prctl(24, 21, 0, 0, 0)
+    os.execv(sys.executable, [sys.executable, *sys.argv, "again"])
+
+from upcall.models import call
+from upcall.workspace import Folder, shell
+from workspace.doubles import played
+
+command = Path("command.sh").read_text()
+out = asyncio.run(played(Folder(sys.argv[1]), shell(seconds=10), call("shell", command=command)))
+print(out[0].text)
+subreaper = ctypes.c_int(-1)
+ctypes.CDLL(None).prctl(37, ctypes.byref(subreaper), 0, 0, 0)
+print("subreaper", subreaper.value)
+"""
+
+
+def ran_without_namespaces(folder: Path, command: str) -> str:
+    program = folder.parent / "plain.py"
+    program.write_text(PLAIN)
+    (folder.parent / "command.sh").write_text(command)
+    paths = os.pathsep.join(path for path in sys.path if path)
+    done = subprocess.run(
+        [sys.executable, str(program), str(folder)], cwd=folder.parent,
+        env={**os.environ, "PYTHONPATH": paths}, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    return done.stdout
+
+
+@pytest.mark.parametrize("orphan", ORPHANS)
+async def test_without_namespaces_what_is_left_is_found_and_the_result_says_what_is_not_sure(
+    tmp_path: Path, orphan: str
+) -> None:
+    folder = tmp_path / "work"
+    folder.mkdir()
+
+    said = ran_without_namespaces(folder, KILL_WATCHERS.format(orphan=orphan))
+
+    assert marked(folder) == []
+    assert "(something that it started may still run" in said
+    assert said.endswith("subreaper 0\n"), "only while a command runs"
+
+
+@pytest.mark.parametrize(
+    "command", ["echo done", "(setsid sleep 600 &); echo done", "kill -9 $PPID; sleep 600", STUBBORN]
+)
+async def test_without_namespaces_nothing_is_left_by_a_command_that_leaves_its_watchers_alone(
+    tmp_path: Path, command: str
+) -> None:
+    folder = tmp_path / "work"
+    folder.mkdir()
+
+    said = ran_without_namespaces(folder, command)
+
+    assert marked(folder) == []
+    assert "may still run" not in said
+    assert said.endswith("subreaper 0\n")
+
+
+@pytest.mark.parametrize("setsid", ["pass", "os.setsid()"])
+async def test_without_namespaces_a_storm_of_forks_ends_or_the_result_says_so(tmp_path: Path, setsid: str) -> None:
+    folder = tmp_path / "work"
+    folder.mkdir()
+    (folder / "storm.py").write_text(STORM.format(setsid=setsid))
+
+    said = ran_without_namespaces(folder, "python3 storm.py > /dev/null 2>&1; echo done")
+
+    assert not marked(folder) or "may still run" in said
+    while marked(folder):
+        await asyncio.sleep(0.1)
+
+
 async def test_a_cancelled_turn_ends_its_command(folder: Path) -> None:
     agent = Agent(
         "a",

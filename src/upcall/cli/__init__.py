@@ -24,7 +24,7 @@ from upcall.cli.stopping import Stopping
 from upcall.errors import AlreadySettled, SessionBusy, SessionWaiting, SetupError, UnknownAgent, UpcallError
 from upcall.hosts.console import plain_output
 from upcall.observe.plain import plain, shortened
-from upcall.secrets import without_password
+from upcall.secrets import deny_debuggers, without_password
 
 CANCELLED = 130
 READER_LEFT = 128 + signal.SIGPIPE
@@ -40,6 +40,8 @@ READING = frozenset(
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code."""
+    if argv is None:  # else it is a part of somebody's program
+        deny_debuggers()
     for name in ("stdin", "stdout", "stderr"):
         if getattr(sys, name) is None:  # whoever began this process closed it
             setattr(sys, name, StringIO())
@@ -110,7 +112,7 @@ def _refuse_agents(args: argparse.Namespace) -> None:
     name = args.parser.prog.removeprefix("upcall ")
     session_id = None if name in READING else calling_session()
     if session_id is not None:
-        who = f"a command of an agent (session {session_id!r})"
+        who = f"a command of an agent (session {session_id!r})" if session_id else "a command of an agent"
         raise UpcallError(f"{who} may not run `upcall {name}`; a person types it in a terminal of their own")
 
 

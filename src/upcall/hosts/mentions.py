@@ -87,7 +87,7 @@ class _Read:
 
     def __init__(self, store: Store, session_id: Callable[[], str]) -> None:
         self._store, self._session_id = store, session_id
-        self.private_paths = private_paths(store.where)
+        self.private_paths = private_paths(store)
 
     async def values(self) -> Mapping[str, Any]:
         state = await load_state(self._store, self._session_id())

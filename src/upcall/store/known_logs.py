@@ -39,6 +39,11 @@ class KnownLogs:
     def __init__(self, folder: str, *, trusted: bool = False) -> None:
         self._folder, self._trusted = folder, trusted
 
+    @property
+    def path(self) -> str:
+        """The file with the ids; "" where the user has no home folder."""
+        return f"{self._folder}/{_FILE}" if self._folder else ""
+
     def any_of(self, ids: Iterable[str]) -> bool:
         """Tell whether one of these ids is noted; StoreUnavailable where that can't be looked up."""
         wanted = set(ids)

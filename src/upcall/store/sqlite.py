@@ -107,6 +107,12 @@ class SqliteStore:
         self._wake = Wake(self._file, self._me.id, self._place.trusted)
 
     @property
+    def private_paths(self) -> tuple[str, ...]:
+        """The files that agents must not read or write: the log, and the ids of the user's own logs."""
+        noted = self._place.known.path if self._place.known is not None else ""
+        return (self.where, noted) if noted else (self.where,)
+
+    @property
     def foreign(self) -> bool:
         """Tell whether this is a copy of a log that is not the user's own, to be looked at."""
         return self._copy is not None

@@ -13,11 +13,12 @@ import re
 import signal
 import sysconfig
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Awaitable, Callable, Collection
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from upcall.messages import Value
+from upcall.processes import Place
 from upcall.threads import Threads
 from upcall.workspace.sites import Span, awaited
 
@@ -85,6 +86,7 @@ class Interpreter:
         functions: Collection[str],
         now: float,
         printed: Callable[[str], None],
+        place: Callable[[Callable[[], Awaitable[None]]], Place],
     ) -> None:
         self._threads, self._limits, self._functions, self._now = threads, limits, functions, now
         self._printed = printed
@@ -94,6 +96,8 @@ class Interpreter:
         self._thread: asyncio.Future[SyncSnapshot] | None = None  # of the work that goes on in one
         self._snapshot: Any = None
         self._closed = False
+        self._place = place(self._suspend)
+        self._suspended: bytes | None = None  # where it stood when its process was ended for another's sake
         self.sources: list[str] = []
         self._awaited: dict[int, frozenset[Span]] = {}  # by the number of the program
         self.seconds = 0.0
@@ -133,12 +137,24 @@ class Interpreter:
         from pydantic_monty import MontyError
 
         try:
-            return self._session.dump() if self._session is not None else None
+            return self._session.dump() if self._session is not None and not self._suspended else self._suspended
         except (MontyError, RuntimeError):
             return None
 
+    def rest(self) -> None:
+        """Let another process have its place, until it runs again."""
+        if self.standing:
+            self._place.rest()
+
+    async def _suspend(self) -> None:
+        self._suspended = self.dump()
+        await self._threads.run(self._stop)
+
     async def close(self) -> None:
         """End its process, whatever it does at the moment."""
+        await self._place.leave(self._end)
+
+    async def _end(self) -> None:
         self._closed, self.standing = True, False
         if self._pid is not None:
             with contextlib.suppress(ProcessLookupError):
@@ -176,7 +192,7 @@ class Interpreter:
             if part is not None:
                 with contextlib.suppress(Exception):  # that its process is dead
                     part.__exit__(None, None, None)
-        self._session = self._pool = self._pid = self._snapshot = None
+        self._session = self._pool = self._pid = None
 
     def _print(self, _stream: str, text: str) -> None:
         self._printed(text)
@@ -184,8 +200,9 @@ class Interpreter:
     async def _run(self, work: Callable[[], SyncSnapshot]) -> Stop:
         from pydantic_monty import MontyError
 
+        await self._place.take()
         self.standing, began = False, time.monotonic()
-        self._thread = self._threads.run(lambda: self._to_stop(work()))
+        self._thread = self._threads.run(lambda: self._to_stop(self._revived(work)))
         try:
             self._snapshot = await asyncio.shield(self._thread)
         except MontyError as error:
@@ -194,6 +211,15 @@ class Interpreter:
             self.seconds += time.monotonic() - began
         self._thread = None
         return self._stop_at(self._snapshot)
+
+    def _revived(self, work: Callable[[], SyncSnapshot]) -> SyncSnapshot:
+        """Go on, in a new process if the old one was ended meanwhile."""
+        if self._session is None and self._snapshot is not None:
+            if self._suspended is None:
+                raise Failed("its process had ended while it waited", lost=True)
+            self._snapshot = self._start().load_snapshot(self._suspended, print_callback=self._print)
+            self._suspended = None
+        return work()
 
     def _to_stop(self, snapshot: SyncSnapshot) -> SyncSnapshot:
         """Run on until it stands at something that is not settled here."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -87,9 +88,9 @@ class Program:
             "max_suspensions": 10_000 + 10 * bounds.calls,
         }
         prompt = self._state.prompt
-        self._interpreter = Interpreter(
-            self._member.tree.threads, limits, functions, prompt.time if prompt is not None else 0.0, self._printed
-        )
+        tree, now = self._member.tree, prompt.time if prompt is not None else 0.0
+        place = partial(tree.processes.place, context.guard)
+        self._interpreter = Interpreter(tree.threads, limits, functions, now, self._printed, place)
 
     async def run(self) -> Result:
         """Run it; Parking if one of its calls is left waiting, with the program saved."""
@@ -221,6 +222,7 @@ class Program:
 
     async def _one_ended(self) -> None:
         """Wait until a call has ended, counting as waiting meanwhile."""
+        self._interpreter.rest()
         self._context.asking().begin_wait()
         self._waiting = True
         try:

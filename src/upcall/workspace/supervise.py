@@ -1,11 +1,13 @@
 """Runs one shell command and sees that nothing of it is left: a program of its own, started by `shell`.
 
-`python supervise.py MARK COMMAND`. The mark names the session, for `upcall` to find among its ancestors. Whatever
-the command starts, however it detaches, comes back to us when its parent ends, because we are the subreaper of
-all below. When the command ends, or when whoever holds the other end of our standard input closes it or dies,
-everything below is asked to end, and shortly after killed. We are two processes, one above the other, so that a
-command that kills the one above it is still seen to. The exit code is the command's; 128 and the signal's number
-where a signal ended it.
+`python supervise.py MARK SLACK COMMAND`. The mark names the session, for `upcall` to find among its ancestors; the
+timer slack marks all processes below us, for where ancestors can't be seen. Standard input is a socket to whoever
+started us. When the command ends, or when that socket is closed, everything below is asked to end, and a second
+later killed. The exit code is the command's; 128 and the signal's number where a signal ended it.
+
+Where we may, the command gets a process namespace: it can't see or kill what watches it, and the system ends all of
+it at once. Elsewhere we are two subreapers, one above the other: what detaches itself comes back to us, and if the
+command kills one of us the other sees to it. At the end we say on the socket whether all has ended.
 """
 
 from __future__ import annotations
@@ -25,14 +27,50 @@ GRACE = 1.0
 PATIENCE = 10.0
 """Seconds of killing after which something can't be killed, being another user's or stuck in the system."""
 
-_SET_CHILD_SUBREAPER = 36
+ALL_ENDED, LEFT = b"+", b"-"
+"""What is said on the socket at the end: nothing of the command runs, or something may."""
+
+_SET_PDEATHSIG, _SET_TIMERSLACK, _SET_CHILD_SUBREAPER = 1, 29, 36
+_NEW_MOUNTS, _NEW_PROCESSES = 0x20000, 0x20000000
+_RECURSIVE_SLAVE = 0x4000 | 0x80000
+_NOSUID_NODEV_NOEXEC = 2 | 4 | 8
 _OURS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
+Ending = Callable[[int, int | None], tuple[int | None, bool]]
+"""Ends what is left of a child whose status may be known; returns its status, and whether all has ended."""
 
-def watch(work: Callable[[], int]) -> int:
-    """Run `work` in a process below us until it ends or is not wanted, and end all that it left; its exit code."""
+
+def main() -> int:
+    """Run the command in a namespace of its own, or below two of us; its exit code."""
     if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        _libc().prctl(_SET_TIMERSLACK, ctypes.c_ulong(int(sys.argv[2])), 0, 0, 0)
+        if _libc().unshare(_NEW_MOUNTS | _NEW_PROCESSES) == 0:
+            return _watch(_first_in_namespace, _end_namespace)
+        _libc().prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    return _watch(_second_watcher, _end_all)
+
+
+def _libc() -> ctypes.CDLL:
+    return ctypes.CDLL(None, use_errno=True)
+
+
+def _second_watcher() -> int:
+    if sys.platform == "linux":
+        _libc().prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    return _watch(lambda: _run_command(tell=True), _end_all)
+
+
+def _first_in_namespace() -> int:
+    """Process 1 of the namespace: when it ends, the system kills all others. It ends with whoever watches it."""
+    libc = _libc()
+    libc.prctl(_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if libc.mount(b"none", b"/", None, _RECURSIVE_SLAVE, None) == 0:  # what is mounted here stays here
+        libc.mount(b"proc", b"/proc", b"proc", _NOSUID_NODEV_NOEXEC, None)
+    return _watch(lambda: _watch(_run_command, _leave_the_rest, tell=False), _end_below_first, tell=False)
+
+
+def _watch(work: Callable[[], int], end: Ending, *, tell: bool = True) -> int:
+    """Run `work` in a process below us until it ends or is not wanted, and end all that it left; its exit code."""
     woken, wakes = os.pipe()
     for pipe in (woken, wakes):
         os.set_blocking(pipe, False)
@@ -53,19 +91,27 @@ def watch(work: Callable[[], int]) -> int:
             break
         with suppress(BlockingIOError):
             os.read(woken, 4096)
-        status = _reap(child)
-    return _end_all(child, status)
+        status, _ = _reap(child)
+    status, all_ended = end(child, status)
+    if tell:
+        with suppress(OSError):
+            os.write(0, ALL_ENDED if all_ended else LEFT)
+    code = 0 if status is None else os.waitstatus_to_exitcode(status)
+    return code if code >= 0 else 128 - code
 
 
-def run_command() -> int:
+def _run_command(*, tell: bool = False) -> int:
     """A group of its own, no input, the signals as they are everywhere, and then the shell."""
     os.setsid()
+    if tell:
+        with suppress(OSError):
+            os.write(0, f"{os.getpid()}\n".encode())
     signal.set_wakeup_fd(-1)
     for number in (*_OURS, signal.SIGCHLD, signal.SIGPIPE):
         signal.signal(number, signal.SIG_DFL)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     try:
-        os.execv("/bin/sh", ["/bin/sh", "-c", sys.argv[2]])
+        os.execv("/bin/sh", ["/bin/sh", "-c", sys.argv[3]])
     except OSError as error:
         os.write(2, f"/bin/sh: {error.strerror}\n".encode())
     return 126
@@ -75,67 +121,117 @@ def _noted(number: int, frame: object) -> None:
     """A child has ended: that wakes us up, and a signal without a handler would not."""
 
 
-def _reap(child: int) -> int | None:
-    """Take leave of all that have ended; the child's status if it is among them."""
+def _reap(child: int) -> tuple[int | None, bool]:
+    """Take leave of all that have ended; the child's status if it is among them, and whether none is left."""
     found: int | None = None
-    with suppress(ChildProcessError):
+    try:
         while True:
             pid, status = os.waitpid(-1, os.WNOHANG)
             if pid == child:
                 found = status
             if pid == 0:
-                break
-    return found
+                return found, False
+    except ChildProcessError:
+        return found, True
 
 
-def _end_all(child: int, status: int | None) -> int:
-    """Ask everything below to end, kill what has not; the exit code."""
-    asked = time.monotonic()
+# --- endings ------------------------------------------------------------------------------
+
+
+def _end_namespace(child: int, status: int | None) -> tuple[int | None, bool]:
+    """From outside: process 1 ends the others by itself; if it takes too long, the system does."""
+    until = time.monotonic() + GRACE + 1.0
+    while status is None and time.monotonic() < until:
+        status, _ = _reap(child)
+        time.sleep(0.005)
+    if status is None:
+        with suppress(ProcessLookupError):
+            os.kill(child, signal.SIGKILL)
+        _, status = os.waitpid(child, 0)
+    return status, True
+
+
+def _end_below_first(child: int, status: int | None) -> tuple[int | None, bool]:
+    """As process 1: ask all others to end; those that have not after a while end with us."""
+    until = time.monotonic() + GRACE
+    with suppress(ProcessLookupError, PermissionError):
+        os.kill(-1, signal.SIGTERM)
+    while time.monotonic() < until:
+        found, none_left = _reap(child)
+        status = found if status is None else status
+        if none_left:
+            break
+        time.sleep(0.005)
+    return status, True
+
+
+def _leave_the_rest(child: int, status: int | None) -> tuple[int | None, bool]:
+    """Process 1 ends what is left; until then the command's own status may come."""
+    until = time.monotonic() + 2 * GRACE
+    while status is None and time.monotonic() < until:
+        status, _ = _reap(child)
+        time.sleep(0.005)
+    return status, True
+
+
+def _end_all(child: int, status: int | None) -> tuple[int | None, bool]:
+    """Ask everything below to end, kill what has not."""
+    asked, none_left = time.monotonic(), False
     _send(child, signal.SIGTERM)
     while time.monotonic() - asked < GRACE + PATIENCE:
-        found = _reap(child)
+        found, none_left = _reap(child)
         status = found if status is None else status
-        if not _send(child, 0):
-            break
+        if none_left and not _is_listed(child):
+            return status, True
         if time.monotonic() - asked > GRACE:
             _send(child, signal.SIGSTOP)  # what is stopped starts no more of its kind
             _send(child, signal.SIGKILL)
         time.sleep(0.005)
-    code = 0 if status is None else os.waitstatus_to_exitcode(status)
-    return code if code >= 0 else 128 - code
+    return status, False
 
 
-def _send(child: int, number: int) -> bool:
-    """Send a signal to all below us; whether there is anybody."""
-    below = _below(child)
-    for pid in below:
+def _is_listed(child: int) -> bool:
+    """True where processes may be left that are no longer ours: only Linux brings them back to us."""
+    if sys.platform == "linux":
+        return False
+    try:
+        os.killpg(child, 0)
+    except (ProcessLookupError, PermissionError):
+        return False
+    return True
+
+
+def _send(child: int, number: int) -> None:
+    """Send a signal to all below us, and to each of their groups: a group gets it whole, however fast it forks."""
+    if sys.platform != "linux":
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(child, number)
+        return
+    below = processes_below(os.getpid())
+    for group in {group for _, group in below} - {os.getpgrp()}:
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(group, number)
+    for pid, _ in below:
         with suppress(ProcessLookupError, PermissionError):
             os.kill(pid, number)
-    return bool(below)
 
 
-def _below(child: int) -> list[int]:
-    """Every process below us; where the system does not list them, the child's group while it is there."""
-    if sys.platform != "linux":
-        try:
-            os.killpg(child, 0)
-        except (ProcessLookupError, PermissionError):
-            return []
-        return [-child]
-    children: dict[int, list[int]] = {}
+def processes_below(*roots: int) -> list[tuple[int, int]]:
+    """Every process below these, with its process group."""
+    children: dict[int, list[tuple[int, int]]] = {}
     for name in os.listdir("/proc"):  # noqa: PTH208 - without pathlib we start quicker
         if name.isdecimal():
             with suppress(OSError), open(f"/proc/{name}/stat", "rb") as stat:  # noqa: PTH123
-                parent = int(stat.read().rpartition(b")")[2].split()[1])
-                children.setdefault(parent, []).append(int(name))
-    found: list[int] = []
-    todo = [os.getpid()]
+                parent, group = map(int, stat.read().rpartition(b")")[2].split()[1:3])
+                children.setdefault(parent, []).append((int(name), group))
+    found: list[tuple[int, int]] = []
+    todo = list(roots)
     while todo:
         below = children.get(todo.pop(), [])
         found += below
-        todo += below
+        todo += [pid for pid, _ in below]
     return found
 
 
 if __name__ == "__main__":
-    os._exit(watch(lambda: watch(run_command)))
+    os._exit(main())
