@@ -211,6 +211,21 @@ async def test_a_store_below_a_mount_is_refused_and_its_neighbours_are_not(tmp_p
     assert (tmp_path / "notes" / "log.database").read_text() == "fine"
 
 
+@pytest.mark.parametrize("exists", [True, False])
+async def test_the_ids_of_the_users_own_logs_are_refused_before_and_after_they_are_noted(
+    exists: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    (tmp_path / "state").mkdir()
+    if exists:
+        (tmp_path / "state" / "upcall").mkdir(mode=0o700)
+        (tmp_path / "state" / "upcall" / "logs").write_text("")
+
+    said = await played(Folder(tmp_path), file_tools(), *reaching("/state/upcall/logs"), store=tmp_path / "log.db")
+
+    assert [r.text for r in said if REFUSED not in r.text] == []
+
+
 async def test_memory_skills_and_mentions_do_not_show_the_store(tmp_path: Path) -> None:
     store = as_default(tmp_path)
     skill = tmp_path / "skills" / "tidy"

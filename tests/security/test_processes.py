@@ -164,6 +164,23 @@ async def test_a_program_calls_the_shell_and_another_agents_program_with_a_singl
     assert said[1].text == "'FROM THE SHELL'"
 
 
+async def test_programs_with_large_variables_wait_and_are_continued(tmp_path: Path) -> None:
+    @tool
+    async def slow() -> str:
+        """Wait a little."""
+        await asyncio.sleep(0.05)
+        return "waited"
+
+    code = "x = 'a' * {size}\nslow()\nlen(x)"
+    sizes = (100, 1_000_000, 5_000_000, 15_000_000, 25_000_000, 30_000_000)
+    calls = [call("run_python", code=code.format(size=size)) for size in sizes]
+    agent = Agent("a", model=Script([calls, "done"]), tools=[run_python(), slow])
+
+    said = await ran(agent, 1)
+
+    assert [r.text.splitlines()[0] for r in said] == [str(size) for size in sizes]
+
+
 async def test_programs_that_gather_calls_are_continued_where_they_were_suspended(tmp_path: Path) -> None:
     @tool
     async def slow(number: int, ctx: Context) -> int:

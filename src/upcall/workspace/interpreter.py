@@ -10,12 +10,16 @@ import asyncio
 import contextlib
 import os
 import re
+import resource
 import signal
+import sys
 import sysconfig
 import time
 from collections.abc import Awaitable, Callable, Collection
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from tempfile import SpooledTemporaryFile
+from typing import IO, TYPE_CHECKING, Any
 
 from upcall.messages import Value
 from upcall.processes import Place
@@ -24,6 +28,12 @@ from upcall.workspace.sites import Span, awaited
 
 if TYPE_CHECKING:
     from pydantic_monty import FunctionSnapshot, Monty, MontyError, MontySession, SyncSnapshot
+
+_SMALL = 1 / 8
+"""Of the memory that a program may hold; to save a program that holds a quarter of it takes more than it may."""
+
+_MOST_IN_MEMORY = 256 * 1024
+"""Bytes of a suspended program that stay in memory; a larger one waits in a file without a name."""
 
 _PATIENCE = 5.0
 """Seconds that the thread which drives a killed interpreter is waited for."""
@@ -97,7 +107,8 @@ class Interpreter:
         self._snapshot: Any = None
         self._closed = False
         self._place = place(self._suspend)
-        self._suspended: bytes | None = None  # where it stood when its process was ended for another's sake
+        self._suspended: IO[bytes] | None = None  # where it stood when its process was ended for another's sake
+        self._empty_size = 0  # bytes of its process before it holds anything
         self.sources: list[str] = []
         self._awaited: dict[int, frozenset[Span]] = {}  # by the number of the program
         self.seconds = 0.0
@@ -136,8 +147,11 @@ class Interpreter:
         """Where it stands: about three kilobytes, and what its variables hold; None if it has died."""
         from pydantic_monty import MontyError
 
+        if self._suspended is not None:
+            self._suspended.seek(0)
+            return self._suspended.read()
         try:
-            return self._session.dump() if self._session is not None and not self._suspended else self._suspended
+            return self._session.dump() if self._session is not None else None
         except (MontyError, RuntimeError):
             return None
 
@@ -147,7 +161,14 @@ class Interpreter:
             self._place.rest()
 
     async def _suspend(self) -> None:
-        self._suspended = self.dump()
+        """End its process, to be continued in another one. A program that holds much keeps its process."""
+        held = _size(self._pid) - self._empty_size
+        if sys.platform != "linux" or held > self._limits["max_memory"] * _SMALL:
+            return
+        dump = self.dump()
+        if dump is not None:
+            self._suspended = SpooledTemporaryFile(_MOST_IN_MEMORY)  # noqa: SIM115 - closed when it runs again
+            self._suspended.write(dump)
         await self._threads.run(self._stop)
 
     async def close(self) -> None:
@@ -155,6 +176,7 @@ class Interpreter:
         await self._place.leave(self._end)
 
     async def _end(self) -> None:
+        self._forget_suspended()
         self._closed, self.standing = True, False
         if self._pid is not None:
             with contextlib.suppress(ProcessLookupError):
@@ -183,6 +205,7 @@ class Interpreter:
         )
         self._session.__enter__()
         self._pid = self._session.worker_pid
+        self._empty_size = _size(self._pid)
         if self._closed:
             raise Failed("it was stopped", lost=True)
         return self._session
@@ -215,11 +238,17 @@ class Interpreter:
     def _revived(self, work: Callable[[], SyncSnapshot]) -> SyncSnapshot:
         """Go on, in a new process if the old one was ended meanwhile."""
         if self._session is None and self._snapshot is not None:
-            if self._suspended is None:
+            dump = self.dump()
+            if dump is None:
                 raise Failed("its process had ended while it waited", lost=True)
-            self._snapshot = self._start().load_snapshot(self._suspended, print_callback=self._print)
-            self._suspended = None
+            self._snapshot = self._start().load_snapshot(dump, print_callback=self._print)
+            self._forget_suspended()
         return work()
+
+    def _forget_suspended(self) -> None:
+        if self._suspended is not None:
+            self._suspended.close()
+            self._suspended = None
 
     def _to_stop(self, snapshot: SyncSnapshot) -> SyncSnapshot:
         """Run on until it stands at something that is not settled here."""
@@ -263,6 +292,13 @@ class Interpreter:
         if number not in self._awaited:
             self._awaited[number] = awaited(self.sources[number])
         return (where.start, where.end) not in self._awaited[number]
+
+
+def _size(pid: int | None) -> int:
+    """The bytes of memory that a process uses; 0 where that can't be told."""
+    with contextlib.suppress(OSError, IndexError, ValueError):
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * resource.getpagesize()
+    return 0
 
 
 def _named(name: str) -> Callable[[], None]:
