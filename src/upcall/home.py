@@ -13,8 +13,8 @@ from upcall.deadlines import Deadlines
 from upcall.events import SessionStarted
 from upcall.hooks import Hooks
 from upcall.loop import Turn
-from upcall.session import Sink
 from upcall.processes import ProcessLimit
+from upcall.session import Sink
 from upcall.threads import Threads
 
 
