@@ -11,8 +11,10 @@ import os
 import unicodedata
 from collections.abc import Sequence
 from contextlib import suppress
-from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 Identity = tuple[int, int]
 """A file's device and inode."""
@@ -90,6 +92,8 @@ class PrivateFiles:
 
     def look(self) -> Seen:
         """The private files as they are now. They may be created, or moved, at any time."""
+        from pathlib import Path  # slow to import, and only workspaces look
+
         places: list[tuple[Identity, str]] = []
         known = {path: mark for path, mark in self._known.items() if self._lasts(path)}
         for store in map(Path, self.paths):

@@ -76,6 +76,14 @@ def test_a_log_that_can_not_be_made_is_wrong_usage_without_a_trace(args: list[st
     assert not list((folder / "afolder").iterdir())
 
 
+@pytest.mark.parametrize("args", [*READING, *MAKING], ids=" ".join)
+def test_an_empty_name_of_a_log_is_not_taken_for_the_default_one(args: list[str], folder: Path) -> None:
+    done = upcall(*args, "--store", "", cwd=folder)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "argument --store: the path is empty; name a log, or leave out --store" in done.stderr
+    assert not (folder / ".upcall").exists()
+
+
 def test_run_makes_a_named_log_and_the_folders_above_it(folder: Path) -> None:
     assert upcall("run", "agents", "hello", "--id", "s1", "--store", "far/down/log.db", cwd=folder).returncode == 0
     assert [one["id"] for one in out("sessions", "--store", "far/down/log.db", cwd=folder)] == ["s1"]

@@ -140,8 +140,15 @@ def shared(parser: argparse.ArgumentParser) -> None:
     # what is not given must not hide what stands before a subcommand
     suppress: Any = argparse.SUPPRESS
     where = "the log to use (default: .upcall/log.db, or UPCALL_STORE)"
-    parser.add_argument("--store", metavar="PATH", default=suppress, help=where)
+    parser.add_argument("--store", metavar="PATH", type=_path, default=suppress, help=where)
     parser.add_argument("--trace", action="store_true", default=suppress, help="show stack traces")
+
+
+def _path(text: str) -> str:
+    """A path that says something: a script whose variable is not set must not get the default log."""
+    if not text.strip():
+        raise argparse.ArgumentTypeError("the path is empty; name a log, or leave out --store")
+    return text
 
 
 def subcommand(
