@@ -133,10 +133,8 @@ def test_a_changed_policy_takes_the_question_to_the_person_and_resume_finds_the_
     done = upcall("run", "site", "hello", "--id", "s1", cwd=site)
     (callback,) = out("inbox", cwd=site)
     upcall("answer", callback["id"], "gold", cwd=site)
-    elsewhere = site / "elsewhere"
-    elsewhere.mkdir()
 
-    resumed = upcall("resume", "s1", "--store", str(site / ".upcall" / "log.db"), cwd=elsewhere)
+    resumed = upcall("resume", "s1", "--store", str(site / ".upcall" / "log.db"), cwd=site.parent)
 
     assert "1 failed, 1 passed" in tested.stdout  # the tests hold the policy, and say what became of the question
     assert "assert [('developer01', 'withdrawn')] == [('developer01', 'answered')]" in tested.stdout
