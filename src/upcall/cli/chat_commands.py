@@ -194,7 +194,9 @@ async def unfold(talk: Talk, back: int) -> None:
 
 
 async def _all_events(talk: Talk) -> list[AnyEvent]:
-    """What happened in the session and below it, in order."""
+    """What happened in the session and below it, in order; nothing before the first prompt."""
+    if talk.session is None:
+        return []
     root = talk.id
     rows = await talk.runtime.rows(session=root, limit=1_000_000)
     found = [event for row in rows async for event in talk.runtime.events(row.id)]
