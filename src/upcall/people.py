@@ -22,6 +22,9 @@ from upcall.session import Sink
 log = logging.getLogger("upcall")
 R = TypeVar("R")
 
+MOST_REFUSED = 100
+"""Answers in a row that a host may give and that are refused; then the question is left in the inbox."""
+
 _GATHER = 0.25
 """Seconds before the host is asked, at most, while others of the run tree still run and may ask the same."""
 
@@ -152,8 +155,7 @@ class People(Catalog):
         if asked.shown != callback.id:  # it was taken off the screen, and the host answered nevertheless
             return
         self._forget(asked)  # what the host says is not to be taken off its screen
-        if value is not None:
-            await self._take(asked, value)
+        if value is not None and await self._take(asked, value):
             return
         for member in asked.members.values():
             # the person who is here leaves it for later: nothing is gained by holding the run in memory
@@ -170,8 +172,11 @@ class People(Catalog):
                 return callback
         return None
 
-    async def _take(self, asked: HostAsk, value: Any) -> None:
-        """Settle the group by what the host said; a value that is refused is asked for again, with the reason."""
+    async def _take(self, asked: HostAsk, value: Any) -> bool:
+        """Settle the group by what the host said; a value that is refused is asked for again, with the reason.
+
+        False after too many refused values in a row: a host that repeats itself must not keep the loop busy.
+        """
         by, right = getattr(self.host, "by", "user"), getattr(self.host, "right", "asserted")
         left: dict[str, Callback] = {asked.shown: asked.members[asked.shown], **asked.members}
         while left:
@@ -179,12 +184,20 @@ class People(Catalog):
             try:
                 settled: tuple[str, ...] = (await self.answer(callback_id, value, by=by, right=right)).group
             except AnswerRefused as error:
+                if asked.refused + 1 >= MOST_REFUSED:
+                    said = (
+                        "the host gave %d answers in a row that callback %s can't take; it waits in the inbox: %s"
+                    )
+                    log.warning(said, MOST_REFUSED, callback_id, error.problem)
+                    return False
                 for callback in left.values():
                     self.ask_host(callback.replace(problem=error.problem), asked.key)
-                return
+                self._asks[asked.key].refused = asked.refused + 1
+                return True
             except (AlreadySettled, UnknownCallback):  # the others may still be open
                 settled = (callback_id,)
             left = {i: callback for i, callback in left.items() if i not in settled}
+        return True
 
     def withdraw(self, callback_id: str, reason: str) -> None:
         """Tell the person who is here that an open ask has ended, if it is on the screen.
@@ -217,13 +230,14 @@ class People(Catalog):
 class HostAsk:
     """Equal questions of one run tree that are put before the person who is here as one.
 
-    `shown` is the id under which the host was asked; `again`: one was taken off the screen before.
+    `shown` is the id under which the host was asked; `again`: one was taken off the screen before; `refused` counts
+    the answers in a row that were not taken.
     """
 
     task: asyncio.Task[None]
 
     def __init__(self, key: tuple[str, ...]) -> None:
-        self.key, self.shown, self.again = key, "", False
+        self.key, self.shown, self.again, self.refused = key, "", False, 0
         self.gathered = asyncio.Event()
         self.members: dict[str, Callback] = {}
 

@@ -781,6 +781,33 @@ async def test_a_person_who_returns_none_leaves_it_waiting_and_nothing_is_held(d
     assert (reply.status, [c.message for c in await desk.inbox(agent)]) == ("waiting", ["which colour?"])
 
 
+async def test_a_host_that_never_answers_validly_leaves_the_question_waiting(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Parrot:
+        asked = 0
+
+        async def ask(self, callback: Callback) -> str:
+            self.asked += 1
+            return "something else"
+
+        def withdraw(self, callback_id: str, reason: str) -> None: ...
+
+    @tool
+    async def choose(ctx: Context) -> str:
+        """Ask with choices."""
+        return str(await ctx.raise_callback("Which?", "blocker", choices=["this", "that"]))
+
+    host, agent = Parrot(), Agent("a", model=worker(call("choose")), tools=[choose])
+    async with Runtime(tmp_path / "log.db", agents=[agent], host=host) as runtime:
+        async with asyncio.timeout(60):
+            reply = await (await runtime.start("a")).prompt("go")
+        waiting = await runtime.inbox()
+
+    assert (reply.status, host.asked, len(waiting)) == ("waiting", 100, 1)
+    assert "100 answers in a row" in caplog.text
+
+
 async def test_a_host_that_breaks_leaves_the_question_waiting_and_is_heard_of(
     desk: Desk, caplog: pytest.LogCaptureFixture
 ) -> None:
