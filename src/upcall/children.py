@@ -48,3 +48,18 @@ def logged_end(state: State, agent: Agent) -> Reply:
     if state.phase == "failed":
         raise ChildFailed(state.id, agent.name, state.error)
     return reply_of(state, agent.output if state.header.kind != "side_turn" else None)
+
+
+def can_repeat(member: Member, call_id: str) -> bool:
+    """Tell whether a call may run again after it was cut off anywhere."""
+    call = member.state.call(call_id)
+    tool = None if call is None else member.actor.toolbox.get(call.call.name)
+    return tool is None or tool.repeatable
+
+
+async def unfinished_children(store: Store, parent: Member, call_id: str) -> list[SessionStarted]:
+    """Return how the children began that a call has started itself and whose turns have not ended."""
+    rows = [row for row in await store.rows(parent=parent.id) if row.id.startswith(f"{parent.id}~{call_id}.")]
+    waiting = [row.id for row in rows if row.kind != "side_turn" and row.status in ("running", "waiting")]
+    first = [(await store.read(child, 0, 1))[0] for child in waiting]
+    return [event for event in first if isinstance(event, SessionStarted)]

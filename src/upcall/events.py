@@ -692,11 +692,13 @@ class Parked(Event, frozen=True, tag="parked"):
 
     waits: the ids of the open callbacks of this session
     seconds: how long the turn has run so far
+    calls: the ids of the calls that wait for children which they started
     """
 
     type: ClassVar[Literal["parked"]] = "parked"
     waits: tuple[str, ...]
     seconds: float = 0.0
+    calls: tuple[str, ...] = ()
 
 
 class HookRaised(Event, frozen=True, tag="hook_raised"):

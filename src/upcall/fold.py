@@ -401,6 +401,9 @@ class State:
         self.ran, self.since, self.parked = event.seconds, 0.0, True
         for at in {self.asks[i].raised.origin for i in event.waits if i in self.asks}:
             self._own(at, "parked")
+        for call_id in event.calls:
+            if (call := self.call(call_id)) is not None:
+                call.last, call.below = "parked", True
 
     def _noted(self, _: events.HookRaised) -> None:
         pass

@@ -133,7 +133,7 @@ class Turn(Thinker):
         if self._stopping is not None and self._task is not None:  # a tool swallowed that it was cancelled
             self._task.uncancel()
             raise self._stopping
-        if self.tree.draining:
+        if self.tree.draining and self.tree.is_stopping(self):
             raise RuntimeClosed
 
     # --- pre_request and the model --------------------------------------------------------

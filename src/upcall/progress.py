@@ -37,6 +37,7 @@ class CallState(msgspec.Struct, eq=False):
     settled: bool = False  # its after_tool hooks are done
     given: Call = _NO_CALL  # of a program: as it made it
     saved: events.ProgramSaved | None = None
+    below: bool = False  # it was parked while it waited for a child that it had started
     recheck: bool = False  # it had started before its log was adopted: before it runs again, it is approved again
 
     def start(self, event: events.ToolStarted) -> None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Awaitable, Callable, Generator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from types import CoroutineType
 from typing import Any, NamedTuple, Protocol, TypeVar
 
@@ -21,6 +21,7 @@ from upcall.errors import OutcomeUnknown, SetupError, UpcallError
 from upcall.fold import FOLDS, State
 from upcall.messages import Instruction, Message, Purpose, Text, clean, compacted_messages, is_blank, user
 from upcall.processes import ProcessLimit
+from upcall.progress import CallState
 from upcall.questions import Question, asking, outcome_of, plain_json
 from upcall.replay import conversation
 from upcall.threads import Threads
@@ -211,6 +212,18 @@ class Tree(Protocol):
     draining: bool
     """Nothing new starts: turns stop between two steps."""
 
+    def note_child_waits(self, member: Member, origin: str) -> None:
+        """Note that a call or a hook is unwound while it waits for a child."""
+        ...
+
+    async def finish_below(self, member: Member, call: CallState) -> bool:
+        """Run the children that a call waited for when it was parked; Parking where one of them still waits."""
+        ...
+
+    def is_stopping(self, member: Member) -> bool:
+        """Tell whether the member has to stop between two steps."""
+        ...
+
     def admit(self, member: Member) -> None:
         """A turn of the tree begins to run."""
         ...
@@ -327,6 +340,15 @@ class Member:
             if state.since:
                 state.ran, state.since = state.running_seconds(self.log.store.now()), 0.0
         self.tree.leave()
+
+    @contextmanager
+    def resting(self) -> Generator[None]:
+        """Count what is done inside as waiting."""
+        self.leave()
+        try:
+            yield
+        finally:
+            self.enter()
 
     def out_of_time(self) -> None:
         """Its time is up; only a turn that runs can be stopped."""
@@ -570,6 +592,9 @@ class Access(Reading):
         asker.begin_wait()
         try:
             return await self.member.tree.start_child(self.member, agent, prompt, name, place)
+        except Parking:
+            self.member.tree.note_child_waits(self.member, self._origin)
+            raise
         finally:
             asker.end_wait()
 

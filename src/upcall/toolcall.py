@@ -156,9 +156,11 @@ class ToolCall(msgspec.Struct, eq=False):
     async def _enter_again(self, call: Call) -> None:
         """A call that had started: it waits, it may be repeated, or its outcome is unknown."""
         tool = self.toolbox.get(call.name)
-        waits = self.call.last in ("raised", "parked")
-        if waits:
-            await self.member.tree.ready(self.member, call.id)
+        tree = self.member.tree
+        finished = await tree.finish_below(self.member, self.call)
+        waits = finished or self.call.last in ("raised", "parked")
+        if waits and not finished:
+            await tree.ready(self.member, call.id)
         if tool is None:
             self.end(Result(call.id, self._gone(call), is_error=True), "refused")
         elif not waits and not tool.repeatable:
@@ -229,7 +231,7 @@ class ToolCall(msgspec.Struct, eq=False):
 
     def _check_draining(self) -> None:
         """Start nothing while the runtime is closing: the call is run when its turn is resumed."""
-        if self.member.tree.draining:
+        if self.member.tree.is_stopping(self.member):
             raise RuntimeClosed
 
     async def _invoke(self, tool: Tool, call_id: str, args: dict[str, Any]) -> Result:

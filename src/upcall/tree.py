@@ -14,7 +14,14 @@ from upcall.above import SessionsAbove, check_runs_alone, reach
 from upcall.agent import Agent
 from upcall.answers import callback_of
 from upcall.callbacks import Held, Hints, Kind
-from upcall.children import check_child_limits, child_header, count_children, logged_end
+from upcall.children import (
+    can_repeat,
+    check_child_limits,
+    child_header,
+    count_children,
+    logged_end,
+    unfinished_children,
+)
 from upcall.contracts import Claim, Files, Reply, Spent
 from upcall.errors import ChildFailed, HookFailed, RuntimeClosed, TurnError, UnknownSession
 from upcall.events import AnyEvent, CallbackRaised, Parked, SessionStarted, TurnResumed, TurnStarted
@@ -24,6 +31,7 @@ from upcall.hooks import NO_HOOKS, Hooks
 from upcall.loop import Turn
 from upcall.messages import Message, user
 from upcall.policy import Policy
+from upcall.progress import CallState
 from upcall.questions import Question
 from upcall.replay import end_session, load_state, refresh
 from upcall.resolve import Resolver
@@ -50,7 +58,7 @@ class RunTree:
     """
 
     __slots__ = (
-        "_ended", "_parked", "_parking", "_resolver", "_sides", "_unwound", "above", "active", "claim",
+        "_below", "_ended", "_parked", "_parking", "_resolver", "_sides", "_unwound", "above", "active", "claim",
         "deadlines", "deps", "draining", "has_asked", "home", "processes", "root", "sinks", "spending", "store",
         "threads",
     )  # fmt: skip
@@ -65,6 +73,7 @@ class RunTree:
         self._resolver: Resolver | None = None
         self._parking: asyncio.TimerHandle | None = None
         self._parked: dict[str, Parked] | None = None
+        self._below: dict[str, set[str]] = {}  # what was unwound while it waited for a child, by session
         self._unwound: dict[str, list[str]] = {}  # what each session was parked for, by its id
         self.draining = False
         self.spending: Spending | None = None  # once somebody wants to know
@@ -155,6 +164,25 @@ class RunTree:
         self.draining = True
         self.check_idle()
 
+    def is_stopping(self, member: Member) -> bool:
+        """Tell whether the member has to stop between two steps.
+
+        What a call started that can't be run again does not: only at its end can that call end.
+        """
+        return self.draining and not self._finishes(member)
+
+    def _finishes(self, member: Member, name: str = "") -> bool:
+        """Tell whether the member, or what it starts as `name`, belongs to a call that can't be run again."""
+        while name and member.state.call(name) is None:  # a child's name begins with the call's
+            name = name.rpartition(".")[0]
+        if name and not can_repeat(member, name):
+            return True
+        if member.question is not None:  # it is to answer somebody who may be part of such a call
+            asker = self.home.turns.get(member.question.session)
+            return asker is not None and self._finishes(asker)
+        parent = self.home.turns.get(member.state.header.parent)
+        return parent is not None and self._finishes(parent, member.state.header.origin)
+
     def when_ended(self) -> asyncio.Future[Reply | None]:
         """Return a future that is done when this tree no longer runs here."""
         if self._ended is None:
@@ -215,7 +243,13 @@ class RunTree:
         state = member.state
         unwound = self._unwound.get(state.id, ())  # one may have been settled since: then parking has to fail
         waits = tuple([i for i, a in state.asks.items() if a.status == "open" or i in unwound])
-        self._parked = {**(self._parked or {}), state.id: Parked(waits, state.running_seconds(self.store.now()))}
+        calls = tuple([i for i in self._below.get(state.id, ()) if not can_repeat(member, i)])
+        parked = Parked(waits, state.running_seconds(self.store.now()), calls)
+        self._parked = {**(self._parked or {}), state.id: parked}
+
+    def note_child_waits(self, member: Member, origin: str) -> None:
+        """Note that a call or a hook is unwound while it waits for a child."""
+        self._below.setdefault(member.id, set()).add(origin)
 
     async def run_root(self, turn: Turn) -> Reply:
         """Run a turn of the session this process was asked to run; returns when it has ended or is parked."""
@@ -414,7 +448,7 @@ class RunTree:
         self, parent: Member, agent: Agent | str, prompt: str, name: str, place: Place = NOWHERE
     ) -> Reply:
         """Run a child called after its parent and `name`; called again, resume it, or return its logged end."""
-        if self.draining:
+        if self.draining and not self._finishes(parent, name):
             raise RuntimeClosed
         declared = self.home.agent(agent) if isinstance(agent, str) else agent
         child_id = f"{parent.id}~{name}"
@@ -553,6 +587,26 @@ class RunTree:
     def ready(self, member: Member, origin: str) -> CoroutineType[Any, Any, None]:
         """Return when a tool call or hook that asked before may run again."""
         return self.resolver.ready(member, origin)
+
+    async def finish_below(self, member: Member, call: CallState) -> bool:
+        """Run the children that a call waited for when it was parked; Parking where one of them still waits.
+
+        Returns whether there were any: the call may then run again, and gets what they came to from the log.
+        """
+        call_id = call.call.id
+        waits = call.below or call_id in self._below.get(member.id, ())
+        if not waits or can_repeat(member, call_id):
+            return False
+        if any(a.status != "open" and not a.delivered for a in member.state.asks_of(call_id)):
+            return True
+        children = await unfinished_children(self.store, member, call_id)
+        with member.resting():
+            runs = [self.start_child(member, self.home.agent_of(header), "", header.origin) for header in children]
+            outcomes = await asyncio.gather(*runs, return_exceptions=True)
+        failures = [one for one in outcomes if isinstance(one, BaseException) and not isinstance(one, ChildFailed)]
+        for failure in sorted(failures, key=lambda one: isinstance(one, Parking)):
+            raise failure
+        return True
 
     def somebody_to_ask(self, agent: Agent, policy: Policy, chain: list[Ancestor]) -> bool:
         """Whether a question of this agent would reach anybody."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -263,3 +263,101 @@ async def test_a_turn_that_only_waits_is_parked_by_a_drain_whatever_the_hold(pla
     await runtime.close(drain=3600)
 
     assert (await turn).status == "waiting"
+
+
+class Crew:
+    """A boss, and a worker whose tool can't be run again: once it may, it has somebody else do the rest."""
+
+    def __init__(self, then: Callable[[Context], Awaitable[str]]) -> None:
+        self.gate, self.beside = Gate(), Gate()
+        self.began = 0
+
+        @tool
+        async def begin(ctx: Context) -> str:
+            """Begin, then have the rest done."""
+            self.began += 1
+            await self.gate()
+            return f"began, {await then(ctx)}"
+
+        @tool
+        async def ask_first(ctx: Context) -> str:
+            """Ask somebody."""
+            return await ctx.raise_callback("Which one?", "blocker")
+
+        child = Agent("child", model=Script(self._child_says), tools=[ask_first])
+        tools = [begin, working(self.beside).tools[0]]
+        worker = Agent("worker", model=Script(self._worker_says), tools=tools, agents=[child])
+        self.boss = Agent("boss", model=Script(self._boss_says), agents=[worker])
+        self.answers = True
+
+    def _child_says(self, request: Request) -> Any:
+        if results(request):
+            return results(request)[0]
+        return call("ask_first") if request.messages[0].text == "ask" else "the child is done"
+
+    def _worker_says(self, request: Request) -> Any:
+        if request.purpose == "side_turn":
+            asked_itself = request.messages[-1].text == "How is it?"
+            return "it goes well" if asked_itself else call("pass_up_callback", reason="not mine")
+        return results(request)[0] if results(request) else call(request.messages[0].text)
+
+    def _boss_says(self, request: Request) -> Any:
+        if request.purpose == "side_turn":
+            return (
+                call("answer_callback", value="b") if self.answers else call("pass_up_callback", reason="no idea")
+            )
+        prompts = request.messages[0].text.split()
+        return " / ".join(results(request)) or [call("task", agent="worker", prompt=p) for p in prompts]
+
+
+async def child_says(ctx: Context, prompt: str) -> str:
+    return (await ctx.start_child("child", prompt)).text
+
+
+REST: dict[str, tuple[Callable[[Context], Awaitable[str]], str]] = {
+    "a child": (lambda ctx: child_says(ctx, "go"), "the child is done"),
+    "a child that asks": (lambda ctx: child_says(ctx, "ask"), "b"),
+    "a side turn": (lambda ctx: ctx.prompt("How is it?"), "it goes well"),
+}
+
+
+@pytest.mark.parametrize(("then", "rest"), REST.values(), ids=REST.keys())
+async def test_what_a_call_starts_that_can_not_run_again_is_part_of_that_call(
+    place: Place, then: Callable[[Context], Awaitable[str]], rest: str
+) -> None:
+    crew = Crew(then)
+    runtime = Runtime(place.store(), agents=[crew.boss])
+    turn = asyncio.ensure_future((await runtime.start(crew.boss, "s")).prompt("begin"))
+    await crew.gate.begun.wait()
+    closing = asyncio.ensure_future(runtime.close(drain=20))
+    await asyncio.wait({closing}, timeout=0.01)
+    crew.gate.go.set()
+    await closing
+    with pytest.raises(RuntimeClosed):
+        await turn
+
+    async with Runtime(place.store(), agents=[crew.boss]) as runtime:
+        assert ((await runtime.resume("s")).text, crew.began) == (f"began, {rest}", 1)
+
+
+async def test_a_call_whose_child_waits_is_not_unknown_because_another_one_was_interrupted(place: Place) -> None:
+    crew = Crew(lambda ctx: child_says(ctx, "ask"))
+    crew.answers = False
+    runtime = Runtime(place.store(), agents=[crew.boss], host=Absent())
+    turn = asyncio.ensure_future((await runtime.start(crew.boss, "s")).prompt("begin work"))
+    await crew.gate.begun.wait()
+    await crew.beside.begun.wait()
+    crew.gate.go.set()
+    async for event in runtime.events(follow=True):
+        if isinstance(event, CallbackAsked) and event.target == "user":
+            break
+    closing = asyncio.ensure_future(runtime.close(drain=20))
+    await asyncio.wait({closing}, timeout=0.01)
+    crew.beside.go.set()
+    await closing
+    with pytest.raises(RuntimeClosed):
+        await turn
+
+    async with Runtime(place.store(), agents=[crew.boss], host=Answering()) as runtime:
+        assert (await runtime.resume("s")).text == "began, that one / worked"
+    assert crew.beside.ended == 1
