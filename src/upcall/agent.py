@@ -25,7 +25,7 @@ R = TypeVar("R")
 class Limits(Value, frozen=True, kw_only=True):
     """The most that a turn may use; None is no limit. Waiting for an answer or a child does not count.
 
-    The first five end the turn with status `limit`. The last two only affect one call.
+    The first five end the turn with status `limit`. The last three only affect calls.
 
     model_calls: model calls of one turn
     turn_seconds: running time of one turn
@@ -34,6 +34,7 @@ class Limits(Value, frozen=True, kw_only=True):
     depth: levels below the root, whose depth is 0
     tool_seconds: seconds after which a call is stopped; the model is told
     result_chars: characters above which a result becomes a preview
+    open_questions: questions of one response that are open at once; calls that would ask more wait until others end
     """
 
     model_calls: int | None = 100
@@ -43,6 +44,7 @@ class Limits(Value, frozen=True, kw_only=True):
     depth: int | None = 5
     tool_seconds: float | None = 600.0
     result_chars: int | None = 400_000
+    open_questions: int | None = 100
 
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:

@@ -108,7 +108,7 @@ class Resolver:
             if ask is None:
                 if asker.member.state.asks and not question.raised.gate:
                     await self._until_claimed(asker)
-                ask = await self._raise(asker, question, count)
+                ask = await self._raise_in_place(asker, question, count)
             asker.claim(ask.raised.callback_id)
         if ask.status == "open":
             await self._wait(asker, ask)
@@ -125,15 +125,31 @@ class Resolver:
         try:
             await self.until_settled(asker.member, ask)
         except Parking:
-            asker.parked = True
-            if asker.guard is not None:
-                asker.guard.park()
-                if (task := asyncio.current_task()) not in (None, asker.guard.task):
-                    task.add_done_callback(_retrieve)
+            _note_parked(asker)
             raise
         finally:
             self.waiting.pop(callback_id, None)
             asker.end_wait()
+
+    async def _raise_in_place(self, asker: Asker, question: Question, count: int) -> Held:
+        """Ask once the response has room for one more open question, counting as waiting until then."""
+        places, road = asker.member.places, self._road
+        if (place := places.begin_question(asker.origin)) is not None:
+            asker.begin_wait()
+            road.leave()
+            road.check_idle()
+            try:
+                await place
+            except Parking:
+                _note_parked(asker)
+                raise
+            finally:
+                road.active += 1
+                asker.end_wait()
+        try:
+            return await self._raise(asker, question, count)
+        finally:
+            places.end_question(asker.origin)
 
     async def _deliver(self, asker: Asker, ask: Held) -> None:
         """Store that the outcome reaches the code that asked, before it does."""
@@ -414,6 +430,15 @@ class Resolver:
         message = user(exchange_text(ask.raised, ask.message, said))
         if asked.state.header.kind != "side_turn" and message not in asked.state.messages():
             await asked.log.write(events.MessageAdded(message, f"callback.{ask.raised.callback_id}"))
+
+
+def _note_parked(asker: Asker) -> None:
+    """Note that a call is parked while it waits."""
+    asker.parked = True
+    if asker.guard is not None:
+        asker.guard.park()
+        if (task := asyncio.current_task()) not in (None, asker.guard.task):
+            task.add_done_callback(_retrieve)
 
 
 def _retrieve(task: asyncio.Task[Any]) -> None:

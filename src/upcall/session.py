@@ -20,6 +20,7 @@ from upcall.deadlines import Deadlines, Guard
 from upcall.errors import OutcomeUnknown, SetupError, UpcallError
 from upcall.fold import FOLDS, State
 from upcall.messages import Instruction, Message, Purpose, Text, clean, compacted_messages, is_blank, user
+from upcall.places import Places
 from upcall.processes import ProcessLimit
 from upcall.progress import CallState
 from upcall.questions import Question, asking, outcome_of, plain_json
@@ -295,8 +296,8 @@ class Member:
     """One session of a run tree while this process holds it; `loop.Turn` is one that can run."""
 
     __slots__ = (
-        "_busy", "_partial", "_stopping", "_summing", "_task", "actor", "children", "hooks", "log", "purpose",
-        "question", "room", "same_place", "savers", "state", "tree", "waits",
+        "_busy", "_partial", "_places", "_stopping", "_summing", "_task", "actor", "children", "hooks", "log",
+        "purpose", "question", "room", "same_place", "savers", "state", "tree", "waits",
     )  # fmt: skip
 
     def __init__(self, log: Log, actor: Actor, tree: Tree, purpose: Purpose = "turn") -> None:
@@ -310,6 +311,7 @@ class Member:
         self.same_place = True  # a side turn's agent works in the workspace of the one who asks
         self.savers: list[Callable[[], None]] = []  # programs to save in the append that raises a callback
         self._busy = 0
+        self._places: Places | None = None
         self._partial: list[str] = []  # what its model has said so far
         self._task: asyncio.Task[Any] | None = None  # what runs the turn, once it does
         self._stopping: Exception | None = None
@@ -319,6 +321,18 @@ class Member:
     def id(self) -> str:
         """The session's id."""
         return self.state.id
+
+    @property
+    def places(self) -> Places:
+        """The places of calls that may ask; most turns never need them."""
+        if self._places is None:
+            self._places = Places(self.state, self.actor.limits.open_questions)
+        return self._places
+
+    def park_waiting(self) -> None:
+        """Let go of calls and questions that wait for a place."""
+        if self._places is not None:
+            self._places.unwind(Parking)
 
     def enter(self) -> None:
         """Something of this session runs: its clock too."""
@@ -371,6 +385,8 @@ class Member:
         wait = self.waits.get(callback_id)
         if wait is not None and not wait.done():
             wait.set_result(None)
+        if self._places is not None:
+            self._places.admit()
 
     def compact(self, keep_last: int, origin: str, summary: str = "") -> None:
         """Replace the history by its first message, the summary and the newest messages."""
@@ -588,7 +604,8 @@ class Access(Reading):
 
     async def child(self, agent: Agent | str, prompt: str, name: str, place: Place = NOWHERE) -> Reply:
         """Run a child called `name`, counting as waiting meanwhile."""
-        asker = self.asking()
+        asker, places = self.asking(), self.member.places
+        places.step_out(asker.origin)
         asker.begin_wait()
         try:
             return await self.member.tree.start_child(self.member, agent, prompt, name, place)
@@ -597,6 +614,7 @@ class Access(Reading):
             raise
         finally:
             asker.end_wait()
+            places.step_in(asker.origin)
 
     async def raise_callback(self, message: str, callback_type: str = "query", **options: Any) -> Any:
         """Ask whoever is above, by policy; returns the answer's value."""

@@ -121,12 +121,28 @@ class ToolCall(msgspec.Struct, eq=False):
     inner: bool = False
 
     async def run_beside(self, ended: Callable[[], None]) -> bool:
-        """Run it in a task of its own, beside the others of its response."""
+        """Run it in a task of its own, beside the others of its response, once it has a place."""
+        places, call_id = self.member.places, self.call.call.id
         try:
+            place = places.enter(self.call)
+            if place is not None and not await self._comes(place):
+                return True
             return await self.run()
         finally:
+            places.leave(call_id)
             ended()
             self.member.leave()
+
+    async def _comes(self, place: asyncio.Future[None]) -> bool:
+        """Wait for a place, counting as waiting; False where the turn is parked before it comes."""
+        self.member.leave()
+        try:
+            await place
+        except Parking:
+            return False
+        finally:
+            self.member.enter()
+        return True
 
     async def run(self) -> bool:
         """Run it, or what is left of it; whether it is parked: it waits and its memory was given up."""

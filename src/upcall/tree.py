@@ -434,6 +434,8 @@ class RunTree:
         """Let everything that waits go: what it waits for is in the log."""
         if self.resolver.refuse_held_back():  # what they were asked by continues with an error
             return
+        for turn in self._turns():
+            turn.park_waiting()
         waiting, self.resolver.asked = self.resolver.asked, {}
         for callback_id, one in waiting.items():
             self._unwound.setdefault(one.member.id, []).append(callback_id)

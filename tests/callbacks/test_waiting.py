@@ -1122,7 +1122,8 @@ async def test_cancel_withdraws_more_callbacks_than_a_page_has(desk: Desk) -> No
         await asyncio.gather(*(ctx.raise_callback(f"{n}?") for n in range(many)))
         return "ok"
 
-    agent = at_work(work)
+    unlimited = Limits(open_questions=None)
+    agent = Agent("developer", model=worker(call("work")), tools=[work], limits=unlimited)
     waiting = await desk.prompt(agent)
 
     async with desk.runtime(agent) as runtime:

@@ -2,16 +2,35 @@
 
 from __future__ import annotations
 
+import asyncio
+import signal
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from callbacks.doubles import Desk
-from upcall import Agent, Hooks, Limits, Request, Runtime, SessionAccess, Usage
+from upcall import (
+    Agent,
+    Approve,
+    Call,
+    Callback,
+    Context,
+    Hooks,
+    Limits,
+    Request,
+    Result,
+    Runtime,
+    SessionAccess,
+    Usage,
+    tool,
+)
 from upcall.contracts import Store
 from upcall.kit import budget
 from upcall.messages import Response
 from upcall.models import Script, call
+from upcall.workspace import run_python
 
 QUESTIONS = 300
 
@@ -99,7 +118,6 @@ async def test_side_turns_count_in_the_tokens_of_the_asked_agents_turn(desk: Des
 
 async def test_a_child_never_ends_its_parents_turn_by_asking(desk: Desk):
     """The parent needs every model call of its limit for itself, after its child has asked what it liked."""
-    from upcall import tool
 
     @tool
     def note() -> str:
@@ -191,3 +209,236 @@ async def test_what_an_agent_had_no_room_for_is_not_in_its_conversation(desk: De
     boss = family(Counted(delegates()), 60, limits=Limits(model_calls=12), hooks=Hooks(before_model=[count]))
     await desk.prompt(boss)
     assert seen == [0, 10]
+
+
+# --- open questions ---------------------------------------------------------------------
+
+
+def asks(count: int, **limits: Any) -> Agent:
+    """An agent that asks so many questions in one response and says what each call got."""
+
+    def play(request: Request) -> Any:
+        results = request.messages[-1].results
+        if results:
+            return " ".join(r.text for r in results)
+        return [call("ask", message=f"{n}?") for n in range(count)]
+
+    return Agent("asker", model=Script(play), limits=Limits(**limits))
+
+
+async def answered_in_rounds(
+    desk: Desk, agent: Agent, most: int, each: int, value: Any = None, total: int = 12
+) -> list[str]:
+    """Answer so many of what waits, resume, and so on; the messages in the order in which they were first seen."""
+    seen: dict[str, str] = {}
+    while total > 0:
+        async with desk.runtime(agent) as runtime:
+            waiting = await runtime.inbox()
+            assert len(waiting) <= most
+            seen |= {one.id: one.message for one in waiting}
+            for one in waiting[:each]:
+                await runtime.answer(one.id, value or f"<{one.message}>")
+            if (reply := await runtime.resume("s")).status == "done":
+                return [reply.text, *seen.values()]
+            total -= len(waiting[:each])
+            assert len(await runtime.inbox()) == min(most, total)
+    raise AssertionError("it never ended")
+
+
+async def test_a_hundred_questions_of_a_response_are_open_and_the_rest_wait_until_others_are_settled(desk: Desk):
+    agent = asks(QUESTIONS)
+    reply = await desk.prompt(agent)
+    assert (reply.status, len(reply.callbacks)) == ("waiting", 100)
+
+    text, *seen = await answered_in_rounds(desk, agent, 100, 40, total=QUESTIONS)
+
+    assert text == " ".join(f"<{n}?>" for n in range(QUESTIONS))
+    assert sorted(seen) == sorted(f"{n}?" for n in range(QUESTIONS))
+
+
+@pytest.mark.parametrize("most", [1, 3, 12, None])
+async def test_the_number_of_open_questions_can_be_chosen(desk: Desk, most: int | None):
+    agent = asks(12, open_questions=most)
+    assert len((await desk.prompt(agent)).callbacks) == (most or 12)
+
+    text, *_ = await answered_in_rounds(desk, agent, most or 12, 2)
+
+    assert text == " ".join(f"<{n}?>" for n in range(12))
+
+
+async def test_approvals_wait_for_each_other_too_and_each_call_runs_once(desk: Desk):
+    ran: list[int] = []
+
+    @tool(needs_approval=True)
+    def pay(n: int) -> str:
+        ran.append(n)
+        return f"<{n}?>"
+
+    def play(request: Request) -> Any:
+        results = request.messages[-1].results
+        return " ".join(r.text for r in results) if results else [call("pay", n=n) for n in range(12)]
+
+    agent = Agent("asker", model=Script(play), tools=[pay], limits=Limits(open_questions=5))
+    assert len((await desk.prompt(agent)).callbacks) == 5
+
+    text, *_ = await answered_in_rounds(desk, agent, 5, 2, Approve())
+
+    assert text == " ".join(f"<{n}?>" for n in range(12))
+    assert sorted(ran) == [*range(12)]
+
+
+async def test_the_questions_of_hooks_before_calls_wait_too(desk: Desk):
+    async def may_run(session: SessionAccess, made: Call) -> Any:
+        answer = await session.raise_callback(f"{made.args['n']}?")
+        return Result(made.id, str(answer))
+
+    @tool
+    def step(n: int) -> str:
+        return "ran"
+
+    def play(request: Request) -> Any:
+        results = request.messages[-1].results
+        return " ".join(r.text for r in results) if results else [call("step", n=n) for n in range(12)]
+
+    hooks = Hooks(before_tool=[may_run])
+    agent = Agent("asker", model=Script(play), tools=[step], hooks=hooks, limits=Limits(open_questions=5))
+    assert len((await desk.prompt(agent)).callbacks) == 5
+
+    text, *_ = await answered_in_rounds(desk, agent, 5, 3)
+
+    assert text == " ".join(f"<{n}?>" for n in range(12))
+
+
+async def test_a_call_that_asks_many_at_once_has_as_many_open_as_a_response_may(desk: Desk):
+    @tool
+    async def survey(ctx: Context) -> str:
+        answers = await asyncio.gather(*(ctx.raise_callback(f"{n}?") for n in range(12)))
+        return " ".join(map(str, answers))
+
+    def play(request: Request) -> Any:
+        results = request.messages[-1].results
+        return results[0].text if results else call("survey")
+
+    agent = Agent("asker", model=Script(play), tools=[survey], limits=Limits(open_questions=5))
+    assert len((await desk.prompt(agent)).callbacks) == 5
+
+    text, *_ = await answered_in_rounds(desk, agent, 5, 2)
+
+    assert text == " ".join(f"<{n}?>" for n in range(12))
+
+
+async def test_a_program_that_asks_many_at_once_has_as_many_open_as_a_response_may(desk: Desk):
+    code = (
+        "import asyncio\n"
+        "answers = await asyncio.gather(*[raise_callback(str(n) + '?') for n in range(12)])\n"
+        "' '.join(answers)"
+    )
+
+    def play(request: Request) -> Any:
+        results = request.messages[-1].results
+        return results[0].text if results else call("run_python", code=code)
+
+    agent = Agent("asker", model=Script(play), tools=[run_python()], limits=Limits(open_questions=5))
+    assert len((await desk.prompt(agent)).callbacks) == 5
+
+    text, *_ = await answered_in_rounds(desk, agent, 5, 2)
+
+    assert text == repr(" ".join(f"<{n}?>" for n in range(12)))
+
+
+async def test_children_do_not_hold_the_places_of_their_parents_questions(desk: Desk):
+    """Two children wait for people; the parent's own question beside them is asked all the same."""
+
+    def play(request: Request) -> Any:
+        results = request.messages[-1].results
+        if results:
+            return " ".join(r.text for r in results)
+        tasks = [call("task", agent="asker", prompt="work") for _ in range(2)]
+        return [*tasks, call("ask", message="mine?")]
+
+    child = asks(2, open_questions=1)
+    policy = {"passthrough_child_callbacks": True}
+    boss = Agent(
+        "boss", model=Script(play), agents=[child], limits=Limits(open_questions=1), callback_policy=policy
+    )
+
+    reply = await desk.prompt(boss)
+    assert sorted(one.message for one in reply.callbacks) == ["0?", "0?", "mine?"]
+
+
+async def test_a_live_host_is_asked_no_more_than_may_be_open(desk: Desk):
+    class Person:
+        def __init__(self) -> None:
+            self.open = self.most = 0
+
+        async def ask(self, callback: Callback) -> str:
+            self.open += 1
+            self.most = max(self.most, self.open)
+            await asyncio.sleep(0)
+            self.open -= 1
+            return f"<{callback.message}>"
+
+        def withdraw(self, callback_id: str, reason: str) -> None:
+            pass
+
+    person = Person()
+    reply = await desk.prompt(asks(40, open_questions=7), host=person)
+
+    assert reply.text == " ".join(f"<{n}?>" for n in range(40))
+    assert person.most <= 7
+
+
+async def test_a_response_that_waits_for_places_can_be_cancelled(desk: Desk):
+    agent = asks(12, open_questions=5)
+    await desk.prompt(agent)
+    async with desk.runtime(agent) as runtime:
+        await runtime.cancel("s")
+        assert await runtime.inbox() == []
+        assert await runtime.status("s") == "cancelled"
+        assert (await (await runtime.load("s")).prompt("again")).status == "waiting"
+
+
+KILLED = """
+import asyncio, os, signal, sys
+from upcall import Agent, Limits, Runtime
+from upcall.models import Script, call
+
+
+def play(request):
+    results = request.messages[-1].results
+    return " ".join(r.text for r in results) if results else [call("ask", message=f"{n}?") for n in range(12)]
+
+
+class Person:
+    async def ask(self, callback):
+        await asyncio.Event().wait()
+
+    def withdraw(self, callback_id, reason):
+        pass
+
+
+async def main():
+    agent = Agent("asker", model=Script(play), limits=Limits(open_questions=5))
+    async with Runtime(sys.argv[1], agents=[agent], host=Person(), hold=1000) as runtime:
+        turn = asyncio.ensure_future((await runtime.start(agent, "s")).prompt("go"))
+        while len(await runtime.inbox()) < 5:
+            await asyncio.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+asyncio.run(main())
+"""
+
+
+async def test_what_waited_for_a_place_is_asked_after_its_process_was_killed(tmp_path: Path):
+    program = tmp_path / "killed.py"
+    program.write_text(KILLED)
+    process = await asyncio.create_subprocess_exec(sys.executable, str(program), str(tmp_path / "log.db"))
+    assert await process.wait() == -signal.SIGKILL
+
+    agent = asks(12, open_questions=5)
+    async with Runtime(tmp_path / "log.db", agents=[agent]) as runtime:
+        assert (await runtime.resume("s", take_over=True)).status == "waiting"
+    text, *_ = await answered_in_rounds(Desk(tmp_path / "log.db"), agent, 5, 3)
+
+    assert text == " ".join(f"<{n}?>" for n in range(12))
