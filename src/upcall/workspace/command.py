@@ -25,6 +25,7 @@ from upcall.tools import tool
 from upcall.workspace import supervise
 from upcall.workspace.files import files_of
 from upcall.workspace.orphans import adopting, end_orphans
+from upcall.workspace.plain_program import plain_program
 
 _BLOCK = 64 * 1024
 _FLOOD = 50_000_000
@@ -32,7 +33,6 @@ _FLOOD = 50_000_000
 
 _LONGEST_COMMAND = 100_000
 _MAY_RUN = "(something that it started may still run: it killed its supervisor, or could not be killed)"
-_SPECIAL = frozenset("\n\r;&|<>()$`\\\"'*?[]{}#~!^")
 
 
 def shell(
@@ -53,7 +53,7 @@ def shell(
     if not seconds > 0 or output < 100:
         raise SetupError(f"shell(seconds={seconds!r}, output={output!r}): give a time, and 100 characters or more")
 
-    @tool(name="shell", timeout=seconds + 60, approve_patterns={"this program": _program})
+    @tool(name="shell", timeout=seconds + 60, approve_patterns={"this program": plain_program})
     async def run(command: str, ctx: Context) -> Result:
         """Run a shell command in the workspace's folder; shows what it prints and its exit code if that is not 0.
 
@@ -68,12 +68,6 @@ def shell(
         return await _Run(cast("CallContext", ctx), output).run(command, folder, given, seconds)
 
     return Kit(tools=(run,))
-
-
-def _program(command: str) -> str | None:
-    """The program that a command runs, where it is plainly one and its arguments."""
-    program = command.strip(" ").partition(" ")[0]  # other blanks are part of a name to the shell
-    return None if _SPECIAL & set(command) or "=" in program else program
 
 
 def _checked(command: str, ctx: Context) -> str:
