@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import json
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,6 +19,7 @@ from upcall.hosts.dialogue import Ambiguous, Later, answer, chosen
 from upcall.hosts.phrases import args_line
 from upcall.hosts.question import NOTHING_MORE, Known, command, exact, rows, way, wrapped
 from upcall.hosts.terminal import Piece
+from upcall.observe.plain import visible
 
 INTEGER = {"type": "integer"}
 REFERRING = {
@@ -240,6 +243,14 @@ def test_no_argument_has_a_character_that_can_not_be_seen(blank: str) -> None:
         assert f"{text}{escape}" in shown
     assert blank not in args_line({f"run{blank}": f"rm{blank}"})
     assert f"rm{escape}" in args_line({f"run{blank}": f"rm{blank}"})
+
+
+@given(st.text(st.sampled_from('ab\\"\n\u200b\U000e0041\xa0')), st.integers(20, 40))
+def test_no_row_of_an_argument_ends_inside_an_escape(text: str, width: int) -> None:
+    shown = exact(text, width)
+    assert "".join(shown) == visible(json.dumps(text, ensure_ascii=False))
+    for row in shown:
+        assert not re.search(r"\\(?:u[0-9a-f]{0,3}|U[0-9a-f]{0,7})?\Z", row.replace("\\\\", "  "))
 
 
 def test_a_long_argument_is_whole_where_it_is_answered_and_cut_in_a_list() -> None:

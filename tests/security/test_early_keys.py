@@ -114,6 +114,18 @@ def test_keys_typed_in_a_chat_do_not_answer_the_approval_that_takes_the_screen(t
         screen.press(CTRL_D)
 
 
+def test_keys_typed_before_a_command_asks_whether_to_delete_delete_nothing(tmp_path: Path) -> None:
+    asking.parked(asking.make_team(tmp_path), "deploy")
+    with Screen("sessions", "delete", "s1", cwd=tmp_path) as screen:
+        screen.press("y\ry\r")
+        screen.see("with all children?")
+        screen.press("y\r")
+        screen.see("[y/N]")
+        screen.enter("n", "nothing was deleted")
+        assert screen.end() == 1
+    assert any(row["id"] == "s1" for row in out("sessions", cwd=tmp_path))
+
+
 def test_a_question_that_is_no_approval_still_takes_what_was_typed_ahead(tmp_path: Path) -> None:
     (tmp_path / "early.py").write_text(PROGRAM)
     with Screen("run", "early:agent", "both", "--id", "s1", cwd=tmp_path) as screen:

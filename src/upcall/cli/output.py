@@ -18,6 +18,7 @@ from upcall.contracts import Reply, Row
 from upcall.errors import SetupError, StoreDamaged, UnknownSession, UpcallError
 from upcall.events import SessionStarted
 from upcall.hosts.console import make_console
+from upcall.hosts.keys import drop_early_lines
 from upcall.hosts.question import wrapped
 from upcall.hosts.terminal import WIDEST
 from upcall.messages import NO_USAGE
@@ -218,11 +219,17 @@ def first_line(text: str, most: int) -> str:
 
 
 def confirmed(question: str, yes: bool) -> bool:
-    """Whether to go on with what can't be undone; where nobody can be asked, `--yes` has to have been said."""
+    """Whether the person agrees to what can't be undone; where nobody can be asked, `--yes` has to have been said.
+
+    What was typed before the question could be read does not count.
+    """
     if yes:
         return True
     if not sys.stdin.isatty():
         raise SetupError(f"{question} Nobody can be asked here: say --yes")
-    sys.stderr.write(f"{question} [y/N] ")
+    sys.stderr.write(question)
+    sys.stderr.flush()
+    drop_early_lines()
+    sys.stderr.write(" [y/N] ")
     sys.stderr.flush()
     return sys.stdin.readline().strip().lower() in ("y", "yes")

@@ -57,6 +57,15 @@ async def drop_early_keys() -> bool:
     return stopped
 
 
+def drop_early_lines() -> None:
+    """Drop what was typed before now and in the next half second, for a command that does nothing meanwhile."""
+    import termios
+
+    with keys_kept():
+        time.sleep(QUIET)
+    termios.tcflush(sys.stdin, termios.TCIFLUSH)
+
+
 def _typed() -> bytes:
     """What was typed and not read yet, taken away."""
     try:

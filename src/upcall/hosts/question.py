@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
 import msgspec
@@ -24,6 +25,9 @@ _LONGEST_EDIT = 100
 _ORIGINAL = "asked as"
 """The label of the question as it was raised, where it was reworded: always shown whole."""
 _STEPS = {"skipped": "was skipped", "passed": "passed it up", "reworded": "reworded it and passed it up"}
+
+
+_BEGUN_ESCAPE = re.compile(r"(?<!\\)(?:\\\\)*(\\(?:u[0-9a-f]{0,3}|U[0-9a-f]{0,7})?)\Z")
 
 
 class Known(NamedTuple):
@@ -204,8 +208,19 @@ def exact(value: Any, width: int, most: int = 1_000_000) -> list[str]:
         text = msgspec.json.format(body, indent=2).decode("utf-8", "replace")
     text = visible(text, lines=True)
     room = max(width, 20)
-    cut = [row[at : at + room] for row in text.split("\n") for at in range(0, max(len(row), 1), room)]
-    return _at_most(cut, most)
+    return _at_most([part for row in text.split("\n") for part in _cut(row, room)], most)
+
+
+def _cut(row: str, room: int) -> Iterator[str]:
+    """A row in parts of at most `room` characters, none of which ends inside an escape."""
+    at = 0
+    while len(row) - at > room:
+        part = row[at : at + room]
+        begun = _BEGUN_ESCAPE.search(part)
+        part = part[: begun.start(1)] if begun and begun.start(1) else part
+        yield part
+        at += len(part)
+    yield row[at:]
 
 
 def _at_most(lines: list[str], most: int) -> list[str]:
@@ -262,7 +277,7 @@ def _of_schema(schema: dict[str, Any]) -> str:
         named = sorted(cast("dict[str, Any]", fields), key=lambda name: name not in needed)
         names = named[: max(len(needed), 2)]
         shown = ", ".join(f"{msgspec.json.encode(name).decode()}: …" for name in names)
-        return shell_word(escaped("{" + shown + "}"))
+        return shell_word(escaped("{" + shown + "}")) if len(shown) <= _LONGEST_EDIT else "'JSON'"
     kinds = {"integer": "NUMBER", "number": "NUMBER", "boolean": "true"}
     return kinds.get(str(schema.get("type")), "'JSON'")
 
