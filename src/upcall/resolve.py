@@ -27,6 +27,9 @@ from upcall.toolcall import mismatch
 
 log = logging.getLogger("upcall")
 
+ANSWER_GRACE = 0.1
+"""Seconds that a call has to act on an answer before it is parked for another question that it also asked."""
+
 
 class Road(Tree, Protocol):
     """What walking a callback needs of the run tree."""
@@ -90,6 +93,16 @@ class Resolver:
         self.asked: dict[str, PersonAsked] = {}
         self.waiting: dict[str, Asker] = {}  # who waits here for a callback, by its id
         self.held_back: dict[asyncio.Future[None], Asker] = {}  # new questions of runs with unclaimed answers
+
+    def grace_left(self) -> float:
+        """Seconds that calls which were just given an answer have to act on it, though they also wait for another.
+
+        A call that waits for the first of several answers ends, one that waits for all of them does not. Which of
+        the two it is can't be seen from outside.
+        """
+        answered = [asker.answered_at for asker in self.waiting.values()]
+        answered += [asker.answered_at for asker in self.held_back.values()]
+        return max(answered, default=-ANSWER_GRACE) + ANSWER_GRACE - asyncio.get_running_loop().time()
 
     # --- raising --------------------------------------------------------------------------
 

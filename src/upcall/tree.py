@@ -34,7 +34,7 @@ from upcall.policy import Policy
 from upcall.progress import CallState
 from upcall.questions import Question
 from upcall.replay import end_session, load_state, refresh
-from upcall.resolve import Resolver
+from upcall.resolve import ANSWER_GRACE, Resolver
 from upcall.routing import Ancestor, Raised, Route, Station, route
 from upcall.session import NOWHERE, Asker, Log, Member, Parking, Place, Sink, prompt_message
 from upcall.shelf import RootShelf
@@ -45,9 +45,6 @@ log = logging.getLogger("upcall")
 
 EXPIRY_MARGIN = 1.0
 """Seconds after a deadline in which an expiry that is held for in memory is noticed."""
-
-ANSWER_GRACE = 0.1
-"""Seconds that a call has to act on an answer before it is parked for another question that it also asked."""
 
 
 class RunTree:
@@ -379,7 +376,7 @@ class RunTree:
         if self._parking is not None:  # what it was set for may have been settled, or left for later, since
             self._parking.cancel()
             self._parking = None
-        left = max(self._hold_left(), self._grace_left())
+        left = max(self._hold_left(), self.resolver.grace_left())
         if left > 0:
             loop = asyncio.get_running_loop()
             self._parking = loop.call_later(left, self._look_again, loop.time() + left)
@@ -399,20 +396,10 @@ class RunTree:
                     until = max(until, one.at + one.seconds + EXPIRY_MARGIN)
         return until - asyncio.get_running_loop().time()
 
-    def _grace_left(self) -> float:
-        """Seconds that calls which were just given an answer have to act on it, though they also wait for another.
-
-        A call that waits for the first of several answers ends, one that waits for all of them does not. Which of
-        the two it is can't be seen from outside.
-        """
-        answered = [asker.answered_at for asker in self.resolver.waiting.values()]
-        answered += [asker.answered_at for asker in self.resolver.held_back.values()]
-        return max(answered, default=-ANSWER_GRACE) + ANSWER_GRACE - asyncio.get_running_loop().time()
-
     def _look_again(self, due: float) -> None:
         """Unwind if all still waits. A timer that fires late had a busy loop: tasks get as long once more."""
         loop, self._parking = asyncio.get_running_loop(), None
-        if loop.time() - due > ANSWER_GRACE / 2 and self._grace_left() > -ANSWER_GRACE:
+        if loop.time() - due > ANSWER_GRACE / 2 and self.resolver.grace_left() > -ANSWER_GRACE:
             self._parking = loop.call_later(ANSWER_GRACE, self._look_again, loop.time() + ANSWER_GRACE)
         else:
             self._park_if_idle()
