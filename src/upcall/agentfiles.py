@@ -14,13 +14,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from upcall import teamfile
 from upcall.errors import BadAgentFile
+from upcall.frontmatter import compose
 from upcall.lineage import Seat, team_seats, ways_up
 from upcall.messages import Value
 from upcall.policy import KEYS, RESERVED, Policy, did_you_mean, name_problem, nearest
 from upcall.routing import Ancestor, Raised, Route, route
 from upcall.settings import Settings
 from upcall.settingsfile import read_settings, unknown_to
-from upcall.sidecars import Problem, key_lines, read_sidecar
+from upcall.sidecars import MOST, Problem, key_lines, read_sidecar
+from upcall.smallfiles import read_small
 
 if TYPE_CHECKING:
     import yaml
@@ -189,7 +191,7 @@ class _Draft:
 def _read(path: Path) -> _Draft | None:
     draft = _Draft(path)
     try:
-        text = path.read_bytes().decode("utf-8-sig").replace("\r\n", "\n")
+        text = read_small(path).decode("utf-8-sig").replace("\r\n", "\n")
     except OSError as error:
         draft.unreadable(0, f"can't be read: {error.strerror}")
     except UnicodeDecodeError as error:
@@ -243,7 +245,7 @@ def _front_matter(draft: _Draft, text: str) -> None:
 
     try:
         # composed, never constructed: marks give the lines, and no tag can make an object
-        node = yaml.SafeLoader(text).get_single_node()
+        node = compose(text)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         where = f" (column {mark.column + 1})" if mark else ""
@@ -349,7 +351,7 @@ def _line(node: yaml.Node) -> int:
 def _read_sidecar(draft: _Draft) -> None:
     name = draft.sidecar.name
     try:
-        raw = draft.sidecar.read_bytes()
+        raw = read_small(draft.sidecar, MOST)
     except FileNotFoundError:
         draft.agent = draft.agent.replace(policy=Policy.closed(name))
         means = "no sidecar: it may ask neither its caller nor the person, so its questions are never answered"

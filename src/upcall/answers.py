@@ -114,24 +114,14 @@ def fits(callback_id: str, schema: dict[str, Any], value: Any) -> None:
 
 def misfit(schema: Mapping[str, Any], *values: Any) -> str:
     """Why values do not fit a JSON schema, or what is wrong with it; "" where nothing is."""
-    import fastjsonschema
+    from upcall.fitting import misfit_of
 
     try:
-        check: Any = fastjsonschema.compile(dict(schema), handlers=_NO_FETCHING, use_default=False)
-        for value in values:
-            check(value)
-    except fastjsonschema.JsonSchemaValueException as error:
-        return f"it{str(error).removeprefix('data')}".removeprefix("it.")
-    except Exception as error:  # the library lets through whatever a strange schema makes it stumble over
-        return f"{type(error).__name__}: {error}"
-    return ""
-
-
-def _no_fetching(uri: str) -> Any:
-    raise ValueError(f"a schema may not refer to {uri}: nothing is fetched to check an answer")
-
-
-_NO_FETCHING: Any = dict.fromkeys(("http", "https", "ftp", "file"), _no_fetching)
+        return misfit_of(plain(dict(schema), LARGEST), *values)
+    except TooLarge as error:
+        return f"a schema may have {LARGEST} bytes of JSON, nested at most {DEPTH} levels deep: {error}"
+    except ValueError as error:
+        return f"a schema is what JSON can hold: {error}"
 
 
 def _approval(raised: CallbackRaised, value: Any) -> dict[str, Any]:

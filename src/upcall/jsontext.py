@@ -8,7 +8,10 @@ from typing import Any
 
 import msgspec
 
-_MOST_READ = 8_000_000
+LONGEST = 2_000_000
+"""Characters of a reply that is read as JSON."""
+
+_MOST_READ = 3_000_000
 _LEAST_READ = 8_000
 _UNREADABLE = (msgspec.DecodeError, UnicodeEncodeError, RecursionError)
 
@@ -40,6 +43,8 @@ def read_json(text: str) -> Any:
 
     The whole reply is JSON, or exactly one code fence in it is, or exactly one object or array stands in its prose.
     """
+    if len(text) > LONGEST:
+        raise ValueError(f"the reply has {len(text)} characters; at most {LONGEST} are read as JSON")
     try:
         return msgspec.json.decode(text.strip())
     except _UNREADABLE as error:

@@ -22,6 +22,7 @@ from upcall.errors import BadAgentFile, BadKit, ModelRefused, SetupError, Unknow
 from upcall.lineage import Seat, team_seats
 from upcall.policy import Policy, did_you_mean, nearest
 from upcall.sidecars import Problem
+from upcall.smallfiles import read_small
 from upcall.teams import Team
 from upcall.tools import Tool, as_tool
 
@@ -381,7 +382,7 @@ def _made(found: Any) -> Kit | Tool | None:
 
 def _line_of(file: str, text: str) -> int | None:
     """Where a value stands in an agent file, as well as text alone tells it."""
-    lines = Path(file).read_text("utf-8", "replace").splitlines()
+    lines = read_small(file).decode("utf-8", "replace").splitlines()
     return next((number for number, line in enumerate(lines, 1) if text in line), None)
 
 

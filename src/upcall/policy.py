@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
+from itertools import islice
 from typing import Annotated, Any, cast
 
 import msgspec
@@ -24,6 +25,8 @@ RESERVED = (USER, FAIL)
 
 _NAME = r"^\w[\w.-]*\Z"
 _LONGEST_NAME = 100
+_MOST_KEYS = 100
+"""Keys of one object of which mistakes are told."""
 
 
 class CallbackPolicy(Value, frozen=True):
@@ -148,7 +151,7 @@ def _against(
     keys: Mapping[str, Any], kind: type[Value], allowed: Mapping[str, str], prefix: str
 ) -> list[tuple[str, str]]:
     found: list[tuple[str, str]] = []
-    for key, value in keys.items():
+    for key, value in islice(keys.items(), _MOST_KEYS):
         if key not in allowed:
             found.append((f"{prefix}{key}", _unknown(key, allowed, prefix)))
             continue
@@ -169,6 +172,8 @@ def _unknown(key: str, allowed: Mapping[str, str], prefix: str) -> str:
 
 def nearest(given: str, known: Iterable[str]) -> str:
     """The known word that was probably meant, or "" where none is close; case and - for _ do not matter."""
+    if len(given) > _LONGEST_NAME:
+        return ""
     import difflib
 
     alike = {_folded(word): word for word in known}

@@ -139,9 +139,9 @@ def plain_json(what: str, value: Any) -> Any:
 
 def _check_default(choices: Sequence[str], schema: dict[str, Any] | None, default: Any) -> None:
     if choices and default not in choices:
-        raise UpcallError(f"default={default!r} is none of its choices")
+        raise UpcallError(f"default={default!r:.200} is none of its choices")
     if schema is not None and (why := misfit(schema, default)):
-        raise UpcallError(f"default={default!r} does not fit the schema: {why}")
+        raise UpcallError(f"default={default!r:.200} does not fit the schema: {why}")
 
 
 def outcome_of(ask: Held) -> Any:

@@ -103,41 +103,62 @@ def _quick(annotation: Any) -> frozenset[type | str]:
 def _converter(annotation: Any, schema: JsonSchema, defs: JsonSchema) -> Convert:
     def convert(value: Any) -> Any:
         out = msgspec.convert(value, annotation, strict=True, str_keys=True, dec_hook=_decode)
-        stranger = _stranger(schema, defs, value, "$") if nested else ""
-        if stranger:
-            raise ValueError(stranger)
+        if nested and (stranger := _Strangers(defs).in_value(schema, value)):
+            raise ValueError(f"{stranger[1]} - at `${stranger[0]}`")
         return out
 
     nested = _REFS in str(schema)
     return convert
 
 
-def _stranger(schema: JsonSchema, defs: JsonSchema, value: Any, where: str) -> str:
-    """The first field that no class here has, as msgspec would say it if it could forbid them in all classes."""
-    found: list[str] = []
-    for option in _options(schema, defs):
-        if isinstance(value, dict) and option.get("type") == "object":
-            found.append(_strange_field(option, defs, cast("dict[str, Any]", value), where))
-        elif isinstance(value, list) and option.get("type") == "array":
-            first = cast("list[JsonSchema]", option.get("prefixItems", []))
-            rest = cast("JsonSchema", option.get("items") or {})
-            items = enumerate(cast("list[Any]", value))
-            each = (_stranger(first[i] if i < len(first) else rest, defs, v, f"{where}[{i}]") for i, v in items)
-            found.append(next(filter(None, each), ""))
-    return found[0] if found and all(found) else ""
+class _Strangers:
+    """Looks for fields that no class has, as msgspec would if it could forbid them in all classes.
 
+    A problem is where it is, from the value that was looked at, and what it is. Each value is looked at once by
+    each class that it might be: in a tree of unions there are twice as many ways with each level.
+    """
 
-def _strange_field(schema: JsonSchema, defs: JsonSchema, value: dict[str, Any], where: str) -> str:
-    fields = cast("dict[str, JsonSchema]", schema.get("properties", {}))
-    others = cast("JsonSchema | bool", schema.get("additionalProperties", True))
-    for name, item in value.items():
-        if name not in fields and others is False:
-            return f"Object contains unknown field `{name}`{or_rather(name, fields)} - at `{where}`"
-        deeper = fields.get(name, others)
-        stranger = _stranger(deeper, defs, item, f"{where}.{name}") if isinstance(deeper, dict) else ""
-        if stranger:
-            return stranger
-    return ""
+    def __init__(self, defs: JsonSchema) -> None:
+        self._defs = defs
+        self._seen: dict[tuple[int, int], tuple[str, str] | None] = {}
+
+    def in_value(self, schema: JsonSchema, value: Any) -> tuple[str, str] | None:
+        """The first field that none of the classes here has; None where one of them has all."""
+        first: tuple[str, str] | None = None
+        if not isinstance(value, dict | list):
+            return None
+        wanted = "object" if isinstance(value, dict) else "array"
+        for option in _options(schema, self._defs):
+            if option.get("type") != wanted:
+                continue
+            at = id(option), id(cast("Any", value))
+            if at not in self._seen:
+                self._seen[at] = self._in_option(option, cast("Any", value))
+            if self._seen[at] is None:
+                return None
+            first = first or self._seen[at]
+        return first
+
+    def _in_option(self, option: JsonSchema, value: Any) -> tuple[str, str] | None:
+        if isinstance(value, dict):
+            return self._in_object(option, cast("dict[str, Any]", value))
+        first = cast("list[JsonSchema]", option.get("prefixItems", []))
+        rest = cast("JsonSchema", option.get("items") or {})
+        for number, item in enumerate(cast("list[Any]", value)):
+            if stranger := self.in_value(first[number] if number < len(first) else rest, item):
+                return f"[{number}]{stranger[0]}", stranger[1]
+        return None
+
+    def _in_object(self, schema: JsonSchema, value: dict[str, Any]) -> tuple[str, str] | None:
+        fields = cast("dict[str, JsonSchema]", schema.get("properties", {}))
+        others = cast("JsonSchema | bool", schema.get("additionalProperties", True))
+        for name, item in value.items():
+            if name not in fields and others is False:
+                return "", f"Object contains unknown field `{name[:100]}`{or_rather(name, fields)}"
+            deeper = fields.get(name, others)
+            if isinstance(deeper, dict) and (stranger := self.in_value(deeper, item)):
+                return f".{name[:100]}{stranger[0]}", stranger[1]
+        return None
 
 
 def _options(schema: JsonSchema, defs: JsonSchema) -> Iterator[JsonSchema]:
@@ -322,15 +343,25 @@ def words(schema: JsonSchema, defs: JsonSchema, depth: int = 3) -> str:
         name = schema["$ref"].removeprefix(_REFS)
         return words(defs.get(name, {}), defs, depth - 1) if depth else "object"
     if "enum" in schema:
-        return "one of " + ", ".join(json.dumps(value) for value in schema["enum"])
+        return "one of " + ", ".join([*map(json.dumps, schema["enum"][:_FEW]), *_more(schema["enum"])])
     if "anyOf" in schema:
-        return " or ".join(dict.fromkeys(words(s, defs, depth - 1) for s in schema["anyOf"])) if depth else "value"
+        each = dict.fromkeys(words(s, defs, depth - 1) for s in schema["anyOf"][:_FEW]) if depth else ["value"]
+        return " or ".join([*each, *_more(schema["anyOf"])])
     kind = schema.get("type", "any value")
     if kind == "array" and isinstance(schema.get("items"), dict) and depth:
         return f"array of {words(schema['items'], defs, depth - 1)}"
     if kind == "object" and "properties" in schema:
-        return f"object with {', '.join(schema['properties'])}"
+        names = [*schema["properties"]]
+        return f"object with {', '.join([*names[:_FEW], *_more(names)])}"
     return f"{kind} ({schema['format']})" if "format" in schema else str(kind)
+
+
+_FEW, _MOST_PROBLEMS = 50, 20
+"""Choices and fields of one schema that are named, and problems that are told."""
+
+
+def _more(all_of_them: list[Any]) -> list[str]:
+    return ["…"] if len(all_of_them) > _FEW else []
 
 
 def check_each(
@@ -341,8 +372,11 @@ def check_each(
     problems: list[str] = []
     for name, value in args.items():
         shape = known.get(name)
+        if len(problems) >= _MOST_PROBLEMS:
+            problems.append("…")
+            return out, problems
         if shape is None:
-            problems.append(f"{name}: there is no such argument{or_rather(name, known)}")
+            problems.append(f"{name[:100]}: there is no such argument{or_rather(name, known)}")
             continue
         try:
             out[name] = value if type(value) in shape.quick else shape.convert(value)
@@ -367,7 +401,7 @@ def or_rather(name: str, known: Collection[str]) -> str:
     """The closest of the known names, or all of them."""
     import difflib
 
-    close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    close = difflib.get_close_matches(name, known, n=1, cutoff=0.5) if len(name) <= 100 else []
     return f"; did you mean {close[0]!r}?" if close else f"; it takes: {', '.join(known) or 'none'}"
 
 

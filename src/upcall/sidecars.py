@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from typing import Any, Literal, NoReturn
 
 from upcall.messages import Value
 from upcall.policy import TOP, Policy, mistakes, policy_from, shown
+
+MOST, _MOST_KEYS = 20_000, 100
+"""Bytes of a sidecar, and keys of which mistakes are told."""
 
 
 class Problem(Value, frozen=True):
@@ -42,6 +46,8 @@ def read_sidecar(raw: bytes, file: str) -> tuple[Policy | None, list[Problem]]:
     if not isinstance(keys, _Pairs):
         text = f"must be an object with the keys {', '.join(TOP)}, not {shown(keys)}"
         return None, [Problem(file, 1, "", text)]
+    if len(keys) > _MOST_KEYS:
+        return None, [Problem(file, 1, "", f"has {len(keys)} keys; allowed are {', '.join(TOP)}")]
     lines = key_lines(text)
     problems = [Problem(file, lines.get(key, 1), key, "is written twice") for key in _twice(keys)]
     problems += [Problem(file, lines.get(key, 1), key, text) for key, text in mistakes(keys)]
@@ -75,8 +81,7 @@ class _Pairs(dict[str, Any]):
 
     def __init__(self, pairs: list[tuple[str, Any]]) -> None:
         super().__init__(pairs)
-        names = [name for name, _ in pairs]
-        self.twice = [name for name in self if names.count(name) > 1]
+        self.twice = [name for name, count in Counter(name for name, _ in pairs).items() if count > 1]
 
 
 def _twice(keys: _Pairs) -> list[str]:

@@ -14,9 +14,12 @@ import msgspec
 from upcall.messages import Value
 from upcall.policy import did_you_mean, name_problem, shown
 from upcall.sidecars import Problem
+from upcall.smallfiles import read_small
 from upcall.teams.team import OnFailure
 
 NAME = "team.toml"
+MOST, _MOST_LINES, _MOST_CHARS = 200_000, 50, 5_000
+"""Bytes of a team.toml, and how long a value may be for the lines behind it to be told."""
 
 
 class TeamFile(Value, frozen=True):
@@ -40,7 +43,7 @@ def read_team(path: Path) -> Read:
     """What can be read of a team.toml."""
     text = ""
     try:
-        text = path.read_bytes().decode("utf-8-sig").replace("\r\n", "\n")
+        text = read_small(path, MOST).decode("utf-8-sig").replace("\r\n", "\n")
         given = tomllib.loads(text)
     except OSError as error:
         return _unreadable(path, 0, f"can't be read: {error.strerror}")
@@ -162,6 +165,10 @@ def _key_lines(text: str) -> dict[str, int]:
     table, piece, first = "", "", 1
     for number, line in enumerate(text.split("\n"), 1):
         piece += f"{line}\n"
+        if (
+            number - first > _MOST_LINES or len(piece) > _MOST_CHARS
+        ):  # which no value here has: where the rest stands is not told
+            break
         table = "" if piece.lstrip().startswith("[") else table
         try:
             found = tomllib.loads(table + piece)

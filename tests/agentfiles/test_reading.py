@@ -286,7 +286,7 @@ def test_an_agent_below_itself_is_told_with_the_whole_circle(tmp_path: Path) -> 
         ),
         (b'---\nname: "x\n---\nDo.\n', 2, "the front matter is not YAML: a quote is not closed"),
         (b"---\ntools: [x\n---\nDo.\n", 2, "the front matter is not YAML: a list is not closed; write [one, two]"),
-        (b"---\na: *x\n---\nDo.\n", 2, "the front matter is not YAML: found undefined alias 'x'"),
+        (b"---\na: *x\n---\nDo.\n", 2, "the front matter is not YAML: aliases (*name) are not supported"),
         (b"---\nname: x\nmodel: \xff\n---\nDo.\n", 3, "this is not UTF-8 text"),
         (b"---\nname: x\n---\n \n\n", 3, "has no instructions"),
         (b"---\n" + b"[" * 50_000 + b"\n---\nDo.\n", None, "the front matter is not YAML"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 PATTERNS: dict[str, str] = {
     "nested repetition": "^(a+)+$",
     "nested repetition of alternatives": "(?:a|aa|a?a)+[bc]",
@@ -82,3 +84,96 @@ SHARED: dict[str, str] = {
     "bytes 400 times": "a = b'x' * 1_000_000\n{use}([a] * 400)",
 }
 """Programs whose values share their parts; `{use}` is what the value is handed to."""
+
+
+def _nested_schema(keyword: str, levels: int) -> dict[str, Any]:
+    schema: dict[str, Any] = {"type": "string"}
+    for _ in range(levels):
+        schema = {keyword: [schema, schema]} if keyword != "not" else {"not": schema}
+    return schema
+
+
+_LONG = ["a" * 40 + "!", "a" * 9_999 + "!", {"a" * 200 + str(n): "a" * 40 for n in range(300)}, list(range(40_000))]
+
+SCHEMAS: dict[str, tuple[Any, Any]] = {
+    "a pattern that backtracks": ({"type": "string", "pattern": "^(a+)+$"}, _LONG[0]),
+    "a pattern that backtracks over a long text": ({"pattern": "(?:a|aa|a?a)+[bc]"}, _LONG[1]),
+    "a pattern against a megabyte": ({"pattern": "^(a+)+$"}, "a" * 900_000 + "!"),
+    "patterns of names that backtrack": ({"patternProperties": {"^(a+)+$": {}, "(a|aa)+$": {}}}, _LONG[2]),
+    "forty patterns": ({"allOf": [{"pattern": f"^(a+)+{n}$"} for n in range(40)]}, _LONG[0]),
+    "patterns in alternatives": ({"anyOf": [{"pattern": f"(a|aa)+[{n}b]"} for n in range(40)]}, _LONG[1]),
+    "a pattern of a hundred thousand characters": ({"pattern": "(a|b)?" * 16_000}, "a"),
+    "a pattern that recurses": ({"pattern": "a(?R)?b"}, "a"),
+    "a pattern of repeated repetitions": ({"pattern": "(?:" * 30 + "ab" + ")+" * 30}, "a"),
+    "a format that backtracks": ({"format": "email"}, "a." * 4_000),
+    "a format over a megabyte": ({"format": "hostname"}, "a" * 900_000),
+    "a format of hosts": ({"format": "hostname"}, ("a" * 62 + "-.") * 150),
+    "12,000 properties": ({"properties": {f"p{n}": {"type": "string"} for n in range(12_000)}}, {}),
+    "30,000 required names": ({"required": [f"p{n}" for n in range(30_000)]}, {}),
+    "100,000 choices": ({"enum": list(range(99_000))}, "x"),
+    "choices for each item": ({"items": {"enum": [f"c{n}" for n in range(20_000)]}}, ["x"] * 20_000),
+    "choices that are large values": ({"items": {"enum": [[0] * 1_000] * 20}}, [[0] * 1_000] * 20),
+    "unique items": ({"uniqueItems": True}, [[n, {"a": n}] for n in range(20_000)]),
+    "unique items in unique items": (
+        {"$ref": "#/$defs/a", "$defs": {"a": {"uniqueItems": True, "items": {"$ref": "#/$defs/a"}}}},
+        [[[[n] * 10] * 10] * 10 for n in range(40)],
+    ),
+    "a multiple of a tiny number": ({"multipleOf": 1e-300}, 1e300),
+    "a multiple of a huge number": ({"multipleOf": 10**4_000}, 10**4_200),
+    "a multiple of nothing": ({"multipleOf": 0}, 1),
+    "a reference to itself": ({"$ref": "#"}, 1),
+    "references in a circle": ({"$ref": "#/$defs/a", "$defs": {"a": {"allOf": [{"$ref": "#/$defs/a"}]}}}, 1),
+    "references that double": (
+        {
+            "$ref": "#/$defs/a0",
+            "$defs": {f"a{n}": {"allOf": [{"$ref": f"#/$defs/a{n + 1}"}] * 2} for n in range(60)} | {"a60": {}},
+        },
+        1,
+    ),
+    "a reference to a web page": ({"$ref": "http://127.0.0.1:9/schema.json"}, 1),
+    "a reference to a file": ({"$ref": "file:///etc/passwd"}, 1),
+    "a reference to nothing": ({"$ref": "#/$defs/none"}, 1),
+    "a reference to no schema": ({"$ref": "#/enum", "enum": [1, 2]}, 1),
+    "a reference of a megabyte": ({"$ref": "#" + "/a" * 400_000}, 1),
+    "all of all of all": (_nested_schema("allOf", 16), "x"),
+    "any of any of any": (_nested_schema("anyOf", 16), 5),
+    "one of one of one": (_nested_schema("oneOf", 16), 5),
+    "not not not": (_nested_schema("not", 95), "x"),
+    "not not not too deep": (_nested_schema("not", 5_000), "x"),
+    "each item by a thousand schemas": ({"items": {"allOf": [{"minimum": 0}] * 900}}, _LONG[3]),
+    "names by a thousand schemas": ({"propertyNames": {"allOf": [{"maxLength": 500}] * 900}}, _LONG[2]),
+    "items and contains": ({"contains": {"items": {"contains": {"const": 1}}}}, [[[0] * 200] * 30] * 200),
+    "a tree that refers to itself": (
+        {"type": "array", "items": {"anyOf": [{"$ref": "#"}, {"$ref": "#"}]}},
+        [[[[[[[[[[[[["x"]]]]]]]]]]]]],
+    ),
+    "code in a name": ({"properties": {"a\"]; raise SystemExit('out') #": {"type": "string"}}}, {"a": 1}),
+    "code in a choice": ({"enum": ["'+__import__('os').system('exit 1')+'"]}, "x"),
+    "code in a type": ({"type": "string') or __import__('os').abort() or ('"}, "x"),
+    "code in a number": ({"minimum": "0) or __import__('os').abort() or (0"}, 1),
+    "code in a reference": ({"$ref": "#/$defs/a:\n    import os\n    os.abort()\ndef b"}, 1),
+    "code in a format": ({"format": '"](x)) or __import__("os").abort() or ("'}, "x"),
+    "code in a pattern": ({"pattern": '"); __import__("os").abort(); ("'}, "x"),
+    "braces in a name": (
+        {"properties": {"{variable}{0}{name.__class__}": {"type": "string"}}, "required": ["{x}"]},
+        {},
+    ),
+    "a schema that is a list": ([{"type": "string"}], "x"),
+    "schemas of the wrong kind": ({"properties": {"a": 5}, "allOf": {}, "items": "x"}, {"a": 1}),
+}
+"""JSON schemas, each with a value to check."""
+
+FRONT_MATTER: dict[str, str] = {
+    "merged keys that double": "a0: &a0 {x: 1}\n"
+    + "".join(f"a{n + 1}: &a{n + 1}\n  <<: [*a{n}, *a{n}]\n" for n in range(25)),
+    "aliases that double": "a0: &a0 [x, x]\n" + "".join(f"a{n + 1}: &a{n + 1} [*a{n}, *a{n}]\n" for n in range(40)),
+    "lists inside each other": "a: " + "[" * 4_900 + "]" * 4_900,
+    "objects inside each other": "a: " + "{b: " * 1_500 + "1" + "}" * 1_500,
+    "a megabyte of keys": "".join(f"key{n}: value\n" for n in range(60_000)),
+    "as many keys as are read": "".join(f"k{n}: v\n" for n in range(1_000)),
+    "a number of many digits": "a: " + "9" * 9_000,
+    "a date that is none": "a: 9999-99-99",
+    "a long text": "a: " + "x " * 4_900,
+    "tags": "a: !!python/object/apply:os.abort []",
+}
+"""What stands between the two lines --- of an agent file or a skill."""

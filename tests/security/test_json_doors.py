@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import msgspec
 import pytest
 
 from callbacks.doubles import Desk
@@ -274,3 +275,49 @@ def test_results_keep_their_structure_up_to_a_megabyte_and_then_only_their_text(
     assert isinstance(cut, Result)
     assert cut.json is None
     assert len(cut.text) == 1_000_004
+
+
+async def test_a_call_with_thousands_of_unknown_arguments_is_told_the_first_ones(desk: Desk) -> None:
+    @tool
+    def take(x: int) -> str:
+        return "taken"
+
+    def play(request: Request) -> Any:
+        results = request.messages[-1].results
+        return results[0].text if results else call("take", **{f"k{n}": n for n in range(40_000)})
+
+    async with measured() as cost:
+        reply = await desk.prompt(Agent("a", model=Script(play), tools=[take]))
+
+    assert reply.text.count("there is no such argument") == 20
+    assert reply.text.endswith("…")
+    cost.check()
+
+
+class _Leaf(msgspec.Struct, tag="leaf"):
+    below: _Leaf | _Branch | None = None
+
+
+class _Branch(msgspec.Struct, tag="branch"):
+    below: _Leaf | _Branch | None = None
+
+
+@pytest.mark.parametrize("last", [None, {"type": "leaf", "stranger": 1}])
+async def test_arguments_that_are_trees_of_unions_are_checked_once_a_level(desk: Desk, last: Any) -> None:
+    @tool
+    def take(tree: _Leaf | _Branch) -> str:
+        return "taken"
+
+    value = last
+    for _ in range(60):
+        value = {"type": "branch", "below": value}
+
+    def play(request: Request) -> Any:
+        results = request.messages[-1].results
+        return results[0].text if results else call("take", tree=value)
+
+    async with measured() as cost:
+        reply = await desk.prompt(Agent("a", model=Script(play), tools=[take]))
+
+    assert reply.text == "taken" if last is None else "unknown field `stranger`" in reply.text
+    cost.check()

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from callbacks.doubles import Desk
 from programs.doubles import outcome, programmer, told
@@ -20,6 +22,7 @@ from upcall.models import call
 from upcall.patterns import BadPattern, Pattern, TooSlow
 from upcall.workspace import Folder, file_tools, run_python
 from upcall.workspace.search import Lines
+from upcall.workspace.sites import awaited
 from workspace.doubles import played
 
 TEXTS = ["a" * 60_000 + "!", "ab" * 30_000, "word " * 10_000, "é" * 20_000]
@@ -329,3 +332,69 @@ async def test_a_program_with_large_variables_asks_ten_times_and_the_log_stays_s
     assert result.text.startswith("".join(f"a{number} 20000\n" for number in range(10)))
     assert "The variables are not kept for later programs" in result.text
     assert sum(path.stat().st_size for path in tmp_path.glob("log.db*") if path.is_file()) < 12_000_000
+
+
+# --- anything ---------------------------------------------------------------------------
+
+_PIECES = st.sampled_from(
+    [
+        *"a()+*?|.$^{},/!#- ",
+        "ab",
+        "(?:",
+        "(?R)",
+        "(?1)",
+        "{2}",
+        "{1,9}",
+        "{a,b}",
+        "[ab]",
+        "[^a]",
+        "[[:",
+        "**/",
+        r"\1",
+    ]
+)
+
+
+def _written(pieces: list[str], times: int) -> str:
+    return "".join(pieces) * times
+
+
+_WRITTEN: st.SearchStrategy[str] = st.builds(_written, st.lists(_PIECES, max_size=12), st.integers(1, 400))
+
+
+@settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(pattern=_WRITTEN, glob=_WRITTEN, rules=_WRITTEN, old=_WRITTEN)
+async def test_nothing_that_file_tools_are_given_holds_the_event_loop_or_fills_the_memory(
+    tmp_path: Path, pattern: str, glob: str, rules: str, old: str
+) -> None:
+    (tmp_path / "a").mkdir(exist_ok=True)
+    (tmp_path / "a" / "ab").write_text(("a" * 5_000 + "!\n" + "ab " * 2_000 + "\n") * 3)
+    (tmp_path / ".gitignore").write_text(rules)
+    folder = Folder(tmp_path)
+
+    async with measured() as cost:
+        with suppress(UpcallError):
+            await Lines(pattern, False, seconds=0.2).search(folder, "/a/ab", [])
+        await played(
+            folder, file_tools(), call("glob", pattern=glob), call("read_file", path="a/ab"),
+            call("edit_file", path="a/ab", old_string=old, new_string=rules, replace_all=True),
+        )  # fmt: skip
+
+    cost.check()
+
+
+@settings(deadline=None, max_examples=100)
+@given(
+    st.lists(
+        st.sampled_from(
+            ["a = b\n", "def f(a): return a\n", "await f(a)\n", "f(b, *a)\n", "a.append(b)\n", "b, a = a, b\n"]
+        ),
+        max_size=20,
+    ),
+    st.integers(1, 100),
+)
+async def test_no_program_takes_long_to_be_searched_for_what_it_awaits(lines: list[str], times: int) -> None:
+    async with measured() as cost:
+        awaited(("".join(lines) * times)[:50_000])
+
+    cost.check(stall=1.0)  # it is done in a thread

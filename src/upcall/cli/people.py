@@ -6,7 +6,6 @@ import argparse
 import json
 import sys
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
@@ -37,6 +36,7 @@ from upcall.hosts.terminal_host import Desk, known_of, told
 from upcall.observe.plain import visible
 from upcall.policy import did_you_mean, shown
 from upcall.sidecars import json_problem
+from upcall.smallfiles import read_small
 
 if TYPE_CHECKING:
     from upcall.app import Runtime
@@ -252,7 +252,7 @@ def _edit_text(args: argparse.Namespace) -> tuple[str, str]:
     if args.edit.lstrip()[:1] in ("{", "["):
         return "--edit", args.edit
     try:
-        return args.edit, Path(args.edit).read_text("utf-8")
+        return args.edit, read_small(args.edit).decode()
     except UnicodeDecodeError:
         raise AnswerRefused(args.id, f"--edit {args.edit}: the file is not UTF-8 text") from None
     except (OSError, ValueError) as error:

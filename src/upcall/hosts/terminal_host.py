@@ -20,6 +20,7 @@ from upcall.hosts.keys import drop_early_keys, keys_kept
 from upcall.hosts.question import NOTHING_MORE, Known, command, is_approval, rows, settled_as
 from upcall.hosts.terminal import WIDEST, Piece, View, styled
 from upcall.observe.plain import one_line, plain, shortened, visible
+from upcall.smallfiles import read_small
 
 if TYPE_CHECKING:
     from prompt_toolkit import PromptSession
@@ -95,7 +96,7 @@ class Desk:
             os.write(handle, text.encode())
             os.close(handle)
             editing = await asyncio.create_subprocess_exec(*words, name)
-            return Path(name).read_text() if await editing.wait() == 0 else None  # noqa: ASYNC240
+            return read_small(name).decode() if await editing.wait() == 0 else None
         except OSError as error:
             self.say([Piece(f"  {words[0]} can't be started: {error}", "red")])
             return None

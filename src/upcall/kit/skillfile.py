@@ -10,11 +10,14 @@ from pathlib import Path
 from typing import Any, cast
 
 from upcall.errors import BadKit
+from upcall.frontmatter import construct
 from upcall.messages import Value
+from upcall.smallfiles import read_small
 
 FILE = "SKILL.md"
 _NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 _MOST_NAME, _MOST_DESCRIPTION = 64, 1024
+_MOST_FOLDERS = 2_000
 
 
 class Skill(Value, frozen=True):
@@ -35,10 +38,14 @@ class Shelf:
         self._marks: dict[str, _Mark] = {}
         self._found: tuple[Skill, ...] = ()
 
+    def known(self) -> tuple[Skill, ...] | None:
+        """All skills as they were read last; None where something there has changed since."""
+        return self._found if self._marks and _unchanged(self._marks) else None
+
     def skills(self) -> tuple[Skill, ...]:
         """All skills, by name; of two with one name the later folder's. BadKit names the first wrong file."""
-        if self._marks and _unchanged(self._marks):
-            return self._found
+        if (known := self.known()) is not None:
+            return known
         now, files, marks = time.time_ns(), list[list[Path]](), dict[str, _Mark]()
         for folder in self._folders:
             if not folder.is_dir():
@@ -87,6 +94,8 @@ def _walked(folder: Path, marks: dict[str, _Mark]) -> Iterator[Path]:
             below.clear()
             continue
         seen.add(real)
+        if len(seen) > _MOST_FOLDERS:
+            raise BadKit("skills", f"{folder}: it has more than {_MOST_FOLDERS} folders; a skill is one of few")
         below.sort()
         marks[where] = _mark(where)
         if FILE in files:
@@ -108,11 +117,11 @@ def _loaded(files: Sequence[Path]) -> dict[str, Skill]:
 def load_skill(path: Path) -> Skill:
     """Read one SKILL.md and check it."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_small(path).decode().replace("\r\n", "\n")
     except UnicodeDecodeError:
         raise BadKit("skills", f"{path}: it is no text") from None
     except OSError as error:
-        raise BadKit("skills", f"{path}: it can't be read: {error}") from None
+        raise BadKit("skills", f"{path}: it can't be read: {error.strerror}") from None
     head, content = _parts(path, text)
     if problems := list(_problems(head, path.parent.name)):
         raise BadKit("skills", f"{path}: {'; '.join(problems)}")
@@ -131,7 +140,7 @@ def _problems(head: Mapping[str, Any], folder: str) -> Iterator[str]:
         yield f"name: {name!r} must be its folder's name, {folder!r}"
     given = head.get("triggers", [])
     if not isinstance(given, list) or any(_text_problem(one) for one in cast("list[Any]", given)):
-        yield f"triggers: {given!r} is no list of texts, such as [pdf, fill a form]"
+        yield f"triggers: {given!r:.200} is no list of texts, such as [pdf, fill a form]"
     if "description" not in head and not given:
         yield "description: it is missing, and so are triggers; nobody could find it"
     elif "description" in head and (problem := _text_problem(head["description"], _MOST_DESCRIPTION)):
@@ -145,8 +154,8 @@ def _parts(path: Path, text: str) -> tuple[dict[str, Any], str]:
     if found is None:
         raise BadKit("skills", f"{path}: it does not begin with front matter between two lines of ---")
     try:
-        head = yaml.safe_load(found[1])
-    except yaml.YAMLError as error:
+        head = construct(found[1])
+    except (yaml.YAMLError, ValueError) as error:
         mark = getattr(error, "problem_mark", None)
         line = f"{path}:{mark.line + 2}" if mark is not None else str(path)
         raise BadKit("skills", f"{line}: its front matter is no YAML: {getattr(error, 'problem', error)}") from None
@@ -158,5 +167,5 @@ def _parts(path: Path, text: str) -> tuple[dict[str, Any], str]:
 def _text_problem(value: Any, most: int | None = None) -> str:
     """Why a value is not a text of at most so many characters, or ""."""
     if not isinstance(value, str) or not value.strip():
-        return "it is missing" if value is None else f"{value!r} is no text"
+        return "it is missing" if value is None else f"{value!r:.200} is no text"
     return f"it has {len(value)} characters; {most} are allowed" if most is not None and len(value) > most else ""

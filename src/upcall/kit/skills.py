@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
-from collections.abc import Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from functools import lru_cache
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +19,11 @@ from upcall.kit.instructions import Adding
 from upcall.kit.skillfile import FILE, Shelf, Skill, load_skill
 from upcall.messages import Message, Request, Result
 from upcall.private_files import PrivateFiles, Seen
+from upcall.smallfiles import read_small
 from upcall.tools import tool
 
 KEY, ACTIVE = "skills", "skills.active"
+_MOST_FILES = 1_000
 
 
 def skills(*dirs: str | os.PathLike[str]) -> Kit:
@@ -37,9 +41,15 @@ def skills(*dirs: str | os.PathLike[str]) -> Kit:
     adding = Adding()
     shelf.skills()
 
-    def begin(session: SessionAccess) -> None:
+    def begin(session: SessionAccess) -> Awaitable[None] | None:
+        found = shelf.known()
+        return read_again(session) if found is None else keep(session, found)
+
+    async def read_again(session: SessionAccess) -> None:
+        keep(session, await asyncio.to_thread(shelf.skills))
+
+    def keep(session: SessionAccess, found: tuple[Skill, ...]) -> None:
         nonlocal last
-        found = shelf.skills()
         if found is not last[0]:
             known = {s.name: {"path": str(s.path), "triggers": s.triggers} for s in found}
             last = (found, msgspec.json.encode({"known": known, "listed": _listed(found)}).decode())
@@ -57,17 +67,18 @@ def skills(*dirs: str | os.PathLike[str]) -> Kit:
             read = (kept, about.get("listed", ""), [(hit.casefold(), hit, name, path) for name, path, hit in each])
         return read
 
-    def trigger(session: SessionAccess, message: Message) -> None:
+    def trigger(session: SessionAccess, message: Message) -> Awaitable[None] | None:
         said = message.text.casefold()
-        for folded, hit, name, path in kept_by(session)[2]:
-            if folded in said:
-                show(session, name, Path(path), hit)
+        hits = {name: (path, hit) for folded, hit, name, path in reversed(kept_by(session)[2]) if folded in said}
+        return show(session, dict(reversed(hits.items()))) if hits else None
 
-    def show(session: SessionAccess, name: str, path: Path, hit: str) -> None:
-        active: Sequence[str] = session.get_context(ACTIVE, ())
-        if name not in active:
-            session.add_message("system", _shown(load_skill(path), f", triggered by {hit!r}"))
-            session.set_context(ACTIVE, [*active, name])
+    async def show(session: SessionAccess, hits: Mapping[str, tuple[str, str]]) -> None:
+        for name, (path, hit) in hits.items():
+            active: Sequence[str] = session.get_context(ACTIVE, ())
+            if name not in active:
+                skill = await asyncio.to_thread(load_skill, Path(path))
+                session.add_message("system", _shown(skill, f", triggered by {hit!r}"))
+                session.set_context(ACTIVE, [*active, name])
 
     def list_them(session: SessionAccess, request: Request) -> Request:
         return adding.to(request, kept_by(session)[1])
@@ -95,12 +106,13 @@ def read_skill(name: str, ctx: SyncContext, file: str = FILE) -> Result:
         if private.hides_path(path, folder.resolve()):
             return _refused(f"{file} belongs to the store of the sessions")
         if path != (folder / FILE).resolve():
-            return Result("", path.read_text(encoding="utf-8"))
+            return Result("", read_small(path).decode().replace("\r\n", "\n"))
         text = _shown(load_skill(folder / FILE), _files(folder, private))
     except UnicodeDecodeError:
         return _refused(f"{file} is no text")
-    except (OSError, ValueError) as error:
-        return _refused(f"{file} can't be read: {error}")
+    except (OSError, ValueError, RuntimeError) as error:  # the last is for links in a circle
+        why = (error.strerror if isinstance(error, OSError) else "") or error
+        return _refused(f"{file} can't be read: {why}")
     if name not in ctx.get_context(ACTIVE, ()):
         ctx.set_context(f"pinned.skill.{name}", text)  # what it works by stays when the conversation is compacted
     return Result("", text)
@@ -128,9 +140,11 @@ def _shown(skill: Skill, how: str) -> str:
 
 
 def _files(folder: Path, private: Seen) -> str:
-    found = (p for p in folder.rglob("*") if p.is_file() and p.name != FILE)
-    files = sorted(str(p.relative_to(folder)) for p in found if not private.hides_path(p, folder))
-    return f", with the files {', '.join(files)}" if files else ""
+    found = (p for p in islice(folder.rglob("*"), 10 * _MOST_FILES) if p.is_file() and p.name != FILE)
+    seen = islice((p for p in found if not private.hides_path(p, folder)), _MOST_FILES + 1)
+    files = sorted(str(p.relative_to(folder)) for p in seen)
+    more = " and more" if len(files) > _MOST_FILES else ""
+    return f", with the files {', '.join(files[:_MOST_FILES])}{more}" if files else ""
 
 
 def _refused(why: str) -> Result:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from itertools import islice
 from typing import Any, cast
 
-from upcall.jsontext import json_values
+from upcall.jsontext import LONGEST, json_values
 from upcall.messages import Value, clean
 
 KEYS = ("role", "task", "sequence", "caller")
-_MOST_TEXT = 2_000_000
 _LAST = 1_000_000_000
 _SHOWN = 20
 
@@ -70,7 +70,7 @@ def next_sequence(plan: Sequence[Assignment]) -> tuple[list[Assignment], list[As
 
 
 def _array(text: str) -> tuple[list[Any], str]:
-    if len(text) > _MOST_TEXT:
+    if len(text) > LONGEST:
         return [], f"the reply has {len(text)} characters; a plan is a short JSON array"
     arrays: list[list[Any]] = json_values(text, "[")
     plans = [a for a in arrays if not a or any(isinstance(e, dict) for e in a)]
@@ -86,7 +86,8 @@ def _mistakes(number: int, entry: Any, rules: Rules) -> list[str]:
     if not isinstance(entry, dict):
         return [f"{where} must be an object with {', '.join(KEYS)}, not {_shown(entry)}"]
     given = cast("dict[str, Any]", entry)
-    found = [f"{where}: unknown key {_shown(key)}; there are {', '.join(KEYS)}" for key in given if key not in KEYS]
+    unknown = islice((key for key in given if key not in KEYS), _SHOWN)
+    found = [f"{where}: unknown key {_shown(key)}; there are {', '.join(KEYS)}" for key in unknown]
     role, task, sequence = given.get("role"), given.get("task"), given.get("sequence")
     if role not in rules.roles or not isinstance(role, str):
         found.append(f"{where}: role must be one of {', '.join(rules.roles)}, not {_shown(role)}")
