@@ -107,7 +107,7 @@ class Worker:
 
     async def _run(self, row: Row) -> None:
         try:
-            resumed = await self._resume(row.id)
+            resumed = await self._resume(row.id) and await self._store.row(row.id) != row  # else nothing came of it
         except (SessionBusy, RuntimeClosed):  # another process was faster, or this one stops
             return
         except UpcallError as error:  # the log says of a failed turn that it failed

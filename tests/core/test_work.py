@@ -221,6 +221,36 @@ class Looks(SqliteStore):
         return await super().unfinished(limit)
 
 
+class Eager(Looks):
+    """A store that calls a session ready which is not."""
+
+    async def unfinished(self, limit: int | None = None) -> list[Row]:
+        await super().unfinished(limit)
+        return [row] if (row := await self.row("s")) is not None else []
+
+
+async def test_a_tree_that_does_not_change_when_it_is_resumed_is_left_alone_until_it_does(path: Path) -> None:
+    agent, resumed = asks(), list[str]()
+    store = Eager(path)
+    async with Runtime(store, agents=[agent]) as runtime:
+
+        async def resume(root: str) -> bool:
+            resumed.append(root)
+            await runtime.resume(root)
+            return True
+
+        await (await runtime.start(agent, "s")).prompt("go")
+        stop = asyncio.Event()
+        worker = asyncio.ensure_future(runtime.work(stop, resume=resume))
+        await asyncio.wait({worker}, timeout=0.3)
+        assert resumed == ["s"]
+        await runtime.answer((await runtime.inbox())[0].id, "b")
+        await ended(runtime, "s")
+        stop.set()
+        await worker
+    assert resumed.count("s") <= 3
+
+
 class Raced(SqliteStore):
     """A store on which another process claims what is ready just before this one does."""
 
