@@ -33,6 +33,9 @@ OWN_KEYS = (*TEXTS, "settings", *LISTS)
 IN_LOG = "in log"
 """The workspace that is no folder."""
 
+_MOST_LEVELS = 100
+"""Levels of agents below each other."""
+
 _MOST_CHAINS = 100
 """Ways from a root down to one agent that are looked at; a folder with more warns from these."""
 
@@ -475,6 +478,10 @@ def _circles(drafts: Sequence[_Draft]) -> Iterator[Problem]:
         if name in done:
             return
         for below, line, key in named[name].names:
+            if len(above) >= _MOST_LEVELS:
+                text = f"is more than {_MOST_LEVELS} levels below {above[0]}"
+                yield Problem(str(named[name].path), line, key, text)
+                break
             if below in (*above, name):
                 circle = " → ".join((*(*above, name)[(*above, name).index(below) :], below))
                 yield Problem(str(named[name].path), line, key, f"goes in a circle: {circle}")

@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from contextlib import ExitStack
 from pathlib import Path
@@ -91,7 +92,12 @@ def run(
 
 
 def _filled(text: str) -> int:
-    """A pipe that has a text in it."""
+    """A pipe that has a text in it; a file where the text is longer than a pipe holds."""
+    if len(text) > 60_000:
+        with tempfile.TemporaryFile() as file:
+            file.write(text.encode())
+            file.seek(0)
+            return os.dup(file.fileno())
     read, write = os.pipe()
     with open(write, "wb", buffering=0) as file:
         assert file.write(text.encode()) == len(text.encode())

@@ -271,6 +271,34 @@ def test_a_refused_answer_is_one_line_and_changes_nothing(
     assert out("inbox", cwd=folder) == [entry]
 
 
+@pytest.mark.parametrize(
+    ("prompt", "args", "piped", "says"),
+    [
+        ("deploy", ["--edit", "-"], "[" * 900_000, "standard input: this is not JSON that can be read"),
+        ("deploy", ["--edit", "-"], "9" * 900_000, "standard input: this is not JSON that can be read"),
+        ("deploy", ["--edit", "-"], "x" * 1_000_001, "standard input has more than the 1000000 bytes"),
+        ("name", ["-"], "x" * 1_000_001, "standard input has more than the 1000000 bytes"),
+    ],
+)
+def test_an_answer_from_a_pipe_is_bounded(
+    prompt: str, args: list[str], piped: str, says: str, folder: Path
+) -> None:
+    (entry,) = parked(folder, prompt)
+
+    done = upcall("answer", entry["id"], *args, cwd=folder, given=piped)
+
+    assert done.returncode == 1
+    assert says in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_prompt_from_a_pipe_is_bounded(folder: Path) -> None:
+    done = upcall("run", "team:manager", "-", cwd=folder, given="x" * 4_000_001)
+
+    assert done.returncode != 0
+    assert "the prompt has more than 4000000 characters" in done.stderr
+
+
 def test_a_second_answer_is_told_by_whom_and_when_it_was_settled(folder: Path) -> None:
     (entry,) = parked(folder, "name")
     assert upcall("answer", entry["id"], "Otto", "--by", "ops", cwd=folder).returncode == 0

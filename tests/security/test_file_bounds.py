@@ -11,12 +11,13 @@ from typing import Any
 
 import pytest
 
+from callbacks.doubles import Desk
 from security.attacks import FRONT_MATTER
 from security.measuring import grown, measured
 from upcall import Agent, Runtime
 from upcall.agentfiles import read_agents
 from upcall.errors import BadKit
-from upcall.kit import skills
+from upcall.kit import compact, skills
 from upcall.models import Script, call
 from upcall.sidecars import read_sidecar
 from upcall.smallfiles import MOST, read_small
@@ -214,3 +215,32 @@ async def test_no_team_file_takes_long(tmp_path: Path, text: str) -> None:
         assert read_agents(tmp_path)[1]
 
     cost.check(stall=0.6)  # before any event loop runs
+
+
+async def test_a_search_of_the_history_takes_a_thousand_characters_of_words(desk: Desk) -> None:
+    def play(request: Any) -> Any:
+        done = sum(len(message.results) for message in request.messages)
+        words = ["a " * 900_000, "a " * 501, "please go"]
+        return call("search_history", words=words[done]) if done < len(words) else "done"
+
+    agent = Agent("a", model=Script(play), kit=[compact(tokens=10_000_000)])
+    async with measured() as cost:
+        await desk.prompt(agent, "please go " + "a" * 300_000)
+
+    texts = [result.text for message in await desk.messages(agent) for result in message.results]
+    assert texts[0] == "Give at most 1000 characters of words; these are 1800000."
+    assert texts[1].startswith("Give at most 1000")
+    assert texts[2].startswith("1. user: please go aaa")
+    cost.check()
+
+
+def test_agents_a_hundred_levels_below_each_other_are_read_and_more_are_a_mistake(tmp_path: Path) -> None:
+    def write(count: int) -> None:
+        for number in range(count):
+            below = f"agents: [a{number + 1:04}]\n" if number + 1 < count else ""
+            (tmp_path / f"a{number:04}.md").write_text(f"---\n{below}---\nDo.\n")
+
+    write(100)
+    assert not [problem for problem in read_agents(tmp_path)[1] if problem.severity == "error"]
+    write(1_200)
+    assert any("is more than 100 levels below a0000" in problem.text for problem in read_agents(tmp_path)[1])

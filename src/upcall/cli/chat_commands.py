@@ -174,7 +174,7 @@ async def _inbox(talk: Talk, _: str) -> None:
 
 
 async def _unfold(talk: Talk, rest: str) -> None:
-    if rest and not (rest.isdecimal() and int(rest)):
+    if rest and not (rest.isdecimal() and len(rest) < 10 and int(rest)):
         raise UpcallError(f"/unfold {one_line(rest, 20)}: say how far back, /unfold 1 is the last call")
     await unfold(talk, int(rest or 1))
 

@@ -53,7 +53,7 @@ def add(commands: Commands) -> None:
 
 
 def _number(text: str) -> int:
-    if not text.isdecimal():
+    if not text.isdecimal() or len(text) > 18:
         raise argparse.ArgumentTypeError(f"{text!r} is no number from 0 on")
     return int(text)
 

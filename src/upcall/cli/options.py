@@ -174,7 +174,7 @@ def events_file(parser: argparse.ArgumentParser) -> None:
 
 def count(text: str) -> int:
     """A number of things to list."""
-    if not text.isdecimal() or not int(text):
+    if not text.isdecimal() or len(text) > 9 or not int(text):
         raise argparse.ArgumentTypeError(f"{text!r} is no number from 1 on")
     return int(text)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
-from upcall.answers import callback_of, misfit
+from upcall.answers import LARGEST, callback_of, misfit
 from upcall.callbacks import Approve, Callback, Held, Reject
 from upcall.catalog import CALLBACK_STATUSES
 from upcall.cli.options import Commands, as_json, count, filters, name_value, selected
@@ -216,7 +216,7 @@ async def _value(args: argparse.Namespace, held: Held) -> Any:
         return await _asked(args, held)
     text = args.value
     if text is None or text == "-":
-        text = sys.stdin.read().strip("\r\n")
+        text = _piped(args).strip("\r\n")
         if not text:
             raise AnswerRefused(args.id, "standard input holds no answer; give a VALUE")
     text = text.encode("utf-8", "replace").decode()
@@ -240,15 +240,25 @@ def _edited(args: argparse.Namespace) -> dict[str, Any]:
         edited = json.loads(text)
     except json.JSONDecodeError as error:
         raise AnswerRefused(args.id, f"{where}:{error.lineno}: {json_problem(error)}") from None
+    except (ValueError, RecursionError) as error:
+        raise AnswerRefused(args.id, f"{where}: this is not JSON that can be read: {error}") from None
     if not isinstance(edited, dict):
         raise AnswerRefused(args.id, f"--edit needs the arguments as a JSON object, not {shown(edited)}")
     return cast("dict[str, Any]", edited)
 
 
+def _piped(args: argparse.Namespace) -> str:
+    """Read standard input, which may never end."""
+    text = sys.stdin.read(LARGEST + 1)
+    if len(text) > LARGEST:
+        raise AnswerRefused(args.id, f"standard input has more than the {LARGEST} bytes that an answer may have")
+    return text
+
+
 def _edit_text(args: argparse.Namespace) -> tuple[str, str]:
     """Where the JSON of --edit comes from, and the JSON."""
     if args.edit == "-":
-        return "standard input", sys.stdin.read()
+        return "standard input", _piped(args)
     if args.edit.lstrip()[:1] in ("{", "["):
         return "--edit", args.edit
     try:

@@ -118,8 +118,14 @@ async def _ended(runtime: Runtime, session_id: str) -> str:
     return "asked to end; it has not yet"
 
 
+_LONGEST_PROMPT = 4_000_000
+"""Characters; far more than any model takes."""
+
+
 def _prompt(given: str) -> str:
-    text = sys.stdin.read() if given == "-" else given
+    text = sys.stdin.read(_LONGEST_PROMPT + 1) if given == "-" else given
+    if len(text) > _LONGEST_PROMPT:
+        raise SetupError(f"the prompt has more than {_LONGEST_PROMPT} characters; give it as a file")
     if not text.strip():
         raise SetupError("the prompt is empty; say what the agent should do")
     return text.encode("utf-8", "replace").decode()

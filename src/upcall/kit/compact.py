@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Sequence
 
 from upcall.agent import Kit
@@ -21,7 +22,7 @@ GROWTH = 1.5
 """How much it has to grow before it is compacted again, should that not have brought it below the threshold."""
 
 FEW = 4
-FOUND, EACH = 20, 1_000
+FOUND, EACH, MOST_CHARS = 20, 1_000, 1_000
 
 
 def compact(tokens: int = 100_000, keep_last: int = 10) -> Kit:
@@ -86,13 +87,19 @@ async def search_history(words: str, ctx: Context) -> str:
 
     words: what to look for, in any case and order
     """
-    wanted = words.casefold().split()
-    found: list[str] = []
+    if len(words) > MOST_CHARS:
+        return f"Give at most {MOST_CHARS} characters of words; these are {len(words)}."
     history = await ctx.get_history()
+    return await asyncio.to_thread(_found, words.casefold().split(), history)
+
+
+def _found(wanted: list[str], history: Sequence[Message]) -> str:
+    found: list[str] = []
     searches = {call.id for message in history for call in message.calls if call.name == search_history.name}
     for number, message in enumerate(history, 1):
         text = _text(message, searches)
-        if text and all(word in text.casefold() for word in wanted):
+        folded = text.casefold()
+        if text and all(word in folded for word in wanted):
             found.append(f"{number}. {message.role}: {text[:EACH]}{'…' if len(text) > EACH else ''}")
     if not found:
         return "Nothing that was said has all these words."
