@@ -1005,7 +1005,9 @@ class CancelledFirst(SqliteStore):
     async def park(self, claim: Claim, events: Mapping[str, Sequence[AnyEvent]], waits: Sequence[str]) -> bool:
         if self.cancels:
             self.cancels = False
-            await self.append_all({claim.root: [CancelRequested("them", "enough")]})
+            asked = [h.raised.callback_id for h in await self.callbacks(root=claim.root) if h.status == "open"]
+            withdrawn = [CallbackWithdrawn(callback_id, "enough") for callback_id in asked]
+            await self.append_all({claim.root: [CancelRequested("them", "enough"), *withdrawn]})
         return await super().park(claim, events, waits)
 
     cancels = True

@@ -26,8 +26,8 @@ COMMANDS = [
     ["run", "agents", "fail", "--json"],
     ["chat", "agents"],
     ["resume", "s1"],
-    ["resume", "--all"],
-    ["resume", "--all", "--follow"],
+    ["resume", "--all", "--agents", "team:manager"],
+    ["resume", "--all", "--follow", "--agents", "team:manager"],
     ["cancel", "s1"],
     ["inbox"],
     ["inbox", "--ids"],
@@ -93,7 +93,11 @@ def test_a_command_whose_output_nobody_reads_ends_quietly(args: list[str], folde
         assert code == (0 if "help" in " ".join(args) else 128 + signal.SIGPIPE)  # argparse ignores who left
 
 
-@pytest.mark.parametrize("args", [["run", "agents", "fail"], ["resume", "--all"], ["chat", "agents"]], ids=" ".join)
+@pytest.mark.parametrize(
+    "args",
+    [["run", "agents", "fail"], ["resume", "--all", "--agents", "team:manager"], ["chat", "agents"]],
+    ids=" ".join,
+)
 def test_a_command_that_nobody_hears_at_all_ends_in_time(args: list[str], folder: Path) -> None:
     code, _ = unread(*args, cwd=folder, both=True)
     assert code in (1, 128 + signal.SIGPIPE)

@@ -15,6 +15,7 @@ import time
 from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 MOST_STALL = 0.2
 """Seconds of CPU for which an event loop may run one thing."""
@@ -52,7 +53,7 @@ async def measured() -> AsyncGenerator[Measured]:
         out.stall, last = max(out.stall, now - last), now
         timer = loop.call_later(_TICK, tick) if again else None
 
-    with grown(out):
+    with untraced(), grown(out):
         await asyncio.sleep(0)
         last = time.thread_time()
         tick()
@@ -62,6 +63,21 @@ async def measured() -> AsyncGenerator[Measured]:
             if timer is not None:
                 timer.cancel()
             tick(again=False)
+
+
+@contextmanager
+def untraced() -> Generator[None]:
+    """Count no coverage of what is done inside: that would cost several times what is measured."""
+    tool: Any = sys.modules.get("coverage")
+    stopped: list[Any] = []  # a worker may have several at once
+    while tool is not None and (running := tool.Coverage.current()) is not None:
+        running.stop()
+        stopped.append(running)
+    try:
+        yield
+    finally:
+        for running in reversed(stopped):
+            running.start()
 
 
 @contextmanager

@@ -159,6 +159,7 @@ def test_at_a_terminal_the_person_is_asked_before_it_is_imported(
     shutil.copyfile(here / "team.py", far / "other.py")
     with Screen("resume", "s1", cwd=here) as screen:
         screen.see("Import them now?")
+        screen.see("[y/N]")  # no key counts before it
         assert not marks(far)
         screen.enter(typed)
         assert screen.end() == code
