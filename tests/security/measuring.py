@@ -85,6 +85,7 @@ def grown(out: Measured | None = None) -> Generator[Measured]:
     """Measure only by how much the process grows."""
     out = out or Measured()
     gc.collect()
+    gc.freeze()  # what earlier tests left is not looked through while this one is measured
     _give_back()
     before = _resident()
     _forget_peak()
@@ -92,6 +93,7 @@ def grown(out: Measured | None = None) -> Generator[Measured]:
         yield out
     finally:
         out.growth = max(0, _peak() - before)
+        gc.unfreeze()
 
 
 def _give_back() -> None:
