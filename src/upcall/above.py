@@ -57,7 +57,8 @@ class SessionsAbove:
     __slots__ = ("_idle", "_turns")
 
     def __init__(self, turns: Mapping[str, Turn]) -> None:
-        self._turns, self._idle = turns, dict[str, Turn]()
+        self._turns = turns
+        self._idle: dict[str, Turn] = {}
 
     def get(self, session_id: str) -> Turn | None:
         """A session that runs here, or that was loaded because it is above one that does."""

@@ -142,6 +142,7 @@ class Sessions(People):
         self._actors: dict[tuple[int, int, bool, bool], Actor] = {}
         self.asks_of: dict[tuple[Any, ...], bool] = {}  # whether an agent below such a chain has somebody to ask
         self._models: dict[int, Model] = {}
+        self._places: dict[Agent, Declared] = {}
         self.threads, self.processes = Threads(), ProcessLimit(processes)
         self._parked: dict[str, State] = {}  # the newest turns that wait, as far as they were folded here
         self._newest_id = int.from_bytes(os.urandom(6))
@@ -315,7 +316,7 @@ class Sessions(People):
         asks = self.asks_of.get((declared, self.host is None))
         if asks is None:
             asks = RunTree(self, None).somebody_to_ask(declared, declared.policy, [])
-        place = find(declared, declared.declared_in) if not declared.source else Declared(declared.source)
+        place = self._place(declared)
         started = SessionStarted(
             declared.name, kind="coordinator" if declared.runs else "agent", begins=begins, asks=asks,
             source=place.source, program=place.program, data=kept, tags=labels,
@@ -334,6 +335,14 @@ class Sessions(People):
             for sink in self.sinks:
                 sink(started)
         return Session(state, self)
+
+    def _place(self, agent: Agent) -> Declared:
+        """The place where an agent is declared, looked up once: a module may have hundreds of attributes."""
+        place = self._places.get(agent)
+        if place is None:
+            place = Declared(agent.source) if agent.source else find(agent, agent.declared_in)
+            self._places[agent] = place
+        return place
 
     def _new_id(self) -> str:
         """As good as random among runtimes and never the same twice in one; asking the system each time is slow."""

@@ -691,10 +691,9 @@ def prompt_message(given: str | Message) -> Message:
     """The message that a prompt is; SetupError where it is empty, which no provider takes."""
     if not isinstance(given, str) and not hasattr(given, "parts"):
         raise SetupError(f"a prompt is a text or a Message, not {given!r:.80}")
-    message = user(given) if isinstance(given, str) else given
-    if is_blank(message):
+    if not given.strip() if isinstance(given, str) else is_blank(given):
         raise SetupError("the prompt is empty; say what the agent should do")
-    return message
+    return user(given) if isinstance(given, str) else given
 
 
 def message_from(role: str, content: str) -> Message:

@@ -313,15 +313,14 @@ def _bounded(response: Response, model: str) -> Response:
         raise ResponseTooLarge(model, f"more than {TEXT:,} characters of text in one response")
     if len(response.stop) > _LONGEST_NAME or len(response.model) > _LONGEST_NAME:
         response = response.replace(stop=response.stop[:_LONGEST_NAME], model=response.model[:_LONGEST_NAME])
-    if not response.calls:
-        return response
     if len(response.calls) > CALLS:
         raise ResponseTooLarge(
             model, f"{len(response.calls)} tool calls in one response; at most {CALLS} are taken"
         )
-    calls = [_bounded_call(call) for call in response.calls]
-    same = all(made is call for made, call in zip(calls, response.calls, strict=True))
-    return response if same else response.replace(calls=calls)
+    for call in response.calls:
+        if len(call.name) > _LONGEST_NAME or excess(call.args, ARGUMENTS):
+            return response.replace(calls=[_bounded_call(call) for call in response.calls])
+    return response
 
 
 def _is_plausible(used: Usage) -> bool:
