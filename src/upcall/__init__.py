@@ -7,6 +7,7 @@ from upcall.agent import Agent, Kit, Limits
 from upcall.app import Runtime, load_agents, run
 from upcall.callbacks import Answer, Approve, Callback, Reject
 from upcall.contracts import Context, Delta, Reply, SessionAccess, Spent, SyncContext
+from upcall.core.runtime.sessions import Session
 from upcall.errors import (
     AlreadySettled,
     AnswerRefused,
@@ -56,7 +57,6 @@ from upcall.errors import (
 )
 from upcall.hooks import Hooks, approval_rule, inherited
 from upcall.messages import Call, Message, Request, Response, Result, Usage
-from upcall.runtime import Session
 from upcall.settings import Settings
 from upcall.tools import Tool, tool
 

@@ -8,14 +8,14 @@ from typing import Any, ClassVar, Generic, TypeVar, cast, get_origin, overload
 import msgspec
 
 from upcall.contracts import Context, Model, OutputT_co, Workspace
-from upcall.declared import importing
+from upcall.core.declared import importing
+from upcall.core.routing.policy import Policy, name_problem
+from upcall.core.schema import shapes, whole_schema
 from upcall.errors import BadAgent, UnknownAgent
 from upcall.events import SessionStarted
 from upcall.hooks import NO_HOOKS, Hooks, Maybe
-from upcall.jsontext import read_json
 from upcall.messages import Call, JsonSchema, Result, Value
-from upcall.policy import Policy, name_problem
-from upcall.schema import shapes, whole_schema
+from upcall.safety.json_text import read_json
 from upcall.settings import Settings
 from upcall.tools import Tool, as_tool, finished
 

@@ -9,11 +9,11 @@ from typing import Any
 
 from upcall.agent import Agent
 from upcall.contracts import Host, Model, OutputT_co, Reply, Store
+from upcall.core.runtime.session_data import check_unchanged
+from upcall.core.runtime.sessions import Session, Sessions
+from upcall.core.turns.access import prompt_message
 from upcall.errors import BadAgent, SetupError, UnknownSession, UpcallError
 from upcall.messages import Message
-from upcall.runtime import Session, Sessions
-from upcall.session import prompt_message
-from upcall.sessiondata import check_unchanged
 
 Where = str | os.PathLike[str] | Store
 
@@ -90,7 +90,7 @@ def open_store(where: Where, trusted: bool | None = None, *, found: bool = False
         raise UpcallError("PostgreSQL stores are not there yet; use a path for SQLite")
     from upcall.store.known_logs import KnownLogs, state_folder
     from upcall.store.opening import Place
-    from upcall.store.sqlite import SqliteStore
+    from upcall.store.sqlite.store import SqliteStore
 
     if trusted is None:
         trusted = os.environ.get("UPCALL_TRUST_STORE", "") == "1"
@@ -100,7 +100,7 @@ def open_store(where: Where, trusted: bool | None = None, *, found: bool = False
 
 def load_agents(folder: str | os.PathLike[str]) -> list[Agent]:
     """The agents of a folder of Markdown files with their sidecars; BadAgentFile names every mistake."""
-    from upcall.loading import load_agents as load
+    from upcall.agentfiles.load import load_agents as load
 
     return load(os.fspath(folder))
 

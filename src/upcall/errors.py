@@ -53,7 +53,7 @@ import shlex
 import time
 from collections.abc import Iterable, Sequence
 
-from upcall.secrets import without_password
+from upcall.safety.secrets import without_password
 
 
 class UpcallError(Exception):

@@ -13,8 +13,8 @@ from typing import Any, ClassVar, Literal, TypeAlias, cast
 
 import msgspec
 
-from upcall.bounds import DEPTH, is_too_deep
 from upcall.messages import NO_USAGE, Call, JsonSchema, Message, Purpose, Result, Usage, Value
+from upcall.safety.bounds import DEPTH, is_too_deep
 
 
 class Event(Value, frozen=True, tag_field="type", kw_only=True):

@@ -7,7 +7,7 @@ from typing import Any, Literal, Self, cast
 
 import msgspec
 
-from upcall.bounds import DEPTH, is_too_deep
+from upcall.safety.bounds import DEPTH, is_too_deep
 from upcall.settings import Settings
 
 Role = Literal["user", "assistant", "tool"]

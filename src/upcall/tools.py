@@ -13,11 +13,11 @@ from typing import Any, TypedDict, Unpack, cast, overload
 
 import msgspec
 
-from upcall.bounds import STRUCTURE, is_too_deep
 from upcall.contracts import Context, SessionAccess, SyncContext
+from upcall.core.schema import Shape, check_each, is_pydantic, or_rather, read_docstring, read_hints, shapes
 from upcall.errors import BadTool
 from upcall.messages import Image, JsonSchema, Result, Text, ToolSpec, Value, clean
-from upcall.schema import Shape, check_each, is_pydantic, or_rather, read_docstring, read_hints, shapes
+from upcall.safety.bounds import STRUCTURE, is_too_deep
 
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}\Z")
 _CONTEXTS: tuple[Any, ...] = (Context, SyncContext, SessionAccess)

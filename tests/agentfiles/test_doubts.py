@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from agentfiles.test_reading import write
-from upcall.agentfiles import read_agents
+from upcall.agentfiles.markdown import read_agents
 
 CLOSED: dict[str, Any] = {"can_query_caller": False, "can_use_host_interaction": False}
 NO_PERSON: dict[str, Any] = {"can_use_host_interaction": False}

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from upcall import Settings, load_agents
-from upcall.agentfiles import AgentFile, load, read_agents, roots
+from upcall.agentfiles.markdown import AgentFile, load, read_agents, roots
+from upcall.agentfiles.sidecar import Problem
 from upcall.errors import BadAgentFile
-from upcall.sidecars import Problem
 
 RIGHTS = {"can_query_caller": True, "can_use_host_interaction": True}
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from agentfiles.test_doubts import doubts
 from agentfiles.test_reading import errors, only, write
 from upcall import BadAgentFile, Team, load_agents
-from upcall.agentfiles import load, read_agents, roots
-from upcall.teamfile import KEYS, read_team
+from upcall.agentfiles.markdown import load, read_agents, roots
+from upcall.agentfiles.team_toml import KEYS, read_team
 
 WHOLE = """\
 # who does what

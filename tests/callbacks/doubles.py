@@ -12,7 +12,7 @@ from upcall.contracts import Host, Store
 from upcall.events import AnyEvent
 from upcall.models import Script, call
 from upcall.store.memory import MemoryStore
-from upcall.store.sqlite import SqliteStore
+from upcall.store.sqlite.store import SqliteStore
 from upcall.tools import Tool
 
 Decide = Callable[[Request], Any]

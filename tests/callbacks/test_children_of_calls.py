@@ -13,7 +13,7 @@ from upcall import Agent, Context, Request, Runtime, tool
 from upcall.contracts import Claim
 from upcall.events import AnyEvent
 from upcall.models import Script, call
-from upcall.store.sqlite import SqliteStore
+from upcall.store.sqlite.store import SqliteStore
 
 
 def results(request: Request) -> list[str]:

@@ -13,10 +13,10 @@ from callbacks.doubles import Desk, Person, answers, asker, delegates, passes, r
 from upcall import Agent, Approve, Context, Request, Runtime, SyncContext, tool
 from upcall.callbacks import Held
 from upcall.contracts import EVERYTHING
+from upcall.core.log.state import State
 from upcall.events import CallbackRaised
-from upcall.fold import State
 from upcall.models import Script, call
-from upcall.store.ledger import Ledger
+from upcall.store.callback_index import Ledger
 
 # --- document 0: its five tests, by meaning -----------------------------------------------
 

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from callbacks.doubles import Desk, answers, asker, delegates, passes, results
 from upcall import Agent, Callback, Context, Hooks, Request, Runtime, SessionAccess, tool
 from upcall.callbacks import KINDS, Hints
+from upcall.core.routing.policy import Policy
+from upcall.core.routing.route import Ancestor, Raised, Route, route
 from upcall.events import CallbackAsked
 from upcall.models import Script, call
-from upcall.policy import Policy
-from upcall.routing import Ancestor, Raised, Route, route
 
 # --- the callback's own hints -------------------------------------------------------------
 

@@ -40,7 +40,7 @@ from upcall.events import (
     TurnResumed,
 )
 from upcall.models import Script, call
-from upcall.store.sqlite import SqliteStore
+from upcall.store.sqlite.store import SqliteStore
 
 # --- parking ------------------------------------------------------------------------------
 

@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from upcall.contracts import Store
+from upcall.core.log.state import State
 from upcall.events import AnyEvent, Responded, ToolEnded, ToolStarted
-from upcall.fold import State
 
 TESTS = Path(__file__).parents[1]
 

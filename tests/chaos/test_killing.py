@@ -11,7 +11,7 @@ import pytest
 
 from chaos.driver import STEPS
 from chaos.processes import Found, driver, look
-from upcall.store.sqlite import SqliteStore
+from upcall.store.sqlite.store import SqliteStore
 
 SEEDS = range(100 if os.environ.get("UPCALL_CHAOS") == "full" else 8)
 SESSIONS = ("one", "two")

@@ -24,9 +24,9 @@ from contextlib import suppress
 import msgspec
 
 IMPORTED = [
-    "upcall.app", "upcall.cli", "upcall.hosts.terminal_host", "upcall.loading", "upcall.models",
-    "upcall.store.sqlite", "upcall.workspace", "fastjsonschema", "prompt_toolkit", "rich.markdown", "rich.table",
-    "yaml",
+    "upcall.app", "upcall.cli", "upcall.hosts.terminal.host", "upcall.agentfiles.load", "upcall.models",
+    "upcall.store.sqlite.store", "upcall.workspace", "fastjsonschema", "prompt_toolkit", "rich.markdown",
+    "rich.table", "yaml",
 ]  # fmt: skip
 
 

@@ -14,11 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from upcall.callbacks import Approve, Callback, Reject, Step
-from upcall.hosts import form
-from upcall.hosts.dialogue import Ambiguous, Later, answer, chosen
-from upcall.hosts.phrases import args_line
-from upcall.hosts.question import NOTHING_MORE, Known, command, exact, rows, way, wrapped
-from upcall.hosts.terminal import Piece
+from upcall.hosts.terminal import form
+from upcall.hosts.terminal.dialogue import Ambiguous, Later, answer, chosen
+from upcall.hosts.terminal.phrases import args_line
+from upcall.hosts.terminal.question import NOTHING_MORE, Known, command, exact, rows, way, wrapped
+from upcall.hosts.terminal.screen import Piece
 from upcall.observe.plain import visible
 
 INTEGER = {"type": "integer"}

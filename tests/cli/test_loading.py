@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from upcall import Agent, BadAgentFile, Runtime, SetupError, UnknownAgent
-from upcall.agentfiles import read_agents
-from upcall.loading import load_agents, load_askers, load_spec, tool_problems
+from upcall.agentfiles.load import load_agents, load_askers, load_spec, tool_problems
+from upcall.agentfiles.markdown import read_agents
 
 SIDECAR = '{"can_query_caller": true, "can_use_host_interaction": true}'
 

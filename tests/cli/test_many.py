@@ -16,7 +16,7 @@ from upcall.cli.output import described_rows
 from upcall.cli.people import print_inbox
 from upcall.cli.sessions import print_sessions
 from upcall.models import Script, call
-from upcall.store.sqlite import SqliteStore
+from upcall.store.sqlite.store import SqliteStore
 
 
 class Counted(SqliteStore):

@@ -14,7 +14,7 @@ from cli.command import upcall
 from cli.screen import CTRL_D, Screen
 from cli.test_commands import COMMANDS
 from upcall.callbacks import Callback
-from upcall.hosts.question import rows
+from upcall.hosts.terminal.question import rows
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from upcall.hosts.terminal import settled
+from upcall.hosts.terminal.screen import settled
 from upcall.observe.plain import escaped, one_line, plain
 
 FORBIDDEN = {"Cc", "Cs", "Zl", "Zp"}

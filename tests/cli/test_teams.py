@@ -13,9 +13,9 @@ import pytest
 from cli.command import environment, out, upcall
 from cli.screen import ENTER, Screen
 from house.measure import ROOT
+from upcall.agentfiles.ancestry import ways_up
+from upcall.agentfiles.load import load_askers
 from upcall.cli.new import TEMPLATES
-from upcall.lineage import ways_up
-from upcall.loading import load_askers
 
 ASK = ("callback_to_caller", "clarification", "--agent")
 

@@ -31,9 +31,9 @@ from upcall import (
 )
 from upcall.callbacks import Step
 from upcall.contracts import Delta, Spent
+from upcall.core.routing.policy import CallbackPolicy, Policy
+from upcall.core.routing.route import Route, Station
 from upcall.models import Script, call
-from upcall.policy import CallbackPolicy, Policy
-from upcall.routing import Route, Station
 
 
 @tool

@@ -24,8 +24,8 @@ from upcall import (
     SessionAccess,
     tool,
 )
+from upcall.core.log.state import State
 from upcall.events import ToolEnded
-from upcall.fold import State
 from upcall.messages import user
 from upcall.models import Script, call
 

@@ -40,7 +40,7 @@ from upcall.events import (
 )
 from upcall.messages import Image, Instruction, Text, Thinking, cancelled, settle, user
 from upcall.models import Script
-from upcall.store.listing import hollow
+from upcall.store.rules import hollow
 
 ASSISTANT = Message(
     "assistant",

@@ -16,7 +16,7 @@ from upcall.app import open_store
 from upcall.contracts import Claim, Delta, Row
 from upcall.events import TurnEnded
 from upcall.models import Script, call
-from upcall.store.sqlite import SqliteStore
+from upcall.store.sqlite.store import SqliteStore
 
 
 def results(request: Request) -> list[str]:

@@ -8,7 +8,9 @@ from typing import get_args
 
 import upcall
 from house.measure import ROOT
-from upcall import errors, events, hooks, policy, teamfile
+from upcall import errors, events, hooks
+from upcall.agentfiles import team_toml as teamfile
+from upcall.core.routing import policy
 
 REFERENCE = ROOT / "docs" / "reference.md"
 LIST = """\

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 
 from house.measure import ROOT, SOURCE, Function, cycle, imports, sources
 
@@ -13,6 +14,19 @@ def functions() -> list[Function]:
 
 def test_no_modules_import_each_other_in_a_circle() -> None:
     assert not cycle(imports(sources(SOURCE)))
+
+
+def test_every_module_belongs_to_a_layer() -> None:
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    layers = settings["tool"]["importlinter"]["contracts"][0]["layers"]
+    named = {module.strip().removeprefix("upcall.") for layer in layers for module in layer.split("|")}
+    rooms = {"", "__main__", "core"}  # the package's own front, and a folder that holds nothing but rooms
+    left_out = [
+        name
+        for name in sources(SOURCE)
+        if name not in rooms and not any(name == layer or name.startswith(f"{layer}.") for layer in named)
+    ]
+    assert not left_out, f"add to a layer of the import contract in pyproject.toml: {', '.join(left_out)}"
 
 
 def test_functions_fit_on_a_screen() -> None:

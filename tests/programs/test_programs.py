@@ -13,7 +13,7 @@ from programs.doubles import Files, outcome, programmer, through, told
 from upcall import Agent, Approve, Call, Context, Delta, Hooks, Limits, Reject, Request, Result, tool
 from upcall.errors import BadTool, HookFailed
 from upcall.events import CallbackRaised, InnerCalled, ToolEnded, ToolStarted
-from upcall.hosts.story import Story
+from upcall.hosts.terminal.story import Story
 from upcall.kit import evict
 from upcall.models import Script, call
 from upcall.workspace import InLog, run_python

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from routing.ways import above, asked, reason, sidecar, way
+from upcall.agentfiles.sidecar import read_sidecar
 from upcall.callbacks import Hints, Kind, approval_digest, normal_kind, question_digest
-from upcall.policy import Policy
-from upcall.routing import GATE, Ancestor, Raised, refusal, route, unresolved_means
-from upcall.sidecars import read_sidecar
+from upcall.core.routing.policy import Policy
+from upcall.core.routing.route import GATE, Ancestor, Raised, refusal, route, unresolved_means
 
 CLIMB = [above("controller"), above("manager"), above("lead")]
 NO_RIGHTS = sidecar(can_query_caller=False, can_use_host_interaction=False)

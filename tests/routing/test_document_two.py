@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from routing.ways import above, asked, reason, sidecar, way
-from upcall.routing import story
-from upcall.sidecars import read_sidecar
+from upcall.agentfiles.sidecar import read_sidecar
+from upcall.core.routing.route import story
 
 PARENTS = [above("wrapper"), above("architect")]
 EXAMPLE = b"""{

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from routing.ways import above, sidecar, way
 from upcall.callbacks import Answer, Callback, Step
+from upcall.core.routing.policy import Policy
+from upcall.core.routing.route import Ancestor, story
 from upcall.errors import CallbackUnresolved
 from upcall.observe.route import draw
-from upcall.policy import Policy
-from upcall.routing import Ancestor, story
 
 CHAIN = [
     Ancestor(

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from upcall.callbacks import INTENTS, MUST_ANSWER, meant_intent
+from upcall.core.routing.route import Raised, Route, route, unresolved_means
 from upcall.observe.route import draw
-from upcall.routing import Raised, Route, route, unresolved_means
 
 LETTERS = string.ascii_lowercase + "_é"
 

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from upcall.agentfiles.sidecar import Problem, key_lines, read_sidecar
+from upcall.core.routing.policy import KEYS, Policy, name_problem
 from upcall.errors import BadAgent
-from upcall.policy import KEYS, Policy, name_problem
-from upcall.sidecars import Problem, key_lines, read_sidecar
 
 FILE = "developer.json"
 WHOLE = """{

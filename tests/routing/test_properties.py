@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from upcall.callbacks import KINDS, Hints, normal_kind
+from upcall.core.routing.policy import CallbackPolicy, Policy
+from upcall.core.routing.route import GATE, Ancestor, Raised, Route, Station, route, story
 from upcall.observe.route import draw
-from upcall.policy import CallbackPolicy, Policy
-from upcall.routing import GATE, Ancestor, Raised, Route, Station, route, story
 
 NAMES = ("controller", "manager", "lead", "expert", "developer")
 INTENTS = ("query", "clarification", "blocker", "error", "approval", "user_input", "preference", "odd")

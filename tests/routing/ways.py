@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from upcall.callbacks import Hints
-from upcall.policy import KEYS, Policy
-from upcall.routing import Ancestor, Raised, Route, route
+from upcall.core.routing.policy import KEYS, Policy
+from upcall.core.routing.route import Ancestor, Raised, Route, route
 
 RIGHTS = ("can_query_caller", "can_use_host_interaction")
 

@@ -15,12 +15,12 @@ from callbacks.doubles import Desk
 from security.attacks import FRONT_MATTER
 from security.measuring import grown, measured
 from upcall import Agent, Runtime
-from upcall.agentfiles import read_agents
+from upcall.agentfiles.markdown import read_agents
+from upcall.agentfiles.sidecar import read_sidecar
 from upcall.errors import BadKit
 from upcall.kit import compact, skills
 from upcall.models import Script, call
-from upcall.sidecars import read_sidecar
-from upcall.smallfiles import MOST, read_small
+from upcall.safety.small_files import MOST, read_small
 
 SKILL = "---\nname: one\ndescription: d\ntriggers: [go]\n---\nDo it.\n"
 

@@ -10,8 +10,8 @@ import pytest
 
 from callbacks.doubles import Desk, asker, call, delegates, results, worker
 from upcall import Agent, Context, Hooks, Request, Team, tool
-from upcall.framing import framed
 from upcall.models import Script
+from upcall.safety.framing import framed
 
 ID = "q0123456789ab"
 MARKS = [

@@ -25,10 +25,10 @@ from upcall import (
     Usage,
     tool,
 )
-from upcall.bounds import ARGUMENTS, DEPTH, excess, plain, read_bounded_json
 from upcall.errors import AnswerRefused, UpcallError
 from upcall.messages import Value
 from upcall.models import Script, call
+from upcall.safety.bounds import ARGUMENTS, DEPTH, excess, plain, read_bounded_json
 
 Use = Callable[[Context, Any], Awaitable[Any]]
 

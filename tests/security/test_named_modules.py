@@ -13,7 +13,7 @@ import pytest
 from cli.asking import make_team, parked
 from cli.command import out, upcall
 from cli.screen import Screen
-from upcall.source_places import strange_place
+from upcall.agentfiles.source_places import strange_place
 
 EVIL = "from pathlib import Path\nPath(__file__).with_name('pwned').touch()\n"
 

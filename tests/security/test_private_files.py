@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from upcall import Agent, Approve, Callback, Kit, Reject, Result, Runtime, WorkspaceError
-from upcall.hosts.mentions import files_of as mentioned_files
+from upcall.hosts.terminal.mentions import files_of as mentioned_files
 from upcall.kit import approve, memory, skills
 from upcall.models import Script, call
 from upcall.workspace import Folder, Mounts, file_tools

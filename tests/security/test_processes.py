@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from upcall import Agent, Callback, Context, Result, Runtime, SetupError, tool
+from upcall.core.turns.process_limit import ProcessLimit
 from upcall.models import Script, call
-from upcall.processes import ProcessLimit
 from upcall.workspace import Folder, run_python, shell
 from workspace.doubles import plays, results
 

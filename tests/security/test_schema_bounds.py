@@ -18,12 +18,12 @@ from security.attacks import SCHEMAS
 from security.measuring import measured
 from security.test_json_doors import user_of
 from upcall import Agent, Context, Hooks, Request, SessionAccess
-from upcall.answers import misfit
-from upcall.bounds import excess
+from upcall.core.routing.answer import misfit
 from upcall.errors import AnswerRefused, UpcallError
-from upcall.fitting import LONGEST_MATCHED, STEPS, SUBSCHEMAS, misfit_of
-from upcall.hosts import form
+from upcall.hosts.terminal import form
 from upcall.models import Script
+from upcall.safety.bounds import excess
+from upcall.safety.schema_check import LONGEST_MATCHED, STEPS, SUBSCHEMAS, misfit_of
 
 
 @pytest.fixture(autouse=True)

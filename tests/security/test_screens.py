@@ -10,7 +10,7 @@ import pytest
 
 from callbacks.doubles import Desk, asker, delegates, passes, worker
 from upcall import Agent, Callback, Context, Request, Runtime, tool
-from upcall.hosts.question import rows
+from upcall.hosts.terminal.question import rows
 from upcall.models import call
 
 FORGED: dict[str, Any] = {

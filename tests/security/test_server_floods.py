@@ -16,11 +16,11 @@ from models.server import serving, stream
 from security.flooding import ANTHROPIC, OPENAI, Parts, Speech, flooding, head, letters, options, packed
 from security.measuring import measured
 from upcall import Agent, Hooks, Limits, Request, Response, ResponseTooLarge, Usage
-from upcall.bounds import CALLS, TEXT, TOKENS
 from upcall.errors import ModelError, ModelRefused, ModelUnavailable
 from upcall.models import Anthropic, OpenAIChat, Script, fallback_models
 from upcall.models.body import EVENTS
 from upcall.models.sse import EVENT_BYTES
+from upcall.safety.bounds import CALLS, TEXT, TOKENS
 
 MUCH = 200_000_000
 importlib.import_module("aiohttp")  # at the first request otherwise, which would count as a stall

@@ -17,8 +17,8 @@ from security.hostile_crew import make_crew
 from security.old_sessions import keep_sessions
 from security.texts import ALL, HOSTILE, raw_in
 from upcall import Agent, Callback, Runtime, tool
-from upcall.hosts.console import make_console, plain_output, plain_stream
-from upcall.hosts.question import exact, rows, wrapped
+from upcall.hosts.terminal.console import make_console, plain_output, plain_stream
+from upcall.hosts.terminal.question import exact, rows, wrapped
 from upcall.models import Script, call
 from upcall.observe.plain import is_visible, one_line, plain, visible
 

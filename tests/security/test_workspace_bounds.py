@@ -19,7 +19,7 @@ from security.measuring import measured
 from upcall import Agent, Result, tool
 from upcall.errors import UpcallError
 from upcall.models import call
-from upcall.patterns import BadPattern, Pattern, TooSlow
+from upcall.safety.patterns import BadPattern, Pattern, TooSlow
 from upcall.workspace import Folder, file_tools, run_python
 from upcall.workspace.search import Lines
 from upcall.workspace.sites import awaited

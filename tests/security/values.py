@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from upcall.bounds import DEPTH, PARTS
+from upcall.safety.bounds import DEPTH, PARTS
 
 MB = 1_000_000
 

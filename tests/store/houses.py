@@ -13,7 +13,7 @@ from upcall.contracts import Claim, Store
 from upcall.events import AnyEvent, SessionStarted, TurnEnded, TurnStarted
 from upcall.messages import user
 from upcall.store.memory import MemoryStore
-from upcall.store.sqlite import SqliteStore
+from upcall.store.sqlite.store import SqliteStore
 
 
 class Clock:

@@ -20,8 +20,8 @@ from store.houses import begin, opened, owned, put, turn, until
 from upcall import Agent, Runtime
 from upcall.errors import NotAStore, StoreDamaged, StoreTooNew, StoreUnavailable
 from upcall.models import Script
-from upcall.store.schema import VERSION
-from upcall.store.sqlite import SqliteStore
+from upcall.store.sqlite.store import SqliteStore
+from upcall.store.sqlite.tables import VERSION
 
 Door = Callable[[Path], Awaitable[None]]
 
@@ -147,7 +147,7 @@ async def test_processes_that_make_the_same_store_at_once_all_get_it(tmp_path: P
     program = (
         "import asyncio, sys\n"
         "from upcall.events import SessionStarted\n"
-        "from upcall.store.sqlite import SqliteStore\n"
+        "from upcall.store.sqlite.store import SqliteStore\n"
         "async def main():\n"
         "    store = SqliteStore(sys.argv[1])\n"
         "    sys.stdin.readline()\n"

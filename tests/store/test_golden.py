@@ -12,9 +12,9 @@ import pytest
 from store.golden import make_v1
 from store.houses import opened, put
 from upcall.contracts import Claim, Store
+from upcall.core.log.load import load_state
+from upcall.core.log.state import State
 from upcall.events import AnyEvent, CallbackAnswered, SessionStarted, StepEnded, TurnEnded, decode, encode
-from upcall.fold import State
-from upcall.replay import load_state
 
 FOLDER = Path(__file__).parent / "golden"
 VERSIONS = ["v1", "v1.callbacks", "v1.teams"]

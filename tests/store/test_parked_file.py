@@ -9,7 +9,7 @@ import pytest
 
 from store.golden.make_v1_parked import AGENTS, NOW, SESSIONS, TEAM
 from upcall import Approve, Runtime
-from upcall.store.sqlite import SqliteStore
+from upcall.store.sqlite.store import SqliteStore
 
 DUMP = Path(__file__).parent / "golden" / "v1.parked.sql"
 REPLIES = {

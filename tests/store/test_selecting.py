@@ -13,7 +13,7 @@ from store.test_ready import asked, question
 from upcall.callbacks import Held
 from upcall.contracts import Claim, Selection, Store
 from upcall.events import AnyEvent, CallbackAnswered, CallbackAsked, CallbackExpired, Parked, SessionStarted
-from upcall.store.query import COLUMNS, callbacks_where, sessions_where
+from upcall.store.sqlite.listing_sql import COLUMNS, callbacks_where, sessions_where
 
 ACME = {"customer": "acme", "tier": "gold"}
 

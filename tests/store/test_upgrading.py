@@ -11,8 +11,8 @@ import pytest
 from store.golden.make_v1_file import AGENTS, NOW
 from store.houses import opened
 from upcall import Runtime
-from upcall.store.schema import VERSION
-from upcall.store.sqlite import SqliteStore
+from upcall.store.sqlite.store import SqliteStore
+from upcall.store.sqlite.tables import VERSION
 
 FOLDER = Path(__file__).parent / "golden"
 

@@ -14,7 +14,7 @@ from store.houses import opened, owned, put, turn, until
 from upcall import Agent, Context, Runtime, tool
 from upcall.events import AnyEvent, Steered
 from upcall.models import Script, call
-from upcall.store.sqlite import SqliteStore
+from upcall.store.sqlite.store import SqliteStore
 
 OTHER = """
 import asyncio, sys, time
@@ -35,7 +35,7 @@ asyncio.run(main())
 IDLE = """
 import asyncio, resource, sys, time
 from upcall.events import SessionStarted
-from upcall.store.sqlite import SqliteStore
+from upcall.store.sqlite.store import SqliteStore
 
 async def main():
     store = SqliteStore(sys.argv[1])
@@ -125,7 +125,7 @@ async def test_what_a_killed_process_left_in_the_folder_is_cleared_away(tmp_path
     path = tmp_path / "log.db"
     program = (
         "import asyncio, os, sys\n"
-        "from upcall.store.sqlite import SqliteStore\n"
+        "from upcall.store.sqlite.store import SqliteStore\n"
         "async def main():\n"
         "    store = SqliteStore(sys.argv[1]); await store.open()\n"
         "    asyncio.get_running_loop().call_later(0.3, os._exit, 9)\n"

@@ -6,7 +6,7 @@ import inspect
 
 import pytest
 
-from upcall.schema import read_docstring
+from upcall.core.schema import read_docstring
 from upcall.tools import as_tool
 
 OURS = """Copy a file.

@@ -15,16 +15,16 @@ from collections.abc import Coroutine, Sequence
 from io import StringIO, TextIOWrapper
 from typing import Any
 
-from upcall.agent_commands import calling_session
 from upcall.cli import about, adopt, agents, chat, completion, demo, events, new, people, resume, run, sessions
 from upcall.cli.options import Commands
 from upcall.cli.output import clock
 from upcall.cli.places import command_line, program
 from upcall.cli.stopping import Stopping
 from upcall.errors import AlreadySettled, SessionBusy, SessionWaiting, SetupError, UnknownAgent, UpcallError
-from upcall.hosts.console import plain_output
+from upcall.hosts.terminal.console import plain_output
 from upcall.observe.plain import plain, shortened
-from upcall.secrets import deny_debuggers, without_password
+from upcall.safety.agent_commands import calling_session
+from upcall.safety.secrets import deny_debuggers, without_password
 
 CANCELLED = 130
 READER_LEFT = 128 + signal.SIGPIPE

@@ -11,15 +11,15 @@ from upcall.app import Runtime, open_store
 from upcall.cli.options import Commands
 from upcall.cli.output import confirmed, say, tell
 from upcall.cli.places import os_user
+from upcall.core.log.load import load_state
 from upcall.errors import SetupError, StoreDamaged, StoreError, UpcallError
 from upcall.events import AnyEvent, CallbackRaised, SessionAdopted
-from upcall.hosts.phrases import args_line
+from upcall.hosts.terminal.phrases import args_line
 from upcall.observe.plain import one_line, visible
-from upcall.replay import load_state
 
 if TYPE_CHECKING:
-    from upcall.fold import State
-    from upcall.store.sqlite import SqliteStore
+    from upcall.core.log.state import State
+    from upcall.store.sqlite.store import SqliteStore
 
 _ALL = 10_000_000
 _LISTED = 50

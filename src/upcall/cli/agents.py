@@ -11,17 +11,17 @@ from upcall.callbacks import KINDS, Callback
 from upcall.cli.options import Commands, agent_argument, as_json
 from upcall.cli.output import clock, dump, hung, room, say
 from upcall.cli.places import viewing
+from upcall.core.error_texts import nearest
 from upcall.errors import SetupError, UnknownAgent, UnknownCallback
-from upcall.hosts.question import wrapped
-from upcall.hosts.terminal import WIDEST
-from upcall.hosts.terminal_host import told
+from upcall.hosts.terminal.host import told
+from upcall.hosts.terminal.question import wrapped
+from upcall.hosts.terminal.screen import WIDEST
 from upcall.observe.plain import one_line, plain, shell_word
-from upcall.policy import nearest
 
 if TYPE_CHECKING:
-    from upcall.agentfiles import AgentFile
-    from upcall.loading import Askers
-    from upcall.sidecars import Problem
+    from upcall.agentfiles.load import Askers
+    from upcall.agentfiles.markdown import AgentFile
+    from upcall.agentfiles.sidecar import Problem
 
 _MOST_WAYS = 20
 _INTENTS = ("query", "clarification", "blocker", "error", "approval", "user_input", "preference")
@@ -66,7 +66,7 @@ def add(commands: Commands) -> None:
 
 
 def _check(args: argparse.Namespace) -> int:
-    from upcall.loading import find_problems
+    from upcall.agentfiles.load import find_problems
 
     agents, problems = find_problems(args.folder)
     errors = [problem for problem in problems if problem.severity == "error"]
@@ -128,7 +128,7 @@ def _near_kind(word: str) -> str:
 
 async def _explain_callback(args: argparse.Namespace) -> int:
     """What became of a callback: its route with what happened in place of what was planned."""
-    from upcall.answers import callback_of, route_of
+    from upcall.core.routing.answer import callback_of, route_of
     from upcall.observe.route import draw
 
     async with viewing(args) as runtime:
@@ -158,8 +158,8 @@ def _settling(callback: Callback) -> str:
 
 
 def _explain_agent(args: argparse.Namespace) -> int:
-    from upcall.lineage import ways_up
-    from upcall.loading import load_askers
+    from upcall.agentfiles.ancestry import ways_up
+    from upcall.agentfiles.load import load_askers
 
     askers = load_askers(args.agent, args.agent_name)
     ways = ways_up(askers.name, askers.seats, _MOST_WAYS)
@@ -173,8 +173,8 @@ def _explain_agent(args: argparse.Namespace) -> int:
 
 
 def _drawn(askers: Askers, way: Sequence[str], args: argparse.Namespace) -> str:
+    from upcall.core.routing.route import Ancestor, Raised, route
     from upcall.observe.route import draw
-    from upcall.routing import Ancestor, Raised, route
 
     raised = Raised(
         askers.name,

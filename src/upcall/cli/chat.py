@@ -25,12 +25,12 @@ from upcall.cli.places import (
 )
 from upcall.cli.run import CODES, stopped, tell_waiting, turn
 from upcall.cli.stopping import TERMINATED, stopped_code, stopping_of
+from upcall.core.runtime.sessions import checked_id
 from upcall.errors import RuntimeClosed, SessionWaiting, SetupError
-from upcall.hosts.console import make_console
-from upcall.hosts.terminal import markdown, moves
-from upcall.hosts.typing import Heard, Keyboard, PlainTyping, Typing
+from upcall.hosts.terminal.console import make_console
+from upcall.hosts.terminal.input_line import Heard, Keyboard, PlainTyping, Typing
+from upcall.hosts.terminal.screen import markdown, moves
 from upcall.observe.plain import one_line, plain, visible
-from upcall.runtime import checked_id
 from upcall.store.home import HISTORY
 
 if TYPE_CHECKING:
@@ -196,7 +196,7 @@ def _greet(talk: Talk) -> None:
 def _keyboard(talk: Talk) -> Keyboard:
     if not moves(sys.stdout):
         return PlainTyping(sys.stdout)
-    from upcall.hosts.mentions import Words, files_of
+    from upcall.hosts.terminal.mentions import Words, files_of
 
     files = files_of(talk.agent.workspace, talk.runtime.store, lambda: talk.id)
     return Typing(_history(), Words(COMMANDS, files))

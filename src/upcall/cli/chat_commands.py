@@ -13,24 +13,24 @@ from upcall.app import open_session
 from upcall.cli.output import hung, say, width
 from upcall.cli.people import print_inbox
 from upcall.cli.sessions import print_sessions
+from upcall.core.log.load import load_state
+from upcall.core.runtime.usage import Spending
+from upcall.core.turns.side_turn import SIDE_TOOLS
 from upcall.errors import UpcallError
 from upcall.events import AnyEvent
 from upcall.hooks import NO_HOOKS
-from upcall.hosts.console import make_console
-from upcall.hosts.story import Story
-from upcall.hosts.terminal import WIDEST, PlainView, styled
-from upcall.hosts.unfolding import unfolded
+from upcall.hosts.terminal.console import make_console
+from upcall.hosts.terminal.screen import WIDEST, PlainView, styled
+from upcall.hosts.terminal.story import Story
+from upcall.hosts.terminal.unfolding import unfolded
 from upcall.messages import Usage
 from upcall.observe.plain import one_line, plain, visible
-from upcall.replay import load_state
-from upcall.sidetools import SIDE_TOOLS
-from upcall.spending import Spending
 
 if TYPE_CHECKING:
-    from upcall.actor import Actor
     from upcall.agent import Agent
     from upcall.app import Runtime
-    from upcall.runtime import Session
+    from upcall.core.runtime.sessions import Session
+    from upcall.core.turns.prepared_agent import PreparedAgent
     from upcall.tools import Tool
 
 KEEP = 10
@@ -142,7 +142,7 @@ async def _tools(talk: Talk, _: str) -> None:
         say(f"{visible(tool.name):<{longest}}  {about}")
 
 
-def _asks_first(actor: Actor, tool: Tool) -> bool:
+def _asks_first(actor: PreparedAgent, tool: Tool) -> bool:
     """Whether a call of it may need an approval."""
     try:
         return bool(tool.needs_approval) or any(rule(tool, {}) for rule in actor.rules)

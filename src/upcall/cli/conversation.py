@@ -14,10 +14,10 @@ from upcall.cli.run import interrupter, streamed, tell_waiting, watched
 from upcall.contracts import Reply
 from upcall.errors import RuntimeClosed
 from upcall.events import MessageAdded, ModelStarted
-from upcall.hosts.console import make_console
-from upcall.hosts.question import wrapped
-from upcall.hosts.terminal import WIDEST, Piece, styled
-from upcall.hosts.typing import Heard, Keyboard
+from upcall.hosts.terminal.console import make_console
+from upcall.hosts.terminal.input_line import Heard, Keyboard
+from upcall.hosts.terminal.question import wrapped
+from upcall.hosts.terminal.screen import WIDEST, Piece, styled
 from upcall.observe.plain import one_line
 
 AGAIN = "Ctrl-C again leaves"

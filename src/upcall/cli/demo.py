@@ -21,7 +21,7 @@ from upcall.cli.run import CODES, stopped, tell_waiting, turn, watched
 from upcall.cli.stopping import Stopping, stopped_code, stopping_of
 from upcall.contracts import Reply
 from upcall.errors import RuntimeClosed, SetupError
-from upcall.hosts.console import make_console
+from upcall.hosts.terminal.console import make_console
 
 SESSION = "demo"
 PROMPT = "Build the sign-in page"
@@ -78,7 +78,7 @@ def add(commands: Commands) -> None:
 
 
 async def _demo(args: argparse.Namespace) -> int:
-    from upcall.loading import load_spec
+    from upcall.agentfiles.load import load_spec
 
     place = _prepared(args)
     _narrate(_BEFORE.format(folder=place.folder))

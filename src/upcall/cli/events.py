@@ -14,7 +14,7 @@ from upcall.cli.options import Commands, as_json
 from upcall.cli.output import dump, say, tell_no_log, width
 from upcall.cli.places import existing, has_log, runtime_for, viewing
 from upcall.events import AnyEvent
-from upcall.hosts.phrases import args_line
+from upcall.hosts.terminal.phrases import args_line
 from upcall.messages import Call, Instruction, Message, Result, Text, Thinking
 from upcall.observe.plain import one_line, visible
 

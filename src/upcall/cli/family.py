@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from upcall.answers import callback_of
 from upcall.callbacks import Callback
 from upcall.contracts import Row
-from upcall.hosts.terminal_host import told
+from upcall.core.routing.answer import callback_of
+from upcall.hosts.terminal.host import told
 from upcall.observe.plain import one_line, plain, visible
 
 if TYPE_CHECKING:

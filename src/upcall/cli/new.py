@@ -13,8 +13,8 @@ from typing import NamedTuple
 from upcall.cli.options import Commands
 from upcall.cli.output import say
 from upcall.cli.places import program
+from upcall.core.routing.policy import name_problem
 from upcall.errors import SetupError
-from upcall.policy import name_problem
 
 TEMPLATES = Path(__file__).with_name("templates")
 

@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
-from upcall.answers import callback_of
 from upcall.cli.places import no_log
 from upcall.contracts import Reply, Row
+from upcall.core.log.load import load_state
+from upcall.core.routing.answer import callback_of
 from upcall.errors import SetupError, StoreDamaged, UnknownSession, UpcallError
 from upcall.events import SessionStarted
-from upcall.hosts.console import make_console
-from upcall.hosts.keys import drop_early_lines
-from upcall.hosts.question import wrapped
-from upcall.hosts.terminal import WIDEST
+from upcall.hosts.terminal.console import make_console
+from upcall.hosts.terminal.keys import drop_early_lines
+from upcall.hosts.terminal.question import wrapped
+from upcall.hosts.terminal.screen import WIDEST
 from upcall.messages import NO_USAGE
 from upcall.observe.plain import escaped, one_line, plain, shortened
-from upcall.replay import load_state
 
 if TYPE_CHECKING:
     from upcall.app import Runtime

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
-from upcall.answers import LARGEST, callback_of, misfit
+from upcall.agentfiles.sidecar import json_problem
 from upcall.callbacks import Approve, Callback, Held, Reject
-from upcall.catalog import CALLBACK_STATUSES
 from upcall.cli.options import Commands, as_json, count, filters, name_value, selected
 from upcall.cli.output import ago, dump, say, tell, tell_no_log, whole, width
 from upcall.cli.places import (
@@ -25,18 +24,19 @@ from upcall.cli.places import (
     resume_command,
     viewing,
 )
+from upcall.core.error_texts import did_you_mean, shown
+from upcall.core.routing.answer import LARGEST, callback_of, misfit
+from upcall.core.runtime.catalog import CALLBACK_STATUSES
 from upcall.errors import AnswerRefused, SetupError, UnknownCallback
 from upcall.events import CallbackRaised
-from upcall.hosts import form
-from upcall.hosts.console import make_console
-from upcall.hosts.dialogue import Ambiguous, Later, chosen
-from upcall.hosts.question import command, commands, rows
-from upcall.hosts.terminal import WIDEST, Piece, styled
-from upcall.hosts.terminal_host import Desk, known_of, told
+from upcall.hosts.terminal import form
+from upcall.hosts.terminal.console import make_console
+from upcall.hosts.terminal.dialogue import Ambiguous, Later, chosen
+from upcall.hosts.terminal.host import Desk, known_of, told
+from upcall.hosts.terminal.question import command, commands, rows
+from upcall.hosts.terminal.screen import WIDEST, Piece, styled
 from upcall.observe.plain import visible
-from upcall.policy import did_you_mean, shown
-from upcall.sidecars import json_problem
-from upcall.smallfiles import read_small
+from upcall.safety.small_files import read_small
 
 if TYPE_CHECKING:
     from upcall.app import Runtime

@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING, NamedTuple
 from upcall.errors import SetupError, StoreUnavailable, UnknownSession, UpcallError
 from upcall.events import SessionStarted
 from upcall.observe.plain import shell_word, visible
-from upcall.secrets import without_password
+from upcall.safety.secrets import without_password
 from upcall.store.home import HISTORY, NAME, check_home, ignore_home, make_home
 
 if TYPE_CHECKING:
     from upcall.agent import Agent
+    from upcall.agentfiles.load import Loaded
     from upcall.app import Runtime
     from upcall.cli.stopping import Stopping
-    from upcall.hosts.terminal_host import TerminalHost
-    from upcall.loading import Loaded
+    from upcall.hosts.terminal.host import TerminalHost
 
 HOME = Path(NAME)
 _AS_LONG_AS_IT_TAKES = 1e9
@@ -78,7 +78,7 @@ def person_here(args: argparse.Namespace) -> TerminalHost | None:
     """Whoever sits at this terminal; None where nobody can be asked."""
     if getattr(args, "json", False) or not (sys.stdin.isatty() and sys.stdout.isatty()):
         return None
-    from upcall.hosts.terminal_host import TerminalHost
+    from upcall.hosts.terminal.host import TerminalHost
 
     return TerminalHost(os_user(), editor=editor(), store=given_store(args), program=program())
 
@@ -212,7 +212,7 @@ def _need_log(args: argparse.Namespace) -> None:
 
 def load(args: argparse.Namespace) -> Loaded:
     """The agents that AGENT and --agent name."""
-    from upcall.loading import load_spec
+    from upcall.agentfiles.load import load_spec
 
     return load_spec(args.agent, args.agent_name)
 
@@ -268,7 +268,7 @@ async def resume_command(runtime: Runtime, session_id: str, args: argparse.Names
 
 def agents_for_resume(origin: Origin, given: str | None, session_id: str) -> Loaded:
     """The agents to resume with: those that were given, else where the session noted they come from."""
-    from upcall.loading import load_spec
+    from upcall.agentfiles.load import load_spec
 
     if not given and not origin.source:
         why = f"session {session_id!r} does not say where its agent {origin.agent!r} comes from"
@@ -285,7 +285,7 @@ def far_source(origin: Origin, given: str | None, session_id: str, args: argpars
 
     A log that is one's own may still name a module of somebody else: whoever wrote to it chose what is imported.
     """
-    from upcall.source_places import strange_place
+    from upcall.agentfiles.source_places import strange_place
 
     place = "" if given or not origin.source else strange_place(origin.source, Path.cwd())
     if not place:

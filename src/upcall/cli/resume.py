@@ -16,9 +16,9 @@ from upcall.cli.places import agents_for_resume, existing, far_source, has_log, 
 from upcall.cli.run import CODES, interruptible, shown
 from upcall.cli.stopping import DRAIN, TERMINATED, stopping_of
 from upcall.contracts import Reply
+from upcall.core.runtime.worker import STOP_LIMIT
 from upcall.errors import RuntimeClosed, SessionBusy, SetupError
 from upcall.observe.plain import one_line, visible
-from upcall.work import STOP_LIMIT
 
 if TYPE_CHECKING:
     from upcall.app import Runtime

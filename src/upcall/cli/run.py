@@ -11,9 +11,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from upcall.answers import callback_of
 from upcall.app import Runtime, open_session
-from upcall.bounds import DATA, read_bounded_json
 from upcall.callbacks import Callback
 from upcall.cli.options import Commands, agent_argument, as_json, events_file, tag_option, tags_of
 from upcall.cli.output import described_turn, dump, tell
@@ -30,16 +28,18 @@ from upcall.cli.places import (
 )
 from upcall.cli.stopping import TERMINATED, stopping_of
 from upcall.contracts import Reply
+from upcall.core.routing.answer import callback_of
 from upcall.errors import RuntimeClosed, SessionWaiting, SetupError
-from upcall.hosts.console import make_console
-from upcall.hosts.phrases import args_line
-from upcall.hosts.question import command, is_approval
-from upcall.hosts.terminal import Drawing, View, view_on
-from upcall.hosts.terminal_host import TerminalHost
+from upcall.hosts.terminal.console import make_console
+from upcall.hosts.terminal.host import TerminalHost
+from upcall.hosts.terminal.phrases import args_line
+from upcall.hosts.terminal.question import command, is_approval
+from upcall.hosts.terminal.screen import Drawing, View, view_on
 from upcall.observe.plain import one_line, plain, visible
+from upcall.safety.bounds import DATA, read_bounded_json
 
 if TYPE_CHECKING:
-    from upcall.runtime import Session
+    from upcall.core.runtime.sessions import Session
 
 CODES = {"done": 0, "failed": 1, "limit": 1, "waiting": 3, "cancelled": 130}
 _UNFINISHED = {

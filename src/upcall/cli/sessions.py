@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from upcall.catalog import SESSION_STATUSES
 from upcall.cli.options import Commands, as_json, count, filters, selected, subcommand
 from upcall.cli.output import (
     ago,
@@ -31,9 +30,10 @@ from upcall.cli.output import (
 )
 from upcall.cli.places import existing, has_log, origin_of, viewing
 from upcall.contracts import Row
-from upcall.hosts.console import make_console
-from upcall.hosts.question import tag_line
-from upcall.hosts.terminal import PlainView, RichView
+from upcall.core.runtime.catalog import SESSION_STATUSES
+from upcall.hosts.terminal.console import make_console
+from upcall.hosts.terminal.question import tag_line
+from upcall.hosts.terminal.screen import PlainView, RichView
 from upcall.observe.plain import one_line, visible
 
 if TYPE_CHECKING:

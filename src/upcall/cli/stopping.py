@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from upcall.errors import RuntimeClosed
 
 if TYPE_CHECKING:
-    from upcall.runtime import Sessions
+    from upcall.core.runtime.sessions import Sessions
 
 DRAIN = 20.0
 """Seconds that calls and model calls under way have to end after SIGTERM."""

@@ -12,7 +12,7 @@ from upcall.contracts import SessionAccess
 from upcall.errors import BadKit
 from upcall.hooks import Hooks
 from upcall.messages import Call, Response, Result
-from upcall.secrets import redacted
+from upcall.safety.secrets import redacted
 
 
 def log_calls(logger: logging.Logger | str | None = None) -> Kit:

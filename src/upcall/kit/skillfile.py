@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any, cast
 
 from upcall.errors import BadKit
-from upcall.frontmatter import construct
 from upcall.messages import Value
-from upcall.smallfiles import read_small
+from upcall.safety.front_matter import construct
+from upcall.safety.small_files import read_small
 
 FILE = "SKILL.md"
 _NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")

@@ -18,8 +18,8 @@ from upcall.hooks import Hooks
 from upcall.kit.instructions import Adding
 from upcall.kit.skillfile import FILE, Shelf, Skill, load_skill
 from upcall.messages import Message, Request, Result
-from upcall.private_files import PrivateFiles, Seen
-from upcall.smallfiles import read_small
+from upcall.safety.private_files import PrivateFiles, Seen
+from upcall.safety.small_files import read_small
 from upcall.tools import tool
 
 KEY, ACTIVE = "skills", "skills.active"

@@ -11,7 +11,6 @@ from typing import Any, cast
 
 import msgspec
 
-from upcall.bounds import CALLS, token_count
 from upcall.contracts import Emit
 from upcall.errors import ModelRefused
 from upcall.messages import Call, Part, Request, Response, Text, Thinking, Usage
@@ -29,6 +28,7 @@ from upcall.models.failures import (
 from upcall.models.history import UNREADABLE, called
 from upcall.models.http import Patience, Reader, Sleep, Wire, without_credentials
 from upcall.models.tuning import ANTHROPIC_KNOWS, checked, settled
+from upcall.safety.bounds import CALLS, token_count
 from upcall.settings import Settings
 
 BASE_URL = "https://api.anthropic.com"

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple, cast
 
 import msgspec
 
-from upcall.bounds import CALLS, TEXT
 from upcall.errors import ContextTooLong, ModelError, ModelRefused, ResponseTooLarge
-from upcall.secrets import without_login
+from upcall.safety.bounds import CALLS, TEXT
+from upcall.safety.secrets import without_login
 
 _SHORT = 400
 _SECRET = 6

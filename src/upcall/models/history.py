@@ -10,7 +10,6 @@ from typing import Any, cast
 
 import msgspec
 
-from upcall.bounds import ARGUMENTS, read_bounded_json
 from upcall.messages import (
     Call,
     Image,
@@ -23,6 +22,7 @@ from upcall.messages import (
     Value,
     cancelled,
 )
+from upcall.safety.bounds import ARGUMENTS, read_bounded_json
 
 UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """What reading JSON raises that somebody else wrote: it is none, or nested too deeply."""

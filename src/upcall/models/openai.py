@@ -10,7 +10,6 @@ from typing import Any, cast
 
 import msgspec
 
-from upcall.bounds import CALLS, token_count
 from upcall.contracts import Emit
 from upcall.errors import ModelRefused
 from upcall.messages import Request, Response, Thinking, Usage
@@ -28,6 +27,7 @@ from upcall.models.history import UNREADABLE, called, json_object
 from upcall.models.http import Patience, Reader, Sleep, Wire, without_credentials
 from upcall.models.openai_body import openai_body
 from upcall.models.tuning import EVERY_SETTING, checked, settled
+from upcall.safety.bounds import CALLS, token_count
 from upcall.settings import Settings
 
 BASE_URL = "https://api.openai.com/v1"

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
-from upcall.bounds import TEXT, token_count
 from upcall.contracts import Emit
 from upcall.errors import ContextTooLong, ModelError, ModelRefused, ModelUnavailable, ResponseTooLarge
 from upcall.messages import Call, Image, Instruction, Part, Request, Response, Text, Thinking, Usage
@@ -18,6 +17,7 @@ from upcall.models.history import Answered, Said, Told, arguments, called, turns
 from upcall.models.openai_body import object_schema
 from upcall.models.structured import is_object, schema_in_instructions
 from upcall.models.tuning import EVERY_SETTING, settled
+from upcall.safety.bounds import TEXT, token_count
 from upcall.settings import Settings
 
 if TYPE_CHECKING:

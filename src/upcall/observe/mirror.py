@@ -12,8 +12,8 @@ from typing import Any
 
 import msgspec
 
-from upcall.answers import route_of
 from upcall.contracts import Delta
+from upcall.core.routing.answer import route_of
 from upcall.events import AnyEvent, CallbackRaised
 from upcall.observe.plain import escaped
 

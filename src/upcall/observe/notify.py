@@ -10,11 +10,11 @@ from inspect import iscoroutinefunction
 from typing import Any
 
 from upcall.callbacks import PRIORITIES, Callback, Priority
+from upcall.core.turns.thread_cache import Threads
 from upcall.errors import SetupError
 from upcall.hooks import name_of
 from upcall.messages import Value
 from upcall.observe.plain import one_line, plain, shell_word
-from upcall.threads import Threads
 
 log = logging.getLogger("upcall")
 

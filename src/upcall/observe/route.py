@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 
 from upcall.callbacks import Callback
-from upcall.routing import Route, plain, rows
+from upcall.core.routing.route import Route, plain, rows
 
 _AS_WIDE_AS_IT_IS = 1_000_000
 _ROOM = 24

@@ -11,7 +11,7 @@ import os
 import stat
 from pathlib import Path
 
-from upcall.store.ownership import check_own
+from upcall.store.file_checks import check_own
 
 NAME = ".upcall"
 IGNORE, HISTORY = ".gitignore", "history"

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from upcall.errors import StoreUnavailable
-from upcall.store.ownership import has_owners
+from upcall.store.file_checks import has_owners
 
 _FILE = "logs"
 _LINE = 33

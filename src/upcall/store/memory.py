@@ -24,8 +24,8 @@ from upcall.events import (
     TurnEnded,
     encode,
 )
-from upcall.store.ledger import Ledger, matches
-from upcall.store.listing import NOTED, STATUS, hollow
+from upcall.store.callback_index import Ledger, matches
+from upcall.store.rules import NOTED, STATUS, hollow
 
 _position = attrgetter("pos")
 _put = msgspec.structs.force_setattr

@@ -17,11 +17,11 @@ from typing import NamedTuple
 import apsw
 
 from upcall.errors import ForeignLog, StoreError, StoreUnavailable
+from upcall.store.file_checks import check_store_files, close_to_others, refuse_planted, resolve_path
 from upcall.store.home import NAME, check_home, ignore_home, make_home
 from upcall.store.known_logs import KnownLogs
-from upcall.store.ownership import check_store_files, close_to_others, refuse_planted, resolve_path
-from upcall.store.private_copy import PrivateCopy, read_ids
-from upcall.store.schema import open_database
+from upcall.store.sqlite.private_copy import PrivateCopy, read_ids
+from upcall.store.sqlite.tables import open_database
 
 
 class Place(NamedTuple):

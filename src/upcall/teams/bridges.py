@@ -7,10 +7,10 @@ from typing import Any, cast
 
 from upcall.agent import Agent
 from upcall.contracts import Reply, SessionAccess
+from upcall.core.log.load import load_state
+from upcall.core.turns.access import Access, Place
 from upcall.errors import BadAgent, ChildFailed
 from upcall.events import StepStarted
-from upcall.replay import load_state
-from upcall.session import Access, Place
 from upcall.teams.coordinator import SAID_NOTHING
 
 

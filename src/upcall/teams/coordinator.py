@@ -12,13 +12,13 @@ from typing import Any, ClassVar, NoReturn, TypeVar, cast
 
 from upcall.agent import Agent, Limits
 from upcall.contracts import Emit
+from upcall.core.log.load import load_state
+from upcall.core.routing.question import plain_json
+from upcall.core.turns.access import NOWHERE, Parking, Place
+from upcall.core.turns.turn import Turn
 from upcall.errors import BadAgent, ChildFailed, UpcallError
 from upcall.events import Event, Planned, Responded, StepEnded, StepStarted, digest
-from upcall.loop import Turn
 from upcall.messages import Message, Request, Text, Value
-from upcall.questions import plain_json
-from upcall.replay import load_state
-from upcall.session import NOWHERE, Parking, Place
 
 E = TypeVar("E", bound=Event)
 SAID_NOTHING = "The agent before you ended without saying anything."

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import Any, cast
 
-from upcall.jsontext import LONGEST, json_values
 from upcall.messages import Value, clean
+from upcall.safety.json_text import LONGEST, json_values
 
 KEYS = ("role", "task", "sequence", "caller")
 _LAST = 1_000_000_000

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from upcall.callbacks import Callback
 from upcall.events import StepEnded
-from upcall.framing import framed, harmless, is_one_word, json_line
+from upcall.safety.framing import framed, harmless, is_one_word, json_line
 from upcall.teams.plan import Assignment
 
 Ends = Sequence[tuple[Assignment, StepEnded]]

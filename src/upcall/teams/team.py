@@ -9,13 +9,13 @@ from typing import Any, Literal, cast, get_args
 import msgspec
 
 from upcall.agent import Agent, Kit
-from upcall.answers import callback_of
 from upcall.callbacks import Callback
+from upcall.core.routing.answer import callback_of
+from upcall.core.routing.policy import name_problem
+from upcall.core.turns.access import Place
+from upcall.core.turns.side_turn import SIDE_TOOLS
 from upcall.errors import BadAgent, PlanRefused, UnknownAgent
 from upcall.events import ContextSet, Planned, SessionStarted, StepEnded
-from upcall.policy import name_problem
-from upcall.session import Place
-from upcall.sidetools import SIDE_TOOLS
 from upcall.teams.coordinator import Coordination, Coordinator, Step
 from upcall.teams.plan import Assignment, Rules, named, next_sequence, read_plan
 from upcall.teams.prompts import REVIEWER_PROMPT, bad_plan, joined, manager_prompt, replan, worker_prompt

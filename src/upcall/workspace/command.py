@@ -14,13 +14,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import cast
 
-from upcall import agent_commands
 from upcall.agent import Kit
 from upcall.contracts import Context
+from upcall.core.turns.tool_step import CallContext
 from upcall.errors import SetupError, UpcallError, WorkspaceError
 from upcall.messages import Result
-from upcall.secrets import deny_debuggers, environment_without_secrets, holds_secret
-from upcall.toolcall import CallContext
+from upcall.safety import agent_commands
+from upcall.safety.secrets import deny_debuggers, environment_without_secrets, holds_secret
 from upcall.tools import tool
 from upcall.workspace import supervise
 from upcall.workspace.files import files_of

@@ -21,7 +21,7 @@ from typing import NamedTuple
 from upcall.contracts import Entry, Shelf
 from upcall.errors import SetupError, WorkspaceError
 from upcall.events import content_hash
-from upcall.private_files import PrivateFiles
+from upcall.safety.private_files import PrivateFiles
 from upcall.workspace.guard import Guard
 from upcall.workspace.paths import MOST_ENTRIES, TOO_MANY, changed, look_alike, parts_of, path_of
 

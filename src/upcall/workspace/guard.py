@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from upcall.errors import WorkspaceError
-from upcall.private_files import Seen, plain_name
+from upcall.safety.private_files import Seen, plain_name
 from upcall.workspace.paths import look_alike, parts_of, path_of
 
 _GIT = frozenset((".git", "git~1"))

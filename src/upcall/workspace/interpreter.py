@@ -21,9 +21,9 @@ from pathlib import Path
 from tempfile import SpooledTemporaryFile
 from typing import IO, TYPE_CHECKING, Any
 
+from upcall.core.turns.process_limit import Place
+from upcall.core.turns.thread_cache import Threads
 from upcall.messages import Value
-from upcall.processes import Place
-from upcall.threads import Threads
 from upcall.workspace.sites import Span, awaited
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from upcall.processes import ProcessLimit
+from upcall.core.turns.process_limit import ProcessLimit
 from upcall.workspace import supervise
 
 _SET_CHILD_SUBREAPER, _GET_CHILD_SUBREAPER = 36, 37

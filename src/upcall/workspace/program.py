@@ -14,13 +14,13 @@ from typing import Any
 
 import msgspec
 
-from upcall.bounds import ARGUMENTS, DEPTH, TooLarge, excess, plain
 from upcall.callbacks import same_json
+from upcall.core.turns.access import Parking
+from upcall.core.turns.tool_step import CallContext, ToolCall
 from upcall.errors import StoreError
 from upcall.events import ProgramSaved, content_hash
 from upcall.messages import Result, Value, cancelled, clean
-from upcall.session import Parking
-from upcall.toolcall import CallContext, ToolCall
+from upcall.safety.bounds import ARGUMENTS, DEPTH, TooLarge, excess, plain
 from upcall.tools import Tool
 from upcall.workspace.interpreter import Awaits, Called, Ended, Failed, Interpreter, Stop, version
 

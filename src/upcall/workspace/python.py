@@ -9,11 +9,11 @@ from functools import partial
 from typing import Any, cast
 
 from upcall.contracts import Context
+from upcall.core.routing.question import NO_DEFAULT
+from upcall.core.turns.side_turn import SIDE_TOOLS
+from upcall.core.turns.tool_step import CallContext
 from upcall.errors import BadTool
 from upcall.messages import Result
-from upcall.questions import NO_DEFAULT
-from upcall.sidetools import SIDE_TOOLS
-from upcall.toolcall import CallContext
 from upcall.tools import Tool, to_result
 from upcall.workspace.program import Bounds, Program
 

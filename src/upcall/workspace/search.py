@@ -10,7 +10,7 @@ from itertools import islice
 
 from upcall.contracts import Context, Entry, Files
 from upcall.errors import UpcallError, WorkspaceError
-from upcall.patterns import WINDOW, BadPattern, Pattern, TooSlow
+from upcall.safety.patterns import WINDOW, BadPattern, Pattern, TooSlow
 from upcall.tools import tool
 from upcall.workspace.files import BLOCK, blocks, files_of, is_binary
 from upcall.workspace.ignore import Glob, Rule, is_ignored, rules_in

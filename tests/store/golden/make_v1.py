@@ -30,9 +30,9 @@ from upcall import (
     tool,
 )
 from upcall.contracts import Store
+from upcall.core.log.state import State
 from upcall.errors import ModelUnavailable
 from upcall.events import AnyEvent
-from upcall.fold import State
 from upcall.messages import Message, Thinking, Usage
 from upcall.models import Script, call
 from upcall.store.memory import MemoryStore

@@ -17,7 +17,7 @@ from upcall import Agent, Approve, Context, Request, Runtime, tool
 from upcall.events import TurnStarted
 from upcall.messages import Call, user
 from upcall.models import Script, call
-from upcall.store.sqlite import SqliteStore
+from upcall.store.sqlite.store import SqliteStore
 
 NOW = 1_800_000_000.0
 MARKS = ("application_id", "user_version")

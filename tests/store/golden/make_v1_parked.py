@@ -14,7 +14,7 @@ from pathlib import Path
 from upcall import Agent, Context, Hooks, Message, Request, Runtime, SessionAccess, Team, tool
 from upcall.messages import Call
 from upcall.models import Script, call
-from upcall.store.sqlite import SqliteStore
+from upcall.store.sqlite.store import SqliteStore
 from upcall.workspace import run_python
 
 NOW = 1_800_000_000.0

@@ -1,0 +1,1 @@
+"""The engine. Everything below is internal: programs import the modules beside this room."""

@@ -1,0 +1,173 @@
+"""What may settle a callback, and a callback as people and programs read it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+
+from upcall.callbacks import PRIORITIES, Answer, Approve, Callback, Held, Reject, Step
+from upcall.core.error_texts import shown
+from upcall.core.routing.route import Route
+from upcall.core.schema import words
+from upcall.errors import AlreadySettled, AnswerRefused
+from upcall.events import CallbackAnswered, CallbackRaised
+from upcall.safety.bounds import DEPTH, TooLarge, excess, plain
+
+LARGEST = 1_000_000
+"""Bytes of JSON that a callback or an answer may have."""
+
+
+@lru_cache(1000)
+def stored_route(way: Route) -> dict[str, Any]:
+    """A route as the log keeps it: equal ones are one."""
+    return msgspec.to_builtins(way)
+
+
+def route_of(raised: CallbackRaised) -> Route:
+    """The route that was fixed when it was raised."""
+    return msgspec.convert(raised.route, Route)
+
+
+def callback_of(held: Held, group: tuple[str, ...] = ()) -> Callback:
+    """The callback as it is now."""
+    raised: Any = held.raised
+    now: Any = held
+    priority = raised.priority if raised.priority in PRIORITIES else "normal"  # of another version
+    return Callback(
+        raised.callback_id, raised.session, raised.agent, raised.message, raised.intent, raised.kind,
+        priority, raised.choices, raised.schema, raised.context, raised.tool, raised.args, raised.digest,
+        raised.time, held.expires, _path(raised.route, held.path), now.status,
+        answer_of(now.settled, raised.gate) if held.status == "answered" else None, group,
+        held.message if held.message != raised.message else "", "", raised.given, held.tags,
+    )  # fmt: skip
+
+
+_ARRIVES: tuple[str, Any, str] = ("", "asked", "")
+
+
+def _path(way: dict[str, Any], walked: Sequence[tuple[str, Any, str]]) -> tuple[Step, ...]:
+    """Whom it met, in order, each with the reason; the skipped stand where they were skipped."""
+    if len(walked) == 1 and not way["stations"]:  # straight to the person, as most go
+        return (Step(walked[0][0], walked[0][1], way["why"]),)
+    path: list[Step] = []
+    stations = iter(way["stations"])
+    for agent, step, reason in (*walked, _ARRIVES):
+        if step in ("asked", "skipped") and not (path and path[-1].step == "asked"):
+            reason = reason or way["why"]
+            for at in stations:
+                if at["step"] == "ask":
+                    reason = reason if step == "skipped" else at["reason"]
+                    break
+                path.append(Step(at["agent"], "skipped", at["reason"]))
+        if agent:
+            path.append(Step(agent, step, reason))
+    return tuple(path)
+
+
+def answer_of(settled: CallbackAnswered, gate: bool) -> Answer:
+    """Who answered what, by what right, and when."""
+    value = verdict(settled.value) if gate else settled.value
+    return Answer(value, settled.by, settled.right, settled.time)
+
+
+def verdict(stored: dict[str, Any]) -> Approve | Reject:
+    """An approval's answer from the log."""
+    if stored.get("approve"):
+        return Approve(stored.get("args"), stored.get("for_session", False), stored.get("pattern"))
+    return Reject(stored.get("reason", ""), stored.get("for_session", False))
+
+
+def checked(raised: CallbackRaised, value: Any) -> Any:
+    """The answer as the log keeps it; AnswerRefused says exactly why a wrong one is not taken."""
+    if not raised.gate and isinstance(value, Approve | Reject):
+        raise AnswerRefused(raised.callback_id, "it is a question, not the approval of a call: answer with a value")
+    if problem := excess(value.args if isinstance(value, Approve) else value, LARGEST):
+        raise _too_large(raised, problem)
+    try:
+        given = plain(_approval(raised, value) if raised.gate else value, LARGEST, DEPTH + 1)
+    except TooLarge as error:
+        raise _too_large(raised, str(error)) from None
+    except ValueError as error:
+        raise AnswerRefused(raised.callback_id, f"an answer is what JSON can hold: {error}") from None
+    if raised.choices and given not in raised.choices:
+        allowed = ", ".join([*map(repr, raised.choices[:20]), *(["…"] if len(raised.choices) > 20 else [])])
+        raise AnswerRefused(raised.callback_id, f"{given!r:.200} is none of its choices: {allowed}")
+    if raised.schema is not None and not raised.gate:  # of an approval it is that of the arguments
+        fits(raised.callback_id, raised.schema, given)
+    return given
+
+
+def _too_large(raised: CallbackRaised, problem: str) -> AnswerRefused:
+    most = f"an answer may have {LARGEST} bytes of JSON, nested at most {DEPTH} levels deep"
+    return AnswerRefused(raised.callback_id, f"{most}: {problem}")
+
+
+def fits(callback_id: str, schema: dict[str, Any], value: Any) -> None:
+    """Refuse a value that does not fit a JSON schema."""
+    if why := misfit(schema, value):
+        wanted = words(schema, schema.get("$defs", {}))
+        raise AnswerRefused(callback_id, f"{shown(value)} does not fit: {why}. Answer again; wanted is {wanted}")
+
+
+def misfit(schema: Mapping[str, Any], *values: Any) -> str:
+    """Why values do not fit a JSON schema, or what is wrong with it; "" where nothing is."""
+    from upcall.safety.schema_check import misfit_of
+
+    try:
+        return misfit_of(plain(dict(schema), LARGEST), *values)
+    except TooLarge as error:
+        return f"a schema may have {LARGEST} bytes of JSON, nested at most {DEPTH} levels deep: {error}"
+    except ValueError as error:
+        return f"a schema is what JSON can hold: {error}"
+
+
+def _approval(raised: CallbackRaised, value: Any) -> dict[str, Any]:
+    """What an approver said, in any of its forms, as one."""
+    said = _read(raised.callback_id, value)
+    if isinstance(said, Reject):
+        return {"approve": False, "reason": said.reason, "for_session": said.for_session}
+    if said.args is not None and raised.schema is not None:
+        fits(raised.callback_id, raised.schema, said.args)
+    if said.pattern is not None and said.pattern not in raised.patterns:
+        known = ", ".join(sorted(raised.patterns)) or "none"
+        raise AnswerRefused(raised.callback_id, f"{said.pattern!r} is no pattern of {raised.tool}; it has: {known}")
+    if said.pattern is not None and said.args is not None:
+        raise AnswerRefused(raised.callback_id, "a pattern approves the call as it is; leave out args or pattern")
+    for_session = said.for_session or said.pattern is not None
+    return {"approve": True, "args": said.args, "for_session": for_session, "pattern": said.pattern}
+
+
+_APPROVE_KEYS = {"approve", *Approve.__struct_fields__}
+
+
+def _read(callback_id: str, value: Any) -> Approve | Reject:
+    match value:
+        case Approve() | Reject():
+            return value
+        case "approve":
+            return Approve()
+        case "reject":
+            return Reject()
+        case {"approve": False, **rest} | {"reason": _, **rest}:
+            return Reject(str(value.get("reason", "")), bool(rest.get("for_session", False)))
+        case {"approve": True} | {"args": dict()} if value.get("approve", True) is True:
+            if unknown := sorted(map(str, value.keys() - _APPROVE_KEYS)):  # "only if …" must not be dropped
+                known = ", ".join(sorted(_APPROVE_KEYS))
+                raise AnswerRefused(callback_id, f"an approval has no {', '.join(unknown):.80}; it has: {known}")
+            try:
+                return msgspec.convert({k: v for k, v in value.items() if v is not None}, Approve)
+            except msgspec.ValidationError as error:
+                raise AnswerRefused(callback_id, f"it is no Approve(): {error}") from None
+        case _:
+            wanted = "Approve(), Approve(args={...}) or Reject('why') (or 'approve', 'reject')"
+            raise AnswerRefused(callback_id, f"it asks for an approval: answer with {wanted}, not {value!r:.80}")
+
+
+def already(held: Held) -> AlreadySettled:
+    """The error for whoever came later."""
+    by = held.answer.by if held.answer is not None else ""
+    at = held.settled.time if held.settled is not None else held.expires or 0.0
+    return AlreadySettled(held.raised.callback_id, held.status, by, at)

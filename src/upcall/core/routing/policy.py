@@ -1,0 +1,178 @@
+"""The sidecar: what one agent may ask of whom, read strictly, with every mistake found at once.
+
+In Python (`Agent(...)`) an agent may ask its caller and the person unless told otherwise; in a sidecar *file*
+a missing right is no right. Nothing is coerced: the string "false" is a mistake, not a truth.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from itertools import islice
+from typing import Annotated, Any, cast
+
+import msgspec
+from msgspec import Meta
+
+from upcall.core.error_texts import did_you_mean, nearest, shown
+from upcall.errors import BadAgent
+from upcall.messages import Value
+
+USER = "user"
+FAIL = "fail"
+RESERVED = (USER, FAIL)
+"""Words of `fallback_target`, so no agent may have them as its name."""
+
+_NAME = r"^\w[\w.-]*\Z"
+_LONGEST_NAME = 100
+_MOST_KEYS = 100
+"""Keys of one object of which mistakes are told."""
+
+
+class CallbackPolicy(Value, frozen=True):
+    """The sidecar's `callback_policy`. An empty `fallback_target` is one that was not written.
+
+    A `timeout` is at most thirty years: times beyond that would not add up with a clock's. A side turn is no second
+    task: its model calls are enough to look something up with a read-only tool and then answer.
+    """
+
+    passthrough_child_callbacks: bool = False
+    max_bubble_hops: Annotated[int, Meta(ge=0)] | None = None
+    fallback_target: Annotated[str, Meta(pattern=_NAME, max_length=_LONGEST_NAME)] = ""
+    may_approve: tuple[Annotated[str, Meta(min_length=1)], ...] = ()
+    timeout: Annotated[int, Meta(gt=0, le=10**9)] | Annotated[float, Meta(gt=0, le=1e9)] | None = None
+    side_turn_model_calls: Annotated[int, Meta(ge=1)] = 4
+
+
+class Policy(Value, frozen=True):
+    """A sidecar. `given` are the keys that were written; `source` is the file, "" for Python.
+
+    `absent` says that the file was looked for and is not there: then both rights are missing.
+    """
+
+    can_query_caller: bool = True
+    can_use_host_interaction: bool = True
+    callback_policy: CallbackPolicy = CallbackPolicy()
+    given: tuple[str, ...] = ()
+    source: str = ""
+    absent: bool = False
+
+    @classmethod
+    def build(
+        cls,
+        can_query_caller: Any = True,
+        can_use_host_interaction: Any = True,
+        callback_policy: Mapping[str, Any] | None = None,
+        *,
+        agent: str = "",
+    ) -> Policy:
+        """From an Agent's arguments; BadAgent names every wrong key and what it may be."""
+        under = {} if callback_policy is None else {"callback_policy": callback_policy}
+        keys = {"can_query_caller": can_query_caller, "can_use_host_interaction": can_use_host_interaction, **under}
+        found = mistakes(keys)
+        if found:
+            raise BadAgent(agent, "; ".join(f"{key}: {text}" for key, text in found))
+        return policy_from(keys, source="")
+
+    @classmethod
+    def closed(cls, file: str) -> Policy:
+        """What an agent file without its sidecar has: no rights."""
+        return cls(False, False, source=file, absent=True)
+
+    def alone(self, worker: str, asks: bool) -> Policy:
+        """What is left below a worker that may ask nobody: approvals, and, if it `asks`, who is in between."""
+        rest = self.callback_policy.replace(fallback_target="")
+        missing = f"plan entry with a caller for {worker}"
+        return Policy(asks and self.can_query_caller, False, rest, source=missing, absent=True)
+
+    def has(self, key: str) -> bool:
+        """Whether the key (dotted, as in `callback_policy.timeout`) was written at all."""
+        return key in self.given
+
+    def says(self, key: str, agent: str) -> str:
+        """What this sidecar has under a key, as a sentence's main part that names where to change it."""
+        value = self
+        for name in key.split("."):
+            value = getattr(value, name)
+        said = shown(value)
+        if self.absent:
+            return f"there is no {self.source}, which means {key}: {said}"
+        if not self.source:
+            return f"the agent {agent} has {key}: {said}"
+        if key not in self.given:
+            return f"{self.source} has no {key}, which means {said}"
+        return f"{self.source} has {key}: {said}"
+
+    def where(self, agent: str) -> str:
+        """Where a key of this sidecar would be written."""
+        return self.source or f"Agent({agent!r}, ...)"
+
+
+def name_problem(name: str) -> str:
+    """Why this can't be an agent's name, or ""."""
+    if name in RESERVED:
+        return f"no agent may be called {name!r}: fallback_target uses the words {' and '.join(RESERVED)}"
+    if len(name) > _LONGEST_NAME or not re.match(_NAME, name):
+        use = f"use letters, digits, '_', '-' and '.', at most {_LONGEST_NAME} of them"
+        return f"{name!r} is no agent's name; {use}"
+    return ""
+
+
+# --- what each key may hold -------------------------------------------------------------
+
+
+TOP = {
+    "can_query_caller": "true or false",
+    "can_use_host_interaction": "true or false",
+    "callback_policy": "an object of keys",
+}
+_UNDER = {
+    "passthrough_child_callbacks": "true or false",
+    "max_bubble_hops": "a whole number from 0 on, or null for no limit",
+    "fallback_target": '"user", "fail" or an agent\'s name',
+    "may_approve": "a list of tools' names",
+    "timeout": "seconds above 0 and up to 1e9, or null for no limit",
+    "side_turn_model_calls": "a whole number from 1 on",
+}
+KEYS = (*(key for key in TOP if key != "callback_policy"), *(f"callback_policy.{key}" for key in _UNDER))
+"""Every key of a sidecar, dotted."""
+
+
+def mistakes(keys: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Each wrong key, dotted, with what is wrong and what is allowed."""
+    under = keys.get("callback_policy")
+    if not isinstance(under, Mapping):
+        return _against(keys, Policy, TOP, prefix="")
+    found = _against({**keys, "callback_policy": {}}, Policy, TOP, prefix="")
+    return found + _against(cast("Mapping[str, Any]", under), CallbackPolicy, _UNDER, prefix="callback_policy.")
+
+
+def _against(
+    keys: Mapping[str, Any], kind: type[Value], allowed: Mapping[str, str], prefix: str
+) -> list[tuple[str, str]]:
+    found: list[tuple[str, str]] = []
+    for key, value in islice(keys.items(), _MOST_KEYS):
+        if key not in allowed:
+            found.append((f"{prefix}{key}", _unknown(key, allowed, prefix)))
+            continue
+        try:
+            msgspec.convert({key: value}, kind)
+        except msgspec.ValidationError:
+            found.append((f"{prefix}{key}", f"must be {allowed[key]}, not {shown(value)}"))
+    return found
+
+
+def _unknown(key: str, allowed: Mapping[str, str], prefix: str) -> str:
+    there = TOP if prefix else _UNDER  # a key of the other level may have been meant
+    place = " It belongs beside callback_policy, not under it." if prefix else " It belongs under callback_policy."
+    near = nearest(key, (*allowed, *there))
+    said = f"unknown key; allowed are {', '.join(allowed)}."
+    return f"{said}{did_you_mean(key, (*allowed, *there))}{place if near in there else ''}"
+
+
+def policy_from(keys: Mapping[str, Any], source: str) -> Policy:
+    """From keys without mistakes. What a file leaves out is no right."""
+    under = keys.get("callback_policy", {})
+    given = (*(key for key in keys if key != "callback_policy"), *(f"callback_policy.{key}" for key in under))
+    rights = keys.get("can_query_caller", False), keys.get("can_use_host_interaction", False)
+    return Policy(*rights, msgspec.convert(under, CallbackPolicy), given, source)

@@ -1,0 +1,162 @@
+"""A question as code raises it, checked; and what its outcome means to the one who asked."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any, cast
+
+from upcall.callbacks import (
+    KINDS,
+    PRIORITIES,
+    Held,
+    Hints,
+    intent_warning,
+    meant_intent,
+    normal_kind,
+    question_digest,
+)
+from upcall.core.routing.answer import LARGEST, callback_of, misfit, route_of, verdict
+from upcall.core.routing.route import story
+from upcall.errors import CallbackExpired, CallbackUnresolved, UpcallError
+from upcall.events import CallbackRaised
+from upcall.messages import Value
+from upcall.safety.bounds import DEPTH, KEPT, TooLarge, plain
+
+log = logging.getLogger("upcall")
+
+
+class Missing:
+    """No default was given: None is a default like any other."""
+
+
+NO_DEFAULT = Missing()
+_NO_HINTS = Hints()
+
+
+class Question(Value, frozen=True):
+    """What is asked: the event that raises it, without who asks and where it goes; its seconds and hints."""
+
+    raised: CallbackRaised
+    timeout: float | None = None
+    hints: Hints = _NO_HINTS
+
+
+def ask(
+    message: str,
+    callback_type: str = "query",
+    *,
+    kind: str = "callback_to_caller",
+    choices: Sequence[str] = (),
+    schema: Mapping[str, Any] | None = None,
+    context: Any = None,
+    priority: str = "normal",
+    timeout: float | None = None,
+    default: Any = NO_DEFAULT,
+    key: str | None = None,
+    required: bool | None = None,
+    **hints: Any,
+) -> Question:
+    """A checked question; what is wrong with it is said at once, to the code that asks."""
+    if not message.strip() or not callback_type.strip():
+        raise UpcallError("raise_callback needs a message and an intent such as 'query' or 'blocker'")
+    for name, value, allowed in (("kind", kind, KINDS), ("priority", priority, PRIORITIES)):
+        if value not in allowed:
+            raise UpcallError(f"{name}={value!r} is none of: {', '.join(allowed)}")
+    if default is not NO_DEFAULT and meant_intent(callback_type) == "approval":
+        like = f" ({intent_warning(callback_type)})" if callback_type != "approval" else ""
+        raise UpcallError(f"an approval has no default: what nobody approved must not run{like}")
+    if required not in (None, True, False) or type(required) is int:
+        raise UpcallError(f"required={required!r}: True, False, or None for what follows from the intent")
+    if timeout is not None and not (type(timeout) in (int, float) and timeout > 0):
+        raise UpcallError(f"timeout={timeout!r}: seconds above 0, or None")
+    if choices != () or schema is not None:
+        _check_shape(choices, schema)
+    if context and not isinstance(context, Mapping):
+        context = {"context": context}
+    shape, fallback = None if schema is None else dict(schema), None if default is NO_DEFAULT else default
+    message, picked, shape, helps, fallback = _plain([message, choices, shape, context or {}, fallback])
+    if default is not NO_DEFAULT:
+        _check_default(picked, shape, fallback)
+    asked = normal_kind(kind, callback_type)
+    digest = question_digest(message, callback_type, asked, picked, shape or None, key)
+    raised = CallbackRaised(
+        "", "", "", message, callback_type, asked, {}, digest, priority, tuple(picked), shape, given=helps,
+        has_default=default is not NO_DEFAULT, default=fallback, required=required,
+    )  # fmt: skip
+    return Question(raised, timeout, _hints(hints) if hints else _NO_HINTS)
+
+
+def asking(message: str, callback_type: str, options: dict[str, Any]) -> Question:
+    """`ask`, keeping short plain ones: code that waits asks the same again when it is entered again."""
+    plain = len(message) < 1000 and {*map(type, options.values())} <= _TEXT
+    return (_kept if plain else ask)(message, callback_type, **options)
+
+
+_kept, _TEXT = lru_cache(1000)(ask), {str}
+
+
+def _check_shape(choices: Any, schema: Mapping[str, Any] | None) -> None:
+    # a bare string is a sequence of letters: choices="yes" would offer y, e and s
+    are_texts = isinstance(choices, list | tuple) and all(isinstance(c, str) and c for c in cast("Any", choices))
+    if not are_texts:
+        raise UpcallError(f"choices is a list of texts, such as ['yes', 'no'], not {choices!r:.80}")
+    if choices and schema is not None:
+        raise UpcallError("give choices or a schema, not both")
+    if schema is not None and (problem := misfit(schema)):
+        raise UpcallError(f"no answer could fit the schema: {problem}")
+
+
+def _hints(hints: dict[str, Any]) -> Hints:
+    try:
+        return Hints.build(**hints)
+    except TypeError as error:
+        raise UpcallError(f"raise_callback: {error}") from None
+
+
+def _plain(parts: list[Any]) -> list[Any]:
+    """The texts and values of a callback as JSON gives them back, if they are not too large."""
+    try:
+        return plain(parts, LARGEST, DEPTH + 1)
+    except TooLarge as error:
+        most = f"a callback may have {LARGEST} bytes of JSON, nested at most {DEPTH} levels deep"
+        raise UpcallError(f"{most}: {error}. Store it and give its path") from None
+    except ValueError as error:
+        raise UpcallError(f"a callback holds what JSON can hold: {error}") from None
+
+
+def plain_json(what: str, value: Any) -> Any:
+    """The value as JSON gives it back; what JSON can't hold, or more than a session keeps, is refused."""
+    try:
+        return plain(value, KEPT)
+    except TooLarge as error:
+        most = f"takes at most {KEPT} bytes of JSON, nested at most {DEPTH} levels deep"
+        raise UpcallError(f"{what} {most}: {error}. Store it and keep its path") from None
+    except ValueError as error:
+        raise UpcallError(f"{what} takes what JSON can hold: {error}") from None
+
+
+def _check_default(choices: Sequence[str], schema: dict[str, Any] | None, default: Any) -> None:
+    if choices and default not in choices:
+        raise UpcallError(f"default={default!r:.200} is none of its choices")
+    if schema is not None and (why := misfit(schema, default)):
+        raise UpcallError(f"default={default!r:.200} does not fit the schema: {why}")
+
+
+def outcome_of(ask: Held) -> Any:
+    """What `raise_callback` gives to who asked: the answer, the default, None with a warning, or an error."""
+    raised = ask.raised
+    if (answered := ask.answer) is not None:
+        return verdict(answered.value) if raised.gate else answered.value
+    if raised.has_default:  # whyever there is no answer
+        return raised.default
+    callback = callback_of(ask)
+    if callback.status == "expired":
+        waited = (callback.expires or callback.created) - callback.created
+        raise CallbackExpired(callback.id, callback.message, waited)
+    route = route_of(raised)
+    if route.unresolved == "raise":
+        raise CallbackUnresolved(callback.intent, callback.message, callback.agent, story(route, callback.path))
+    log.warning("%s asked %r and nobody answered: it gets None", callback.agent, callback.message)
+    return None

@@ -1,0 +1,393 @@
+"""Where a callback goes: a pure function of the callback and the chain above it, with every reason.
+
+The climb comes first, each ancestor asked or skipped, then `fallback_target`: an agent, the person, or nobody.
+The route is laid out as if everybody passes the callback up; whoever answers ends it early.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Literal, NamedTuple
+
+from upcall.callbacks import MUST_ANSWER, Hints, Kind, Step, intent_warning, meant_intent, normal_kind
+from upcall.core.routing.policy import FAIL, USER, Policy
+from upcall.messages import Value
+
+GATE = "approval gate"
+"""Whose right an approval of the gate uses when no agent's does; the space keeps it from being an agent."""
+
+
+class Ancestor(Value, frozen=True):
+    """An agent above the asker, in the session that the asker's work came from."""
+
+    name: str
+    policy: Policy = Policy()
+    session_id: str = ""
+
+
+class Raised(Value, frozen=True):
+    """A callback as routing sees it.
+
+    `gate` marks an approval raised by the gate before a tool, never one raised by hand. `person` says that
+    somebody would see the question: a live host, or a store on disk. `known` are the agents a fallback may
+    name; None leaves that unchecked. `fallback_approves`: what a fallback agent outside the chain may approve.
+    `required`: whether it must be answered, whatever its intent says.
+    """
+
+    asker: str
+    policy: Policy = Policy()
+    intent: str = "query"
+    kind: Kind = "callback_to_caller"
+    hints: Hints = Hints()
+    gate: bool = False
+    person: bool = True
+    known: tuple[str, ...] | None = None
+    required: bool | None = None
+    fallback_approves: tuple[tuple[str, tuple[str, ...]], ...] = ()
+
+
+class Station(Value, frozen=True):
+    """An agent on the way. `hop` counts those asked from 1; a skipped one and the fallback have 0.
+
+    `allow` is what would have let a skipped one be asked, where anything would. A `fresh` fallback is outside
+    the chain: it gets a session of its own that holds only the question. `approves` names the tools that one who
+    is asked for an approval may approve.
+    """
+
+    agent: str
+    step: Literal["ask", "skip"]
+    reason: str
+    session_id: str = ""
+    hop: int = 0
+    allow: str = ""
+    fallback: bool = False
+    fresh: bool = False
+    approves: tuple[str, ...] | None = None
+
+
+class Route(Value, frozen=True):
+    """Whom to ask, in order, and where it ends if each of them passes it up.
+
+    `end` is the person, an explicit `fail`, or nobody, and `why` its reason. `right` names whose right to reach
+    the person is used, `allow` what would have let it go further; `notes` tell of hints without effect.
+    """
+
+    asker: str
+    intent: str
+    kind: Kind
+    stations: tuple[Station, ...]
+    end: Literal["person", "fail", "nobody"]
+    why: str
+    right: str = ""
+    unresolved: Literal["none", "raise"] = "none"
+    allow: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def asks(self) -> tuple[Station, ...]:
+        """The stations that are asked, in order."""
+        return tuple([s for s in self.stations if s.step == "ask"]) if self.stations else ()
+
+
+def unresolved_means(
+    intent: str, kind: Kind, explicit_fail: bool, *, without_right: bool = False, required: bool | None = None
+) -> Literal["none", "raise"]:
+    """What the asker gets when nobody answers: None, or CallbackUnresolved where it must not be ignored.
+
+    `without_right`: its asker may not reach the person, which is all that a `request_user_input` wants. `required`
+    takes the place of what the intent says.
+    """
+    kind = normal_kind(kind, intent)
+    must = meant_intent(intent) in MUST_ANSWER if required is None else required
+    must = must or explicit_fail or kind == "request_resolution"
+    return "raise" if must or (without_right and kind == "request_user_input") else "none"
+
+
+def route(callback: Raised, chain: Sequence[Ancestor]) -> Route:
+    """Lay out whom to ask, nearest ancestor first, and what happens when nobody answers.
+
+    Skipped ancestors stay in the route with their reason: people debug policies by reading it.
+    """
+    return _route(callback, tuple(chain))
+
+
+@lru_cache(1000)
+def _route(callback: Raised, chain: tuple[Ancestor, ...]) -> Route:
+    callback = callback.replace(kind=normal_kind(callback.kind, callback.intent))
+    stations = _climb(callback, chain)
+    asked = [ancestor for ancestor, at in zip(chain, stations, strict=True) if at.step == "ask"]
+    target, notes = _target(callback)
+    explicit_fail = target == FAIL
+    if callback.kind != "request_user_input" and target not in (USER, FAIL):
+        stations.append(_fallback(callback, chain, asked, target))
+        target = _after_fallback(callback, stations[-1], asked)
+    end, why, right = _end(callback, asked, target, stations)
+    no_right = not _right(callback, [])[0]
+    return Route(
+        asker=callback.asker,
+        intent=callback.intent,
+        kind=callback.kind,
+        stations=tuple(stations),
+        end=end,
+        why=why,
+        right=right,
+        unresolved=unresolved_means(
+            callback.intent, callback.kind, explicit_fail, without_right=no_right, required=callback.required
+        ),
+        allow=() if end == "person" else _allow(callback, stations, target),
+        notes=(*notes, *_unheard(callback, stations)),
+    )
+
+
+# --- the climb --------------------------------------------------------------------------
+
+
+class _Skip(NamedTuple):
+    """Why an agent is not asked, and what would have let it be."""
+
+    reason: str
+    allow: str = ""
+
+
+def _climb(callback: Raised, chain: Sequence[Ancestor]) -> list[Station]:
+    limit, limited_by = _hops(callback)
+    stations: list[Station] = []
+    asked: set[tuple[str, str]] = set()
+    for ancestor in chain:
+        # one agent may stand in the chain twice: its two sessions know different things
+        who = (ancestor.session_id, "" if ancestor.session_id else ancestor.name)
+        skip = _barred(callback, ancestor.name) or _passed_through(callback, ancestor)
+        if not skip and who in asked:
+            skip = _Skip("it was asked already")
+        if not skip and limit is not None and len(asked) >= limit:
+            skip = _Skip(f"no hop is left: {limited_by}", f"max_bubble_hops above {limit}")
+        if skip:
+            stations.append(Station(ancestor.name, "skip", skip.reason, ancestor.session_id, allow=skip.allow))
+            continue
+        asked.add(who)
+        count = f"hop {len(asked)}" + (f" of {limit}" if limit is not None else "")
+        approves = ancestor.policy.callback_policy.may_approve if callback.gate else None
+        stations.append(Station(ancestor.name, "ask", count, ancestor.session_id, len(asked), approves=approves))
+    return stations
+
+
+def _barred(callback: Raised, name: str) -> _Skip | None:
+    """Why an agent can't be asked, whether it is an ancestor or the fallback."""
+    hints, policy = callback.hints, callback.policy
+    if callback.kind == "request_user_input":
+        return _Skip("request_user_input goes straight to the person", "the kind callback_to_caller")
+    if not policy.can_query_caller:
+        says = policy.says("can_query_caller", callback.asker)
+        return _Skip(says, f"can_query_caller: true in {policy.where(callback.asker)}")
+    if name in hints.passthrough_agents:
+        return _Skip("the hint passthrough_agents names it", f"a hint passthrough_agents without {name}")
+    if hints.resolvable_by and name not in hints.resolvable_by:
+        only = f"the hint resolvable_by names only {', '.join(hints.resolvable_by)}"
+        return _Skip(only, f"a hint resolvable_by with {name}")
+    return None
+
+
+def _passed_through(callback: Raised, ancestor: Ancestor) -> _Skip | None:
+    key = "callback_policy.passthrough_child_callbacks"
+    if callback.hints.passthrough_child_callbacks:
+        reason = "the hint passthrough_child_callbacks skips every agent above"
+        return _Skip(reason, "no hint passthrough_child_callbacks")
+    if ancestor.policy.callback_policy.passthrough_child_callbacks:
+        where = ancestor.policy.where(ancestor.name)
+        return _Skip(ancestor.policy.says(key, ancestor.name), f"{key}: false in {where}")
+    return None
+
+
+def _hops(callback: Raised) -> tuple[int | None, str]:
+    """How many may be asked, and what says so."""
+    own, hint = callback.policy.callback_policy.max_bubble_hops, callback.hints.max_bubble_hops
+    if hint is not None and (own is None or hint <= own):
+        return hint, f"the hint max_bubble_hops is {hint}"
+    return own, callback.policy.says("callback_policy.max_bubble_hops", callback.asker)
+
+
+# --- after the last hop -----------------------------------------------------------------
+
+
+def _target(callback: Raised) -> tuple[str, tuple[str, ...]]:
+    """The fallback after hint and sidecar are heard, and a note where the hint was refused."""
+    own, hint = callback.policy.callback_policy.fallback_target, callback.hints.fallback_target
+    if hint is None or hint == own:
+        return own or USER, ()
+    if own in ("", USER) or hint == FAIL:
+        return hint, ()
+    says = callback.policy.says("callback_policy.fallback_target", callback.asker)
+    return own, (f"the hint fallback_target {hint!r} has no effect: {says}",)
+
+
+def _fallback(callback: Raised, chain: Sequence[Ancestor], asked: Sequence[Ancestor], name: str) -> Station:
+    above = next((ancestor for ancestor in chain if ancestor.name == name), None)
+    skip = _barred(callback, name)
+    if not skip and any(ancestor.name == name for ancestor in asked):
+        skip = _Skip("it was asked already, and a fallback is never asked twice")
+    elif not skip and above is None and name == callback.asker:
+        skip = _Skip("the fallback is the one who asks")
+    elif not skip and above is None and callback.known is not None and name not in callback.known:
+        skip = _Skip(f"no agent is called {name!r}; there are {', '.join(callback.known) or 'none'}")
+    session_id = above.session_id if above else ""
+    if skip:
+        return Station(name, "skip", skip.reason, session_id, allow=skip.allow, fallback=True)
+    reason = "fallback_target" + ("" if above else ", in a fresh session that holds only the question")
+    approves = above.policy.callback_policy.may_approve if above else dict(callback.fallback_approves).get(name, ())
+    return Station(
+        name,
+        "ask",
+        reason,
+        session_id,
+        fallback=True,
+        fresh=above is None,
+        approves=approves if callback.gate else None,
+    )
+
+
+def _after_fallback(callback: Raised, station: Station, asked: Sequence[Ancestor]) -> str:
+    """What is left after an agent as fallback: "" where its passing up leaves the callback unresolved.
+
+    Only a hint's agent that may not be asked gives way, to what the sidecar says; a sidecar's agent never
+    becomes the person.
+    """
+    own = callback.policy.callback_policy.fallback_target
+    had_its_say = station.step == "ask" or any(ancestor.name == station.agent for ancestor in asked)
+    return "" if had_its_say or own == station.agent else own or USER
+
+
+def _end(
+    callback: Raised, asked: Sequence[Ancestor], target: str, stations: Sequence[Station]
+) -> tuple[Literal["person", "fail", "nobody"], str, str]:
+    """Where it ends, why, and by whose right."""
+    if callback.kind == "request_resolution":
+        return "fail" if target == FAIL else "nobody", "request_resolution never asks a person", ""
+    right, why = _right(callback, asked)
+    if callback.kind != "request_user_input" and target != USER:
+        if not callback.gate and target == FAIL:
+            hinted = callback.hints.fallback_target == FAIL
+            says = callback.policy.says("callback_policy.fallback_target", callback.asker)
+            return "fail", "the hint fallback_target is 'fail'" if hinted else says, ""
+        if not callback.gate:
+            return "nobody", f"fallback_target is the agent {stations[-1].agent}, and nobody comes after it", ""
+        right, why = GATE, "an approval may always reach a person, whatever fallback_target says"
+    if not right:
+        return "nobody", why, ""
+    if not callback.person:
+        return "nobody", "no host is live and the store is in memory, so nobody would see it", ""
+    return "person", why, right
+
+
+def _right(callback: Raised, asked: Sequence[Ancestor]) -> tuple[str, str]:
+    """Whose right reaches the person, and the reason; an empty name and what is missing if nobody's does."""
+    key = "can_use_host_interaction"
+    if callback.policy.can_use_host_interaction:
+        return callback.asker, f"its own right: {callback.policy.says(key, callback.asker)}"
+    for ancestor in asked:
+        if ancestor.policy.can_use_host_interaction:
+            says = ancestor.policy.says(key, ancestor.name)
+            return ancestor.name, f"{ancestor.name}'s right, once it has passed it up: {says}"
+    if callback.gate:
+        return GATE, "an approval may always reach a person"
+    return "", callback.policy.says(key, callback.asker)
+
+
+# --- what would have helped -------------------------------------------------------------
+
+
+def _allow(callback: Raised, stations: Sequence[Station], target: str) -> tuple[str, ...]:
+    """What keeps the callback from going further, each key with where it is written."""
+    found = [station.allow for station in stations if station.allow]
+    if callback.kind == "request_resolution":
+        return tuple(dict.fromkeys(found))
+    if callback.kind != "request_user_input" and target != USER:
+        found.append(f"fallback_target: {USER}")
+    if not callback.policy.can_use_host_interaction and not callback.gate:
+        found.append(f"can_use_host_interaction: true in {callback.policy.where(callback.asker)}")
+    if not callback.person:
+        found.append("a live host, or a store on disk")
+    return tuple(dict.fromkeys(found))
+
+
+def _unheard(callback: Raised, stations: Sequence[Station]) -> list[str]:
+    """A note for each hint without effect, and for a misspelt intent.
+
+    A name that is nobody on the way is most often misspelt.
+    """
+    own, hint = callback.policy.callback_policy.max_bubble_hops, callback.hints.max_bubble_hops
+    notes = [warning] if (warning := intent_warning(callback.intent)) else []
+    if hint is not None and own is not None and hint > own:
+        says = callback.policy.says("callback_policy.max_bubble_hops", callback.asker)
+        notes.append(f"the hint max_bubble_hops {hint} has no effect: {says}")
+    above = list(dict.fromkeys(station.agent for station in stations))
+    for list_name in ("resolvable_by", "passthrough_agents"):
+        strangers = [name for name in getattr(callback.hints, list_name) if name not in (*above, USER)]
+        notes += [
+            f"the hint {list_name} names {name!r}, who is not above {callback.asker}; "
+            f"above it: {', '.join(above) or 'nobody'}"
+            for name in strangers
+        ]
+    return notes
+
+
+# --- for people -------------------------------------------------------------------------
+
+_DONE = {
+    "asked": "asked",
+    "skipped": "skipped",
+    "passed": "passed it up",
+    "reworded": "reworded it and passed it up",
+}
+
+
+def story(route: Route, path: Sequence[Step] = ()) -> list[str]:
+    """The lines of CallbackUnresolved: whom it passed, why no person was asked, what would have helped."""
+    passed = ", ".join(f"{name} ({text})" for name, text in rows(route, path))
+    lines = [f"It passed: {passed}." if passed else f"Nobody is above {route.asker}."]
+    if route.end != "person":
+        lines.append(f"The person was not asked: {route.why}.")
+    if route.allow:
+        lines.append(f"It would go further with: {'; '.join(route.allow)}.")
+    return [plain(line) for line in (*lines, *(f"Note: {note}." for note in route.notes))]
+
+
+def rows(route: Route, path: Sequence[Step]) -> list[tuple[str, str]]:
+    """Each station with what is planned there, or what happened."""
+    steps = list(path)
+    rows: list[tuple[str, str]] = []
+    for station in route.stations:
+        mine: list[Step] = []
+        while steps and steps[0].agent == station.agent and not (mine and _begins(steps[0], mine[-1])):
+            mine.append(steps.pop(0))
+        happened = mine[-1] if mine else None
+        if station.step == "skip" or not happened:
+            rows.append((station.agent, f"{'asked' if station.step == 'ask' else 'skipped'}: {station.reason}"))
+        else:
+            reason = f": {happened.reason}" if happened.reason else ""
+            rows.append((station.agent, f"{_DONE[happened.step]}{reason}"))
+    return rows
+
+
+def _begins(step: Step, before: Step) -> bool:
+    """Tell whether a step is the first one of its station: who was asked may be skipped after all."""
+    return step.step == "asked" or (step.step == "skipped" and before.step != "asked")
+
+
+def plain(text: str) -> str:
+    """Text that a terminal shows as it is."""
+    # reasons are written by models: no escape sequence and no line of its own may reach a terminal
+    return "".join(letter if letter.isprintable() else " " for letter in text)
+
+
+def refusal(then: Route, now: Route, agent: str, session_id: str = "") -> str:
+    """Why this agent may not be asked by the stricter of two routes; "" if it may.
+
+    One agent may stand above in two sessions; `session_id` tells which is meant.
+    """
+    for when, at in (("when it was raised", then), ("now", now)):
+        same = [s for s in at.stations if s.agent == agent and session_id in ("", s.session_id)]
+        if all(station.step == "skip" for station in same):
+            why = same[0].reason if same else "it is not on the way"
+            return f"{agent} may not be asked {when}: {why}"
+    return ""

@@ -1,0 +1,92 @@
+"""Who is above a session: the agents that may be asked, and by which rights; whose hooks and workspace it has."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+
+from upcall.agent import Agent
+from upcall.contracts import Store, Workspace
+from upcall.core.log.state import State
+from upcall.core.routing.policy import Policy
+from upcall.core.routing.route import Ancestor
+from upcall.core.turns.access import Member
+from upcall.core.turns.turn import Turn
+from upcall.errors import SetupError
+from upcall.events import SessionStarted
+
+
+async def reach(
+    agent: Agent,
+    header: SessionStarted,
+    store: Store,
+    turns: Mapping[str, Member],
+    agent_of: Callable[[SessionStarted], Agent],
+) -> tuple[Policy, list[Ancestor]]:
+    """What a session may ask by, and the agents above it, nearest first: as they run here, or from the log.
+
+    Teams and chains only pass on: nobody asks them. Above a worker whose plan names no caller is nobody.
+    """
+    found: list[Ancestor] = []
+    alone = ""
+    while True:
+        if header.team and header.above == "":
+            alone = alone or header.agent
+        session_id = header.parent if header.above is None else header.above
+        if not session_id:
+            break
+        turn = turns.get(session_id)
+        first = [turn.state.header] if turn is not None else await store.read(session_id, 0, 1)
+        if not first or not isinstance(first[0], SessionStarted):
+            break
+        header = first[0]
+        if header.kind != "coordinator":
+            policy = (turn.actor.agent if turn is not None else agent_of(header)).policy
+            found.append(Ancestor(header.agent, policy, session_id))
+    if not alone:
+        return agent.policy, found
+    below = [Ancestor(a.name, a.policy.alone(alone, True), a.session_id) for a in found]
+    return agent.policy.alone(alone, bool(below)), below
+
+
+class SessionsAbove:
+    """The sessions above those of one run tree that run: as they run here, or, where they do not, from the log.
+
+    A child that is prompted by its own id has the same hooks, workspace and limits above it as before.
+    """
+
+    __slots__ = ("_idle", "_turns")
+
+    def __init__(self, turns: Mapping[str, Turn]) -> None:
+        self._turns = turns
+        self._idle: dict[str, Turn] = {}
+
+    def get(self, session_id: str) -> Turn | None:
+        """A session that runs here, or that was loaded because it is above one that does."""
+        return self._turns.get(session_id) or self._idle.get(session_id)
+
+    async def load(self, session_id: str, make: Callable[[str], Awaitable[Turn]]) -> Turn:
+        """A session that is above another one; `make` loads it, with all above it, if it does not run here."""
+        found = self.get(session_id)
+        if found is None:
+            found = self._idle[session_id] = await make(session_id)
+        return found
+
+    def workspace(self, member: Member) -> Workspace | None:
+        """The workspace that a session's agent declares, or the nearest agent above it that has one."""
+        one: Member | None = member
+        while one is not None:
+            header, declared = one.state.header, one.actor.agent.workspace
+            if declared is not None:
+                return declared
+            one = self.get(header.parent) or self.get(header.root)
+        return None
+
+
+def check_runs_alone(state: State) -> None:
+    """Refuse to run a side turn as a session of its own: it may answer one callback, and only read besides."""
+    header = state.header
+    if header.kind == "side_turn":
+        raise SetupError(
+            f"{state.id} is a side turn, in which {header.agent} answered a callback; it can be read, but not "
+            f"prompted or resumed by itself. Use its session {header.parent}"
+        )

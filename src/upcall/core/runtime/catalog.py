@@ -1,0 +1,136 @@
+"""Read what a store holds: sessions and what they are doing, callbacks for people, events."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import AsyncIterator, Collection, Mapping
+from typing import get_args, get_type_hints
+
+from upcall.callbacks import Callback, Held
+from upcall.contracts import Row, Selection, Store
+from upcall.core.error_texts import did_you_mean
+from upcall.core.log.load import readable_events
+from upcall.core.routing.answer import callback_of
+from upcall.core.runtime.session_data import checked_tags
+from upcall.errors import SetupError, UnknownSession
+from upcall.events import AnyEvent
+
+SESSION_STATUSES = ("idle", "queued", "running", "waiting", "interrupted", "done", "failed", "limit", "cancelled")
+"""What a session may be doing."""
+CALLBACK_STATUSES: tuple[str, ...] = get_args(get_type_hints(Callback)["status"])
+"""What may have become of a callback."""
+
+_FOLLOW = 30.0
+
+
+class Catalog(abc.ABC):
+    """What may be read of a store, whoever wrote it."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+
+    @abc.abstractmethod
+    async def _open(self) -> None:
+        """Open the store when it is first needed."""
+
+    async def _row(self, id: str) -> Row:
+        row = await self.store.row(id)
+        if row is None:
+            raise UnknownSession(id)
+        return row
+
+    async def status(self, id: str) -> str:
+        """What a session is doing: its last turn's end, or `running`, `interrupted`, `waiting`.
+
+        An open question to a person is waited for whatever has become of the process that asked it.
+        """
+        await self._open()
+        return (await self._row(id)).current_status
+
+    async def rows(
+        self,
+        *,
+        parent: str | None = None,
+        session: str | None = None,
+        agent: str | None = None,
+        status: str | None = None,
+        tags: Mapping[str, str] | None = None,
+        limit: int = 1000,
+    ) -> list[Row]:
+        """Sessions that match, newest first; with `parent`, its children, oldest first.
+
+        session: only this one and all below it
+        agent: only those of the agent of that name
+        status: only those that are doing that, as `status(id)` says it
+        tags: only those whose run tree has all these tags
+        limit: at most so many
+        """
+        which = await self._selection(session, agent, status, tags, SESSION_STATUSES)
+        rows = await self.store.rows(parent=parent, which=which, limit=limit)
+        return [row if row.status != "running" else row.replace(status=row.current_status) for row in rows]
+
+    async def inbox(
+        self,
+        limit: int = 100_000,
+        *,
+        session: str | None = None,
+        agent: str | None = None,
+        status: str | None = None,
+        tags: Mapping[str, str] | None = None,
+    ) -> list[Callback]:
+        """What waits for a person, highest priority first, then oldest; equal questions of a tree are one entry.
+
+        limit: read at most so many, equal ones counted
+        session: only those of this session and all below it
+        agent: only those that the agent of that name asks
+        status: in place of the open ones, those that a person was asked and that were `answered`, `expired`, ...
+        tags: only those whose run tree has all these tags
+        """
+        which = await self._selection(session, agent, status, tags, CALLBACK_STATUSES)
+        groups: dict[tuple[str, ...], list[Held]] = {}
+        for one in await self.store.callbacks(inbox=True, which=which, limit=limit):
+            group = one.group_in(one.root) if one.status == "open" else (one.raised.callback_id,)
+            groups.setdefault(group, []).append(one)
+        return [callback_of(g[0], tuple([h.raised.callback_id for h in g])) for g in groups.values()]
+
+    async def _selection(
+        self,
+        session: str | None,
+        agent: str | None,
+        status: str | None,
+        tags: Mapping[str, str] | None,
+        statuses: Collection[str],
+    ) -> Selection:
+        if status is not None and status not in statuses:
+            meant = did_you_mean(status, statuses)
+            raise SetupError(f"{status!r} is not a valid status: use {', '.join(statuses)}.{meant}")
+        which = Selection(session, agent, status, checked_tags(tags))
+        await self._open()
+        if session is not None:
+            await self._row(session)
+        return which
+
+    async def events(self, id: str | None = None, after: int = 0, follow: bool = False) -> AsyncIterator[AnyEvent]:
+        """What happened, in order, from any point on; with `follow` also what happens from now on.
+
+        `after` is a sequence number of the session, or without an id a position of the store.
+        """
+        await self._open()
+        if id is not None:
+            await self._row(id)
+        position = 0
+        while True:
+            if id is None:
+                page = await self.store.read_all(after)
+                last = page[-1].pos if page else after
+            else:
+                position = await self.store.last() if follow else 0
+                page, last = await readable_events(self.store, id, after)
+            for event in page:
+                yield event
+            if last > after:
+                after = last
+            elif not follow:
+                return
+            else:
+                await self.store.wait(after if id is None else position, _FOLLOW)

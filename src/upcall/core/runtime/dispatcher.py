@@ -1,0 +1,485 @@
+"""A callback walks its route: hooks and side turns of the agents above, then the person, until it is settled."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from functools import lru_cache
+from hashlib import blake2b
+from typing import Any, Protocol
+
+import msgspec
+
+from upcall import events
+from upcall.callbacks import Answer, Held, Hints, intent_warning
+from upcall.contracts import Claim, Store
+from upcall.core.routing.answer import callback_of, route_of, stored_route
+from upcall.core.routing.question import Question
+from upcall.core.routing.route import Route, Station, refusal
+from upcall.core.turns.access import Asker, Member, Parking, Tree
+from upcall.core.turns.hook_runner import run_hooks
+from upcall.core.turns.side_turn import ASKED_BACK, Passed, Said, answer_of_agent, exchange_text, question_text
+from upcall.core.turns.tool_step import mismatch
+from upcall.errors import STOPS, AnswerRefused, HookFailed, UnknownAgent, UpcallError
+from upcall.hooks import name_of
+from upcall.messages import user
+
+log = logging.getLogger("upcall")
+
+ANSWER_GRACE = 0.1
+"""Seconds that a call has to act on an answer before it is parked for another question that it also asked."""
+
+
+class Road(Tree, Protocol):
+    """What walking a callback needs of the run tree."""
+
+    store: Store
+    claim: Claim | None
+
+    def same_place(self, one: Member, other: Member) -> bool:
+        """Tell whether two sessions work in the same workspace."""
+        ...
+
+    def check_idle(self) -> None:
+        """Park the run tree if nothing in it runs, once what is scheduled now has run."""
+        ...
+
+    def parks_at_once(self, ask: Held) -> bool:
+        """Tell whether a question to the person is parked right after it was asked."""
+        ...
+
+    async def way(self, member: Member, asked: events.CallbackRaised, hints: Hints) -> Route:
+        """Where such a question of the member would go by the policies as they are now."""
+        ...
+
+    async def asked(self, member: Member, station: Station, callback_id: str) -> Member:
+        """The session of an agent that is asked, or a fresh one."""
+        ...
+
+    async def answer_aside(
+        self, asker: Member, asked: Member, raised: events.CallbackRaised, text: str
+    ) -> Said | Passed:
+        """A side turn of the asked agent over its own conversation."""
+        ...
+
+    def ask_host(self, ask: Held, first: bool) -> None:
+        """Put a question before the person who is here; who watches is told the first time."""
+        ...
+
+
+class PersonAsked:
+    """An open callback that the person was asked: who waits for it here, since when, and for how long at most.
+
+    `at` is by the loop's clock; `seconds` are those from then until it expires; `deferred`: the person left it for
+    later.
+    """
+
+    __slots__ = ("ask", "at", "deferred", "member", "seconds")
+
+    def __init__(self, member: Member, ask: Held, now: float) -> None:
+        self.member, self.ask, self.deferred = member, ask, False
+        self.at = asyncio.get_running_loop().time()
+        self.seconds = None if ask.expires is None else ask.expires - now
+
+
+class Resolver:
+    """The callbacks of one run tree while this process owns it."""
+
+    def __init__(self, road: Road) -> None:
+        self._road = road
+        self.drivers: dict[asyncio.Task[None], str] = {}
+        self._turn_order: dict[str, asyncio.Lock] = {}
+        self.asked: dict[str, PersonAsked] = {}
+        self.waiting: dict[str, Asker] = {}  # who waits here for a callback, by its id
+        self.held_back: dict[asyncio.Future[None], Asker] = {}  # new questions of runs with unclaimed answers
+
+    def grace_left(self) -> float:
+        """Seconds that calls which were just given an answer have to act on it, though they also wait for another.
+
+        A call that waits for the first of several answers ends, one that waits for all of them does not. Which of
+        the two it is can't be seen from outside.
+        """
+        answered = [asker.answered_at for asker in self.waiting.values()]
+        answered += [asker.answered_at for asker in self.held_back.values()]
+        return max(answered, default=-ANSWER_GRACE) + ANSWER_GRACE - asyncio.get_running_loop().time()
+
+    # --- raising --------------------------------------------------------------------------
+
+    async def raise_callback(self, asker: Asker, question: Question) -> Held:
+        """Ask, or take up what an earlier run of the same code asked; returns when it is settled.
+
+        Everything but the wait itself counts as running: other questions of the same call may wait already, and
+        the call must not be parked while this one is being written or its answer delivered.
+        """
+        road = self._road
+        with road.running():
+            if road.claim is None:
+                await road.secure(asker.member)
+            count = asker.occurrence(question.raised.digest)
+            ask = _logged(asker, question.raised, count)
+            if ask is None:
+                if asker.member.state.asks and not question.raised.gate:
+                    await self._until_claimed(asker)
+                ask = await self._raise_in_place(asker, question, count)
+            asker.claim(ask.raised.callback_id)
+        if ask.status == "open":
+            await self._wait(asker, ask)
+        if not ask.raised.gate:  # an approval is written down with the start of its tool
+            with road.running():
+                await self._deliver(asker, ask)
+        return ask
+
+    async def _wait(self, asker: Asker, ask: Held) -> None:
+        """Wait until a callback is settled; the call that asked counts as waiting meanwhile."""
+        callback_id = ask.raised.callback_id
+        self.waiting[callback_id] = asker
+        asker.begin_wait()
+        try:
+            await self.until_settled(asker.member, ask)
+        except Parking:
+            _note_parked(asker)
+            raise
+        finally:
+            self.waiting.pop(callback_id, None)
+            asker.end_wait()
+
+    async def _raise_in_place(self, asker: Asker, question: Question, count: int) -> Held:
+        """Ask once the response has room for one more open question, counting as waiting until then."""
+        places, road = asker.member.places, self._road
+        if (place := places.begin_question(asker.origin)) is not None:
+            asker.begin_wait()
+            road.leave()
+            road.check_idle()
+            try:
+                await place
+            except Parking:
+                _note_parked(asker)
+                raise
+            finally:
+                road.active += 1
+                asker.end_wait()
+        try:
+            return await self._raise(asker, question, count)
+        finally:
+            places.end_question(asker.origin)
+
+    async def _deliver(self, asker: Asker, ask: Held) -> None:
+        """Store that the outcome reaches the code that asked, before it does."""
+        log = asker.member.log
+        if not ask.delivered:
+            log.add(events.CallbackDelivered(ask.raised.callback_id, ask.raised.origin))
+            if not log.send():
+                await log.stored()
+        asker.answered_at = asyncio.get_running_loop().time()
+
+    async def _until_claimed(self, asker: Asker) -> None:
+        """Return once this run has asked again for all the answers it was given; ReplayMismatch if it never does.
+
+        A run that asks something new without claiming them is another program than before. Other tasks of the same
+        call may still claim theirs, so this waits until nothing in the run tree runs.
+        """
+        if not asker.unclaimed():
+            return
+        claimed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        asker.held_back.append(claimed)
+        asker.answered_at = asyncio.get_running_loop().time()
+        self.held_back[claimed] = asker
+        asker.begin_wait()
+        self._road.leave()
+        self._road.check_idle()
+        try:
+            await claimed
+        finally:
+            del self.held_back[claimed]
+            self._road.active += 1
+            asker.end_wait()
+
+    def refuse_held_back(self) -> bool:
+        """End the new questions of runs that left an answer unclaimed; False if there are none."""
+        for claimed, asker in self.held_back.items():
+            if not claimed.done():
+                call = asker.member.state.call(asker.origin)
+                claimed.set_exception(mismatch(call.call.name if call is not None else asker.origin, asker))
+        return bool(self.held_back)
+
+    async def _raise(self, asker: Asker, question: Question, count: int) -> Held:
+        member, state, draft = asker.member, asker.member.state, question.raised
+        if member.purpose == "side_turn":
+            member.log.add(events.ContextSet(ASKED_BACK, True))
+            raise UpcallError("nobody can be asked while a callback is being answered; pass it up instead")
+        if warning := intent_warning(draft.intent):
+            log.warning("%s asked %r: %s", member.actor.name, draft.message, warning)
+        way = await self._road.way(member, draft, question.hints)
+        plain_way = stored_route(way)
+        name = f"{state.id} {asker.origin} {draft.digest} {draft.gate} {count}"
+        callback_id = "q" + blake2b(name.encode(), digest_size=6).hexdigest()
+        for save in member.savers:
+            save()
+        call = state.call(asker.origin)
+        if call is not None and call.given.name == "raise_callback":  # by a program: that says more than the call
+            call = state.calls.get(asker.origin.rpartition(".")[0])
+        context: dict[str, Any] = {}
+        if state.prompt is not None:
+            context["task"] = state.prompt.message.text[:2000]
+        if call is not None:
+            context |= {"tool": call.call.name, "arguments": call.call.args}
+        expires = self._road.store.now() + question.timeout if question.timeout is not None else None
+        asks = (member.actor.name, context.get("tool", ""), context.get("arguments"))
+        group = "" if draft.gate else _group(question, plain_way, asks)
+        member.log.add(
+            msgspec.structs.replace(  # what `draft.replace` does, in half the time
+                draft, callback_id=callback_id, origin=asker.origin, agent=member.actor.name, route=plain_way,
+                context=draft.given | context, expires=expires,
+                group=group, hints=_stored_hints(question.hints),
+            )
+        )  # fmt: skip
+        if way.asks:  # else that the person is asked, or nobody, is stored with it
+            await member.log.commit()
+        return state.asks[callback_id]
+
+    # --- walking --------------------------------------------------------------------------
+
+    async def until_settled(self, member: Member, ask: Held) -> None:
+        """Drive a callback along its route and return when it is settled; Parking if memory is given up first."""
+        callback_id = ask.raised.callback_id
+        wait = member.waits.get(callback_id)
+        if wait is None or wait.done():
+            wait = member.waits[callback_id] = asyncio.get_running_loop().create_future()
+            await self._set_out(member, ask)
+        try:
+            self._road.check_idle()
+            await wait
+        finally:
+            if wait.cancelled() and member.waits.get(callback_id) is wait:  # only who waited has gone
+                member.waits[callback_id] = asyncio.get_running_loop().create_future()
+            elif wait.done():
+                member.waits.pop(callback_id, None)
+                self.stop(callback_id)  # it is settled: who is still asked need not answer any more
+                if ask.status != "open":
+                    self.asked.pop(callback_id, None)
+
+    def stop(self, callback_id: str) -> None:
+        """Ask nobody any further about it."""
+        for task, about in self.drivers.items():
+            if about == callback_id:
+                task.cancel()
+
+    async def _set_out(self, member: Member, ask: Held) -> None:
+        if ask.expires is not None and ask.expires <= self._road.store.now():
+            await self._expire(member, ask)
+            return
+        self._watch_expiry(member, ask)
+        stations = route_of(ask.raised).asks if ask.raised.route["stations"] else ()
+        if stations and ask.station < len(stations):
+            self._spawn(member, ask, self._climb(member, ask, stations))
+        else:
+            await self._ask_person(member, ask)
+
+    def _watch_expiry(self, member: Member, ask: Held) -> None:
+        if ask.expires is not None:
+            key, left = ("expires", ask.raised.callback_id), max(0.0, ask.expires - self._road.store.now())
+            self._road.deadlines.add(key, left, lambda: self._spawn(member, ask, self._expire(member, ask)))
+
+    def _spawn(self, member: Member, ask: Held, work: Any) -> None:
+        callback_id = ask.raised.callback_id
+        self._road.active += 1
+        task: asyncio.Task[None] = asyncio.ensure_future(work)
+        self.drivers[task] = callback_id
+
+        def ended(done: asyncio.Task[None]) -> None:
+            del self.drivers[done]
+            wait = member.waits.get(callback_id)
+            if not done.cancelled() and done.exception() is not None and wait is not None and not wait.done():
+                wait.set_exception(done.exception() or UpcallError("lost"))
+                wait.exception()  # who waited may be gone already, and then nobody has to hear of it
+            self._road.leave()
+
+        task.add_done_callback(ended)
+
+    async def _climb(self, member: Member, ask: Held, stations: Sequence[Station]) -> None:
+        while ask.status == "open" and ask.station < len(stations):
+            await self._ask_agent(member, ask, stations[ask.station])
+        if ask.status == "open":
+            await self._ask_person(member, ask)
+
+    async def _ask_person(self, member: Member, ask: Held) -> None:
+        """The route's end: the person, or nobody."""
+        callback_id, way = ask.raised.callback_id, ask.raised.route
+        if way["end"] != "person":
+            await member.log.write(events.CallbackWithdrawn(callback_id, way["why"], unresolved=True))
+            member.wake(callback_id)
+            return
+        first = ask.target != "user"
+        if first:
+            seconds, expires = member.actor.agent.policy.callback_policy.timeout, ask.raised.expires
+            if seconds:
+                last = self._road.store.now() + seconds
+                expires = last if expires is None else min(expires, last)
+            member.log.add(events.CallbackAsked(callback_id, "user", ask.station, expires))
+            if self._road.parks_at_once(ask):  # it is written with the parking
+                member.log.send_soon()
+            else:
+                await member.log.commit()
+            self._watch_expiry(member, ask)
+        if ask.status == "open":
+            self.asked[callback_id] = PersonAsked(member, ask, self._road.store.now())
+        self._road.ask_host(ask, first)
+
+    async def _expire(self, member: Member, ask: Held) -> None:
+        if ask.status != "open" or ask.expires is None:
+            return
+        if ask.expires > self._road.store.now():  # the loop's clock is ahead of the store's
+            self._watch_expiry(member, ask)
+        else:
+            await member.log.commit()
+            expired = events.CallbackExpired(ask.raised.callback_id)
+            await self._road.store.settle(expired.callback_id, {expired.callback_id: expired}, self._road.claim)
+
+    async def ready(self, member: Member, origin: str) -> None:
+        """Return when one of an occurrence's callbacks is settled and not yet delivered; it may then run again."""
+        asks = member.state.asks_of(origin)
+        waiting = [a for a in asks if a.status == "open" and not a.raised.gate]
+        if not waiting or any(a.status != "open" and not a.delivered and not a.raised.gate for a in asks):
+            return
+        member.leave()
+        try:
+            tasks = [asyncio.ensure_future(self.until_settled(member, a)) for a in waiting]
+            try:
+                await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for task in tasks:
+                    task.cancel()
+                done = await asyncio.gather(*tasks, return_exceptions=True)
+            for outcome in done:
+                if isinstance(outcome, BaseException) and not isinstance(outcome, asyncio.CancelledError):
+                    raise outcome
+        finally:
+            member.enter()
+
+    async def close(self) -> None:
+        """End what still walks."""
+        tasks = tuple(self.drivers)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=5)
+
+    # --- asking an agent ------------------------------------------------------------------
+
+    async def _ask_agent(self, member: Member, ask: Held, station: Station) -> None:
+        callback_id, at = ask.raised.callback_id, ask.station
+        async with self._turn_order.setdefault(station.session_id or callback_id, asyncio.Lock()):
+            if ask.status != "open":  # somebody else was quicker while it waited for its turn
+                return
+            asked = await self._still_allowed(member, station, ask)
+            if isinstance(asked, str):
+                refused = events.CallbackPassed(callback_id, station.agent, asked, at, skipped=True)
+                await member.log.write(refused)
+                return
+            if (
+                ask.target != station.agent
+            ):  # written only now: a log never says that somebody was asked who was not
+                await member.log.write(events.CallbackAsked(callback_id, station.agent, at))
+            said = await self._consult(member, asked, ask)
+        if ask.status != "open":
+            return
+        if isinstance(said, Passed):
+            await member.log.write(events.CallbackPassed(callback_id, station.agent, said.reason, at, said.message))
+            return
+        answered = events.CallbackAnswered(callback_id, said.value, station.agent, said.right)
+        await self._road.store.settle(callback_id, {callback_id: answered}, self._road.claim)
+
+    async def _still_allowed(self, member: Member, station: Station, ask: Held) -> Member | str:
+        """The session of the agent that is to be asked, or why it may not be: the stricter of then and now."""
+        hints = ask.raised.hints
+        if hints is None:  # a log from before hints were kept: only who the fallback was is known
+            hints = {"fallback_target": station.agent} if station.fallback else {}
+        now = await self._road.way(member, ask.raised, msgspec.convert(hints, Hints))
+        if barred := refusal(route_of(ask.raised), now, station.agent, station.session_id):
+            return barred
+        try:
+            return await self._road.asked(member, station, ask.raised.callback_id)
+        except UnknownAgent as error:
+            return str(error)
+
+    async def _consult(self, member: Member, asked: Member, ask: Held) -> Said | Passed:
+        """Its on_callback hooks, then its model; whatever goes wrong counts as passing up."""
+        said = await self._hooks(member, asked, ask) or await self._aside(member, asked, ask)
+        if ask.status == "open" and not (isinstance(said, Passed) and said.unseen):
+            await self._show(asked, ask, said)
+        return said
+
+    async def _aside(self, member: Member, asked: Member, ask: Held) -> Said | Passed:
+        seconds = member.actor.agent.policy.callback_policy.timeout
+        limit = asyncio.timeout(seconds)
+        try:
+            async with limit:
+                text = question_text(ask.raised, ask.message)
+                return await self._road.answer_aside(member, asked, ask.raised, text)
+        except STOPS:
+            raise
+        except Exception as error:
+            if limit.expired() and seconds is not None:
+                return Passed(f"it had no answer within {seconds:g} s")
+            named = str(error) if isinstance(error, UpcallError) else f"{type(error).__name__}: {error}"
+            return Passed(f"its side turn failed: {named}")
+
+    async def _hooks(self, member: Member, asked: Member, ask: Held) -> Said | Passed | None:
+        same_place = self._road.same_place(member, asked)
+        for hook in asked.actor.hooks.on_callback:
+            try:
+                out = await run_hooks(asked, "on_callback", ask.raised.callback_id, (hook,), callback_of(ask))
+                if isinstance(out, Answer):
+                    return answer_of_agent(asked.actor, ask.raised, out.value, "hook", same_place=same_place)
+            except (HookFailed, AnswerRefused) as error:
+                await asked.log.write(events.HookRaised("on_callback", name_of(hook), str(error)))
+                if isinstance(error, HookFailed):  # what it would have said is not known: no model is asked instead
+                    return Passed(str(error))
+        return None
+
+    async def _show(self, asked: Member, ask: Held, said: Said | Passed) -> None:
+        """Tell the agent, in its own conversation, what it was asked and what it answered."""
+        message = user(exchange_text(ask.raised, ask.message, said))
+        if asked.state.header.kind != "side_turn" and message not in asked.state.messages():
+            await asked.log.write(events.MessageAdded(message, f"callback.{ask.raised.callback_id}"))
+
+
+def _note_parked(asker: Asker) -> None:
+    """Note that a call is parked while it waits."""
+    asker.parked = True
+    if asker.guard is not None:
+        asker.guard.park()
+        if (task := asyncio.current_task()) not in (None, asker.guard.task):
+            task.add_done_callback(_retrieve)
+
+
+def _retrieve(task: asyncio.Task[Any]) -> None:
+    """Keep asyncio from reporting a parked task that its tool no longer waits for."""
+    if not task.cancelled():
+        task.exception()
+
+
+def _logged(asker: Asker, draft: events.CallbackRaised, count: int) -> Held | None:
+    """What an earlier run of the same code asked there, if it did."""
+    asks = [a for a in asker.member.state.asks.values() if a.raised.digest == draft.digest]
+    same = asks and [a for a in asks if a.raised.origin == asker.origin and a.raised.gate == draft.gate]
+    return same[count] if count < len(same) else None
+
+
+@lru_cache(1000)
+def _stored_hints(hints: Hints) -> dict[str, Any]:
+    """Hints as the log keeps them: equal ones are one."""
+    return msgspec.to_builtins(hints)
+
+
+def _group(question: Question, way: dict[str, Any], asks: tuple[str, str, Any]) -> str:
+    """What equal questions have in common, so that one answer settles all: what is shown of each, and its policy.
+
+    `asks` is the agent that asks, the tool in which it does, and the tool's arguments: "Sure?" is another question
+    when something else would be deleted. Two that a `key` calls the same may be shown differently, so the key does
+    not count.
+    """
+    draft = question.raised
+    shown = (*asks, draft.message, draft.intent, draft.kind, draft.choices, draft.schema, draft.given)
+    return events.digest(shown, way["stations"], way["end"], question.timeout)

@@ -1,0 +1,62 @@
+"""What a run tree asks of the runtime that it lives in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from upcall.agent import Agent
+from upcall.callbacks import Callback
+from upcall.contracts import Host, Store
+from upcall.core.turns.access import Sink
+from upcall.core.turns.prepared_agent import PreparedAgent
+from upcall.core.turns.process_limit import ProcessLimit
+from upcall.core.turns.thread_cache import Threads
+from upcall.core.turns.timeouts import Deadlines
+from upcall.core.turns.turn import Turn
+from upcall.events import SessionStarted
+from upcall.hooks import Hooks
+
+
+class Home(Protocol):
+    """What a run tree asks of the runtime it lives in."""
+
+    store: Store
+    turns: dict[str, Turn]
+    deadlines: Deadlines
+    threads: Threads
+    processes: ProcessLimit
+    host: Host | None
+    hold: float
+    deps: Any
+    asks_of: dict[tuple[Any, ...], bool]  # whether an agent below such a chain has somebody to ask
+    sinks: list[Sink]
+    person_watchers: list[Callable[[Callback], None]]
+
+    def agent(self, name: str) -> Agent:
+        """An agent by its name."""
+        ...
+
+    def agent_of(self, header: SessionStarted) -> Agent:
+        """The agent of a session."""
+        ...
+
+    def agent_names(self) -> tuple[str, ...]:
+        """Every agent's name."""
+        ...
+
+    def actor(self, agent: Agent, inherited: Hooks, *, asks: bool, answers: bool = False) -> PreparedAgent:
+        """The agent, ready to run: `asks` gives it the tool `ask`, `answers` those for answering."""
+        ...
+
+    def ask_host(self, callback: Callback, group: tuple[str, ...] = (), *, gather: bool = False) -> None:
+        """Put a question before the person who is here: once for all equal ones, which share their `group`."""
+        ...
+
+    def end_gathering(self, root: str) -> None:
+        """Ask the host now: nothing of that run tree runs any more."""
+        ...
+
+    def withdraw(self, callback_id: str, reason: str) -> None:
+        """Tell the person who is here that an open ask has ended."""
+        ...

@@ -1,0 +1,246 @@
+"""People and a store's callbacks: answers by id, the person who is here, and what can go on."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+from msgspec.structs import replace
+
+from upcall.callbacks import Callback
+from upcall.contracts import Host, Store
+from upcall.core.routing.answer import already, callback_of, checked
+from upcall.core.runtime.catalog import Catalog
+from upcall.core.turns.access import Sink
+from upcall.core.turns.turn import Turn
+from upcall.errors import AlreadySettled, AnswerRefused, UnknownCallback, UpcallError
+from upcall.events import SETTLING, AnyEvent, CallbackAnswered, CallbackExpired
+
+log = logging.getLogger("upcall")
+R = TypeVar("R")
+
+MOST_REFUSED = 100
+"""Answers in a row that a host may give and that are refused; then the question is left in the inbox."""
+
+_GATHER = 0.25
+"""Seconds before the host is asked, at most, while others of the run tree still run and may ask the same."""
+
+
+class People(Catalog):
+    """What a runtime does with callbacks that wait for somebody, whether or not it runs their sessions."""
+
+    def __init__(self, store: Store, host: Host | None) -> None:
+        super().__init__(store)
+        self.host = host
+        self.turns: dict[str, Turn] = {}
+        self.sinks: list[Sink] = []  # who watches everything that this runtime runs
+        self.person_watchers: list[Callable[[Callback], None]] = []  # told once of each question to the person
+        self._asks: dict[tuple[str, ...], HostAsk] = {}
+        self._ask_of: dict[str, HostAsk] = {}  # by callback id
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._stop_listening: Callable[[], None] | None = None
+        self._closed = False
+
+    async def _open(self) -> None:
+        if self._closed:
+            raise UpcallError("this runtime is closed; make another")
+        if self._stop_listening is None:
+            await self.store.open()
+            self._stop_listening = self.store.listen(self._hear)
+
+    def spawn(self, work: Coroutine[Any, Any, R]) -> asyncio.Task[R]:
+        """Run something that goes on whoever leaves; its failure is logged if nobody takes it."""
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            log.debug("a streamed turn failed: %s", task.exception())
+
+    def _hear(self, event: AnyEvent) -> None:
+        turn = self.turns.get(event.session)
+        if turn is not None:
+            turn.absorb(event)
+            turn.log.publish(event)
+        else:
+            for sink in self.sinks:
+                sink(event)
+        if isinstance(event, SETTLING):
+            expired = isinstance(event, CallbackExpired)
+            self.withdraw(event.callback_id, "it expired" if expired else "it was settled elsewhere")
+
+    async def _is_ready(self, root: str) -> bool:
+        """Tell whether a parked run tree can continue; also where nothing is open any more: that was cancelled."""
+        now, callbacks = self.store.now(), await self.store.callbacks(root=root)
+        return any(held.ends_wait(now) for held in callbacks) or all(held.status != "open" for held in callbacks)
+
+    async def ready(self) -> list[str]:
+        """The ids of all run trees that are ready to continue, oldest first.
+
+        No living process runs them, and they were interrupted, or something that they wait for is settled, expired
+        or to be asked of an agent next.
+        """
+        await self._open()
+        return [row.id for row in await self.store.unfinished()]
+
+    async def answer(
+        self, id: str, value: Any, by: str = "", only: bool = False, right: str = "asserted"
+    ) -> Callback:
+        """Settle a callback, and equal ones of its run tree with it unless `only`; the first valid answer wins."""
+        await self._open()
+        held = await self.store.callback(id)
+        if held is None:
+            raise UnknownCallback(id)
+        if held.status != "open":
+            raise already(held)
+        if held.raised.kind == "request_resolution":
+            raise AnswerRefused(id, "request_resolution is settled by agents, tools and memory, never by a person")
+        stored, group = checked(held.raised, value), held.group_in(held.root)
+        events: dict[str, AnyEvent] = {id: CallbackAnswered(id, stored, by, right)}
+        for one in await self.store.callbacks(root=held.root) if held.raised.group and not only else ():
+            if (
+                one is not held
+                and one.group_in(held.root) == group
+                and one.status == "open"
+                and one.target == "user"
+            ):
+                events[one.raised.callback_id] = CallbackAnswered(one.raised.callback_id, stored, by, right)
+        refused = await self.store.settle(id, events)
+        if refused is not None:
+            raise already(refused)
+        return callback_of(replace(held, status="answered", settled=events[id]), tuple(events))
+
+    # --- the person who is here -----------------------------------------------------------
+
+    def ask_host(self, callback: Callback, group: tuple[str, ...] = (), *, gather: bool = False) -> None:
+        """Put a question before the person who is here: once for all equal ones, which share their `group`.
+
+        `gather`: others of its run tree are still running, so a moment is left for them to ask the same.
+        """
+        key = group or (callback.id,)
+        asked = self._asks.get(key)
+        if asked is None:
+            asked = self._asks[key] = HostAsk(key)
+            asked.task = asyncio.get_running_loop().create_task(self._ask_host(asked, _GATHER if gather else 0.0))
+        asked.members.setdefault(callback.id, callback)
+        self._ask_of[callback.id] = asked
+
+    def end_gathering(self, root: str) -> None:
+        """Ask the host now: nothing of that run tree runs any more, so nobody is about to ask the same."""
+        for asked in self._asks.values():
+            if asked.key[0] == root:
+                asked.gathered.set()
+
+    async def _ask_host(self, asked: HostAsk, wait: float = 0.0) -> None:
+        if wait:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(asked.gathered.wait(), wait)
+        callback = await self._first_open(asked)
+        if callback is None:
+            self._forget(asked)
+            return
+        asked.shown = callback.id
+        try:
+            everybody = (callback.id, *[i for i in asked.members if i != callback.id])
+            value = None if self.host is None else await self.host.ask(callback.replace(group=everybody))
+        except Exception:  # somebody else's program: the question itself is safe in the inbox
+            log.exception("the host failed to ask callback %s; it waits in the inbox", callback.id)
+            value = None
+        if asked.shown != callback.id:  # it was taken off the screen, and the host answered nevertheless
+            return
+        self._forget(asked)  # what the host says is not to be taken off its screen
+        if value is not None and await self._take(asked, value):
+            return
+        for member in asked.members.values():
+            # the person who is here leaves it for later: nothing is gained by holding the run in memory
+            turn = self.turns.get(member.session_id)
+            if turn is not None:
+                turn.tree.left_waiting(member.id)
+
+    async def _first_open(self, asked: HostAsk) -> Callback | None:
+        """The question to show: the oldest of the group. Once one was taken off the screen, look which are open."""
+        for callback in tuple(asked.members.values()):
+            held = await self.store.callback(callback.id) if asked.again else None
+            is_open = not asked.again or (held is not None and held.status == "open")
+            if is_open and callback.id in asked.members:
+                return callback
+        return None
+
+    async def _take(self, asked: HostAsk, value: Any) -> bool:
+        """Settle the group by what the host said; a value that is refused is asked for again, with the reason.
+
+        False after too many refused values in a row: a host that repeats itself must not keep the loop busy.
+        """
+        by, right = getattr(self.host, "by", "user"), getattr(self.host, "right", "asserted")
+        left: dict[str, Callback] = {asked.shown: asked.members[asked.shown], **asked.members}
+        while left:
+            callback_id = next(iter(left))
+            try:
+                settled: tuple[str, ...] = (await self.answer(callback_id, value, by=by, right=right)).group
+            except AnswerRefused as error:
+                if asked.refused + 1 >= MOST_REFUSED:
+                    said = (
+                        "the host gave %d answers in a row that callback %s can't take; it waits in the inbox: %s"
+                    )
+                    log.warning(said, MOST_REFUSED, callback_id, error.problem)
+                    return False
+                for callback in left.values():
+                    self.ask_host(callback.replace(problem=error.problem), asked.key)
+                self._asks[asked.key].refused = asked.refused + 1
+                return True
+            except (AlreadySettled, UnknownCallback):  # the others may still be open
+                settled = (callback_id,)
+            left = {i: callback for i, callback in left.items() if i not in settled}
+        return True
+
+    def withdraw(self, callback_id: str, reason: str) -> None:
+        """Tell the person who is here that an open ask has ended, if it is on the screen.
+
+        Equal questions that are still open stay there, or take its place.
+        """
+        asked = self._ask_of.pop(callback_id, None)
+        if asked is None:
+            return
+        del asked.members[callback_id]
+        if asked.members and asked.shown != callback_id:
+            return
+        asked.cancel()
+        shown, asked.shown, asked.again = asked.shown, "", True
+        if asked.members:
+            asked.task = asyncio.get_running_loop().create_task(self._ask_host(asked))
+        else:
+            self._forget(asked)
+        withdrawn: Any = None if self.host is None or not shown else self.host.withdraw(callback_id, reason)
+        if hasattr(withdrawn, "__await__"):  # a host may do it in its own time
+            self.spawn(withdrawn)
+
+    def _forget(self, asked: HostAsk) -> None:
+        """Its questions are no longer before the person."""
+        self._asks.pop(asked.key, None)
+        for callback_id in asked.members:
+            self._ask_of.pop(callback_id, None)
+
+
+class HostAsk:
+    """Equal questions of one run tree that are put before the person who is here as one.
+
+    `shown` is the id under which the host was asked; `again`: one was taken off the screen before; `refused` counts
+    the answers in a row that were not taken.
+    """
+
+    task: asyncio.Task[None]
+
+    def __init__(self, key: tuple[str, ...]) -> None:
+        self.key, self.shown, self.again, self.refused = key, "", False, 0
+        self.gathered = asyncio.Event()
+        self.members: dict[str, Callback] = {}
+
+    def cancel(self) -> None:
+        """Stop asking."""
+        self.task.cancel()

@@ -1,0 +1,647 @@
+"""A run tree: a session and all that it starts, owned by one process at a time."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from types import CoroutineType
+from typing import Any, Self, cast
+
+from msgspec.structs import force_setattr
+
+from upcall.agent import Agent
+from upcall.callbacks import Held, Hints, Kind
+from upcall.contracts import Claim, Files, Reply, Spent
+from upcall.core.log.call_state import CallState
+from upcall.core.log.load import end_session, load_state, refresh
+from upcall.core.log.state import State
+from upcall.core.routing.answer import callback_of
+from upcall.core.routing.policy import Policy
+from upcall.core.routing.question import Question
+from upcall.core.routing.route import Ancestor, Raised, Route, Station, route
+from upcall.core.runtime.ancestors import SessionsAbove, check_runs_alone, reach
+from upcall.core.runtime.children import (
+    can_repeat,
+    check_child_limits,
+    child_header,
+    count_children,
+    logged_end,
+    unfinished_children,
+)
+from upcall.core.runtime.dispatcher import ANSWER_GRACE, Resolver
+from upcall.core.runtime.home import Home
+from upcall.core.runtime.usage import SideTurns, Spending, no_room, side_turn_id, side_turns_of
+from upcall.core.turns.access import NOWHERE, Asker, Log, Member, Parking, Place, Sink, prompt_message
+from upcall.core.turns.side_turn import Passed, Said, outcome_in
+from upcall.core.turns.tree_storage import RootShelf
+from upcall.core.turns.turn import Turn
+from upcall.errors import ChildFailed, HookFailed, RuntimeClosed, TurnError, UnknownSession
+from upcall.events import AnyEvent, CallbackRaised, Parked, SessionStarted, TurnResumed, TurnStarted
+from upcall.hooks import NO_HOOKS, Hooks
+from upcall.messages import Message, user
+
+log = logging.getLogger("upcall")
+
+EXPIRY_MARGIN = 1.0
+"""Seconds after a deadline in which an expiry that is held for in memory is noticed."""
+
+
+class RunTree:
+    """The sessions of one claim: runs their turns, starts children, lets agents answer, parks when all wait.
+
+    `claim` is None until a session that is being created needs one; `active` counts what runs.
+    `has_asked`: something here has asked, or was asked before.
+    """
+
+    __slots__ = (
+        "_below", "_ended", "_parked", "_parking", "_resolver", "_sides", "_unwound", "above", "active", "claim",
+        "deadlines", "deps", "draining", "has_asked", "home", "processes", "root", "sinks", "spending", "store",
+        "threads",
+    )  # fmt: skip
+
+    def __init__(self, home: Home, claim: Claim | None, sink: Sink | None = None, root: str = "") -> None:
+        self.home, self.store, self.deadlines, self.threads = home, home.store, home.deadlines, home.threads
+        self.claim, self.root, self.deps, self.above = claim, root, home.deps, SessionsAbove(home.turns)
+        self.processes = home.processes
+        self._ended: asyncio.Future[Reply | None] | None = None
+        self.sinks = [*home.sinks] if sink is None else [*home.sinks, sink]
+        self.active, self.has_asked = 0, False
+        self._resolver: Resolver | None = None
+        self._parking: asyncio.TimerHandle | None = None
+        self._parked: dict[str, Parked] | None = None
+        self._below: dict[str, set[str]] = {}  # what was unwound while it waited for a child, by session
+        self._unwound: dict[str, list[str]] = {}  # what each session was parked for, by its id
+        self.draining = False
+        self.spending: Spending | None = None  # once somebody wants to know
+        self._sides: dict[tuple[str, int, str], SideTurns] = {}
+        if claim is not None:
+            claim.on_failure = self.stop
+
+    @property
+    def resolver(self) -> Resolver:
+        """What walks this tree's callbacks; most trees never raise one."""
+        if self._resolver is None:
+            self._resolver, self.has_asked = Resolver(self), True
+        return self._resolver
+
+    def member(self, state: State, agent: Agent, inherited: Hooks, known: Turn | None = None) -> Turn:
+        """A session of this tree, ready to run; as `known`, in which it began, if that is of this session."""
+        if known is not None and known.state is state:
+            known.tree, known.log.claim, known.log.sinks = self, self.claim, self.sinks
+            return known
+        log = Log(self.store, self.claim, state, self.sinks)
+        return (agent.runs or Turn)(log, self.home.actor(agent, inherited, asks=state.header.asks), self)
+
+    def workspace(self, member: Member) -> Files | None:
+        """The member's files: of its agent's own workspace, or of the nearest one above."""
+        declared = self.above.workspace(member)
+        if declared is None:
+            return None
+        return declared.open(RootShelf(member, self.above.get(member.state.header.root) or member))
+
+    def same_place(self, one: Member, other: Member) -> bool:
+        """Tell whether two sessions work in the same workspace."""
+        return self.above.workspace(one) == self.above.workspace(other)
+
+    async def inherited(self, header: SessionStarted) -> Hooks:
+        """The hooks that a session inherits from the agents above it, as they run here or as the log names them."""
+        return (await self.above.load(header.parent, self._idle)).actor.passed_on if header.parent else NO_HOOKS
+
+    async def _idle(self, session_id: str) -> Turn:
+        """A session that does not run here, from the log."""
+        state = await load_state(self.store, session_id)
+        if state is None:
+            raise UnknownSession(session_id)
+        return self.member(state, self.home.agent_of(state.header), await self.inherited(state.header))
+
+    async def direct(self, state: State, known: Turn | None = None) -> Turn:
+        """A session that is run by its own id, guarded by all that is above it; SetupError if that can't be."""
+        check_runs_alone(state)
+        inherited = await self.inherited(state.header) if state.header.parent else NO_HOOKS
+        return self.member(state, self.home.agent_of(state.header), inherited, known)
+
+    async def secure(self, member: Member) -> Claim:
+        """The claim on this tree; a session that is just being created is stored and claimed first."""
+        if self.claim is None:
+            await member.log.commit()
+            self.claim = member.log.claim = await self.home.store.claim(member.id)
+            self.claim.on_failure = self.stop
+        return self.claim
+
+    def spent(self, member: Member) -> CoroutineType[Any, Any, Spent]:
+        """What all sessions of this tree have used."""
+        if self.spending is None:
+            running = [member] if member.state.alone else self._turns()
+            self.spending = Spending(self.store, {m.state.id: m.state for m in running}, member.state.alone)
+        return self.spending.total(member.state.header.root or member.state.id)
+
+    def _turns(self) -> list[Turn]:
+        return [turn for turn in self.home.turns.values() if turn.tree is self]
+
+    # --- claiming, joining and stopping ---------------------------------------------------
+
+    def own(self, claim: Claim) -> None:
+        """Take the claim on this tree."""
+        self.claim, self.spending, self._sides = claim, None, {}
+        claim.on_failure = self.stop
+
+    @property
+    def is_released(self) -> bool:
+        """Whether the claim was given up: the tree's last turn here has ended or is parked."""
+        return self.claim is not None and self.claim.released
+
+    def stop(self, error: Exception) -> None:
+        """Stop every turn of the tree where it is."""
+        for turn in self._turns():
+            turn.stop(error)
+
+    def drain(self) -> None:
+        """Start nothing new, and stop between two steps; what waits is parked now, whatever the hold."""
+        self.draining = True
+        self.check_idle()
+
+    def is_stopping(self, member: Member) -> bool:
+        """Tell whether the member has to stop between two steps.
+
+        What a call started that can't be run again does not: only at its end can that call end.
+        """
+        return self.draining and not self._finishes(member)
+
+    def _finishes(self, member: Member, name: str = "") -> bool:
+        """Tell whether the member, or what it starts as `name`, belongs to a call that can't be run again."""
+        while name and member.state.call(name) is None:  # a child's name begins with the call's
+            name = name.rpartition(".")[0]
+        if name and not can_repeat(member, name):
+            return True
+        if member.question is not None:  # it is to answer somebody who may be part of such a call
+            asker = self.home.turns.get(member.question.session)
+            return asker is not None and self._finishes(asker)
+        parent = self.home.turns.get(member.state.header.parent)
+        return parent is not None and self._finishes(parent, member.state.header.origin)
+
+    def when_ended(self) -> asyncio.Future[Reply | None]:
+        """Return a future that is done when this tree no longer runs here."""
+        if self._ended is None:
+            self._ended = asyncio.get_running_loop().create_future()
+        return self._ended
+
+    async def join(self, sink: Sink | None) -> Reply | None:
+        """Wait until the tree no longer runs here and return its reply; raises what failed it.
+
+        None means that it ended without a reply. `sink` gets what happens from now on.
+        """
+        if sink is not None:
+            self.sinks.append(sink)
+        return await asyncio.shield(self.when_ended())
+
+    def end(self, outcome: Reply | Exception | None) -> None:
+        """Tell those who joined what came of it."""
+        ended = self._ended
+        if ended is None or ended.done():
+            return
+        if isinstance(outcome, Exception):
+            ended.set_exception(outcome)
+            ended.exception()  # nobody may have joined
+        else:
+            ended.set_result(outcome)
+
+    # --- turns ----------------------------------------------------------------------------
+
+    async def begin_root(self, turn: Turn) -> bool:
+        """Begin the session this process was asked to run; False where its hooks wait and it is parked."""
+        while True:
+            self._parked, self._unwound = None, {}
+            try:
+                await turn.begin()
+                return True
+            except Parking:
+                if await self._park(turn):
+                    turn.state.parked = True
+                    return False
+            await refresh(self.store, turn.state)  # something was settled in between: go on with it
+
+    def admit(self, member: Member) -> None:
+        """A turn of the tree begins to run."""
+        self.home.turns[member.state.id] = member  # pyright: ignore[reportArgumentType] - only turns are admitted
+        if self.spending is not None:
+            self.spending.running[member.state.id] = member.state
+
+    def dismiss(self, member: Member) -> None:
+        """It has ended, or waits."""
+        turns, state = self.home.turns, member.state
+        if turns.get(state.id) is member:
+            del turns[state.id]
+            if self.spending is not None and state.header.parent:  # after the root nobody asks any more
+                self.spending.end(state)
+
+    def note_parked(self, member: Member) -> None:
+        """It waits, and is part of what is parked when all of the tree does."""
+        state = member.state
+        unwound = self._unwound.get(state.id, ())  # one may have been settled since: then parking has to fail
+        waits = tuple([i for i, a in state.asks.items() if a.status == "open" or i in unwound])
+        calls = tuple([i for i in self._below.get(state.id, ()) if not can_repeat(member, i)])
+        parked = Parked(waits, state.running_seconds(self.store.now()), calls)
+        self._parked = {**(self._parked or {}), state.id: parked}
+
+    def note_child_waits(self, member: Member, origin: str) -> None:
+        """Note that a call or a hook is unwound while it waits for a child."""
+        self._below.setdefault(member.id, set()).add(origin)
+
+    async def run_root(self, turn: Turn) -> Reply:
+        """Run a turn of the session this process was asked to run; returns when it has ended or is parked."""
+        try:
+            while True:
+                self._parked, self._unwound = None, {}
+                reply = await turn.run()
+                if reply.status != "waiting" or await self._park(turn):
+                    return reply
+                fresh = await load_state(self.store, turn.id)  # something was settled in between: go on with it
+                assert fresh is not None
+                turn.state.become(fresh)
+                turn = self.member(turn.state, turn.actor.agent, await self.inherited(turn.state.header))
+        except RuntimeClosed:
+            await self._record_waiting()
+            raise
+        finally:
+            if self.claim is not None:
+                self.claim.on_failure = None  # nothing runs that it could stop; and no cycle is left to collect
+            if self._resolver is not None and self._resolver.drivers:
+                await self._resolver.close()
+            if self._parking is not None:
+                self._parking.cancel()
+
+    async def _record_waiting(self) -> None:
+        """Mark the sessions that wait as waiting; the tree as a whole was interrupted."""
+        if self.claim is None or self.claim.failure is not None:
+            return
+        for session, parked in (self._parked or {}).items():
+            stored = self.store.append(session, [parked], self.claim)
+            if stored is not None:
+                await stored
+
+    async def _park(self, root: Turn) -> bool:
+        assert self.claim is not None
+        all_parked = self._parked or {}
+        waits = [i for parked in all_parked.values() for i in parked.waits]
+        events: dict[str, list[AnyEvent]] = {session: [parked] for session, parked in all_parked.items()}
+        new = root.log.take(waits)
+        if not root.log.flush():
+            await root.log.stored()
+        events[root.id][:0] = new
+        # nobody settles what nobody has seen
+        done = await self.store.park(self.claim, events, () if new else waits)
+        if done and new and new[0].seq > root.state.seq + 1:
+            others = await self.store.read(root.id, root.state.seq, new[0].seq - root.state.seq - 1)
+            if any(e.type == "cancel_requested" for e in others):  # nor could who cancelled it withdraw that
+                self.claim = await self.store.claim(root.id)
+                return False
+        if done:
+            if new:
+                root.log.written(new)
+            for sink in self.sinks:
+                for parked in all_parked.values():
+                    sink(parked)
+            for callback_id in waits:
+                self.withdraw(callback_id, "the run gave its memory up; the question waits in the inbox")
+        return done
+
+    def withdraw(self, callback_id: str, reason: str) -> None:
+        """Tell the person who is here that an open ask has ended."""
+        self.deadlines.drop(("expires", callback_id))
+        self.resolver.stop(callback_id)
+        self.home.withdraw(callback_id, reason)
+
+    async def end_below(self, session_id: str, why: str) -> None:
+        """End a session and all below it that wait or failed; what runs here ends by itself."""
+        row = await self.store.row(session_id)
+        rows = [] if row is None else [row]
+        for row in rows:
+            rows += await self.store.rows(parent=row.id)
+        for row in reversed(rows):
+            if row.status in ("running", "waiting", "failed") and row.id not in self.home.turns:
+                for callback_id in await end_session(self.store, self.claim, row.id, why):
+                    self.withdraw(callback_id, why)
+
+    async def end_asides(self) -> None:
+        """End every side turn that is still to answer something."""
+        if self._resolver is not None and self._resolver.drivers:
+            await self._resolver.close()
+
+    def begin(self, member: Member, message: Message) -> None:
+        """Write a new prompt down."""
+        member.log.add(TurnStarted(member.state.turn + 1, message, member.actor.setup))
+
+    def resume(self, member: Member) -> None:
+        """Write down that an open turn goes on, and whether the agent has changed since."""
+        state = member.state
+        before, now = "" if state.prompt is None else state.prompt.setup, member.actor.setup
+        member.children = -1  # counted when the first one more is started
+        if before != now:
+            said = "%s's instructions, tools or policy have changed since its turn in %s began"
+            log.warning(said, member.actor.name, member.id)
+        member.log.add(TurnResumed(state.turn, now if before != now else ""))
+        member.log.send_soon()
+
+    # --- when everything waits ------------------------------------------------------------
+
+    def running(self) -> Self:
+        """Count what is done inside as running, so that the tree is not parked meanwhile."""
+        return self
+
+    def __enter__(self) -> None:
+        self.active += 1
+
+    def __exit__(self, *_: object) -> None:
+        self.leave()
+
+    def leave(self) -> None:
+        """Note that something ended, or waits."""
+        self.active -= 1
+        if self.active == 0:
+            self.check_idle()
+
+    def check_idle(self) -> None:
+        """Park the tree if nothing in it runs, once what is scheduled now has run."""
+        resolver = self._resolver
+        if self.active == 0 and resolver is not None and (resolver.asked or resolver.held_back):
+            asyncio.get_running_loop().call_soon(self._park_if_idle)
+
+    def _park_if_idle(self) -> None:
+        """Unwind everything if all of it waits: at once, or when the hold is over."""
+        if self.active or not (self.resolver.asked or self.resolver.held_back):
+            return
+        if self.home.host is not None and self.claim is not None:
+            self.home.end_gathering(self.claim.root)
+        if self._parking is not None:  # what it was set for may have been settled, or left for later, since
+            self._parking.cancel()
+            self._parking = None
+        left = max(self._hold_left(), self.resolver.grace_left())
+        if left > 0:
+            loop = asyncio.get_running_loop()
+            self._parking = loop.call_later(left, self._look_again, loop.time() + left)
+        else:
+            self._unwind()
+
+    def _hold_left(self) -> float:
+        """Seconds that the tree stays in memory for the questions that the person was asked."""
+        hold, until = self.home.hold, 0.0
+        if self.draining or hold <= 0.0:
+            return 0.0
+        for one in self.resolver.asked.values():
+            if one.ask.status == "open":
+                if self.home.host is not None and not one.deferred:
+                    until = max(until, one.at + hold)
+                elif one.seconds is not None and one.seconds <= hold:  # so that its default comes in time
+                    until = max(until, one.at + one.seconds + EXPIRY_MARGIN)
+        return until - asyncio.get_running_loop().time()
+
+    def _look_again(self, due: float) -> None:
+        """Unwind if all still waits. A timer that fires late had a busy loop: tasks get as long once more."""
+        loop, self._parking = asyncio.get_running_loop(), None
+        if loop.time() - due > ANSWER_GRACE / 2 and self.resolver.grace_left() > -ANSWER_GRACE:
+            self._parking = loop.call_later(ANSWER_GRACE, self._look_again, loop.time() + ANSWER_GRACE)
+        else:
+            self._park_if_idle()
+
+    def left_waiting(self, callback_id: str) -> None:
+        """The person who is here leaves a question for later: don't hold memory for it."""
+        asked = self.resolver.asked.get(callback_id)
+        if asked is not None:
+            asked.deferred = True
+        self.check_idle()
+
+    def parks_at_once(self, ask: Held) -> bool:
+        """Tell whether a question to the person is parked right after it was asked."""
+        if self.active or self.home.host is not None or self.home.person_watchers:
+            return False
+        return ask.expires is None or ask.expires > self.store.now() + self.home.hold
+
+    def _unwind(self) -> None:
+        """Let everything that waits go: what it waits for is in the log."""
+        if self.resolver.refuse_held_back():  # what they were asked by continues with an error
+            return
+        for turn in self._turns():
+            turn.park_waiting()
+        waiting, self.resolver.asked = self.resolver.asked, {}
+        for callback_id, one in waiting.items():
+            self._unwound.setdefault(one.member.id, []).append(callback_id)
+            wait = one.member.waits.get(callback_id)
+            if wait is not None and not wait.done():
+                wait.set_exception(Parking())
+                wait.exception()  # who waited may be gone already, and then nobody has to hear of it
+
+    # --- children -------------------------------------------------------------------------
+
+    async def start_child(
+        self, parent: Member, agent: Agent | str, prompt: str, name: str, place: Place = NOWHERE
+    ) -> Reply:
+        """Run a child called after its parent and `name`; called again, resume it, or return its logged end."""
+        if self.draining and not self._finishes(parent, name):
+            raise RuntimeClosed
+        declared = self.home.agent(agent) if isinstance(agent, str) else agent
+        child_id = f"{parent.id}~{name}"
+        with self.running():  # until the child's own turn does
+            state = await self._load_child(parent, child_id, name)
+            unfinished = state is not None and state.phase == "running" and state.turn < place.turn
+        if state is not None and unfinished:  # that turn is finished first
+            with contextlib.suppress(ChildFailed):
+                await self.start_child(parent, agent, prompt, name, place._replace(turn=state.turn, again=False))
+            state = await load_state(self.store, child_id)
+        if state is not None and place.is_over(state.turn, state.phase):
+            return logged_end(state, declared)
+        if state is None or state.turn < place.turn:
+            prompt_message(prompt)
+        state = state or State(child_id)
+        with self.running():
+            member = await self._prepare_child(parent, declared, state, name, place)
+        try:
+            if state.turn >= place.turn:
+                self.resume(member)
+            else:
+                await self._begin_child(member, prompt)
+            reply = await member.run(release=False)
+        except Exception as error:
+            if not isinstance(error, TurnError) and state.phase != "failed":
+                raise
+            if place is NOWHERE:  # nobody resumes it
+                await self.end_below(child_id, "the agent that asked has failed")
+            stored = not isinstance(error, HookFailed) or error.stored
+            why = f"{type(error).__name__}: {error}"
+            raise ChildFailed(child_id if stored else "", declared.name, why) from error
+        if reply.status == "waiting":
+            raise Parking
+        return reply
+
+    async def _load_child(self, parent: Member, child_id: str, name: str) -> State | None:
+        """The child as it is in the log, or None if it has not been started."""
+        await self.secure(parent)
+        if parent.children < 0:
+            parent.log.send(lazy=True)  # ahead of all below: a tree that is resumed must not be listed as waiting
+        call = parent.state.call(name)
+        if call is not None and not call.attempts:  # the call of that name has just begun: it has no child yet
+            return None
+        return await load_state(self.store, child_id)
+
+    async def _prepare_child(self, parent: Member, agent: Agent, state: State, name: str, place: Place) -> Turn:
+        """The child's turn, ready to run; a new one gets its header."""
+        if not state.seq:
+            if parent.children < 0:
+                parent.children = await count_children(self.store, parent)
+            check_child_limits(parent, self.above.get)
+            state.header = child_header(
+                parent, place.agent or agent.name, name, "coordinator" if agent.runs else "agent",
+                begins=bool(agent.hooks.begin_session or parent.actor.passed_on.begin_session),
+                role=place.role, team=place.team, above=place.above,
+            )  # fmt: skip
+            state.root_header = parent.state.root_header
+            way = await reach(agent, state.header, self.store, self.home.turns, self.home.agent_of)
+            force_setattr(state.header, "asks", self.somebody_to_ask(agent, *way))  # nobody has seen it yet
+        return self.member(state, agent, parent.actor.passed_on)
+
+    async def _begin_child(self, member: Turn, prompt: str) -> None:
+        """Run its begin_session hooks and give it its prompt: one append, unless a hook waits for something."""
+        if not member.state.seq:
+            member.log.add(member.state.header)
+        if not member.state.begun:
+            try:
+                await member.begin()
+            except HookFailed as error:
+                stored = member.state.seq > 0
+                raise HookFailed(error.hook, error.point, error.error, stored=stored) from error.error
+        self.begin(member, user(prompt))
+
+    # --- side turns -----------------------------------------------------------------------
+
+    async def side_turn(self, member: Member, text: str, name: str) -> str:
+        """Let the member's agent answer over its own conversation without leaving a trace in it."""
+        side = await self._aside(member, name, text, None)
+        if side.state.phase != "running":
+            return logged_end(side.state, member.actor.agent).text
+        reply = await side.run(release=False)
+        if reply.status != "done":
+            raise ChildFailed(side.id, member.actor.name, f"its side turn ended with {reply.limit or reply.status}")
+        return reply.text
+
+    async def answer_aside(self, asker: Member, asked: Member, raised: CallbackRaised, text: str) -> Said | Passed:
+        """A side turn that is to answer a callback; anything but an answer is passing up."""
+        sides, limits = await side_turns_of(asker, asked, self._sides), asked.actor.limits
+        full = sides.exceeded(asked.state, limits)
+        if full and await self.store.row(side_turn_id(asked, raised.callback_id)) is None:
+            return Passed(no_room(limits, full), unseen=True)
+        side = await self._aside(asked, raised.callback_id, text, raised)
+        side.same_place, side.room = self.same_place(asker, asked), lambda: sides.exceeded(asked.state, limits)
+        sides.begin(side.state)
+        try:
+            if side.state.phase == "running":
+                await side.run(release=False)
+        finally:
+            sides.end(side.state)
+        state = side.state
+        if state.phase == "cancelled":
+            return Passed("its side turn was cancelled")
+        if state.limit in ("model_calls", "tokens"):
+            return Passed(no_room(limits, state.limit), unseen=True)
+        why = f"its limit {state.limit} was reached" if state.limit else "it called none of the tools for it"
+        return outcome_in(side) or Passed(f"it gave no answer: {why}")
+
+    async def _aside(self, asked: Member, name: str, text: str, raised: CallbackRaised | None) -> Turn:
+        """A side session over what the asked agent's log says now, or the one that was begun before."""
+        await self.secure(asked)
+        await asked.log.commit()
+        side_id = side_turn_id(asked, name) if raised is not None else f"{asked.id}~{name}"
+        state = await load_state(self.store, side_id)
+        fresh = state or State(side_id)
+        actor = asked.actor
+        if raised is not None and "answer_callback" not in actor.toolbox:
+            actor = self.home.actor(actor.agent, actor.hooks, asks=asked.state.header.asks, answers=True)
+        side = Turn(Log(self.store, self.claim, fresh, self.sinks), actor, self, "side_turn")
+        side.question = raised
+        if state is not None and state.phase in ("running", "failed"):
+            self.resume(side)
+        elif state is None or state.phase == "idle":
+            if state is None:
+                fresh.read_from(asked.state)
+                more = {"reads": asked.state.seq, "asks": asked.state.header.asks}
+                side.log.add(child_header(asked, asked.actor.name, name, "side_turn", deeper=0, **more))
+            self.begin(side, user(text))
+        return side
+
+    # --- callbacks ------------------------------------------------------------------------
+
+    def raise_callback(self, asker: Asker, question: Question) -> CoroutineType[Any, Any, Held]:
+        """Ask whoever is above."""
+        return self.resolver.raise_callback(asker, question)
+
+    def ready(self, member: Member, origin: str) -> CoroutineType[Any, Any, None]:
+        """Return when a tool call or hook that asked before may run again."""
+        return self.resolver.ready(member, origin)
+
+    async def finish_below(self, member: Member, call: CallState) -> bool:
+        """Run the children that a call waited for when it was parked; Parking where one of them still waits.
+
+        Returns whether there were any: the call may then run again, and gets what they came to from the log.
+        """
+        call_id = call.call.id
+        waits = call.below or call_id in self._below.get(member.id, ())
+        if not waits or can_repeat(member, call_id):
+            return False
+        if any(a.status != "open" and not a.delivered for a in member.state.asks_of(call_id)):
+            return True
+        children = await unfinished_children(self.store, member, call_id)
+        with member.resting():
+            runs = [self.start_child(member, self.home.agent_of(header), "", header.origin) for header in children]
+            outcomes = await asyncio.gather(*runs, return_exceptions=True)
+        failures = [one for one in outcomes if isinstance(one, BaseException) and not isinstance(one, ChildFailed)]
+        for failure in sorted(failures, key=lambda one: isinstance(one, Parking)):
+            raise failure
+        return True
+
+    def somebody_to_ask(self, agent: Agent, policy: Policy, chain: list[Ancestor]) -> bool:
+        """Whether a question of this agent would reach anybody."""
+        if not agent.ask:
+            return False
+        known = self.home.asks_of if policy is agent.policy else {}  # declarations never change, so neither do ways
+        key = (agent, self.home.host is None, *[(a.name, id(a.policy)) for a in chain])
+        if key not in known:
+            way = route(Raised(agent.name, policy, person=self.home.host is not None or self.store.durable), chain)
+            known[key] = bool(way.asks) or way.end == "person"
+        return known[key]
+
+    async def way(self, member: Member, asked: CallbackRaised, hints: Hints) -> Route:
+        """Where such a question of the member would go by the policies as they are now."""
+        home, agent, kind, known = self.home, member.actor.agent, cast("Kind", asked.kind), self.home.agent_names()
+        policy, chain = await reach(agent, member.state.header, self.store, home.turns, home.agent_of)
+        person = home.host is not None or self.store.durable  # else nobody would see it
+        raised = Raised(agent.name, policy, asked.intent, kind, hints, asked.gate, person, known, asked.required)
+        targets = {hints.fallback_target, policy.callback_policy.fallback_target} if asked.gate else ()
+        if fallbacks := [name for name in targets if name in known]:
+            rights = [(name, home.agent(name).policy.callback_policy.may_approve) for name in fallbacks]
+            raised = raised.replace(fallback_approves=tuple(rights))
+        return route(raised, chain)
+
+    async def asked(self, member: Member, station: Station, callback_id: str) -> Member:
+        """The session of an agent that is asked, live or from the log; a fresh one outside the chain."""
+        turn = self.home.turns.get(station.session_id)
+        if turn is not None and turn.tree is self:
+            return turn
+        if not station.fresh:
+            state = await load_state(self.store, station.session_id)
+            if state is not None:
+                return self.member(state, self.home.agent_of(state.header), await self.inherited(state.header))
+        agent = self.home.agent(station.agent)
+        name = f"{station.agent}.{callback_id}"
+        state = await load_state(self.store, f"{member.id}~{name}") or State(f"{member.id}~{name}")
+        fresh = self.member(state, agent, member.actor.passed_on)
+        if not state.seq:
+            state.root_header = member.state.root_header
+            await fresh.log.write(child_header(member, agent.name, name, "side_turn"))
+        return fresh
+
+    def ask_host(self, ask: Held, first: bool) -> None:
+        """Put a question before the person who is here; who watches is told the first time."""
+        for tell in [*self.home.person_watchers] if first else ():
+            tell(callback_of(ask))
+        if self.home.host is not None and self.claim is not None:
+            gather = self.active > 0 and bool(ask.raised.group)
+            self.home.ask_host(callback_of(ask), ask.group_in(self.claim.root), gather=gather)

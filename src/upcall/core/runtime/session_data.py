@@ -1,0 +1,67 @@
+"""Data and tags that an application gives a session: checked before anything is stored, and compared later."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+from upcall.callbacks import same_json
+from upcall.core.turns.access import Reading
+from upcall.errors import SetupError
+from upcall.safety.bounds import DATA, DEPTH, TAG_NAME, TAG_VALUE, TAGS, TooLarge, plain
+
+
+def checked_data(data: Any) -> dict[str, Any]:
+    """The data of `start(data=...)` as JSON gives it back; SetupError says why it can't be kept."""
+    if data is None:
+        return {}
+    try:
+        kept = plain(data, DATA)
+    except TooLarge as error:
+        most = f"takes at most {DATA} bytes of JSON, nested at most {DEPTH} levels deep"
+        raise SetupError(f"data {most}: {error}. Store it elsewhere and give its path or key") from None
+    except ValueError as error:
+        raise SetupError(f"data takes what JSON can hold: {error}. Objects of a program go into deps") from None
+    if not isinstance(kept, dict):
+        raise SetupError(f'data is a JSON object, such as {{"customer": 17}}, not {data!r:.80}')
+    return cast("dict[str, Any]", kept)
+
+
+def checked_tags(tags: Any) -> dict[str, str]:
+    """The tags of `start(tags=...)`, or those to filter by; SetupError says what is wrong with them."""
+    if tags is None:
+        return {}
+    if not isinstance(tags, Mapping):
+        raise SetupError(f'tags are names with values, such as {{"customer": "acme"}}, not {tags!r:.80}')
+    given = dict(cast("Mapping[Any, Any]", tags))
+    if len(given) > TAGS:
+        raise SetupError(f"a session has at most {TAGS} tags, not {len(given)}")
+    for name, value in given.items():
+        if problem := _problem(name, value):
+            raise SetupError(problem)
+    return given
+
+
+def _problem(name: Any, value: Any) -> str:
+    if type(name) is not str or type(value) is not str:
+        return (
+            f'the name and the value of a tag are text, such as {{"order": "17"}}, not {name!r:.80}: {value!r:.80}'
+        )
+    if not (0 < len(name) <= TAG_NAME and name.isprintable()) or "=" in name or " " in name:
+        rule = f"1 to {TAG_NAME} printable characters without spaces and '='"
+        return f"{name[:80]!r} is not a valid name of a tag: use {rule}"
+    if len(value) > TAG_VALUE or not value.isprintable():
+        rule = f"at most {TAG_VALUE} printable characters"
+        return f"{value[:80]!r} is not a valid value of the tag {name!r}: use {rule}"
+    return ""
+
+
+def check_unchanged(session: Reading, data: Any, tags: Any) -> None:
+    """Refuse other data or tags than those a session was started with; None stands for what it has."""
+    for name, given, kept in (
+        ("data", None if data is None else checked_data(data), session.data),
+        ("tags", None if tags is None else checked_tags(tags), session.tags),
+    ):
+        if given is not None and not same_json(given, kept):
+            problem = f"session {session.id!r} was started with other {name}, which can't be changed"
+            raise SetupError(f"{problem}; leave {name} out to continue it, or start a session with another id")

@@ -1,0 +1,631 @@
+"""Sessions over a given store: start, prompt, stream, resume, cancel."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import re
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from typing import Any, Generic, Self, TypeVar
+
+from msgspec.structs import replace
+
+from upcall import errors
+from upcall.agent import Agent, all_agents
+from upcall.callbacks import Callback
+from upcall.contracts import Delta, Host, Model, OutputT_co, Reply, Store
+from upcall.core.declared import Declared, find
+from upcall.core.log.load import load_state, refresh
+from upcall.core.log.state import State
+from upcall.core.routing.answer import callback_of
+from upcall.core.runtime.inbox import People
+from upcall.core.runtime.run_tree import RunTree
+from upcall.core.runtime.session_data import checked_data, checked_tags
+from upcall.core.runtime.worker import Resume, Worker, drain_trees
+from upcall.core.turns.access import Reading, Sink, prompt_message
+from upcall.core.turns.prepared_agent import PreparedAgent
+from upcall.core.turns.process_limit import ProcessLimit
+from upcall.core.turns.side_turn import SIDE_TOOLS, ask, task_tool
+from upcall.core.turns.thread_cache import Threads
+from upcall.core.turns.timeouts import Deadlines
+from upcall.core.turns.turn import Turn, reply_of
+from upcall.events import AnyEvent, CallbackWithdrawn, CancelRequested, SessionStarted, Steered
+from upcall.hooks import NO_HOOKS, Hooks
+from upcall.messages import Message, clean
+
+log = logging.getLogger("upcall")
+R = TypeVar("R")
+
+PATIENCE = 6.0
+"""Seconds to wait for an owner: a dead one's heartbeat is late after five."""
+
+RETRY = 0.1
+_AT_HAND = 16
+_MOST, _STEP = 0xFFFF_FFFF_FFFF, 0x9E37_79B9_7F4B  # an odd step passes every number before it repeats one
+_SESSION_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:@-]{0,199}\Z")
+
+
+class Session(Reading, Generic[OutputT_co]):
+    """A conversation with one agent, kept in the log. Reads show it as of the last turn or load."""
+
+    _home: Sessions
+    reply: Reply[OutputT_co] | None = None
+
+    @property
+    def status(self) -> str:
+        """What the session is doing, as far as this process knows; `runtime.status(id)` asks the store."""
+        state = self._state
+        if state.id in self._home.turns:
+            return "running"
+        if state.phase != "running" and not (state.parked and not state.begun):
+            return state.phase
+        return "waiting" if state.parked or (self.reply and self.reply.status == "waiting") else "interrupted"
+
+    async def prompt(self, text: str | Message, *, take_over: bool = False) -> Reply[OutputT_co]:
+        """One turn. Raises what failed it; an interrupted turn is finished first."""
+        self.reply = await self._home.run_turn(self._state, text, take_over)
+        return self.reply
+
+    async def resume(self, *, take_over: bool = False) -> Reply:
+        """Continue a waiting, interrupted or failed turn; with nothing to do, return the last reply."""
+        await self._home.resume(self.id, take_over=take_over)
+        self.reply = await self._home.reread(self._state)
+        return self.reply
+
+    async def stream(self, text: str | Message | None = None) -> AsyncGenerator[AnyEvent | Delta]:
+        """One turn as it happens: its events and its children's, and text while it is written.
+
+        Without a text it continues a waiting, interrupted or failed turn, or joins the one that runs. Leaving early
+        does not cancel the turn. `session.reply` has the reply once the stream has ended.
+        """
+        items: deque[AnyEvent | Delta] = deque()
+        more = asyncio.Event()
+
+        def sink(item: AnyEvent | Delta) -> None:
+            items.append(item)
+            more.set()
+
+        if text is None:
+            task = self._home.spawn(self._home.resume(self.id, sink=sink))
+        else:
+            task = self._home.spawn(self._home.run_turn(self._state, text, sink=sink))
+        task.add_done_callback(lambda _: more.set())
+        while True:
+            while items:
+                yield items.popleft()
+            if task.done():
+                break
+            more.clear()
+            if not items:
+                await more.wait()
+        self.reply = await task
+        if text is None:
+            self.reply = await self._home.reread(self._state)
+
+    async def cancel(self, reason: str = "") -> None:
+        """End the running turn."""
+        await self._home.cancel(self.id, reason)
+
+    async def steer(self, text: str) -> None:
+        """Say something that the next model call sees."""
+        await self._home.steer(self.id, text)
+
+    async def trigger_compaction(self, keep_last: int = 10) -> None:
+        """Have the model summarise, between turns; a turn that waits does it before its next model call."""
+        await self._home.compact(self._state, keep_last)
+
+    def __repr__(self) -> str:
+        return f"Session({self.id!r}, agent={self.agent!r})"
+
+
+class Sessions(People):
+    """The sessions of one store, as this process may run them."""
+
+    def __init__(
+        self,
+        store: Store,
+        agents: Sequence[Agent],
+        model: Callable[[Agent], Model],
+        host: Host | None = None,
+        hold: float = 30.0,
+        deps: Any = None,
+        processes: int | None = None,
+    ) -> None:
+        super().__init__(store, host)
+        self.hold, self.deps = hold, deps
+        self.deadlines = Deadlines()
+        self._agents = all_agents(agents)
+        self._model = model
+        self._actors: dict[tuple[int, int, bool, bool], PreparedAgent] = {}
+        self.asks_of: dict[tuple[Any, ...], bool] = {}  # whether an agent below such a chain has somebody to ask
+        self._models: dict[int, Model] = {}
+        self._places: dict[Agent, Declared] = {}
+        self.threads, self.processes = Threads(), ProcessLimit(processes)
+        self._parked: dict[str, State] = {}  # the newest turns that wait, as far as they were folded here
+        self._newest_id = int.from_bytes(os.urandom(6))
+        self._begun: Turn | None = None  # what the newest session began in: mostly its first turn comes next
+        self._trees: dict[str, RunTree] = {}  # what runs here, by the root's id
+        self._workers: list[Worker] = []
+        self._closing = False
+
+    # --- opening and closing --------------------------------------------------------------
+
+    async def __aenter__(self) -> Self:
+        """Open the store."""
+        await self._open()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Close."""
+        await self.close()
+
+    async def close(self, drain: float = 0.0) -> None:
+        """Stop what runs (it can be resumed), and let go of everything.
+
+        Without `drain` everything stops where it is. With it nothing new starts, and calls and model calls that
+        are under way have so many seconds to end; then turns stop between two steps. Turns with an open question
+        are left waiting, the others interrupted and ready for whoever runs `work`. A second
+        `close()` waits no longer.
+        """
+        self._begin_closing()
+        if drain > 0 and not self._closed:
+            await drain_trees(tuple(self._trees.values()), drain)
+        if self._closed:
+            return
+        self._closed = True
+        for turn in tuple(self.turns.values()):
+            turn.stop(errors.RuntimeClosed())
+        for asked in tuple(self._asks.values()):
+            asked.cancel()
+        ends = [*[tree.when_ended() for tree in self._trees.values()], *self._tasks]
+        ends += [asyncio.ensure_future(worker.ended.wait()) for worker in self._workers]
+        if ends:
+            await asyncio.wait(ends, timeout=PATIENCE)
+        self.deadlines.close()
+        if self._stop_listening is not None:
+            self._stop_listening()
+        self.threads.close()
+        for model in self._models.values():
+            close = getattr(model, "close", None)
+            if close is not None:
+                await close()
+        await self.store.close()
+
+    async def drain(self, seconds: float = 20.0) -> None:
+        """Start nothing new, and return when nothing runs here; what is stored can still be read.
+
+        `close(drain=...)` does this first, and says what becomes of turns. Called again while it waits, the fewer
+        seconds count.
+        """
+        self._begin_closing()
+        await drain_trees(tuple(self._trees.values()), seconds)
+
+    def _begin_closing(self) -> None:
+        self._closing = True
+        for worker in self._workers:
+            worker.closing.set()
+
+    async def work(
+        self,
+        stop: asyncio.Event | None = None,
+        *,
+        drain: float = 20.0,
+        concurrency: int = 100,
+        resume: Resume | None = None,
+    ) -> None:
+        """Resume run trees as they become ready, until `stop` is set or this runtime is closed.
+
+        It takes the trees whose agents this runtime has and leaves all others alone. When told to stop it drains
+        what it resumed, as `close(drain=...)` does. At most `concurrency` trees run at once.
+
+        `resume`, if given, is called with the id of each ready root and runs it in place of this runtime; it
+        returns False to leave the tree alone until it changes. After `stop` its calls have `drain` seconds to end.
+        """
+        await self._open()
+        worker = Worker(self.store, resume or self._resume_ready, concurrency)
+        self._workers.append(worker)
+        try:
+            await worker.run(stop)
+        except asyncio.CancelledError:
+            drain = 0.0
+            raise
+        finally:
+            await worker.finish(self._trees if resume is None else None, drain)
+            self._workers.remove(worker)
+
+    async def _resume_ready(self, root: str) -> bool:
+        """Resume a ready run tree for `work`; False where this runtime does not have its agent."""
+        row = await self._row(root)
+        if row.agent not in self._agents:
+            return False
+        if root not in self._trees:
+            await self._resume_root(root, patience=0.0)
+        return True
+
+    # --- agents ---------------------------------------------------------------------------
+
+    def agent(self, name: str) -> Agent:
+        """An agent by its name."""
+        try:
+            return self._agents[name]
+        except KeyError:
+            raise errors.UnknownAgent(name, self._agents) from None
+
+    def agent_of(self, header: SessionStarted) -> Agent:
+        """The agent of a session: a team says who its members are."""
+        return self.agent(header.team).cast(header) if header.team else self.agent(header.agent)
+
+    def _known(self, agent: Agent | str) -> Agent:
+        if isinstance(agent, str):
+            return self.agent(agent)
+        known = self._agents.get(agent.name)
+        if known is None:
+            self._agents.update(all_agents([*self._agents.values(), agent]))
+        elif known is not agent:
+            raise errors.BadAgent(agent.name, "this runtime has another agent of this name")
+        return agent
+
+    def agent_names(self) -> tuple[str, ...]:
+        """Every agent's name."""
+        return tuple(self._agents)
+
+    def actor(self, agent: Agent, inherited: Hooks, *, asks: bool, answers: bool = False) -> PreparedAgent:
+        """The agent, ready to run: `asks` gives it the tool `ask`, `answers` those for answering."""
+        key = (id(agent), id(inherited) if inherited is not NO_HOOKS else 0, asks, answers)
+        found = self._actors.get(key)
+        if found is None:
+            declared = agent.cast_from or agent
+            model = self._models.get(id(declared))
+            if model is None:
+                model = self._models[id(declared)] = self._model(declared)
+            delegates = agent.agents and agent.runs is None
+            extra = [task_tool(list(agent.agents))] if delegates else []
+            extra += [ask] if asks else []
+            extra += SIDE_TOOLS if delegates or answers else ()
+            found = self._actors[key] = PreparedAgent(agent, model, agent.hooks.under(inherited), extra)
+        return found
+
+    # --- sessions -------------------------------------------------------------------------
+
+    async def start(
+        self,
+        agent: Agent[OutputT_co] | str,
+        id: str | None = None,
+        *,
+        data: Mapping[str, Any] | None = None,
+        tags: Mapping[str, str] | None = None,
+    ) -> Session[OutputT_co]:
+        """A new session. Its begin_session hooks have run; if one raises, there is no session.
+
+        agent: the agent, or the name of one that this runtime has
+        id: the session's id; without one it gets a new one
+        data: a JSON object of the application, kept in the log; the session and all below it read it as `data`
+        tags: names with short values, by which `rows` and `inbox` find the session and all below it
+        """
+        if self._stop_listening is None or self._closing:
+            await self._open()
+        if self._closing:
+            raise errors.RuntimeClosed(begun=False)
+        declared = self._known(agent)
+        session_id = self._new_id() if id is None else checked_id(id)
+        kept, labels = checked_data(data), checked_tags(tags)
+        begins = bool(declared.hooks.begin_session)
+        asks = self.asks_of.get((declared, self.host is None))
+        if asks is None:
+            asks = RunTree(self, None).somebody_to_ask(declared, declared.policy, [])
+        place = self._place(declared)
+        started = SessionStarted(
+            declared.name, kind="coordinator" if declared.runs else "agent", begins=begins, asks=asks,
+            source=place.source, program=place.program, data=kept, tags=labels,
+        )  # fmt: skip
+        state = State(session_id)
+        state.alone = True
+        if begins:
+            if id is not None and await self.store.row(id) is not None:
+                raise errors.SessionExists(id)
+            await self._begin(RunTree(self, None), state, declared, started)
+        else:
+            stored = self.store.append(session_id, [started], None)
+            if stored is not None:
+                await stored
+            state.apply(started)
+            for sink in self.sinks:
+                sink(started)
+        return Session(state, self)
+
+    def _place(self, agent: Agent) -> Declared:
+        """The place where an agent is declared, looked up once: a module may have hundreds of attributes."""
+        place = self._places.get(agent)
+        if place is None:
+            place = Declared(agent.source) if agent.source else find(agent, agent.declared_in)
+            self._places[agent] = place
+        return place
+
+    def _new_id(self) -> str:
+        """As good as random among runtimes and never the same twice in one; asking the system each time is slow."""
+        self._newest_id = (self._newest_id + _STEP) & _MOST
+        return f"{self._newest_id:012x}"
+
+    async def _begin(self, tree: RunTree, state: State, agent: Agent, started: SessionStarted) -> None:
+        state.header = started
+        member = tree.member(state, agent, NO_HOOKS)
+        member.log.add(started)
+        try:
+            begun = await tree.begin_root(member)
+        except BaseException as error:
+            if tree.claim is not None:  # a hook needed the session to be there already
+                await self.store.release(tree.claim)
+                await self.store.delete([state.id])
+            if isinstance(error, errors.HookFailed):
+                raise errors.HookFailed(error.hook, error.point, error.error, stored=False) from error.error
+            raise
+        if begun:
+            await member.log.commit(release=tree.claim is not None)
+            self._begun = member
+
+    async def load(self, id: str) -> Session:
+        """A session from the store, whoever made it."""
+        await self._open()
+        state = await load_state(self.store, id)
+        if state is None:
+            raise errors.UnknownSession(id)
+        return Session(state, self, await self._last_reply(state))
+
+    async def run_turn(
+        self, state: State, text: str | Message, take_over: bool = False, sink: Sink | None = None
+    ) -> Reply:
+        """One turn of a session, finishing an interrupted one first."""
+        message = prompt_message(text)
+        tree = await self._claim(state.header.root or state.id, take_over, sink)
+        outcome: Reply | Exception | None = None
+        try:
+            outcome = await self._prompt(tree, state, message, take_over)
+            return outcome
+        except Exception as error:
+            outcome = error
+            raise
+        finally:
+            if tree.claim is not None and (tree.claim.failure or not tree.claim.released):
+                await self._let_go(tree, state)
+            self._unregister(tree, outcome)
+
+    async def _prompt(self, tree: RunTree, state: State, message: Message, take_over: bool) -> Reply:
+        if state.stale or tree.claim is None or state.id != tree.claim.root or state.seq != tree.claim.seq:
+            await self._catch_up(state)
+        waits = state.parked and (state.phase == "running" or not state.begun)
+        if waits and not await self._is_ready(state.header.root or state.id):
+            raise await self._waiting(state)
+        begun, self._begun = self._begun, None
+        member = await tree.direct(state, begun)
+        if not state.begun and not await tree.begin_root(member):
+            raise await self._waiting(state)
+        if state.phase == "running":
+            tree.resume(member)
+            reply = await tree.run_root(member)
+            if reply.status == "waiting":
+                raise await self._waiting(state)
+            await self._own(tree, take_over)
+            member = await tree.direct(state)
+        if state.phase == "failed" and not member.actor.agent.runs:  # a team continues with what it left
+            await tree.end_below(state.id, "its turn failed, and another one began")
+        tree.begin(member, message)
+        reply = await tree.run_root(member)
+        if tree.has_asked or reply.status == "waiting":
+            reply = await self._with_callbacks(reply, state)
+        return reply
+
+    async def resume(self, id: str, *, take_over: bool = False, sink: Sink | None = None) -> Reply:
+        """Continue an interrupted, failed or answered turn; with nothing to do, return the last reply.
+
+        A turn that runs here already is joined. A child's id resumes its root.
+        """
+        await self._open()
+        root = (await self._row(id)).root if "~" in id else id
+        while not take_over and (running := self._trees.get(root)) is not None:
+            reply = await running.join(sink)
+            if reply is not None and reply.status != "waiting":
+                return reply
+        return await self._resume_root(root, take_over, sink, child=id if id != root else "")
+
+    async def _resume_root(
+        self,
+        root: str,
+        take_over: bool = False,
+        sink: Sink | None = None,
+        patience: float = PATIENCE,
+        child: str = "",
+    ) -> Reply:
+        tree = await self._claim(root, take_over, sink, patience)
+        outcome: Reply | Exception | None = None
+        state = self._parked.pop(root, None)
+        try:
+            state = await load_state(self.store, root, claim=tree.claim, known=state)
+            assert state is not None
+            if child and state.phase not in ("running", "failed"):  # the child was prompted by itself
+                state = await load_state(self.store, child) or state
+            outcome = await self._resume(tree, state)
+            return outcome
+        except Exception as error:
+            outcome = error
+            raise
+        finally:
+            await self._let_go(tree, state)
+            self._unregister(tree, outcome)
+
+    async def _resume(self, tree: RunTree, state: State) -> Reply:
+        agent = self.agent_of(state.header)
+        beginning = state.phase == "idle" and not state.begun
+        if state.phase not in ("running", "failed") and not beginning:
+            return await self._with_callbacks(reply_of(state, agent.output), state)
+        member = await tree.direct(state)
+        if beginning and await tree.begin_root(member):
+            await member.log.commit(release=True)
+            reply = reply_of(state, agent.output)
+        elif not beginning and (self.host is not None or not state.parked or await self._is_ready(tree.root)):
+            tree.resume(member)
+            reply = await tree.run_root(member)
+        else:
+            reply = reply_of(state, waits=True)
+        return await self._with_callbacks(reply, state)
+
+    async def reread(self, state: State) -> Reply:
+        """Bring a session up to date and return its last reply."""
+        await self._catch_up(state)
+        waits = state.phase == "running" and state.parked
+        output = None if waits else self.agent_of(state.header).output
+        return await self._with_callbacks(reply_of(state, output, waits=waits), state)
+
+    async def compact(self, state: State, keep_last: int) -> None:
+        """Have a session's model summarise while no turn runs."""
+        async with self._owned(state.header.root or state.id) as tree:
+            await self._catch_up(state)
+            await (await tree.direct(state)).summarise_between_turns(keep_last)
+
+    async def _catch_up(self, state: State) -> None:
+        """Be sure of the state: what others wrote, and nothing that was never stored."""
+        self._parked.pop(state.id, None)  # whoever goes on with it has it alone
+        state.alone = False
+        if state.stale:
+            fresh = await load_state(self.store, state.id)
+            if fresh is None:
+                raise errors.UnknownSession(state.id)
+            state.become(fresh)
+        await refresh(self.store, state)
+
+    async def _waiting(self, state: State) -> errors.SessionWaiting:
+        held = await self.store.callbacks(root=state.header.root or state.id)
+        return errors.SessionWaiting(state.id, [h.raised.callback_id for h in held if h.status == "open"])
+
+    async def _with_callbacks(self, reply: Reply, state: State) -> Reply:
+        """The reply with every callback of this turn's tree; one that waits may be answered soon."""
+        if reply.status == "waiting":
+            self._parked[state.id] = state
+            if len(self._parked) > _AT_HAND:
+                del self._parked[next(iter(self._parked))]
+        return replace(reply, callbacks=await self._raised_in_turn(state))
+
+    async def _raised_in_turn(self, state: State) -> tuple[Callback, ...]:
+        """Every callback that the session and all below it have raised since the turn began."""
+        since = state.prompt.pos if state.prompt is not None else 0
+        held = await self.store.callbacks(root=state.header.root or state.id)
+        mine = [h for h in held if h.raised.pos > since and f"{h.raised.session}~".startswith(f"{state.id}~")]
+        return tuple([callback_of(h) for h in mine])
+
+    async def _last_reply(self, state: State) -> Reply | None:
+        """What the last turn came to, by the log alone; None before one has ended or where it failed.
+
+        Its `output` needs the agent, so it is None where this runtime does not have that one.
+        """
+        waits = state.phase == "running" and state.parked
+        if not waits and state.phase not in ("done", "cancelled", "limit"):
+            return None
+        reply = reply_of(state, waits=waits)
+        if not waits and state.header.kind != "side_turn":
+            with contextlib.suppress(errors.UnknownAgent, ValueError, TypeError):
+                reply = reply_of(state, self.agent_of(state.header).output)
+        return replace(reply, callbacks=await self._raised_in_turn(state))
+
+    async def _claim(
+        self, root: str, take_over: bool = False, sink: Sink | None = None, patience: float = PATIENCE
+    ) -> RunTree:
+        """Own the tree, waiting a while for another process's claim to end or to die."""
+        if self._stop_listening is None or self._closed:
+            await self._open()
+        if self._closing:
+            raise errors.RuntimeClosed(begun=False)
+        while not take_over and (running := self._trees.get(root)) is not None:
+            if not running.is_released:
+                raise errors.SessionBusy(root, "this program")
+            await asyncio.wait({running.when_ended()})
+        tree = self._trees[root] = RunTree(self, None, sink, root)
+        try:
+            await self._own(tree, take_over, patience)
+        except BaseException:
+            self._unregister(tree, None)
+            raise
+        return tree
+
+    async def _own(self, tree: RunTree, take_over: bool, patience: float = PATIENCE) -> None:
+        waited = 0.0
+        while True:
+            try:
+                tree.own(await self.store.claim(tree.root, take_over=take_over))
+                return
+            except errors.SessionBusy as error:
+                if waited >= patience or tree.draining or error.owner == "this program":
+                    raise
+            await asyncio.sleep(RETRY)
+            waited += RETRY
+
+    def _unregister(self, tree: RunTree, outcome: Reply | Exception | None) -> None:
+        """Note that a run tree no longer runs here, and tell those who joined it what came of it."""
+        if self._trees.get(tree.root) is tree:
+            del self._trees[tree.root]
+        tree.end(outcome)
+
+    @contextlib.asynccontextmanager
+    async def _owned(self, root: str) -> AsyncGenerator[RunTree]:
+        tree = await self._claim(root)
+        try:
+            yield tree
+        finally:
+            await self._let_go(tree)
+            self._unregister(tree, None)
+
+    async def _let_go(self, tree: RunTree, state: State | None = None) -> None:
+        if state is not None and tree.claim is not None and tree.claim.failure is not None:
+            state.stale = True
+        elif tree.claim is not None and not tree.claim.released:
+            with contextlib.suppress(errors.UpcallError):
+                await self.store.release(tree.claim)
+
+    # --- from outside ---------------------------------------------------------------------
+
+    async def steer(self, id: str, text: str, by: str = "") -> None:
+        """Say something to a session that its next model call sees."""
+        prompt_message(text)
+        await self._open()
+        await self.store.append_all({id: [Steered(clean(text), by)]})
+
+    async def cancel(self, id: str, reason: str = "", by: str = "") -> None:
+        """End a session's running or waiting turn, in whichever process it runs; an ownerless one is ended here.
+
+        Every open callback below it is withdrawn in the same transaction.
+        """
+        await self._open()
+        turn = self.turns.get(id)
+        if turn is not None:
+            await turn.log.commit()  # that it runs may not have been written yet
+        row = await self._row(id)
+        events: dict[str, list[AnyEvent]] = {}
+        if row.status in ("running", "waiting"):  # of another turn, only what it asks may still be open
+            events[id] = [CancelRequested(by, reason)]
+        why = f"cancelled: {reason}" if reason else "cancelled"
+        for held in await self.store.callbacks(root=row.root):
+            if held.status == "open" and f"{held.raised.session}~".startswith(f"{id}~"):
+                events.setdefault(held.raised.session, []).append(CallbackWithdrawn(held.raised.callback_id, why))
+        await self.store.append_all(events)
+        running = self._trees.get(row.root)
+        if running is not None and not running.is_released:  # it hears of the request and ends by itself
+            return
+        if events and not (await self._row(id)).owner:
+            async with self._owned(row.root) as tree:
+                await tree.end_below(id, why)
+
+    async def delete(self, *ids: str) -> int:
+        """Remove sessions with all they started; returns how many went."""
+        await self._open()
+        return await self.store.delete(ids)
+
+
+def checked_id(given: str) -> str:
+    """The id of a new session; SetupError where it is not a valid one. Older sessions may have other ids."""
+    if not _SESSION_ID.match(given):
+        raise errors.SetupError(
+            f"invalid session id {given[:80]!r}: use 1–200 letters, digits, '_', '.', ':', '@' or '-', "
+            "beginning with a letter, digit or '_'"
+        )
+    return given

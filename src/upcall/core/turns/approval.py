@@ -1,0 +1,132 @@
+"""The approval gate: it stands after the hooks, on the final call, and fails closed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from upcall.callbacks import Approve, Reject, approval_digest, same_json
+from upcall.core.routing.answer import verdict
+from upcall.core.routing.question import Question, outcome_of
+from upcall.core.turns.access import Asker, Member
+from upcall.core.turns.hook_runner import run_hooks
+from upcall.errors import CallbackExpired, CallbackUnresolved
+from upcall.events import CallbackDelivered, CallbackRaised
+from upcall.messages import Call, Result
+from upcall.tools import NotRun, Tool
+
+
+async def before_tool(member: Member, call: Call, edited: str = "") -> Call | Result:
+    """The hooks' chain: a changed call goes on to the next hook, a result ends it.
+
+    Arguments that the approval `edited` has changed pass the hooks as another occurrence of their point.
+    """
+    out = await run_hooks(member, "before_tool", f"{call.id}{edited}", member.hooks.before_tool, call)
+    if out is call:
+        return call
+    return out.replace(call_id=call.id) if isinstance(out, Result) else out.replace(id=call.id)
+
+
+async def gate(member: Member, tool: Tool, call: Call, args: dict[str, Any]) -> tuple[str, Call] | Result:
+    """The approval's id and the call that may run, or the result that a hook gives it instead; NotRun says why not.
+
+    What is approved is exactly this tool with exactly these arguments: edited ones pass the hooks again and are
+    approved with them, unless a hook changes them once more; then that is another call to approve, or the end if
+    it is one that the approver has changed. Where a hook sends it to another tool, that call comes back without
+    an approval, to begin anew.
+    """
+    while True:
+        try:
+            free, decided = _decided(member, tool, call, args)
+        except Exception as error:
+            raise _refused(call, f"whether it needs an approval could not be told ({error!r})") from error
+        if free:
+            return "", call
+        if member.purpose == "side_turn":
+            raise _refused(call, "nobody can approve it while a callback is being answered")
+        raised, said, by = decided or await _asked(member, tool, call, args)
+        if not isinstance(said, Approve):
+            reason = f": {said.reason}" if said is not None and said.reason else ""
+            _note(member, raised)
+            raise _refused(call, by if said is None else f"rejected by {by}{reason}")
+        edited: Call | Result = call
+        if said.args is not None:
+            edited = await before_tool(member, call.replace(args=said.args), f".{raised.callback_id}")
+        if isinstance(edited, Result):
+            return edited
+        _note(member, raised)
+        if edited.name != tool.name:
+            return "", edited
+        if said.args is None or same_json(edited.args, said.args):
+            return raised.callback_id, edited
+        if _asked_before(member, edited):  # asking again would get the same answer, without end
+            raise _refused(call, "a hook changed the arguments back that its approver had edited")
+        call, args = edited, tool.check(edited.args)
+
+
+def _refused(call: Call, why: str) -> NotRun:
+    return NotRun(f"{call.name} was not run: {why}")
+
+
+Decided = tuple[CallbackRaised, Approve | Reject | None, str]
+
+
+def _decided(member: Member, tool: Tool, call: Call, args: dict[str, Any]) -> tuple[bool, Decided | None]:
+    """Whether the call may run freely; else an approval that holds for the session, or None to ask for one."""
+    if member.state.asks and _asked_before(member, call):
+        return False, None  # whether it needs an approval was decided when that was raised
+    if not member.actor.asks_approval(tool, args):
+        return True, None
+    digest = approval_digest(tool.name, call.args)
+    held = tool.patterns(args)
+    for raised, answered in reversed(member.state.grants):
+        said = verdict(answered.value)
+        if raised.tool != tool.name:
+            continue
+        pattern = said.pattern if isinstance(said, Approve) else None
+        edited = said.args if isinstance(said, Approve) else None
+        same = digest == (raised.digest if edited is None else approval_digest(tool.name, edited))
+        if answered.right in ("agent", "hook"):
+            pattern = None  # only a person approves by a pattern
+        if same or (pattern is not None and held.get(pattern) == raised.patterns.get(pattern)):
+            return False, (raised, said if isinstance(said, Reject) else Approve(), answered.by)
+    return False, None
+
+
+def _asked_before(member: Member, call: Call) -> bool:
+    """Whether this very call was up for approval already."""
+    asked = {a.raised.digest for a in member.state.asks_of(call.id) if a.raised.gate}
+    return bool(asked) and approval_digest(call.name, call.args) in asked
+
+
+async def _asked(member: Member, tool: Tool, call: Call, args: dict[str, Any]) -> Decided:
+    draft = CallbackRaised(
+        "", "", "", f"May {member.actor.name} run {tool.name}?", "approval", "callback_to_caller", {},
+        approval_digest(tool.name, call.args), schema=tool.schema, tool=tool.name, args=call.args, gate=True,
+        patterns=tool.patterns(args),
+    )  # fmt: skip
+    asked = await member.tree.raise_callback(Asker(member, call.id), Question(draft))
+    try:
+        return asked.raised, outcome_of(asked), asked.answer.by if asked.answer is not None else ""
+    except (CallbackUnresolved, CallbackExpired) as error:
+        kind = "its approval expired" if isinstance(error, CallbackExpired) else "nobody could approve it"
+        return asked.raised, None, f"{kind}. {error}"
+
+
+def edits_of(member: Member, call_id: str) -> str:
+    """What the model is told of a call whose arguments an approver changed; the call may have waited since."""
+    for ask in reversed(member.state.asks.values()):
+        settled = ask.answer if ask.raised.gate and ask.raised.origin == call_id else None
+        said = verdict(settled.value) if settled is not None else None
+        if isinstance(said, Approve) and said.args is not None:
+            shown = msgspec.json.encode(said.args).decode()
+            return f"(Whoever approved this call changed its arguments to {shown}.)\n"
+    return ""
+
+
+def _note(member: Member, raised: CallbackRaised) -> None:
+    """Its outcome reaches the call in the same append that starts the tool or refuses it."""
+    ask = member.state.asks.get(raised.callback_id)
+    if ask is not None and not ask.delivered:
+        member.log.add(CallbackDelivered(raised.callback_id, raised.origin))

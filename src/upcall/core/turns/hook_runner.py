@@ -1,0 +1,116 @@
+"""The hooks of one point, run one after the other: each gets what the one before it made of the value."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from upcall.callbacks import Answer
+from upcall.contracts import Reply
+from upcall.core.turns.access import Access, Member
+from upcall.errors import STOPS, HookFailed, LimitReached
+from upcall.hooks import name_of
+from upcall.messages import Call, Message, Request, Response, Result, is_blank, user, whole
+from upcall.settings import Settings
+
+Takes = tuple[str, tuple[type, ...], Callable[[Any, str], Any] | None]
+_RESPONSE: Takes = ("a Request, a Response, a string", (Request, Response), lambda _, text: Response(text))
+TAKES: dict[str, Takes] = {
+    "pre_request": ("a Message, a string", (Message,), lambda _, text: user(text)),
+    "before_model": _RESPONSE,
+    "model_failed": _RESPONSE,
+    "post_response": ("a Response, a string", (Response,), lambda response, text: response.replace(text=text)),
+    "before_tool": ("a Call, a Result", (Call, Result), None),
+    "after_tool": ("a Result, a string", (Result,), lambda result, text: result.replace(text=text, json=None)),
+    "on_callback": ("an Answer", (Answer,), None),
+    "end_turn": ("a Reply, a string", (Reply,), lambda reply, text: reply.replace(text=text)),
+}
+"""What a hook may return at each point, in words and types, and what a string stands for."""
+
+
+async def run_hooks(member: Member, point: str, at: int | str, hooks: Sequence[Any], *args: Any) -> Any:
+    """The last argument as the hooks leave it; a return of another kind than that ends the chain.
+
+    At model_failed it is the request that is handed on: what comes back is the changed one, or the error if no hook
+    wants the model to be asked again.
+    If they asked somebody before, they wait until they may run again. What one raises fails the turn by its name.
+    """
+    where = f"{point}.{at}" if at else point  # as `origin` names it
+    state, value, alone = member.state, args[-1] if args else None, len(args) == 1
+    if state.asks:
+        await member.tree.ready(member, where)
+    access, again = Access(state, member, where), None
+    for hook in hooks:
+        try:
+            out = hook(access, value) if alone else hook(access, *args)
+            if out is None:
+                continue
+            if type(out) is type(value) is Request:
+                value = _request(value, out)
+                continue
+            if hasattr(out, "__await__"):
+                _before_waiting(member)
+                out = await out
+            if out is None or out is value or not args:
+                continue
+            out = _taken(point, out, (value,) if alone else args)
+        except (*STOPS, LimitReached):
+            raise
+        except Exception as error:
+            raise HookFailed(name_of(hook), point, error) from error
+        if isinstance(out, type(value)):
+            value, args = out, (args[0], out)
+        elif point == "model_failed" and isinstance(out, Request):
+            again, args = out, (out, value)
+        else:
+            return out
+    return again or value
+
+
+def _before_waiting(member: Member) -> None:
+    """Make the session known, or send what it wrote, before others can run."""
+    log = member.log
+    if log.claim is None:
+        member.come()
+    elif not (log.held or log.store.durable):
+        log.send()
+
+
+def _taken(point: str, out: Any, args: tuple[Any, ...]) -> Any:
+    """What a hook returned, as a value of the point's own kinds that the log can keep."""
+    wanted, kinds, of_text = TAKES[point]
+    if not isinstance(out, kinds):
+        if of_text is None or not isinstance(out, str):
+            raise TypeError(f"returned {type(out).__name__}; {point} takes {wanted} or None")
+        out = of_text(args[-1], out)
+    if isinstance(out, Request):
+        return _request(args[0], out)
+    if point == "pre_request" and is_blank(out):
+        raise ValueError("returned an empty message; a prompt says something, and None keeps the one it was given")
+    kept: Any = out  # the test below would make a type checker forget what it is a reply of
+    return kept if isinstance(out, Reply | Answer) else whole(out)
+
+
+def _settings(before: Settings | None, given: Any) -> Settings | None:
+    """What a hook set, and what was set before where it says nothing."""
+    if given is None:
+        return before
+    if not isinstance(given, Settings):
+        raise TypeError(f"a request's settings are a Settings value, not {type(given).__name__}")
+    return given.over(before)
+
+
+def _request(before: Any, out: Request) -> Request:
+    """A request is long and mostly what it was: only what is new in it is looked at."""
+    text = out.instructions
+    told = text is before.instructions or (type(text) is str and text.isascii())
+    same = out.tools is before.tools and out.output is before.output and out.agent is before.agent
+    if not (told and same and out.purpose is before.purpose):
+        whole(out.replace(messages=()))
+    if out.settings is not before.settings:
+        out = out.replace(settings=_settings(before.settings, out.settings))
+    if out.messages is before.messages:
+        return out
+    known = {id(message) for message in before.messages}
+    messages = [m if id(m) in known else whole(m) for m in out.messages]
+    return out if messages == out.messages else out.replace(messages=messages)

@@ -1,0 +1,346 @@
+"""The model's half of a turn: before_model → model → post_response, its failures, and compaction."""
+
+from __future__ import annotations
+
+from upcall.contracts import Delta
+from upcall.core.log.request_diff import apply_change, change_of, response_of
+from upcall.core.turns.access import Member
+from upcall.core.turns.hook_runner import run_hooks
+from upcall.errors import (
+    ContextTooLong,
+    LimitReached,
+    ModelError,
+    ModelRefused,
+    ModelUnavailable,
+    ResponseTooLarge,
+    ScriptExhausted,
+    UnknownSetting,
+)
+from upcall.events import NO_OPTIONS, HooksPassed, MessageAdded, ModelFailed, ModelStarted, Responded
+from upcall.messages import (
+    NO_USAGE,
+    Call,
+    Message,
+    Request,
+    Response,
+    Usage,
+    compacted_messages,
+    settle,
+    user,
+)
+from upcall.safety.bounds import ARGUMENTS, CALLS, TEXT, TOKENS, excess, token_count
+
+KINDS_OF_FAILURE = (
+    ContextTooLong,
+    UnknownSetting,
+    ModelRefused,
+    ModelUnavailable,
+    ResponseTooLarge,
+    ScriptExhausted,
+)
+
+ASKED_AGAIN = 3
+"""How often model_failed hooks may send a changed request for one model call."""
+
+_LONGEST_NAME = 200
+"""Characters of the name by which a model calls a tool (no tool has more than 64), and of its own name."""
+
+HEADERS_LOST = (
+    "the request was interrupted, and a hook had given it headers whose values are not kept in the log ({}). "
+    "Resume once more: the hooks run again. Headers of a model or an agent are never lost"
+)
+
+SUMMARY_PROMPT = (
+    "Summarise this conversation for yourself, so that you can go on without it: what was asked, what was found "
+    "out and decided, what is done, what is still open, and names, paths and values that will be needed. "
+    "Reply with the summary alone and call no tool."
+)
+
+
+class Thinker(Member):
+    """A session of a run tree that can ask its model."""
+
+    __slots__ = ()
+
+    async def _think(self) -> None:
+        """before_model → model: one response, in the log."""
+        state, hooks = self.state, self.hooks
+        if state.steers:
+            self._take_steers()
+        if state.compaction is not None:
+            await self._compact_now()
+        if state.asked is None:
+            self._check_limits()
+        if state.calls or state.deferred:
+            state.settle_calls()
+        request, response, ordinal, by_hook = self._request(), None, state.ordinal + 1, False
+        lost: tuple[str, ...] = ()
+        if state.asked is not None and state.asked.purpose != "summary":
+            ordinal, change = state.asked.ordinal, state.asked.change
+            request, lost = await apply_change(request, change, self.log.store), change.headers if change else ()
+        elif hooks.before_model:
+            request, response = await self._before_model(request, ordinal)
+            by_hook = response is not None
+        else:
+            self._started(request, request, ordinal)
+        if response is None:
+            try:
+                response = await (self._cannot(lost) if lost else self.actor.model.respond(request, self._emit))
+            except Exception as error:
+                self.log.add(ModelFailed(ordinal, str(error), type(error).__name__))
+                response, ordinal, by_hook = await self._recover(request, ordinal, error)
+        self._respond(response, ordinal, by_hook)
+
+    async def _cannot(self, lost: tuple[str, ...]) -> Response:
+        raise ModelRefused(self.actor.model.name, HEADERS_LOST.format(", ".join(lost)))
+
+    def _respond(self, response: Response, ordinal: int, by_hook: bool) -> None:
+        if self._partial:
+            self._partial.clear()
+        response = _bounded(response, self.actor.model.name)
+        self.log.add(
+            Responded(
+                ordinal, response.message(ordinal), response.usage, response.stop, response.model, by_hook,
+                bool(self.hooks.post_response),
+            )
+        )  # fmt: skip
+
+    async def _think_on(self, asked: ModelStarted, failed: ModelFailed) -> None:
+        """A model call failed and its hooks parked or died: they run again, the model does not."""
+        request = await apply_change(self._request(), asked.change, self.log.store)
+        error = failure_of(failed, self.actor.model.name)
+        self._respond(*await self._recover(request, asked.ordinal, error))
+
+    def _take_steers(self) -> None:
+        for seq, steer in sorted(self.state.steers.items()):
+            self.log.add(MessageAdded(user(steer.text), steer=seq))
+
+    def _request(self) -> Request:
+        actor, freely = self.actor, self.purpose == "side_turn" and self.question is None  # in its own words
+        settings = actor.settings
+        if settings is not None and self.purpose == "side_turn":
+            settings = settings.replace(tool_choice=None)  # it could not answer, or do nothing else
+        return Request(
+            actor.name, self.purpose, actor.agent.instructions, self.state.messages(), actor.specs,
+            None if actor.output is None or freely else actor.output.schema, settings,
+        )  # fmt: skip
+
+    async def _before_model(self, asked: Request, ordinal: int) -> tuple[Request, Response | None]:
+        """Run the hooks and write down that the model is asked, with what they changed."""
+        if not self.log.send():  # hooks may have effects: the prompt, or the results so far, are on disk before
+            await self.log.stored()
+        before = self.state.history
+        out = await run_hooks(self, "before_model", ordinal, self.hooks.before_model, asked)
+        request, response = (asked, out) if isinstance(out, Response) else (out, None)
+        request = self._with_writes(asked, request, compacted=self.state.history is not before)
+        self._started(asked, request, ordinal, send=response is None)
+        return request, response
+
+    def _with_writes(self, asked: Request, request: Request, *, compacted: bool) -> Request:
+        """The request with what the hooks wrote to the session meanwhile, and nothing a provider would refuse."""
+        state = self.state
+        same = request.messages is asked.messages and len(state.history) == len(asked.messages)
+        if same and not (compacted or state.deferred):
+            return request
+        messages, now = request.messages, state.messages()
+        if compacted:
+            messages = now
+        elif len(now) != len(asked.messages):
+            messages = [*messages, *now[len(asked.messages) :]]
+        return request if messages is asked.messages else request.replace(messages=settle(messages))
+
+    def _started(self, asked: Request, request: Request, ordinal: int, *, send: bool = True) -> None:
+        state, actor, log = self.state, self.actor, self.log
+        instructions = tools = ""
+        if state.instructions != actor.instructions_hash:
+            instructions = actor.instructions_hash
+            log.keep(instructions, actor.instructions_body)
+        if state.tools != actor.tools_hash:
+            tools = actor.tools_hash
+            log.keep(tools, actor.tools_body)
+        options = ""
+        if state.options != actor.options_hash:
+            options = actor.options_hash or NO_OPTIONS
+            if actor.options_body:
+                log.keep(options, actor.options_body)
+        change = None if request is asked else change_of(asked, request, state.messages, log.keep, actor.named)
+        log.add(ModelStarted(ordinal, self.purpose, instructions, tools, change, options))
+        if send:
+            log.send(lazy=True)  # nothing was acknowledged yet; the response, or the failure, is stored after it
+
+    async def _recover(self, request: Request, ordinal: int, error: Exception) -> tuple[Response, int, bool]:
+        """What model_failed hooks make of a failure: a response, or another try; else the failure is the turn's."""
+        for _ in range(ASKED_AGAIN):
+            self._drop_partial()
+            again = await self._model_failed(request, error) or self._shortened(error)
+            if again is None:
+                raise error
+            if isinstance(again, Response):
+                return again, ordinal, True
+            base = self._request()
+            ordinal, request = self.state.ordinal + 1, again
+            self._started(base, request, ordinal)
+            try:
+                return await self.actor.model.respond(request, self._emit), ordinal, False
+            except Exception as failure:
+                error = failure
+                self.log.add(ModelFailed(ordinal, str(error), type(error).__name__))
+        self._drop_partial()
+        raise error
+
+    def _shortened(self, error: Exception) -> Request | None:
+        """A side turn that does not fit the window goes on with the last summary and the newest messages."""
+        few = len(self.state.messages()) // 4
+        if self.purpose != "side_turn" or not isinstance(error, ContextTooLong) or not few:
+            return None
+        self.compact(few, "", self.state.summary)
+        return self._request()
+
+    async def _model_failed(self, request: Request, error: Exception) -> Request | Response | None:
+        if self.purpose == "side_turn":
+            return None
+        out = await run_hooks(self, "model_failed", self.state.ordinal, self.hooks.model_failed, request, error)
+        same = isinstance(out, Request) and out.messages is request.messages
+        if same and isinstance(error, ContextTooLong):
+            return out.replace(messages=self.state.messages())  # the hook compacted: ask with what is left
+        return None if out is error else out
+
+    def _drop_partial(self) -> None:
+        if self._partial:
+            self._emit("drop", "")
+
+    def _emit(self, kind: str, text: str) -> None:
+        if kind == "text":
+            self._partial.append(text)
+        elif kind == "drop":
+            self._partial.clear()
+        for sink in self.log.sinks:
+            sink(Delta(self.state.id, text, kind))
+
+    async def _post_response(self) -> None:
+        responded = self.state.response
+        assert responded is not None
+        self.log.send()
+        first = response_of(responded)
+        response = await run_hooks(self, "post_response", responded.ordinal, self.hooks.post_response, first)
+        if response is first:
+            self.log.add(HooksPassed("post_response", str(responded.ordinal)))
+            return
+        await self.log.commit()
+        message = _bounded(response, self.actor.model.name).message(responded.ordinal)
+        self.log.add(HooksPassed("post_response", str(responded.ordinal), responded.seq, message=message))
+
+    def _check_limits(self) -> None:
+        limits, state = self.actor.limits, self.state
+        calls, name = limits.model_calls, "model_calls"
+        if self.purpose == "side_turn":
+            calls, name = self.actor.agent.policy.callback_policy.side_turn_model_calls, "side_turn_model_calls"
+            if self.room is not None and (full := self.room()):
+                raise LimitReached(full, "the turn of the agent that is asked has no room left")
+        if calls is not None and state.model_calls >= calls:
+            raise LimitReached(name, f"{state.model_calls} in this turn")
+        if limits.tokens is not None and state.usage is not NO_USAGE and state.usage.total >= limits.tokens:
+            raise LimitReached("tokens", f"{state.usage.total} in this turn")
+
+    async def _compact_now(self) -> None:
+        asked = self.state.compaction
+        assert asked is not None
+        self.state.settle_calls()
+        await self.log.commit()
+        if asked.summarise:
+            await self.summarise(asked.keep_last, "")
+        else:
+            self.compact(asked.keep_last, "")
+
+    async def summarise(self, keep_last: int, origin: str) -> None:
+        """Have the model summarise the conversation and keep only that and the newest messages."""
+        if self._task is None or self._summing or not self.state.begun:  # a hook of this call can't begin another
+            return await super().summarise(keep_last, origin)
+        self._summing = True
+        try:
+            await self._summarise(keep_last, origin)
+        finally:
+            self._summing = False
+
+    async def summarise_between_turns(self, keep_last: int) -> None:
+        """The same while no turn runs; one that waits, or was interrupted, does it before its next model call."""
+        state = self.state
+        if state.phase == "running" or state.calls:
+            await super().summarise(keep_last, "")
+        elif state.history:
+            await self._summarise(keep_last, "")
+        await self.log.commit()
+
+    async def _summarise(self, keep_last: int, origin: str) -> None:
+        state, actor, ordinal = self.state, self.actor, self.state.ordinal
+        await self.log.commit()
+        messages, settings = state.messages(), actor.settings
+        if settings is not None:  # what shapes a reply would cut a summary off, or keep it from being written
+            settings = settings.replace(tool_choice=None, parallel_tool_calls=None, max_tokens=None, stop=None)
+        # as for every model call, unless it is one of them that wants the summary
+        hooks = () if origin.startswith("before_model.") else self.hooks.before_model
+        for tries_left in (3, 2, 1, 0):
+            told = [*messages, user(SUMMARY_PROMPT)]
+            request = Request(actor.name, "summary", actor.agent.instructions, told, actor.specs, settings=settings)
+            asked = await run_hooks(self, "before_model", f"{ordinal}.summary{state.model_calls}", hooks, request)
+            self.log.add(ModelStarted(ordinal, "summary"))
+            self.log.send()
+            try:
+                response = asked if isinstance(asked, Response) else await actor.model.respond(asked, None)
+                response = _bounded(response, actor.model.name)
+            except Exception as error:
+                self.log.add(ModelFailed(ordinal, str(error), type(error).__name__))
+                if not isinstance(error, ContextTooLong) or not tries_left:
+                    return
+                messages = compacted_messages(messages, len(messages) // 2, state.summary)
+                continue
+            self.log.add(
+                Responded(ordinal, Message("assistant", ()), response.usage, response.stop, response.model)
+            )
+            if response.text.strip():  # a failed or empty summary changes nothing
+                self.compact(keep_last, origin, response.text)
+            return
+
+
+def _bounded(response: Response, model: str) -> Response:
+    """The response with its calls and its usage within bounds, whichever model or hook made it."""
+    used = response.usage
+    if used is not NO_USAGE and not _is_plausible(used):
+        read = token_count(used.input_tokens)
+        counted = Usage(read, token_count(used.output_tokens), min(read, token_count(used.cached_tokens)))
+        response = response.replace(usage=counted)
+    if len(response.text) > TEXT or (response.thinking and sum(len(t.text) for t in response.thinking) > TEXT):
+        raise ResponseTooLarge(model, f"more than {TEXT:,} characters of text in one response")
+    if len(response.stop) > _LONGEST_NAME or len(response.model) > _LONGEST_NAME:
+        response = response.replace(stop=response.stop[:_LONGEST_NAME], model=response.model[:_LONGEST_NAME])
+    if len(response.calls) > CALLS:
+        raise ResponseTooLarge(
+            model, f"{len(response.calls)} tool calls in one response; at most {CALLS} are taken"
+        )
+    for call in response.calls:
+        if len(call.name) > _LONGEST_NAME or excess(call.args, ARGUMENTS):
+            return response.replace(calls=[_bounded_call(call) for call in response.calls])
+    return response
+
+
+def _is_plausible(used: Usage) -> bool:
+    """Tell whether these are numbers of tokens: none is negative, and no more were cached than were read."""
+    read, written, cached = used.input_tokens, used.output_tokens, used.cached_tokens
+    whole = type(read) is int and type(written) is int and type(cached) is int
+    return whole and 0 <= cached <= read <= TOKENS and 0 <= written <= TOKENS
+
+
+def _bounded_call(call: Call) -> Call:
+    if len(call.name) > _LONGEST_NAME:
+        call = call.replace(name=f"{call.name[:_LONGEST_NAME]}…")
+    problem = excess(call.args, ARGUMENTS)
+    return call.replace(args={}, broken=f"({problem})") if problem else call
+
+
+def failure_of(failed: ModelFailed, model: str) -> ModelError:
+    """A failure as the log keeps it: its kind and text, without what only the adapter knew."""
+    kind: type[ModelError] = next((k for k in KINDS_OF_FAILURE if k.__name__ == failed.kind), ModelError)
+    error = kind.__new__(kind, failed.error)
+    known = {"model": model, "problem": failed.error, "tries": 1, "replies": 0, "names": ()}
+    error.__dict__.update(known, tokens=None, limit=None, status=None)
+    return error

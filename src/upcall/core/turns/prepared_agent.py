@@ -1,0 +1,60 @@
+"""An agent ready to run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from upcall.agent import Agent
+from upcall.contracts import Model
+from upcall.events import content_hash, digest
+from upcall.hooks import Hooks
+from upcall.tools import Tool, finished
+
+
+class PreparedAgent:
+    """An agent ready to run: its model, its hooks with the inherited ones, its tools with the built-in ones.
+
+    What the log names instead of repeating, the instructions, the tool list and the options (the reply's schema and
+    the settings), is here with its hashes.
+    """
+
+    def __init__(self, agent: Agent, model: Model, hooks: Hooks, extra: Sequence[Tool] = ()) -> None:
+        self.agent, self.model, self.hooks, self.name = agent, model, hooks, agent.name
+        self.limits, self.output, self.settings = agent.limits, agent.output, agent.settings
+        self.passed_on, (self.to_run, self.rules) = hooks.passed_on(), hooks.to_run()
+        self.toolbox = finished({**agent.toolbox, **{t.name: t for t in extra}}) if extra else agent.toolbox
+        self.specs = tuple(t.spec for t in self.toolbox.values())
+        self.instructions_body = agent.instructions.encode()
+        self.instructions_hash = content_hash(self.instructions_body)
+        self.tools_body = msgspec.json.encode(self.specs)
+        self.tools_hash = content_hash(self.tools_body)
+        self.options_body = _options(agent)
+        self.options_hash = content_hash(self.options_body) if self.options_body else ""
+        self.setup = agent.setup or digest(self.instructions_hash, self.tools_hash, agent.policy)
+        self._told = ("", "", b"")
+
+    def named(self, instructions: str) -> tuple[str, bytes]:
+        """Instructions as hooks have changed them, by content hash and in bytes: mostly the last ones again."""
+        text, name, body = self._told
+        if instructions != text:
+            body = instructions.encode()
+            name = content_hash(body)
+            self._told = (instructions, name, body)
+        return name, body
+
+    def asks_approval(self, tool: Tool, args: dict[str, Any]) -> bool:
+        """Whether a call with these checked arguments needs an approval: by the tool's own rule, or by a hook's."""
+        return tool.asks_approval(args) or any(rule(tool, args) for rule in self.rules)
+
+
+def _options(agent: Agent) -> bytes:
+    """The schema of the replies and the settings, as the log keeps them; empty where there are none."""
+    options: dict[str, Any] = {}
+    if agent.output is not None and agent.output.schema is not None:
+        options["output"] = agent.output.schema
+    if agent.settings is not None and agent.settings.given():
+        options["settings"] = agent.settings.for_log()
+    return msgspec.json.encode(options) if options else b""

@@ -1,0 +1,148 @@
+"""How many processes a runtime starts at once: commands of `shell`, and interpreters of `run_python`.
+
+A place is held while code runs. What waits for a callback, a tool or a child rests: its place is taken from it as
+soon as somebody else needs one, so that nothing waits for what itself waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Literal
+
+from upcall.core.turns.timeouts import Guard
+from upcall.errors import SetupError
+
+_FEWEST, _MOST = 4, 16
+
+
+class ProcessLimit:
+    """The places of one runtime: twice as many as processors by default, at least 4 and at most 16."""
+
+    def __init__(self, most: int | None = None) -> None:
+        if most is None:
+            most = max(_FEWEST, min(_MOST, 2 * (os.cpu_count() or 1)))
+        if type(most) is not int or most < 1:
+            raise SetupError(f"Runtime(processes={most!r}): give a whole number of at least 1")
+        self.most = self._free = most
+        self.commands = 0  # commands of `shell` that run now
+        self.adopts = False  # this process is a subreaper for their sake
+        self._queue: deque[asyncio.Future[None]] = deque()
+        self._resting: dict[Place, None] = {}
+
+    def place(self, guard: Guard | None, suspend: Callable[[], Awaitable[None]] | None = None) -> Place:
+        """A place that is not taken yet.
+
+        guard: counts no time while the place is waited for
+        suspend: ends a process that rests; without it the place is kept until it is left
+        """
+        return Place(self, guard, suspend)
+
+    async def acquire(self) -> None:
+        """Return when a place is free, first come first served."""
+        if self._free:
+            self._free -= 1
+            return
+        free = asyncio.get_running_loop().create_future()
+        self._queue.append(free)
+        self.reclaim()
+        try:
+            await free
+        except asyncio.CancelledError:
+            if free.done() and not free.cancelled():
+                self.release()
+            raise
+
+    def release(self) -> None:
+        """Give a place to the next one who waits."""
+        while self._queue:
+            free = self._queue.popleft()
+            if not free.done():
+                free.set_result(None)
+                return
+        self._free += 1
+
+    def rest(self, place: Place) -> None:
+        """Let others have a place if they need it."""
+        self._resting[place] = None
+        self.reclaim()
+
+    def wake(self, place: Place) -> bool:
+        """True where a place that rested still has its process."""
+        if place not in self._resting:
+            return False
+        del self._resting[place]
+        return True
+
+    def reclaim(self) -> None:
+        """Take a place from one that rests, if somebody waits for one."""
+        waiting = sum(not free.done() for free in self._queue)
+        for place in [*self._resting][:waiting]:
+            del self._resting[place]
+            place.start_suspending()
+
+
+class Place:
+    """The place of one process: free, taken, or resting."""
+
+    def __init__(
+        self, limit: ProcessLimit, guard: Guard | None, suspend: Callable[[], Awaitable[None]] | None
+    ) -> None:
+        self._limit, self._guard, self._suspend = limit, guard, suspend
+        self._state: Literal["free", "taken", "resting"] = "free"
+        self._suspending: asyncio.Task[None] | None = None
+
+    async def take(self) -> None:
+        """Return when the process may run."""
+        if self._state == "resting" and self._limit.wake(self):
+            self._state = "taken"
+        if self._state == "taken":
+            return
+        if self._guard is not None:
+            self._guard.pause()
+        try:
+            await self._suspended()
+            await self._limit.acquire()
+            self._state = "taken"
+        finally:
+            if self._guard is not None:
+                self._guard.go_on()
+
+    def rest(self) -> None:
+        """Keep the process, unless somebody else needs its place."""
+        if self._state == "taken" and self._suspend is not None:
+            self._state = "resting"
+            self._limit.rest(self)
+
+    def start_suspending(self) -> None:
+        """End the process in favour of another one."""
+        self._state = "free"
+        self._suspending = asyncio.ensure_future(self._give_up())
+
+    async def _give_up(self) -> None:
+        try:
+            if self._suspend is not None:
+                await self._suspend()
+        finally:
+            self._limit.release()
+
+    async def _suspended(self) -> None:
+        if self._suspending is not None:
+            await asyncio.wait([self._suspending])
+            self._suspending.result()
+            self._suspending = None
+
+    async def leave(self, end: Callable[[], Awaitable[None]] | None = None) -> None:
+        """End the process for good, and give the place to others."""
+        held = self._state == "taken" or (self._state == "resting" and self._limit.wake(self))
+        self._state = "free"
+        try:
+            if self._suspending is not None:
+                await asyncio.wait([self._suspending])
+            if end is not None:
+                await end()
+        finally:
+            if held:
+                self._limit.release()

@@ -1,0 +1,392 @@
+"""One tool call: before_tool → tool → after_tool, each written down before what follows."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, TypeVar
+
+import msgspec
+
+from upcall.callbacks import same_json
+from upcall.contracts import Delta, SyncContext
+from upcall.core.log.call_state import CallState
+from upcall.core.turns.access import Access, Asker, Member, Parking
+from upcall.core.turns.approval import before_tool, edits_of, gate
+from upcall.core.turns.hook_runner import run_hooks
+from upcall.core.turns.timeouts import Guard
+from upcall.errors import (
+    STOPS,
+    HookFailed,
+    LimitReached,
+    ReplayMismatch,
+    RuntimeClosed,
+    ToolSwallowedParking,
+    UpcallError,
+)
+from upcall.events import CallbackWithdrawn, HooksPassed, InnerCalled, ToolEnded, ToolStarted, ToolTriedAgain
+from upcall.messages import Call, Result, clean
+from upcall.safety.bounds import ARGUMENTS, DEPTH
+from upcall.safety.private_files import private_paths
+from upcall.tools import BadArguments, NotRun, Tool, to_result, unknown_tool_text
+
+R = TypeVar("R")
+SYNC = frozenset(name for name in dir(SyncContext) if not name.startswith("_"))
+
+INTERRUPTED = (
+    "interrupted, outcome unknown: the process ended while this tool ran, so it may have had some of its effects. "
+    "It was not run again. Find out what it did before you decide what to do."
+)
+
+
+class CallContext(Access):
+    """What an async tool gets: its session, and the call it serves."""
+
+    @property
+    def call_id(self) -> str:
+        """The id of the tool call that is running."""
+        return self._origin
+
+    def show(self, text: str) -> None:
+        """Let people who watch see text while the tool runs; it is not stored."""
+        self.member.log.publish(Delta(self.member.id, text, "output", self._origin))
+
+    def inner(self, number: int, name: str, args: dict[str, Any], toolbox: Mapping[str, Tool]) -> ToolCall:
+        """The call out of a program that runs as this call, from wherever the log says it is."""
+        member, call_id = self.member, f"{self._origin}.{number}"
+        if call_id not in member.state.inner:
+            member.log.add(InnerCalled(self._origin, Call(call_id, name, args)))
+        task = asyncio.current_task()
+        assert task is not None
+        return ToolCall(member, member.state.inner[call_id], task, toolbox, alone=False, inner=True)
+
+
+class SyncCallContext:
+    """What a plain `def` tool gets, in its own thread."""
+
+    __slots__ = ("_context", "_loop")
+
+    def __init__(self, context: CallContext, loop: asyncio.AbstractEventLoop) -> None:
+        self._context, self._loop = context, loop
+
+    def __getattr__(self, name: str) -> Any:
+        """Whatever an async tool may read or call, done on the loop while this thread waits."""
+        if name not in SYNC:
+            raise AttributeError(f"a SyncContext has no {name!r}; it has {', '.join(sorted(SYNC))}")
+        value = getattr(self._context, name)
+        return partial(self._on_loop, value) if callable(value) else value
+
+    @property
+    def private_paths(self) -> tuple[str, ...]:
+        """The files of the store, which no tool shows to an agent."""
+        return private_paths(self._context.member.log.store)
+
+    @property
+    def deps(self) -> Any:
+        """The object of `Runtime(deps=...)`, as it is: it may be callable."""
+        return self._context.deps
+
+    def show(self, text: str) -> None:
+        """Let people who watch see text while the tool runs; it is not stored."""
+        self._loop.call_soon_threadsafe(self._context.show, text)
+
+    def once(self, name: str, effect: Callable[..., R], *args: Any, **kwargs: Any) -> R:
+        """Run a side effect at most once, its result kept in the log."""
+
+        async def here() -> R:  # the effect belongs into this thread, what is noted of it onto the loop
+            return await self._context.member.tree.threads.run(partial(effect, *args, **kwargs))
+
+        return self._on_loop(self._context.once, name, here)
+
+    def _on_loop(self, work: Callable[..., Any], *args: Any, **options: Any) -> Any:
+        async def call() -> Any:
+            out = work(*args, **options)
+            return await out if hasattr(out, "__await__") else out
+
+        return asyncio.run_coroutine_threadsafe(call(), self._loop).result()
+
+
+class ToolCall(msgspec.Struct, eq=False):
+    """One call of a response, from wherever the log says it is to its settled result.
+
+    `alone`: no others of its response run beside it; `inner`: a program calls it.
+    """
+
+    member: Member
+    call: CallState
+    task: asyncio.Task[Any]
+    toolbox: Mapping[str, Tool]
+    alone: bool = True
+    inner: bool = False
+
+    async def run_beside(self, ended: Callable[[], None]) -> bool:
+        """Run it in a task of its own, beside the others of its response, once it has a place."""
+        places, call_id = self.member.places, self.call.call.id
+        try:
+            place = places.enter(self.call)
+            if place is not None and not await self._comes(place):
+                return True
+            return await self.run()
+        finally:
+            places.leave(call_id)
+            ended()
+            self.member.leave()
+
+    async def _comes(self, place: asyncio.Future[None]) -> bool:
+        """Wait for a place, counting as waiting; False where the turn is parked before it comes."""
+        self.member.leave()
+        try:
+            await place
+        except Parking:
+            return False
+        finally:
+            self.member.enter()
+        return True
+
+    async def run(self) -> bool:
+        """Run it, or what is left of it; whether it is parked: it waits and its memory was given up."""
+        state = self.call
+        try:
+            if state.result is None:
+                try:
+                    if state.started:
+                        await self._enter_again(state.call)
+                    elif self.member.hooks.before_tool and not state.passed:
+                        out = await before_tool(self.member, state.call)
+                        if isinstance(out, Result):
+                            self.end(out, "hook")
+                        else:
+                            await self._begin(out)
+                    else:
+                        await self._begin(state.call)
+                except NotRun as error:
+                    self.end(Result(state.call.id, str(error), is_error=True), "refused")
+            if not state.settled:
+                await self._after_tool()
+        except Parking as parking:
+            parking.__traceback__ = None  # it holds what it unwound, which holds it: a cycle per question
+            return True
+        return False
+
+    async def _enter_again(self, call: Call) -> None:
+        """A call that had started: it waits, it may be repeated, or its outcome is unknown."""
+        tool = self.toolbox.get(call.name)
+        tree = self.member.tree
+        finished = await tree.finish_below(self.member, self.call)
+        waits = finished or self.call.last in ("raised", "parked")
+        if waits and not finished:
+            await tree.ready(self.member, call.id)
+        if tool is None:
+            self.end(Result(call.id, self._gone(call), is_error=True), "refused")
+        elif not waits and not tool.repeatable:
+            self.end(Result(call.id, INTERRUPTED, is_error=True), "interrupted")
+        else:
+            if self.call.recheck and not await self._approved_again(tool, call):
+                return
+            call = self.call.call
+            self._check_draining()
+            log = self.member.log
+            log.add(ToolTriedAgain(call.id, self.call.attempts + 1))
+            if not log.send(lazy=True):  # refused where another process has taken the run tree over
+                await log.stored()
+            self.end(await self._invoke(tool, call.id, tool.check(call.args)), "ran")
+
+    async def _approved_again(self, tool: Tool, call: Call) -> bool:
+        """Have a call approved that had started before its log was adopted; False if that gave it a result."""
+        passed = await gate(self.member, tool, call, tool.check(call.args))
+        if isinstance(passed, Result):
+            self.end(passed, "hook")
+            return False
+        approval, final = passed
+        if final.name != tool.name:
+            raise NotRun(f"{call.name} was not run: a hook sent it to {final.name} after it had started")
+        changed = None if same_json(final.args, call.args) else final.args
+        self.member.log.add(ToolStarted(call.id, call.name, changed, approval))
+        return True
+
+    def _gone(self, call: Call) -> str:
+        """What the model is told of a tool that is not there, with what was answered to the call meanwhile."""
+        asks = self.member.state.asks_of(call.id)
+        answers = [
+            f"the answer to {a.raised.message!r} was {a.answer.value!r}" for a in asks if a.answer is not None
+        ]
+        told = f" It was there when the call began. While it waited it was given: {'; '.join(answers)}."
+        return unknown_tool_text(call.name, self.toolbox) + (told if answers else "")
+
+    async def _begin(self, call: Call) -> None:
+        """Look, check, have it approved, write its start down, run it."""
+        tool = self.toolbox.get(call.name)
+        if tool is None:
+            raise NotRun(self._gone(call))
+        if self.member.purpose == "side_turn" and not tool.read_only:
+            raise NotRun(f"{tool.name} can't be used while answering: only tools that read can")
+        if call.broken:
+            most = f"of at most {ARGUMENTS} bytes, nested at most {DEPTH} levels deep"
+            raise BadArguments(tool.name, [f"they must be one JSON object {most}, but were: {call.broken[:200]}"])
+        args, approval = tool.check(call.args), ""
+        if (
+            tool.needs_approval or self.member.actor.rules or self.member.state.asks
+        ):  # it may have been asked before
+            passed = await gate(self.member, tool, call, args)
+            if isinstance(passed, Result):
+                self.end(passed, "hook")
+                return
+            approval, final = passed
+            if final.name != tool.name:  # a hook sent what an approver had changed to another tool
+                await self._begin(final)
+                return
+            call, args = final, args if final is call else tool.check(final.args)
+        self._check_draining()
+        first, log = self.call.call, self.member.log
+        changed = None if call is first or same_json(call.args, first.args) else call.args
+        log.add(ToolStarted(call.id, call.name, changed, approval))
+        if not log.send():
+            await log.stored()
+        self.end(await self._invoke(tool, call.id, args), "ran")
+
+    def _check_draining(self) -> None:
+        """Start nothing while the runtime is closing: the call is run when its turn is resumed."""
+        if self.member.tree.is_stopping(self.member):
+            raise RuntimeClosed
+
+    async def _invoke(self, tool: Tool, call_id: str, args: dict[str, Any]) -> Result:
+        """Run the function; what it raises becomes a result that the model can act on."""
+        context = None
+        if tool.context is not None:
+            context = CallContext(self.member.state, self.member, call_id)
+            args[tool.context] = context if tool.is_async else SyncCallContext(context, asyncio.get_running_loop())
+        limits = self.member.actor.limits
+        seconds = tool.timeout if tool.timeout is not None else limits.tool_seconds
+        guard = Guard(self.task, self.member.tree.deadlines, scoped=tool.is_async)
+        if context is not None:
+            context.guard = guard
+        if seconds is not None and not tool.inline:
+            guard.start(seconds)
+        try:
+            if tool.is_async:
+                value = await tool.function(**args)
+            elif tool.inline:
+                value = tool.function(**args)
+            else:
+                value = await self.member.tree.threads.run(partial(tool.function, **args))
+            if self.member.actor.agent.results and not self.inner:  # a program needs the value itself
+                value = await self._kept(call_id, value)
+            result = _fit(to_result(call_id, value), limits.result_chars)
+        except (*STOPS, LimitReached, HookFailed):
+            raise
+        except asyncio.CancelledError as error:
+            result = Result(call_id, _cut_off(error, tool.name, guard, seconds), is_error=True)
+        except (Exception, SystemExit) as error:  # a tool that calls sys.exit() ends only its own call
+            result = Result(call_id, failure_text(tool.name, error), is_error=True)
+        except BaseExceptionGroup as group:
+            result = _ungrouped(call_id, tool.name, group)
+        finally:
+            guard.stop()
+            if context is not None and context.asker is not None:
+                context.asker.close()
+        guard.caught()
+        return self._honest(tool, context, result) if context is not None or self.call.attempts else result
+
+    async def _kept(self, call_id: str, value: Any) -> Any:
+        """What the tool returned, or what a kit's keeper of results has put in its place."""
+        context = CallContext(self.member.state, self.member, call_id)
+        for keeper in self.member.actor.agent.results:
+            out: Any = keeper(context, self.call.call, value)
+            out = await out if hasattr(out, "__await__") else out
+            if out is not None:
+                return out
+        return value
+
+    def _honest(self, tool: Tool, context: CallContext | None, result: Result) -> Result:
+        """The result, unless the tool caught its parking or left an answer it was given unasked for."""
+        asker = context.asker if context is not None else None
+        if asker is None and self.call.attempts:  # it asks no more: was it given an answer?
+            asker = Asker(self.member, result.call_id)
+        if asker is None or not (asker.parked or asker.unclaimed()):
+            return result
+        error = ToolSwallowedParking(tool.name) if asker.parked else mismatch(tool.name, asker)
+        return Result(result.call_id, f"{type(error).__name__}: {error}", is_error=True)
+
+    def end(self, result: Result, how: Any) -> None:
+        """Give the call its result; what it still asked is withdrawn."""
+        if self.member.state.asks:
+            told = edits_of(self.member, self.call.call.id)
+            result = result.replace(text=f"{told}{result.text}") if told else result
+            self._withdraw()
+        self.member.log.add(ToolEnded(self.call.call.id, result, how, bool(self.member.hooks.after_tool)))
+        if not self.alone:
+            self.member.log.send()
+
+    def _withdraw(self) -> None:
+        """End what the call, the calls of its program, or hooks around them still ask."""
+        mine = self.call.call.id
+        for ask in self.member.state.asks.values():
+            at = ask.raised.origin.removeprefix("before_tool.").removeprefix("after_tool.")
+            if (at == mine or at.rpartition(".")[0] == mine) and ask.status == "open":
+                why = "the call that asked has ended"
+                self.member.log.add(CallbackWithdrawn(ask.raised.callback_id, why))
+                self.member.tree.withdraw(ask.raised.callback_id, why)
+                wait = self.member.waits.pop(ask.raised.callback_id, None)
+                if wait is not None:  # of a task that the tool left behind
+                    wait.cancel()
+
+    async def _after_tool(self) -> None:
+        """The hooks' chain over the result, which is stored before: whatever they do, the tool never runs again."""
+        if not self.member.log.send():
+            await self.member.log.stored()
+        call, first = self.call.call, self.call.result
+        assert first is not None
+        result = await run_hooks(self.member, "after_tool", call.id, self.member.hooks.after_tool, call, first)
+        if result is first:
+            self.member.log.add(HooksPassed("after_tool", call.id))
+        else:
+            await self.member.log.commit()
+            ended = self.call.ended
+            seq = ended.seq if ended is not None else 0
+            self.member.log.add(HooksPassed("after_tool", call.id, seq, result=result.replace(call_id=call.id)))
+        if not self.alone:
+            self.member.log.send()
+
+
+def _cut_off(error: asyncio.CancelledError, tool: str, guard: Guard, seconds: float | None) -> str:
+    """What the model is told of a call that took too long; parking, or somebody else's cancelling, goes on."""
+    if guard.parked():
+        raise Parking from None
+    if not guard.caught():
+        raise error
+    return f"{tool} was stopped after {seconds:g} s; it may have had some of its effects"
+
+
+def _ungrouped(call_id: str, tool: str, group: BaseExceptionGroup[Any]) -> Result:
+    """What a tool's own task group raised: parking, cancelling and the rest are told apart."""
+    parking, others = group.split(Parking)
+    if parking is not None and others is None:
+        raise Parking
+    if not isinstance(group, ExceptionGroup) and parking is None:
+        raise group
+    return Result(
+        call_id, failure_text(tool, ExceptionGroup(str(others), [RuntimeError(repr(others))])), is_error=True
+    )
+
+
+def mismatch(tool: str, asker: Asker) -> ReplayMismatch:
+    """The error for answers that nobody asked for again."""
+    left = [f"{a.raised.message!r} was answered {a.answer.value!r}" for a in asker.unclaimed() if a.answer]
+    return ReplayMismatch(tool, left)
+
+
+def _fit(result: Result, most: int | None) -> Result:
+    """A preview in place of a text that is too long."""
+    if most is None or len(result.text) <= most:
+        return result
+    text, half = result.text, most // 2
+    gap = f"\n… {len(text) - 2 * half} of {len(text)} characters left out …\n"
+    return result.replace(text=text[:half] + gap + text[len(text) - half :], json=None)
+
+
+def failure_text(tool: str, error: Exception | SystemExit) -> str:
+    """What the model is told of a tool that raised."""
+    said = str(error).strip()
+    named = said if isinstance(error, UpcallError) else f"{type(error).__name__}: {said}" if said else repr(error)
+    return clean(f"{tool} failed: {named}")

@@ -1,0 +1,4 @@
+"""A person at a terminal: what a run looks like, and how questions are asked and answered.
+
+Entry point: `host.TerminalHost`.
+"""

@@ -1,0 +1,4 @@
+"""The log in a SQLite file: one writer thread, group commit, wake-ups between processes.
+
+Entry point: `store.SQLiteStore`.
+"""

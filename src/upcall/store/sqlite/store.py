@@ -1,0 +1,560 @@
+"""The log in one SQLite file that many processes may share."""
+
+# apsw's stubs name a type that Python 3.11 does not have yet.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+import apsw
+
+from upcall.callbacks import Held
+from upcall.contracts import EVERYTHING, Claim, Row, Selection
+from upcall.errors import (
+    SessionBusy,
+    SessionTakenOver,
+    StoreDamaged,
+    StoreError,
+    StoreUnavailable,
+    UnknownSession,
+)
+from upcall.events import FOREIGN, AnyEvent, decode
+from upcall.store.callback_index import as_of
+from upcall.store.opening import Place, open_log
+from upcall.store.sqlite.heartbeat import BEAT, BEATS, Heart
+from upcall.store.sqlite.jobs import Settle, Together, all_open
+from upcall.store.sqlite.listing_sql import COLUMNS, callbacks_where, row_of, sessions_where
+from upcall.store.sqlite.private_copy import PrivateCopy
+from upcall.store.sqlite.process import LATE, Identity, is_gone
+from upcall.store.sqlite.queries import DUE, READY, Rows
+from upcall.store.sqlite.tables import ADD_ID, BUSY, SEQ_BITS, connect, explain, new_id
+from upcall.store.sqlite.wakeup import Wake
+from upcall.store.sqlite.writer import Append, Job, Operation, Tx, Writer, fail_soon
+
+log = logging.getLogger("upcall")
+R = TypeVar("R")
+
+LOOK = 0.2
+"""Seconds between looks at the file's change counter while something waits here: for lost datagrams."""
+
+SETTLE_IN = 0.05
+"""A turn shorter than this never opens a socket: what others wrote is seen when its own commits skip numbers."""
+
+_PREFIXES = (f'{{"type":"{c.__struct_config__.tag}"'.encode() for c in FOREIGN)
+_BY_OTHERS = " OR ".join(f"substr(e.body, 1, {len(p)}) = x'{p.hex()}'" for p in _PREFIXES)
+_SEQ = (1 << SEQ_BITS) - 1
+_HASH = re.compile(rb'"([0-9a-f]{32})"')
+
+
+class SqliteStore:
+    """A store in one file. Open it with `await store.open()`; many processes may have it open."""
+
+    durable = True
+
+    def __init__(
+        self,
+        path: str | Path | Place,
+        clock: Callable[[], float] = time.time,
+        busy: float = BUSY,
+    ) -> None:
+        place = path if isinstance(path, Place) else Place(os.fspath(path))
+        self.where = place.path if os.path.isabs(place.path) else str(Path(place.path).absolute())  # noqa: PTH117
+        self.now = clock
+        self._place, self._busy = place._replace(path=self.where), busy
+        self._file = self.where
+        self._copy: PrivateCopy | None = None
+        self._writer: Writer | None = None
+        self._reader: Rows | None = None
+        self._claims: dict[str, Claim] = {}
+        self._claiming: list[str] = []
+        self._listeners: list[Callable[[AnyEvent], None]] = []
+        self._waiters: list[asyncio.Future[None]] = []
+        self._seen = 0
+        self._version = -1
+        self._look: asyncio.TimerHandle | None = None
+        self._heart: Heart | None = None
+        self._beaten = 0.0
+
+    def hold(self, _: Callable[[], object]) -> bool:
+        """Nothing is held back: it would be lost with the process."""
+        return False
+
+    # --- opening and closing --------------------------------------------------------------
+
+    async def open(self) -> None:
+        """Open the file, or make it; refuses what is not ours, newer or damaged."""
+        if self._writer is not None:
+            return
+        self.where, db, self._copy = open_log(self._place, self._busy)
+        self._file = self.where if self._copy is None else self._copy.path
+        try:
+            self._writer = Writer(db, self._file, self.now, self._busy, self._committed)
+        except apsw.Error as error:
+            db.close()
+            self._remove_copy()
+            raise explain(self.where, error) from error
+        self._seen = self._writer.tx.pos
+        self._me = Identity()
+        self._wake = Wake(self._file, self._me.id, self._place.trusted)
+
+    @property
+    def private_paths(self) -> tuple[str, ...]:
+        """The files that agents must not read or write: the log, and the ids of the user's own logs."""
+        noted = self._place.known.path if self._place.known is not None else ""
+        return (self.where, noted) if noted else (self.where,)
+
+    @property
+    def foreign(self) -> bool:
+        """Tell whether this is a copy of a log that is not the user's own, to be looked at."""
+        return self._copy is not None
+
+    async def adopt(self) -> None:
+        """Make the log the user's own: note a new id for it. Who made it knows the old ones."""
+        log_id = new_id()
+        if self._place.known is not None:
+            self._place.known.note(log_id)
+        await self._operate(lambda tx: tx.execute(ADD_ID, (log_id,)), sync=True)
+
+    def _remove_copy(self) -> None:
+        copy, self._copy = self._copy, None
+        if copy is not None:
+            copy.close()
+
+    async def close(self) -> None:
+        """Commit what is queued and let go of the file."""
+        writer = self._writer
+        if writer is None:
+            return
+        if self._look is not None:
+            self._look.cancel()
+            self._unwatch()
+        heart, self._heart = self._heart, None
+        if heart is not None:
+            heart.stop()
+        if self._claims:
+            with contextlib.suppress(StoreError):  # it can't be written: others see that this process has ended
+                await self._operate(lambda tx: tx.execute("DELETE FROM processes WHERE id = ?", (self._me.id,)))
+        reader, self._reader = self._reader, None
+        if reader is not None:
+            reader.db.close()
+        await writer.close()
+        self._wake.close()
+        self._remove_copy()
+        if not self._claims:
+            self._me.free()
+        self._writer = self._look = None
+        self._claims.clear()
+        self._release_waiters()
+
+    def _open_writer(self) -> Writer:
+        if self._writer is None:
+            raise StoreUnavailable(self.where, "the store is not open; use `async with Runtime(...)`")
+        return self._writer
+
+    # --- writing --------------------------------------------------------------------------
+
+    def append(
+        self,
+        session: str,
+        events: Sequence[AnyEvent],
+        claim: Claim | None,
+        *,
+        blobs: Mapping[str, bytes] | None = None,
+        release: bool = False,
+        lazy: bool = False,
+    ) -> asyncio.Future[None] | None:
+        """Add events to one session, all or none, and stamp them."""
+        writer = self._open_writer()
+        if claim is not None and not _holds(claim):
+            raise claim.failure or StoreError(self.where, f"the claim on {claim.root!r} was given up")
+        try:
+            job = Append(session, events, claim, blobs, release)
+            job.sync = not lazy
+        except (TypeError, ValueError) as error:  # no JSON can hold it
+            failure = explain(self.where, error)
+            if claim is not None:
+                fail_soon(claim, failure)
+            raise failure from error
+        if release and claim is not None:
+            claim.released = True
+        return writer.submit(job, session)
+
+    async def _operate(self, work: Callable[[Tx], Any], root: str = "", *, sync: bool = False) -> Any:
+        """Do something in a transaction. Who owns what need not survive a power cut: no owner does."""
+        job = Operation(work)
+        job.sync = sync
+        return await self._do(job, root)
+
+    async def _do(self, job: Job, root: str = "") -> Any:
+        future = self._open_writer().submit(job, root)
+        return job.result() if future is None else await future
+
+    def _committed(self, first: int, last: int, jobs: Sequence[Job]) -> None:
+        """After each commit of this process: see what others wrote before it, tell who waits, wake the others."""
+        for job in jobs:
+            if job.releases and job.claim is not None and job.error is None:
+                self._forget(job.claim)
+        if not last:
+            return
+        before = self._seen
+        if first > before + 1:
+            self._catch_up_to(first)
+        if last >= first > self._seen:
+            self._seen = last
+            for job in jobs:
+                if job.error is None and (told := job.told()):
+                    self._tell(told)
+        if self._waiters and self._seen > before:
+            self._release_waiters()
+        if last >= first:
+            self._wake.call()
+
+    # --- owning ---------------------------------------------------------------------------
+
+    async def claim(self, root: str, *, take_over: bool = False) -> Claim:
+        """Become the owner of a run tree; SessionBusy if a living process owns it, unless `take_over`."""
+        mine = self._claims.get(root)
+        if not take_over and (root in self._claiming or (mine is not None and _holds(mine))):
+            raise SessionBusy(root, "this program")
+        self._claiming.append(root)
+        try:
+            epoch, seq, base, self._beaten = await self._operate(lambda tx: self._take(tx, root, take_over), root)
+        finally:
+            self._claiming.remove(root)
+        mine = self._claims.get(root)
+        if mine is not None and _holds(mine):
+            mine.fail(SessionTakenOver(root))
+        claim = self._claims[root] = Claim(root, epoch, seq, base)
+        if self._heart is None:
+            self._heart = Heart(self._file, self._me, self.now, self._claims, asyncio.get_running_loop())
+        self._heart.wake()
+        self._watch()
+        return claim
+
+    def _take(self, tx: Tx, root: str, take_over: bool) -> tuple[int, int, int, float]:
+        me, beaten = self._me, self._beaten
+        found = tx.session(root)
+        if found is None:
+            raise UnknownSession(root)
+        if not take_over and found.owner != me.id:  # else it is a claim of this process that failed
+            self._refuse_owned(tx, root, found.owner)
+        if not 0.0 <= tx.now - beaten < BEAT:  # else its row is there: only late ones are ever deleted
+            tx.execute(BEATS, me.beat(tx.now))
+            beaten = tx.now
+        found.epoch, found.owner = found.epoch + 1, me.id
+        tx.save(found)
+        return found.epoch, found.seq, found.base, beaten
+
+    def _refuse_owned(self, tx: Tx, session: str, owner: str) -> None:
+        sql = "SELECT id, name, machine, pid, born, beat FROM processes WHERE id = ?"
+        row: Any = tx.execute(sql, (owner,)).get if owner else None
+        name = self._living(row) if row else ""
+        if name:
+            raise SessionBusy(session, name)
+
+    def _living(self, process: Sequence[Any]) -> str:
+        """A process's name if it lives, else ""."""
+        _, name, machine, pid, born, beat = process
+        if self.now() - beat > LATE or (machine == self._me.machine and is_gone(pid, born)):
+            return ""
+        return name
+
+    async def release(self, claim: Claim) -> None:
+        """Stop owning; nothing happens if the claim was lost."""
+        if claim.failure is not None or claim.released:
+            return
+        claim.released = True
+        try:
+            await self._operate(lambda tx: tx.release(claim), claim.root)
+        except StoreError as error:
+            claim.fail(error)  # it is given up when the file can be written again
+            raise
+        self._forget(claim)
+
+    def _forget(self, claim: Claim) -> None:
+        if self._claims.get(claim.root) is claim:
+            del self._claims[claim.root]
+
+    # --- reading --------------------------------------------------------------------------
+
+    def _query(self, sql: str, values: Sequence[Any] = ()) -> list[Any]:
+        return self._look_up(lambda rows: cast("list[Any]", rows.execute(sql, values).fetchall()))
+
+    def _look_up(self, read: Callable[[Rows], R]) -> R:
+        """Read through whichever connection is free: the reader is only opened when it is needed."""
+        writer = self._open_writer()
+        try:
+            if writer.lock.acquire(blocking=False):
+                try:
+                    return read(writer.tx)
+                finally:
+                    writer.lock.release()
+            if self._reader is None:
+                self._reader = Rows(connect(self._file, self._busy))
+            return read(self._reader)
+        except apsw.Error as error:
+            raise explain(self.where, error) from error
+
+    async def read(self, session: str, after: int = 0, limit: int = 1000) -> list[AnyEvent]:
+        """Events of one session with `seq` above `after`, oldest first."""
+        rows = self._look_up(lambda rows: rows.events(session, after, limit))
+        return [self._decode(body, session, key & _SEQ, pos, at) for key, pos, at, body in rows]
+
+    async def read_all(self, after: int = 0, limit: int = 1000) -> list[AnyEvent]:
+        """Events of all sessions with `pos` above `after`, in the order they were stored."""
+        return self._between(after, 1 << 62, limit)
+
+    def _between(self, after: int, before: int, limit: int, which: str = "1") -> list[AnyEvent]:
+        sql = (
+            "SELECT s.id, e.key, e.pos, e.time, e.body FROM events e JOIN sessions s ON s.n = e.key >> 32 "
+            f"WHERE e.pos > ? AND e.pos < ? AND ({which}) ORDER BY e.pos LIMIT ?"
+        )
+        found: list[AnyEvent] = []
+        while not found and (rows := self._query(sql, (after, before, limit))):
+            for session, key, pos, at, body in rows:
+                try:
+                    found.append(self._decode(body, session, key & _SEQ, pos, at))
+                except StoreDamaged as error:  # who reads that session is refused; nobody else is
+                    log.warning("an event is left out: %s", error)
+                after = pos
+        return found
+
+    def _decode(self, body: bytes, session: str, seq: int, pos: int, at: float) -> AnyEvent:
+        try:
+            return decode(body, session, seq, pos, at)
+        except ValueError as error:
+            problem = (
+                f"event {seq} of session {session!r} can't be read ({error}); upgrade upcall, or restore a backup"
+            )
+            raise StoreDamaged(self.where, problem) from error
+
+    async def last(self) -> int:
+        """The position of the newest event."""
+        return self._query("SELECT coalesce(max(pos), 0) FROM events")[0][0]
+
+    async def row(self, session: str) -> Row | None:
+        """One session as listed, or None."""
+        rows = self._query(f"SELECT {COLUMNS} WHERE s.id = ?", (session,))
+        return row_of(rows[0], self._living) if rows else None
+
+    async def rows(
+        self, *, parent: str | None = None, which: Selection = EVERYTHING, limit: int = 1000
+    ) -> list[Row]:
+        """Sessions that match, newest first; with `parent`, its children, oldest first."""
+        where, values = sessions_where(which, parent, self._alive)
+        order = "s.n DESC" if parent is None else "s.n"
+        found = self._query(f"SELECT {COLUMNS} WHERE {where} ORDER BY {order} LIMIT ?", (*values, limit))
+        return [row_of(values, self._living) for values in found]
+
+    async def blob(self, name: str) -> bytes:
+        """A body stored once under its content hash."""
+        rows = self._query("SELECT body FROM blobs WHERE hash = ?", (name,))
+        if not rows:
+            raise StoreError(self.where, f"no body is stored as {name}")
+        return rows[0][0]
+
+    # --- callbacks ------------------------------------------------------------------------
+
+    async def append_all(self, events: Mapping[str, Sequence[AnyEvent]]) -> None:
+        """Add events that need no claim to several sessions, all or none."""
+        await self._do(Together(events, None, lambda _: None))
+
+    async def park(self, claim: Claim, events: Mapping[str, Sequence[AnyEvent]], waits: Sequence[str]) -> bool:
+        """Append to several sessions and release the claim, if all these callbacks are still open."""
+        job = Together(events, claim, all_open(waits), release=True)
+        if await self._do(job, claim.root) is not None:
+            return False
+        claim.released = True
+        return True
+
+    async def settle(
+        self, callback_id: str, events: Mapping[str, AnyEvent], claim: Claim | None = None
+    ) -> Held | None:
+        """Settle a callback, and others with it, if it is open and not expired: the first one wins."""
+        return await self._do(Settle(callback_id, events, claim))
+
+    async def callback(self, callback_id: str) -> Held | None:
+        """One callback, or None."""
+        try:
+            return self._look_up(lambda rows: rows.callback(callback_id))
+        except ValueError as error:
+            raise StoreDamaged(self.where, f"{error}; upgrade upcall, or restore a backup") from error
+
+    async def callbacks(
+        self,
+        *,
+        root: str | None = None,
+        inbox: bool = False,
+        which: Selection = EVERYTHING,
+        limit: int = 100_000,
+    ) -> list[Held]:
+        """Callbacks of a run tree, oldest first; or those for a person that match, highest priority first."""
+        if not inbox:
+            return self._look_up(lambda rows: rows.of_tree(root or "", limit))
+        now = self.now()
+        where = callbacks_where(which, now)
+        return [as_of(held, now) for held in self._look_up(lambda rows: rows.for_person(where, limit))]
+
+    async def unfinished(self, limit: int | None = None) -> list[Row]:
+        """Root sessions that are ready to continue, oldest first."""
+        free = "s.status IN ('running', 'waiting') AND s.owner NOT IN (SELECT value FROM json_each(?))"
+        sql = f"SELECT {COLUMNS} WHERE s.n IN ({READY}) AND {free} ORDER BY s.n LIMIT ?"
+        found = self._query(sql, (self.now(), self._alive(), -1 if limit is None else limit))
+        return [row_of(values, self._living) for values in found]
+
+    def _alive(self) -> str:
+        """The ids of the processes that live, as a JSON list: who died is not in the file, so a query is told."""
+        processes = self._query("SELECT id, name, machine, pid, born, beat FROM processes")
+        return json.dumps([process[0] for process in processes if self._living(process)])
+
+    async def next_deadline(self, after: float) -> float | None:
+        """When the next callback that a parked session waits for expires, after that moment."""
+        found = self._query(f"SELECT min({DUE}) FROM callbacks WHERE awaited AND {DUE} > ?", (after,))
+        return found[0][0]
+
+    # --- watching what others write -------------------------------------------------------
+
+    def listen(self, hear: Callable[[AnyEvent], None]) -> Callable[[], None]:
+        """Call `hear` on the event loop for every event that any process appends without a claim."""
+        self._listeners.append(hear)
+        return lambda: self._listeners.remove(hear) if hear in self._listeners else None
+
+    async def wait(self, after: int, timeout: float) -> None:
+        """Return when an event with `pos` above `after` may be there, or after `timeout` seconds."""
+        self._open_writer()
+        self._catch_up()
+        if self._seen > after and self._query("SELECT 1 FROM events WHERE pos > ? LIMIT 1", (after,)):
+            return
+        self._waiters.append(waiter := asyncio.get_running_loop().create_future())
+        self._watch()
+        try:
+            await asyncio.wait({waiter}, timeout=timeout)
+        finally:
+            if waiter in self._waiters:
+                self._waiters.remove(waiter)
+
+    def _watch(self) -> None:
+        if self._look is None:
+            self._look = asyncio.get_running_loop().call_later(SETTLE_IN, self._begin_watch)
+
+    def _begin_watch(self) -> None:
+        """Open the socket, and look at the file now and then while something waits here."""
+        loop = asyncio.get_running_loop()
+        socket = self._wake.listen()
+        if socket is not None:
+            loop.add_reader(socket, self._called)
+        self._look_again()
+
+    def _look_again(self) -> None:
+        if not self._claims and not self._waiters:
+            self._unwatch()
+            self._look = None
+            return
+        self._catch_up()
+        self._look = asyncio.get_running_loop().call_later(LOOK, self._look_again)
+
+    def _unwatch(self) -> None:
+        socket = self._wake.socket
+        if socket is not None:
+            asyncio.get_running_loop().remove_reader(socket)
+        self._wake.stop()
+
+    def _called(self) -> None:
+        self._wake.drain()
+        self._catch_up()
+
+    def _catch_up(self) -> None:
+        """See what others have written since the last look; what can't be read now is looked at again."""
+        writer = self._writer
+        if writer is None or writer.lock.locked():
+            return  # this process is committing: the numbers it skips will tell
+        with contextlib.suppress(StoreError):
+            version = self._query("PRAGMA data_version")[0][0]
+            if version == self._version:
+                return
+            last = self._query("SELECT coalesce(max(pos), 0) FROM events")[0][0]
+            if last <= self._seen:
+                self._version = version
+            elif self._catch_up_to(last + 1):
+                self._version = version
+                self._release_waiters()
+
+    def _catch_up_to(self, before: int) -> bool:
+        """Tell of what others appended up to a position."""
+        try:
+            events = self._between(self._seen, before, -1, _BY_OTHERS) if self._listeners else ()
+        except StoreError:
+            return False
+        self._seen = before - 1
+        self._tell(events)
+        return True
+
+    def _tell(self, events: Sequence[AnyEvent]) -> None:
+        for event in events:
+            if isinstance(event, FOREIGN):
+                for hear in tuple(self._listeners):
+                    hear(event)
+
+    def _release_waiters(self) -> None:
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    # --- deleting -------------------------------------------------------------------------
+
+    async def delete(self, sessions: Sequence[str]) -> int:
+        """Remove whole run trees that nobody owns; returns how many sessions went."""
+        return await self._operate(lambda tx: self._remove(tx, sessions), sync=True)
+
+    def _remove(self, tx: Tx, sessions: Sequence[str]) -> int:
+        roots: set[int] = set()
+        for session in sessions:
+            found = tx.session(session)
+            if found is None:
+                raise UnknownSession(session)
+            owner: str = tx.execute("SELECT owner FROM sessions WHERE n = ?", (found.root,)).get
+            self._refuse_owned(tx, session, owner)
+            roots.add(found.root)
+        tx.keep_counting()
+        gone, names = 0, set[str]()
+        for root in roots:
+            tx.execute("DELETE FROM tags WHERE root = ?", (root,))
+            numbers: list[Any] = tx.execute(
+                "SELECT n FROM sessions WHERE n = ? OR root = ?", (root, root)
+            ).fetchall()
+            for (n,) in numbers:
+                names |= self._remove_one(tx, n)
+                gone += 1
+        tx.forget()
+        for name in names:  # only what these sessions used can have become unused
+            used = "SELECT 1 FROM events WHERE instr(body, CAST(? AS BLOB))"
+            tx.execute(f"DELETE FROM blobs WHERE hash = ? AND NOT EXISTS ({used})", (name, name))
+        tx.execute("PRAGMA incremental_vacuum").fetchall()
+        return gone
+
+    @staticmethod
+    def _remove_one(tx: Tx, n: int) -> set[str]:
+        """Delete one session; returns what its events called by a content hash."""
+        span = (n << SEQ_BITS, (n + 1) << SEQ_BITS)
+        names: set[str] = set()
+        bodies: list[Any] = tx.execute("SELECT body FROM events WHERE key > ? AND key < ?", span).fetchall()
+        for (body,) in bodies:
+            names.update(name.decode() for name in _HASH.findall(body))
+        tx.execute("DELETE FROM callbacks WHERE raised > ? AND raised < ?", span)
+        tx.execute("DELETE FROM events WHERE key > ? AND key < ?", span)
+        tx.execute("DELETE FROM sessions WHERE n = ?", (n,))
+        return names
+
+
+def _holds(claim: Claim) -> bool:
+    return claim.failure is None and not claim.released
