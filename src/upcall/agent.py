@@ -17,7 +17,7 @@ from upcall.hooks import NO_HOOKS, Hooks, Maybe
 from upcall.messages import Call, JsonSchema, Result, Value
 from upcall.safety.json_text import read_json
 from upcall.settings import Settings
-from upcall.tools import Tool, as_tool, finished
+from upcall.tools import Tool, as_tool, describe_tools
 
 R = TypeVar("R")
 
@@ -133,7 +133,7 @@ class Agent(Generic[OutputT_co]):
         `passthrough_child_callbacks`, `may_approve`, `timeout`, `side_turn_model_calls`
     """
 
-    runs: ClassVar[Any] = None
+    turn_class: ClassVar[Any] = None
     """What runs its turns where that is no model: a team and a chain have their own."""
     setup: str = ""
     """A digest of what it does where instructions, tools and policy do not say it: a team's or a chain's steps."""
@@ -247,7 +247,7 @@ class Agent(Generic[OutputT_co]):
         self.tools = tuple(self.toolbox.values())
         self.source = ""
         self.declared_in = importing()
-        self.cast_from: Agent | None = None
+        self.derived_from: Agent | None = None
         self._complete = True
 
     def __setattr__(self, name: str, value: object) -> None:
@@ -262,7 +262,7 @@ class Agent(Generic[OutputT_co]):
 
     def _unchanged(self, name: str) -> str:
         how = f"agent.replace({name}=...) gives a changed copy" if name in self._given else "build another one"
-        how = how if self.runs is None else "build it again with other arguments"
+        how = how if self.turn_class is None else "build it again with other arguments"
         return f"{type(self).__name__} {self.name!r} is never changed, so {name} can't be set; {how}"
 
     @overload
@@ -286,7 +286,7 @@ class Agent(Generic[OutputT_co]):
         vars(copy)["source"] = self.source
         return copy
 
-    def cast(self, header: SessionStarted) -> Agent:
+    def member_for(self, header: SessionStarted) -> Agent:
         """The member of this team whose session begins so; who is no team has none."""
         raise UnknownAgent(header.agent, [self.name])
 
@@ -341,7 +341,7 @@ def _toolbox(name: str, tools: Sequence[Any]) -> dict[str, Tool]:
         made = as_tool(given)
         if box.setdefault(made.name, made) is not made:
             raise BadAgent(name, f"two of its tools are called {made.name!r}; rename one with @tool(name=...)")
-    return finished(box)
+    return describe_tools(box)
 
 
 ANSWERING = ("answer_callback", "pass_up_callback", "reword_callback")

@@ -359,7 +359,7 @@ class Files(Protocol):
         ...
 
 
-class Shelf(Protocol):
+class TreeStorage(Protocol):
     """What a whole run tree shares, kept in its root's log."""
 
     async def values(self) -> Mapping[str, Any]:
@@ -378,7 +378,7 @@ class Shelf(Protocol):
 class Workspace(Protocol):
     """A declared place for files: what `Agent(workspace=...)` takes."""
 
-    def open(self, shelf: Shelf) -> Files:
+    def open(self, shelf: TreeStorage) -> Files:
         """Its files, for one session; nothing is touched yet."""
         ...
 

@@ -105,19 +105,19 @@ class Hooks(_Points):
             return self
         return Hooks(**{p: (*getattr(self, p), *getattr(other, p)) for p in vars(self) | vars(other)})
 
-    def passed_on(self) -> Hooks:
+    def inheritable(self) -> Hooks:
         """Only the hooks that children inherit."""
         kept = {p: [h for h in at if isinstance(h, Inherited)] for p, at in vars(self).items()}
         return Hooks(**kept) if any(kept.values()) else NO_HOOKS
 
-    def to_run(self) -> tuple[Hooks, tuple[Rule, ...]]:
+    def split_approval_rules(self) -> tuple[Hooks, tuple[Rule, ...]]:
         """The hooks themselves, own and inherited alike, and apart from them the rules that the gate asks."""
         each = {p: [h.hook if isinstance(h, Inherited) else h for h in at] for p, at in vars(self).items()}
         rules = [h for h in each.get("before_tool", ()) if isinstance(h, ApprovalRule)]
         each["before_tool"] = [h for h in each.get("before_tool", ()) if h not in rules]
         return Hooks(**each), tuple(h.rule for h in rules)
 
-    def under(self, parents: Hooks) -> Hooks:
+    def inheriting_from(self, parents: Hooks) -> Hooks:
         """These hooks for a child: what it inherits first, nothing twice."""
         own = vars(self).items()
         return parents + Hooks(**{p: [h for h in at if h not in getattr(parents, p)] for p, at in own})

@@ -139,10 +139,10 @@ def is_blank(message: Message) -> bool:
 
 def user(text: str) -> Message:
     """A user's message."""
-    return Message("user", (Text(clean(text)),))
+    return Message("user", (Text(replace_surrogates(text)),))
 
 
-def clean(text: str) -> str:
+def replace_surrogates(text: str) -> str:
     """The text without lone surrogates, which no JSON encoder here takes; pairs of them become their character."""
     if text.isascii():  # known without looking at the text
         return text
@@ -264,7 +264,7 @@ def _same(layout: tuple[Part, ...], response: Response) -> bool:
     return text == response.text and calls == list(response.calls)
 
 
-def whole(value: Any) -> Any:
+def json_round_trip(value: Any) -> Any:
     """A user's own value as the log will give it back: what can't be read again is refused before it is written."""
     kind = cast("type[Any]", type(value))
     if kind is Message and isinstance(value.parts, str):
@@ -285,7 +285,7 @@ def cancelled(call_id: str, why: str = "") -> Result:
     return Result(call_id, f"cancelled: {why}" if why else CANCELLED, is_error=True)
 
 
-def settle(messages: Iterable[Message]) -> list[Message]:
+def close_dangling_calls(messages: Iterable[Message]) -> list[Message]:
     """The messages with every call answered right after it and no result without its call.
 
     For message lists that a hook has put together: whatever was cut, providers accept what is left.

@@ -14,9 +14,9 @@ from typing import Any, TypedDict, Unpack, cast, overload
 import msgspec
 
 from upcall.contracts import Context, SessionAccess, SyncContext
-from upcall.core.schema import Shape, check_each, is_pydantic, or_rather, read_docstring, read_hints, shapes
+from upcall.core.schema import Shape, check_each, closest_or_all, is_pydantic, read_docstring, read_hints, shapes
 from upcall.errors import BadTool
-from upcall.messages import Image, JsonSchema, Result, Text, ToolSpec, Value, clean
+from upcall.messages import Image, JsonSchema, Result, Text, ToolSpec, Value, replace_surrogates
 from upcall.safety.bounds import STRUCTURE, is_too_deep
 
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}\Z")
@@ -27,17 +27,17 @@ Rule = Callable[..., Any]
 """A plain function of some of a tool's arguments, by name."""
 
 
-class NotRun(Exception):
+class CallRefused(Exception):
     """A call does not run; the text, for the model that made it, says why."""
 
 
-class BadArguments(NotRun):
+class BadArguments(CallRefused):
     """A call's arguments don't fit."""
 
     def __init__(self, tool: str, problems: Iterable[str]) -> None:
         self.tool, self.problems = tool, tuple(problems)
         lines = [f"{tool} did not run, because its arguments are wrong:", *(f"- {p}" for p in self.problems)]
-        super().__init__(clean("\n".join(lines)))
+        super().__init__(replace_surrogates("\n".join(lines)))
 
 
 class Options(TypedDict, total=False):
@@ -72,7 +72,7 @@ class Tool(Value, frozen=True, eq=False, kw_only=True, dict=False):
     shapes: dict[str, Shape]
     required: frozenset[str]
     defaults: dict[str, Any]
-    quick: dict[str, frozenset[type | str]]
+    exact_types: dict[str, frozenset[type | str]]
     about: Callable[[Mapping[str, Tool]], str] | None = None
     """What it says of itself among an agent's tools, where its description depends on them."""
     built_in: bool = False
@@ -89,7 +89,7 @@ class Tool(Value, frozen=True, eq=False, kw_only=True, dict=False):
 
     def check(self, args: Mapping[str, Any]) -> dict[str, Any]:
         """The arguments as the function wants them; BadArguments names every wrong one. No defaults."""
-        quick = self.quick
+        quick = self.exact_types
         for name, value in args.items():
             kinds = quick.get(name, _NO_TYPES)
             if type(value) not in kinds and (type(value) is not str or value not in kinds):
@@ -147,7 +147,7 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Unpack[Option
     return partial(_make, options=options) if function is None else _make(function, options)
 
 
-def finished(box: Mapping[str, Tool]) -> dict[str, Tool]:
+def describe_tools(box: Mapping[str, Tool]) -> dict[str, Tool]:
     """An agent's tools, those among them described that speak of the others."""
     return {n: one if one.about is None else one.replace(description=one.about(box)) for n, one in box.items()}
 
@@ -183,7 +183,7 @@ def _make(function: Callable[..., Any], options: Options) -> Tool:
         shapes=found,
         required=frozenset(taken) - defaults.keys(),
         defaults=defaults,
-        quick={n: s.quick for n, s in found.items()},
+        exact_types={n: s.quick for n, s in found.items()},
     )
 
 
@@ -263,7 +263,7 @@ def _check_options(
     name: str, options: Options, taken: Collection[str], *, is_async: bool, context: str | None
 ) -> None:
     for unknown in options.keys() - Options.__annotations__:
-        raise BadTool(name, f"@tool takes no {unknown}{or_rather(unknown, Options.__annotations__)}")
+        raise BadTool(name, f"@tool takes no {unknown}{closest_or_all(unknown, Options.__annotations__)}")
     inline, timeout = options.get("inline"), options.get("timeout")
     if inline and is_async:
         raise BadTool(name, "inline is for a plain `def`; an async tool runs on the loop anyway")
@@ -344,16 +344,20 @@ def to_result(call_id: str, value: Any) -> Result:
     they are UTF-8, else base64. All else is JSON; what can't be is an error that says that the tool did run.
     """
     if isinstance(value, str):
-        return Result(call_id, clean(value))
+        return Result(call_id, replace_surrogates(value))
     if value is None:
         return Result(call_id, "done")
     if isinstance(value, Text):
-        return Result(call_id, clean(value.text))
+        return Result(call_id, replace_surrogates(value.text))
     if isinstance(value, bytes | bytearray | memoryview):
         return to_result(call_id, _from_bytes(bytes(cast("bytes", value))))
     if isinstance(value, Result):
         kept = _as_json(call_id, value.json) if value.json is not None else Result(call_id, "")
-        return kept if kept.is_error else value.replace(call_id=call_id, text=clean(value.text), json=kept.json)
+        return (
+            kept
+            if kept.is_error
+            else value.replace(call_id=call_id, text=replace_surrogates(value.text), json=kept.json)
+        )
     items = [value] if isinstance(value, Image) else value
     if isinstance(items, list | tuple) and any(isinstance(item, Image) for item in cast("list[Any]", items)):
         return _mixed(call_id, cast("list[Any]", items))
@@ -370,7 +374,7 @@ def _as_json(call_id: str, value: Any) -> Result:
         if inspect.iscoroutine(value):
             value.close()  # it is reported here; Python need not warn about it as well
         why = f"the tool ran, but what it returned ({type(value).__name__}) can't be shown as JSON: {error}"
-        return Result(call_id, clean(why), is_error=True)
+        return Result(call_id, replace_surrogates(why), is_error=True)
 
 
 def _mixed(call_id: str, items: Sequence[Any]) -> Result:
@@ -393,7 +397,7 @@ def _storable(value: Any) -> Any:
     try:
         msgspec.json.encode(plain)
     except UnicodeEncodeError:
-        return json.loads(clean(json.dumps(plain, ensure_ascii=False)))
+        return json.loads(replace_surrogates(json.dumps(plain, ensure_ascii=False)))
     return plain
 
 

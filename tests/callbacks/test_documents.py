@@ -13,10 +13,10 @@ from callbacks.doubles import Desk, Person, answers, asker, delegates, passes, r
 from upcall import Agent, Approve, Context, Request, Runtime, SyncContext, tool
 from upcall.callbacks import Held
 from upcall.contracts import EVERYTHING
-from upcall.core.log.state import State
+from upcall.core.log.state import SessionState
 from upcall.events import CallbackRaised
 from upcall.models import Script, call
-from upcall.store.callback_index import Ledger
+from upcall.store.callback_index import CallbackIndex
 
 # --- document 0: its five tests, by meaning -----------------------------------------------
 
@@ -260,16 +260,16 @@ async def test_the_callbacks_table_is_what_rebuilding_from_the_log_gives(place: 
 
 async def _compare(place: Desk, agent: Agent) -> list[Held]:
     """The table, once it equals both what its events and what the sessions themselves make of it."""
-    rebuilt, states = Ledger(), dict[str, State]()
+    rebuilt, states = CallbackIndex(), dict[str, SessionState]()
     async with place.runtime(agent) as runtime:
         async for event in runtime.events():
             rebuilt.note(event, "s")
-            states.setdefault(event.session, State(event.session)).apply(event)
+            states.setdefault(event.session, SessionState(event.session)).apply(event)
         held = await runtime.store.callbacks(root="s")
         inbox = await runtime.store.callbacks(inbox=True)
     assert held == rebuilt.of_tree("s")
     assert inbox == rebuilt.for_person(EVERYTHING, runtime.store.now(), 1000)
-    asks = [states[h.raised.session].asks[h.raised.callback_id] for h in held]
+    asks = [states[h.raised.session].callbacks[h.raised.callback_id] for h in held]
     assert [(h.status, h.target, h.message, list(h.path), h.expires, h.delivered) for h in held] == [
         (a.status, a.target, a.message, a.path, a.expires, a.delivered) for a in asks
     ]

@@ -13,7 +13,7 @@ from callbacks.doubles import Desk, answers, asker, delegates, passes, results
 from upcall import Agent, Callback, Context, Hooks, Request, Runtime, SessionAccess, tool
 from upcall.callbacks import KINDS, Hints
 from upcall.core.routing.policy import Policy
-from upcall.core.routing.route import Ancestor, Raised, Route, route
+from upcall.core.routing.route import Ancestor, Route, RouteQuery, route
 from upcall.events import CallbackAsked
 from upcall.models import Script, call
 
@@ -198,7 +198,7 @@ def reference(chain: Chain, kind: Any, intent: str, hints: dict[str, Any]) -> Ro
         Ancestor(name, Policy.build(**keys), "s" + "~r1c0" * (depth - 1 - place))
         for place, (name, keys) in enumerate(chained)
     ]
-    raised = Raised("developer", Policy.build(**chain.asker), intent, kind, Hints.build(**hints), known=known)
+    raised = RouteQuery("developer", Policy.build(**chain.asker), intent, kind, Hints.build(**hints), known=known)
     return route(raised, above)
 
 

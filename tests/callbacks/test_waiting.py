@@ -1023,7 +1023,7 @@ def breaks(agent: Agent) -> Agent:
 
     async def fails(session: Any, made: Call) -> None:
         if made.name == "other":
-            while not session.member.state.asks:
+            while not session.member.state.callbacks:
                 await asyncio.sleep(0)
             raise ValueError("bad hook")
 

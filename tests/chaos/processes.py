@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from upcall.contracts import Store
-from upcall.core.log.state import State
+from upcall.core.log.state import SessionState
 from upcall.events import AnyEvent, Responded, ToolEnded, ToolStarted
 
 TESTS = Path(__file__).parents[1]
@@ -86,9 +86,9 @@ class Found:
 
     def __init__(self, events: list[AnyEvent], effects: list[list[str]]) -> None:
         self.events, self.effects = events, effects
-        self.states: dict[str, State] = {}
+        self.states: dict[str, SessionState] = {}
         for event in events:
-            self.states.setdefault(event.session, State(event.session)).apply(event)
+            self.states.setdefault(event.session, SessionState(event.session)).apply(event)
 
     def check_log(self) -> None:
         """Positions and sequence numbers have no gaps."""

@@ -55,7 +55,7 @@ async def test_a_killed_process_loses_nothing_and_the_sessions_go_on_to_the_righ
     assert said[-1] == "finished"
     assert {s.phase for s in found.states.values()} == {"done"}
     assert {s.turn for s in found.states.values()} == {TURNS}
-    assert {s.text for s in found.states.values()} == {"tool done"}
+    assert {s.reply_text for s in found.states.values()} == {"tool done"}
     for session in SESSIONS:
         did = {w[3] for w in found.effects if w[0] == "end" and w[1] == session}
         assert did == {f"turn{t}.{n}" for t in range(TURNS) for n in range(STEPS)}

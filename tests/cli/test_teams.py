@@ -13,7 +13,7 @@ import pytest
 from cli.command import environment, out, upcall
 from cli.screen import ENTER, Screen
 from house.measure import ROOT
-from upcall.agentfiles.ancestry import ways_up
+from upcall.agentfiles.ancestry import ancestor_chains
 from upcall.agentfiles.load import load_askers
 from upcall.cli.new import TEMPLATES
 
@@ -255,7 +255,7 @@ def test_teams_and_chains_in_python_are_explained_as_they_run(
     monkeypatch.chdir(tmp_path)
 
     ways = {
-        name: ways_up(name, load_askers("works:top", name).seats, 10)
+        name: ancestor_chains(name, load_askers("works:top", name).seats, 10)
         for name in ("worker", "boss", "checker", "first")
     }
 

@@ -24,7 +24,7 @@ from upcall import (
     SessionAccess,
     tool,
 )
-from upcall.core.log.state import State
+from upcall.core.log.state import SessionState
 from upcall.events import ToolEnded
 from upcall.messages import user
 from upcall.models import Script, call
@@ -44,7 +44,7 @@ def test_every_request_of_every_run_is_valid_by_both_providers_rules(plan: Plan)
 @given(plans())
 def test_any_fold_of_any_prefix_of_any_run_gives_a_valid_request(plan: Plan) -> None:
     run = played(plan)
-    state = State("s")
+    state = SessionState("s")
     for event in run.appended:
         state.apply(event)
         messages = [*state.messages(), user("what now?")]
@@ -55,12 +55,12 @@ def test_any_fold_of_any_prefix_of_any_run_gives_a_valid_request(plan: Plan) -> 
 @given(plans())
 def test_the_log_folds_to_the_live_conversation(plan: Plan) -> None:
     run = played(plan)
-    state = State("s")
+    state = SessionState("s")
     for event in run.stored:
         state.apply(event)
     assert state.messages() == run.messages
     assert state.context == run.context
-    assert (state.summary or state.text) == run.summary
+    assert (state.summary or state.reply_text) == run.summary
 
 
 @settings(max_examples=25)

@@ -38,9 +38,9 @@ from upcall.events import (
     encode,
     stamp,
 )
-from upcall.messages import Image, Instruction, Text, Thinking, cancelled, settle, user
+from upcall.messages import Image, Instruction, Text, Thinking, cancelled, close_dangling_calls, user
 from upcall.models import Script
-from upcall.store.rules import hollow
+from upcall.store.rules import without_body
 
 ASSISTANT = Message(
     "assistant",
@@ -157,12 +157,12 @@ def test_no_field_of_an_event_can_be_set(event: AnyEvent) -> None:
 
 
 def test_an_event_whose_body_was_replaced_keeps_the_fact_and_loses_the_body() -> None:
-    ended = hollow(ToolEnded("r1c0", Result("r1c0", "a long story"), pending=True))
+    ended = without_body(ToolEnded("r1c0", Result("r1c0", "a long story"), pending=True))
     assert isinstance(ended, ToolEnded)
     assert (ended.call_id, ended.dropped, ended.pending) == ("r1c0", True, True)
     assert b"a long story" not in encode(ended)
-    assert b"hello" not in encode(hollow(TurnStarted(1, user("hello"))))
-    assert b"hello" not in encode(hollow(Responded(1, Message("assistant", (Text("hello"),)))))
+    assert b"hello" not in encode(without_body(TurnStarted(1, user("hello"))))
+    assert b"hello" not in encode(without_body(Responded(1, Message("assistant", (Text("hello"),)))))
 
 
 def test_a_digest_does_not_depend_on_the_order_of_keys() -> None:
@@ -223,11 +223,11 @@ VALID = [user("go"), calling("a", "b"), results("a", "b"), user("more"), calling
 
 
 def test_settling_leaves_a_valid_conversation_as_it_is() -> None:
-    assert settle(VALID) == VALID
+    assert close_dangling_calls(VALID) == VALID
 
 
 def test_a_call_without_a_result_gets_a_cancelled_one_that_says_why() -> None:
-    settled = settle([user("go"), calling("a"), user("and?")])
+    settled = close_dangling_calls([user("go"), calling("a"), user("and?")])
     assert settled[2] == Message("tool", (cancelled("a"),))
     assert settled[2].results[0].is_error
     assert "cancelled" in settled[2].results[0].text
@@ -235,20 +235,20 @@ def test_a_call_without_a_result_gets_a_cancelled_one_that_says_why() -> None:
 
 
 def test_a_result_without_its_call_is_left_out() -> None:
-    assert settle([user("go"), results("a"), user("more")]) == [user("go"), user("more")]
+    assert close_dangling_calls([user("go"), results("a"), user("more")]) == [user("go"), user("more")]
 
 
 def test_an_empty_message_is_left_out() -> None:
-    assert settle([user("go"), Message("assistant", ())]) == [user("go")]
+    assert close_dangling_calls([user("go"), Message("assistant", ())]) == [user("go")]
 
 
 def test_settling_answers_open_calls_at_the_end() -> None:
-    check(settle([user("go"), calling("a", "b")]))
+    check(close_dangling_calls([user("go"), calling("a", "b")]))
 
 
 def test_settling_twice_changes_nothing_more() -> None:
-    once = settle([user("go"), calling("a", "b"), user("x"), results("a")])
-    assert settle(once) == once
+    once = close_dangling_calls([user("go"), calling("a", "b"), user("x"), results("a")])
+    assert close_dangling_calls(once) == once
 
 
 def test_what_an_agent_was_declared_with_can_be_read_from_it() -> None:

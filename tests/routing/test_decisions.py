@@ -10,7 +10,7 @@ from routing.ways import above, asked, reason, sidecar, way
 from upcall.agentfiles.sidecar import read_sidecar
 from upcall.callbacks import Hints, Kind, approval_digest, normal_kind, question_digest
 from upcall.core.routing.policy import Policy
-from upcall.core.routing.route import GATE, Ancestor, Raised, refusal, route, unresolved_means
+from upcall.core.routing.route import GATE, Ancestor, RouteQuery, refusal, route, when_unresolved
 
 CLIMB = [above("controller"), above("manager"), above("lead")]
 NO_RIGHTS = sidecar(can_query_caller=False, can_use_host_interaction=False)
@@ -74,18 +74,18 @@ def test_an_unknown_kind_is_an_error_that_names_the_four() -> None:
 
 @pytest.mark.parametrize("intent", ["query", "clarification", "some-new-word"])
 def test_a_question_that_may_be_ignored_gets_none(intent: str) -> None:
-    assert unresolved_means(intent, "callback_to_caller", False) == "none"
+    assert when_unresolved(intent, "callback_to_caller", False) == "none"
     assert way([], policy=NO_RIGHTS, intent=intent).unresolved == "none"
 
 
 @pytest.mark.parametrize("intent", ["blocker", "error", "approval", "user_input", "preference"])
 def test_what_must_not_be_ignored_raises(intent: str) -> None:
-    assert unresolved_means(intent, "callback_to_caller", False) == "raise"
+    assert when_unresolved(intent, "callback_to_caller", False) == "raise"
     assert way([], policy=NO_RIGHTS, intent=intent).unresolved == "raise"
 
 
 def test_the_kind_request_resolution_raises_for_any_intent() -> None:
-    assert unresolved_means("query", "request_resolution", False) == "raise"
+    assert when_unresolved("query", "request_resolution", False) == "raise"
 
 
 def test_request_user_input_without_the_right_raises_for_any_intent() -> None:
@@ -94,7 +94,7 @@ def test_request_user_input_without_the_right_raises_for_any_intent() -> None:
 
 
 def test_an_explicit_fail_raises_for_any_intent() -> None:
-    assert unresolved_means("query", "callback_to_caller", True) == "raise"
+    assert when_unresolved("query", "callback_to_caller", True) == "raise"
     assert way([], policy=sidecar(fallback_target="fail")).unresolved == "raise"
     assert way([], hints={"fallback_target": "fail"}).unresolved == "raise"
 
@@ -340,7 +340,7 @@ def test_a_sidecars_fail_or_agent_name_is_not_turned_into_something_else(own: st
     found = way([], policy=policy, hints={"fallback_target": hint})
     plain = way([], policy=policy)
     assert (found.stations, found.end) == (plain.stations, plain.end)
-    says = policy.says("callback_policy.fallback_target", "developer")
+    says = policy.describe("callback_policy.fallback_target", "developer")
     assert found.notes == (f"the hint fallback_target {hint!r} has no effect: {says}",)
 
 
@@ -473,5 +473,5 @@ def test_an_approvals_digest_is_that_of_tool_and_arguments_in_any_order() -> Non
 
 
 def test_the_route_is_a_pure_function() -> None:
-    callback = Raised("developer", sidecar())
+    callback = RouteQuery("developer", sidecar())
     assert route(callback, CLIMB) == route(callback, tuple(CLIMB))

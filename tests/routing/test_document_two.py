@@ -6,7 +6,7 @@ import pytest
 
 from routing.ways import above, asked, reason, sidecar, way
 from upcall.agentfiles.sidecar import read_sidecar
-from upcall.core.routing.route import story
+from upcall.core.routing.route import explain_unresolved
 
 PARENTS = [above("wrapper"), above("architect")]
 EXAMPLE = b"""{
@@ -150,7 +150,7 @@ def test_failure_missing_can_use_host_interaction_makes_direct_user_input_fail()
     found = way(PARENTS, kind="request_user_input", policy=policy)
     assert (found.end, found.unresolved) == ("nobody", "raise")
     missing = "The person was not asked: developer.json has no can_use_host_interaction, which means false."
-    assert missing in story(found)
+    assert missing in explain_unresolved(found)
 
 
 def test_failure_missing_can_query_caller_means_escalation_never_happens() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from routing.ways import above, sidecar, way
 from upcall.callbacks import Answer, Callback, Step
 from upcall.core.routing.policy import Policy
-from upcall.core.routing.route import Ancestor, story
+from upcall.core.routing.route import Ancestor, explain_unresolved
 from upcall.errors import CallbackUnresolved
 from upcall.observe.route import draw
 
@@ -77,7 +77,7 @@ def test_a_drawing_of_an_expired_callback_says_so() -> None:
 def test_the_error_tells_whom_it_passed_and_why_no_person_was_asked() -> None:
     policy = Policy.build(True, False, {"fallback_target": "user"}).replace(source="developer.json")
     found = way([CHAIN[0], above("manager", can_use_host_interaction=False)], policy=policy, intent="blocker")
-    lines = story(found, [Step("controller", "skipped"), Step("manager", "passed", '"not mine"')])
+    lines = explain_unresolved(found, [Step("controller", "skipped"), Step("manager", "passed", '"not mine"')])
     error = CallbackUnresolved("blocker", "config.py is missing", "developer01", lines)
     assert str(error) == (
         "nobody may answer the blocker 'config.py is missing' from developer01.\n"
@@ -90,7 +90,7 @@ def test_the_error_tells_whom_it_passed_and_why_no_person_was_asked() -> None:
 
 
 def test_the_error_says_when_nobody_is_above() -> None:
-    assert story(way([], kind="request_resolution"))[0] == "Nobody is above developer."
+    assert explain_unresolved(way([], kind="request_resolution"))[0] == "Nobody is above developer."
 
 
 def test_no_reason_can_reach_a_terminal_as_an_escape_or_a_line_of_its_own() -> None:
@@ -98,7 +98,7 @@ def test_no_reason_can_reach_a_terminal_as_an_escape_or_a_line_of_its_own() -> N
     drawn = draw(way([above("manager")]), callback(step))
     assert "\x1b" not in drawn
     assert len(drawn.splitlines()) == 3
-    assert all("\n" not in line for line in story(way([above("manager")]), [step]))
+    assert all("\n" not in line for line in explain_unresolved(way([above("manager")]), [step]))
 
 
 def test_a_drawing_on_a_narrow_screen_hangs_each_reason_behind_its_name_or_below_it() -> None:

@@ -9,14 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from upcall.callbacks import INTENTS, MUST_ANSWER, meant_intent
-from upcall.core.routing.route import Raised, Route, route, unresolved_means
+from upcall.core.routing.route import Route, RouteQuery, route, when_unresolved
 from upcall.observe.route import draw
 
 LETTERS = string.ascii_lowercase + "_é"
 
 
 def way(intent: str, required: bool | None = None) -> Route:
-    return route(Raised("developer", intent=intent, person=False, required=required), [])
+    return route(RouteQuery("developer", intent=intent, person=False, required=required), [])
 
 
 def misses(word: str) -> set[str]:
@@ -75,6 +75,6 @@ def test_required_takes_the_place_of_what_follows_from_the_intent(intent: str) -
 
 
 def test_required_does_not_open_what_the_kind_or_an_explicit_fail_closes() -> None:
-    assert unresolved_means("query", "request_resolution", False, required=False) == "raise"
-    assert unresolved_means("query", "callback_to_caller", True, required=False) == "raise"
-    assert unresolved_means("query", "request_user_input", False, without_right=True, required=False) == "raise"
+    assert when_unresolved("query", "request_resolution", False, required=False) == "raise"
+    assert when_unresolved("query", "callback_to_caller", True, required=False) == "raise"
+    assert when_unresolved("query", "request_user_input", False, without_right=True, required=False) == "raise"

@@ -219,10 +219,10 @@ def test_plain_names_are_names(name: str) -> None:
 
 def test_a_sidecar_says_where_a_key_is_and_what_its_absence_means() -> None:
     key = "can_query_caller"
-    assert good('{"can_query_caller": false}').says(key, "d") == f"{FILE} has {key}: false"
-    assert good("{}").says(key, "d") == f"{FILE} has no {key}, which means false"
-    assert Policy.closed(FILE).says(key, "d") == f"there is no {FILE}, which means {key}: false"
-    assert Policy.build().says(key, "d") == f"the agent d has {key}: true"
+    assert good('{"can_query_caller": false}').describe(key, "d") == f"{FILE} has {key}: false"
+    assert good("{}").describe(key, "d") == f"{FILE} has no {key}, which means false"
+    assert Policy.closed(FILE).describe(key, "d") == f"there is no {FILE}, which means {key}: false"
+    assert Policy.build().describe(key, "d") == f"the agent d has {key}: true"
 
 
 JSON = st.recursive(

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from upcall.callbacks import KINDS, Hints, normal_kind
 from upcall.core.routing.policy import CallbackPolicy, Policy
-from upcall.core.routing.route import GATE, Ancestor, Raised, Route, Station, route, story
+from upcall.core.routing.route import GATE, Ancestor, Route, RouteQuery, Station, explain_unresolved, route
 from upcall.observe.route import draw
 
 NAMES = ("controller", "manager", "lead", "expert", "developer")
@@ -36,7 +36,7 @@ HINTS = st.builds(
     passthrough_child_callbacks=st.booleans(),
 )
 CALLBACKS = st.builds(
-    Raised,
+    RouteQuery,
     asker=st.just("developer"),
     policy=policies(),
     intent=st.sampled_from(INTENTS),
@@ -63,7 +63,9 @@ def climbed(found: Route) -> list[Station]:
 
 
 @given(CALLBACKS, CHAINS)
-def test_request_resolution_never_reaches_a_person_from_any_tree(callback: Raised, chain: list[Ancestor]) -> None:
+def test_request_resolution_never_reaches_a_person_from_any_tree(
+    callback: RouteQuery, chain: list[Ancestor]
+) -> None:
     found = route(callback.replace(kind="request_resolution"), chain)
     assert found.end != "person"
     assert found.right == ""
@@ -71,7 +73,7 @@ def test_request_resolution_never_reaches_a_person_from_any_tree(callback: Raise
 
 
 @given(CALLBACKS, CHAINS)
-def test_a_hint_never_widens_what_a_sidecar_allows(callback: Raised, chain: list[Ancestor]) -> None:
+def test_a_hint_never_widens_what_a_sidecar_allows(callback: RouteQuery, chain: list[Ancestor]) -> None:
     hinted, plain = route(callback, chain), route(callback.replace(hints=Hints()), chain)
     assert len(climbed(hinted)) <= len(climbed(plain))
     own = callback.policy.callback_policy.fallback_target
@@ -83,7 +85,7 @@ def test_a_hint_never_widens_what_a_sidecar_allows(callback: Raised, chain: list
 
 
 @given(CALLBACKS, CHAINS)
-def test_no_hint_opens_the_way_to_the_person(callback: Raised, chain: list[Ancestor]) -> None:
+def test_no_hint_opens_the_way_to_the_person(callback: RouteQuery, chain: list[Ancestor]) -> None:
     hinted, plain = route(callback, chain), route(callback.replace(hints=Hints()), chain)
     if hinted.end == "person" and hinted.right in (callback.asker, GATE):
         assert plain.end == "person"
@@ -95,7 +97,7 @@ def test_no_hint_opens_the_way_to_the_person(callback: Raised, chain: list[Ances
 
 
 @given(CALLBACKS, CHAINS)
-def test_a_route_always_ends_and_asks_nobody_twice(callback: Raised, chain: list[Ancestor]) -> None:
+def test_a_route_always_ends_and_asks_nobody_twice(callback: RouteQuery, chain: list[Ancestor]) -> None:
     found = route(callback, chain)
     assert found.end in ("person", "fail", "nobody")
     sessions = [station.session_id or station.agent for station in found.asks]
@@ -106,7 +108,7 @@ def test_a_route_always_ends_and_asks_nobody_twice(callback: Raised, chain: list
 
 
 @given(CALLBACKS, CHAINS)
-def test_skipped_ones_cost_no_hops_and_hops_count_those_asked(callback: Raised, chain: list[Ancestor]) -> None:
+def test_skipped_ones_cost_no_hops_and_hops_count_those_asked(callback: RouteQuery, chain: list[Ancestor]) -> None:
     found = route(callback, chain)
     assert [station.hop for station in climbed(found)] == list(range(1, len(climbed(found)) + 1))
     assert all(station.hop == 0 for station in found.stations if station.step == "skip" or station.fallback)
@@ -115,7 +117,9 @@ def test_skipped_ones_cost_no_hops_and_hops_count_those_asked(callback: Raised, 
 
 
 @given(CALLBACKS, CHAINS)
-def test_skipping_more_never_lowers_how_many_of_the_rest_are_asked(callback: Raised, chain: list[Ancestor]) -> None:
+def test_skipping_more_never_lowers_how_many_of_the_rest_are_asked(
+    callback: RouteQuery, chain: list[Ancestor]
+) -> None:
     through = Policy(callback_policy=CallbackPolicy(passthrough_child_callbacks=True))
     wrapped = [a for ancestor in chain for a in (Ancestor("wrapper", through, "w"), ancestor)]
     plain, longer = route(callback, chain), route(callback, wrapped)
@@ -123,7 +127,7 @@ def test_skipping_more_never_lowers_how_many_of_the_rest_are_asked(callback: Rai
 
 
 @given(CALLBACKS, CHAINS)
-def test_callback_is_routed_as_the_kind_it_means(callback: Raised, chain: list[Ancestor]) -> None:
+def test_callback_is_routed_as_the_kind_it_means(callback: RouteQuery, chain: list[Ancestor]) -> None:
     old = callback.replace(kind="callback")
     meant = callback.replace(kind=normal_kind("callback", callback.intent))
     assert route(old, chain) == route(meant, chain)
@@ -131,7 +135,7 @@ def test_callback_is_routed_as_the_kind_it_means(callback: Raised, chain: list[A
 
 
 @given(CALLBACKS, CHAINS)
-def test_the_person_is_reached_only_by_a_right_that_exists(callback: Raised, chain: list[Ancestor]) -> None:
+def test_the_person_is_reached_only_by_a_right_that_exists(callback: RouteQuery, chain: list[Ancestor]) -> None:
     found = route(callback, chain)
     if found.end != "person":
         assert found.right == ""
@@ -144,7 +148,7 @@ def test_the_person_is_reached_only_by_a_right_that_exists(callback: Raised, cha
 
 @given(CALLBACKS, CHAINS)
 def test_the_gates_approval_reaches_the_person_wherever_there_is_one(
-    callback: Raised, chain: list[Ancestor]
+    callback: RouteQuery, chain: list[Ancestor]
 ) -> None:
     gate = callback.replace(gate=True, person=True, intent="approval")
     if gate.kind != "request_resolution":
@@ -152,7 +156,7 @@ def test_the_gates_approval_reaches_the_person_wherever_there_is_one(
 
 
 @given(CALLBACKS, CHAINS)
-def test_every_ancestor_is_in_the_route_with_a_reason(callback: Raised, chain: list[Ancestor]) -> None:
+def test_every_ancestor_is_in_the_route_with_a_reason(callback: RouteQuery, chain: list[Ancestor]) -> None:
     found = route(callback, chain)
     assert [s.agent for s in found.stations][: len(chain)] == [a.name for a in chain]
     assert all(station.reason for station in found.stations)
@@ -160,8 +164,8 @@ def test_every_ancestor_is_in_the_route_with_a_reason(callback: Raised, chain: l
 
 
 @given(CALLBACKS, CHAINS)
-def test_any_route_can_be_drawn_told_and_stored(callback: Raised, chain: list[Ancestor]) -> None:
+def test_any_route_can_be_drawn_told_and_stored(callback: RouteQuery, chain: list[Ancestor]) -> None:
     found = route(callback, chain)
     assert len(draw(found).splitlines()) == 2 + len(found.stations) + len(found.allow) + len(found.notes)
-    assert story(found)
+    assert explain_unresolved(found)
     assert msgspec.json.decode(msgspec.json.encode(found), type=Route) == found

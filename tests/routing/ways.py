@@ -6,7 +6,7 @@ from typing import Any
 
 from upcall.callbacks import Hints
 from upcall.core.routing.policy import KEYS, Policy
-from upcall.core.routing.route import Ancestor, Raised, Route, route
+from upcall.core.routing.route import Ancestor, Route, RouteQuery, route
 
 RIGHTS = ("can_query_caller", "can_use_host_interaction")
 
@@ -31,7 +31,7 @@ def way(
     **fields: Any,
 ) -> Route:
     """The route of a developer's callback."""
-    callback = Raised("developer", policy or sidecar(), hints=Hints.build(**(hints or {})), **fields)
+    callback = RouteQuery("developer", policy or sidecar(), hints=Hints.build(**(hints or {})), **fields)
     return route(callback, chain or [])
 
 

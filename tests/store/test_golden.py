@@ -13,7 +13,7 @@ from store.golden import make_v1
 from store.houses import opened, put
 from upcall.contracts import Claim, Store
 from upcall.core.log.load import load_state
-from upcall.core.log.state import State
+from upcall.core.log.state import SessionState
 from upcall.events import AnyEvent, CallbackAnswered, SessionStarted, StepEnded, TurnEnded, decode, encode
 
 FOLDER = Path(__file__).parent / "golden"
@@ -106,7 +106,7 @@ def test_the_golden_logs_of_version_1_are_rich_ones() -> None:
 
 
 def test_the_steps_of_a_golden_team_are_those_it_had_then() -> None:
-    state = State("golden")
+    state = SessionState("golden")
     came_to: list[list[str]] = []
     for event in (e for e in golden("v1.teams") if e.session == "golden"):
         state.apply(event)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 
-class Seat(NamedTuple):
+class Position(NamedTuple):
     """Where a declaration puts an agent: which one, and who is asked on the step up from it, nearest first.
 
     Below an agent that is the agent; below a team its manager, for those who carry the plan out, else nobody.
@@ -16,13 +16,13 @@ class Seat(NamedTuple):
     asks: tuple[str, ...]
 
 
-def team_seats(manager: str, workers: Sequence[str], reviewer: str) -> list[Seat]:
+def team_seats(manager: str, workers: Sequence[str], reviewer: str) -> list[Position]:
     """A team's members. The team has no model: it only passes on to what lies above it."""
     others = [manager, *([reviewer] if reviewer else [])]
-    return [*(Seat(worker, (manager,)) for worker in workers), *(Seat(other, ()) for other in others)]
+    return [*(Position(worker, (manager,)) for worker in workers), *(Position(other, ()) for other in others)]
 
 
-def ways_up(name: str, seats: Mapping[str, Sequence[Seat]], most: int) -> list[list[str]]:
+def ancestor_chains(name: str, seats: Mapping[str, Sequence[Position]], most: int) -> list[list[str]]:
     """The chains from an agent up to a root, nearest ancestor first, as declared; of very many, the first ones."""
     finished: list[list[str]] = []
     todo: list[tuple[str, list[str]]] = [(name, [])]

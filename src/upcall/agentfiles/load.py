@@ -16,7 +16,7 @@ from types import FunctionType, ModuleType
 from typing import Any, NamedTuple, cast
 
 from upcall.agent import Agent, Kit, all_agents
-from upcall.agentfiles.ancestry import Seat, team_seats
+from upcall.agentfiles.ancestry import Position, team_seats
 from upcall.agentfiles.markdown import IN_LOG, AgentFile, is_agent_file, load, read_folder, roots
 from upcall.agentfiles.sidecar import Problem
 from upcall.contracts import Workspace
@@ -47,7 +47,7 @@ class Askers(NamedTuple):
 
     name: str
     policies: dict[str, Policy]
-    seats: dict[str, list[Seat]]
+    seats: dict[str, list[Position]]
 
 
 def load_agents(folder: str | Path) -> list[Agent]:
@@ -87,7 +87,7 @@ def load_askers(spec: str, agent_name: str | None = None) -> Askers:
     else:
         loaded = load_spec(spec, agent_name)
         name, known = loaded.agent.name, cast("dict[str, Agent]", all_agents(loaded.agents))
-        policies = {one: agent.policy for one, agent in known.items() if agent.runs is None}
+        policies = {one: agent.policy for one, agent in known.items() if agent.turn_class is None}
         seats = {one: _seats(agent) for one, agent in known.items()}
     if name not in seats:
         raise UnknownAgent(name, policies, _CHOOSE)
@@ -97,11 +97,11 @@ def load_askers(spec: str, agent_name: str | None = None) -> Askers:
     return Askers(name, policies, seats)
 
 
-def _seats(agent: Agent) -> list[Seat]:
+def _seats(agent: Agent) -> list[Position]:
     if isinstance(agent, Team):
         workers = [worker.name for worker in agent.roles.values()]
         return team_seats(agent.manager.name, workers, agent.reviewer.name if agent.reviewer else "")
-    return [Seat(below.name, () if agent.runs else (agent.name,)) for below in agent.agents]
+    return [Position(below.name, () if agent.turn_class else (agent.name,)) for below in agent.agents]
 
 
 def find_problems(place: str | Path) -> tuple[list[AgentFile], list[Problem]]:

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from upcall.agentfiles import team_toml as teamfile
-from upcall.agentfiles.ancestry import Seat, team_seats, ways_up
+from upcall.agentfiles.ancestry import Position, ancestor_chains, team_seats
 from upcall.agentfiles.settings_block import read_settings, unknown_to
 from upcall.agentfiles.sidecar import MOST, Problem, key_lines, read_sidecar
 from upcall.core.error_texts import did_you_mean, nearest
 from upcall.core.routing.policy import KEYS, RESERVED, Policy, name_problem
-from upcall.core.routing.route import Ancestor, Raised, Route, route
+from upcall.core.routing.route import Ancestor, Route, RouteQuery, route
 from upcall.errors import BadAgentFile
 from upcall.messages import Value
 from upcall.safety.front_matter import compose
@@ -61,10 +61,10 @@ class AgentFile(Value, frozen=True):
     team: teamfile.TeamFile | None = None
 
     @property
-    def seats(self) -> list[Seat]:
+    def seats(self) -> list[Position]:
         """Where it puts the agents below it."""
         if self.team is None:
-            return [Seat(below, (self.name,)) for below in self.agents]
+            return [Position(below, (self.name,)) for below in self.agents]
         return team_seats(self.team.manager, list(self.team.roles.values()), self.team.reviewer)
 
 
@@ -515,8 +515,8 @@ def _doubts(agents: Sequence[AgentFile], drafts: Mapping[str, _Draft]) -> Iterat
             key = "callback_policy.may_approve"
             yield draft.doubt(key, "it has no tools, and no agent approves what it may not do itself")
         if not agent.policy.absent:
-            asks = Raised(agent.name, agent.policy, known=tuple(sorted(able)))
-            ways = ways_up(agent.name, seats, _MOST_CHAINS)
+            asks = RouteQuery(agent.name, agent.policy, known=tuple(sorted(able)))
+            ways = ancestor_chains(agent.name, seats, _MOST_CHAINS)
             if not unknown & {agent.name, draft.target, *(name for way in ways for name in way)}:
                 chains = [[Ancestor(name, able[name].policy) for name in way] for way in ways]
                 yield from _policy_doubts(draft, [route(asks, chain) for chain in chains])

@@ -18,7 +18,7 @@ from upcall.hosts.terminal.phrases import args_line
 from upcall.observe.plain import one_line, visible
 
 if TYPE_CHECKING:
-    from upcall.core.log.state import State
+    from upcall.core.log.state import SessionState
     from upcall.store.sqlite.store import SqliteStore
 
 _ALL = 10_000_000
@@ -99,7 +99,7 @@ async def _take(path: Path, position: int) -> int:
         return sum(len(cast("SessionAdopted", one).reopened) for (one,) in events.values())
 
 
-async def _state(runtime: Runtime, session_id: str) -> State:
+async def _state(runtime: Runtime, session_id: str) -> SessionState:
     try:
         state = await load_state(runtime.store, session_id)
     except (UpcallError, asyncio.CancelledError):
@@ -123,7 +123,7 @@ async def _content(runtime: Runtime) -> _Content:
     for row in rows:
         state = await _state(runtime, row.id)
         sources |= {one for one in (state.header.source, state.header.program) if one}
-        waiting += [_question(ask.raised) for ask in state.asks.values() if ask.status == "open"]
+        waiting += [_question(ask.raised) for ask in state.callbacks.values() if ask.status == "open"]
         given = [(ask.raised, ask.answer, "once") for ask in state.approvals_in_doubt()]
         given += [(raised, answered, "for the session") for raised, answered in state.grants]
         approvals += [

@@ -158,11 +158,11 @@ def _settling(callback: Callback) -> str:
 
 
 def _explain_agent(args: argparse.Namespace) -> int:
-    from upcall.agentfiles.ancestry import ways_up
+    from upcall.agentfiles.ancestry import ancestor_chains
     from upcall.agentfiles.load import load_askers
 
     askers = load_askers(args.agent, args.agent_name)
-    ways = ways_up(askers.name, askers.seats, _MOST_WAYS)
+    ways = ancestor_chains(askers.name, askers.seats, _MOST_WAYS)
     if args.under is not None:
         ways = [_under(args.under, askers, ways)]
     for index, way in enumerate(ways):
@@ -173,10 +173,10 @@ def _explain_agent(args: argparse.Namespace) -> int:
 
 
 def _drawn(askers: Askers, way: Sequence[str], args: argparse.Namespace) -> str:
-    from upcall.core.routing.route import Ancestor, Raised, route
+    from upcall.core.routing.route import Ancestor, RouteQuery, route
     from upcall.observe.route import draw
 
-    raised = Raised(
+    raised = RouteQuery(
         askers.name,
         askers.policies[askers.name],
         args.intent,

@@ -181,7 +181,7 @@ async def last_text(runtime: Runtime, row: Row) -> str:
     except StoreDamaged as error:  # of one session: the others are listed all the same
         tell(f"upcall: {failure_line(error)}")
         return ""
-    return state.text if state is not None else ""
+    return state.reply_text if state is not None else ""
 
 
 async def children_of(runtime: Runtime, session_id: str) -> list[Row]:

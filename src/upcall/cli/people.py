@@ -25,7 +25,7 @@ from upcall.cli.places import (
     viewing,
 )
 from upcall.core.error_texts import did_you_mean, shown
-from upcall.core.routing.answer import LARGEST, callback_of, misfit
+from upcall.core.routing.answer import LARGEST, callback_of, schema_error
 from upcall.core.runtime.catalog import CALLBACK_STATUSES
 from upcall.errors import AnswerRefused, SetupError, UnknownCallback
 from upcall.events import CallbackRaised
@@ -289,7 +289,7 @@ def _argument(text: str, schema: dict[str, Any]) -> Any:
         value = msgspec.json.decode(text)
     except msgspec.DecodeError:
         return text
-    return text if misfit(schema, value) and not misfit(schema, text) else value
+    return text if schema_error(schema, value) and not schema_error(schema, text) else value
 
 
 def _approval(text: str, args: argparse.Namespace, held: Held) -> Approve | Reject:
@@ -315,7 +315,7 @@ def _read(text: str, args: argparse.Namespace, held: Held) -> Any:
         return text
     try:
         as_json = msgspec.json.decode(text)
-        if not misfit(raised.schema, as_json):
+        if not schema_error(raised.schema, as_json):
             return as_json
     except msgspec.DecodeError:
         pass  # a bare word is fine where a text is wanted

@@ -154,7 +154,7 @@ class _Strangers:
         others = cast("JsonSchema | bool", schema.get("additionalProperties", True))
         for name, item in value.items():
             if name not in fields and others is False:
-                return "", f"Object contains unknown field `{name[:100]}`{or_rather(name, fields)}"
+                return "", f"Object contains unknown field `{name[:100]}`{closest_or_all(name, fields)}"
             deeper = fields.get(name, others)
             if isinstance(deeper, dict) and (stranger := self.in_value(deeper, item)):
                 return f".{name[:100]}{stranger[0]}", stranger[1]
@@ -376,7 +376,7 @@ def check_each(
             problems.append("…")
             return out, problems
         if shape is None:
-            problems.append(f"{name[:100]}: there is no such argument{or_rather(name, known)}")
+            problems.append(f"{name[:100]}: there is no such argument{closest_or_all(name, known)}")
             continue
         try:
             out[name] = value if type(value) in shape.quick else shape.convert(value)
@@ -397,7 +397,7 @@ def _problem(name: str, expected: str, value: Any, message: str) -> str:
     return f"{name}: expected {expected}, got {shown(value)}" + ("" if mere else f" ({what})")
 
 
-def or_rather(name: str, known: Collection[str]) -> str:
+def closest_or_all(name: str, known: Collection[str]) -> str:
     """The closest of the known names, or all of them."""
     import difflib
 

@@ -14,7 +14,7 @@ from upcall.events import digest
 from upcall.hooks import Hooks
 from upcall.kit.numbers import check_number
 from upcall.kit.tokens import BYTES
-from upcall.messages import Call, Image, Result, clean
+from upcall.messages import Call, Image, Result, replace_surrogates
 from upcall.tools import to_result
 
 FOLDER = "/large_tool_results"
@@ -71,7 +71,7 @@ def _too_large(call_id: str, value: Any, most: int, shown: int) -> tuple[Result,
         if len(data) <= most:
             return Result(call_id, ""), []
         return Result(call_id, _bytes_shown(data, shown)), [data if isinstance(value, bytes) else bytes(data)]
-    result = Result(call_id, clean(value)) if isinstance(value, str) else to_result(call_id, value)
+    result = Result(call_id, replace_surrogates(value)) if isinstance(value, str) else to_result(call_id, value)
     body = result.text.encode()
     bodies = [body] if len(body) > most else []
     if sum(len(image.data) for image in result.images) > most:

@@ -30,7 +30,7 @@ class Skill(Value, frozen=True):
     path: Path
 
 
-class Shelf:
+class SkillIndex:
     """The skills below some folders. They are read again once anything there has changed."""
 
     def __init__(self, folders: Sequence[Path]) -> None:

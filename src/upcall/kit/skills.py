@@ -16,7 +16,7 @@ from upcall.agent import Kit
 from upcall.contracts import SessionAccess, SyncContext
 from upcall.hooks import Hooks
 from upcall.kit.instructions import Adding
-from upcall.kit.skillfile import FILE, Shelf, Skill, load_skill
+from upcall.kit.skillfile import FILE, Skill, SkillIndex, load_skill
 from upcall.messages import Message, Request, Result
 from upcall.safety.private_files import PrivateFiles, Seen
 from upcall.safety.small_files import read_small
@@ -35,7 +35,7 @@ def skills(*dirs: str | os.PathLike[str]) -> Kit:
 
     *dirs: folders that contain skill folders; a skill of a later folder replaces one of the same name
     """
-    shelf = Shelf([Path(d).expanduser().absolute() for d in dirs])
+    shelf = SkillIndex([Path(d).expanduser().absolute() for d in dirs])
     last: tuple[Any, str] = (None, "")
     read: tuple[Any, str, list[tuple[str, str, str, str]]] = (None, "", [])  # as most sessions keep it
     adding = Adding()

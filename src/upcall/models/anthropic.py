@@ -17,16 +17,16 @@ from upcall.messages import Call, Part, Request, Response, Text, Thinking, Usage
 from upcall.models.anthropic_body import ThinkingBudget, anthropic_body
 from upcall.models.body import RESPONSE_BYTES
 from upcall.models.failures import (
-    Asked,
-    Trouble,
+    Endpoint,
+    Failure,
+    classify,
     complaint_of,
     excess_trouble,
-    judge,
     provider_name,
     stream_error,
 )
 from upcall.models.history import UNREADABLE, called
-from upcall.models.http import Patience, Reader, Sleep, Wire, without_credentials
+from upcall.models.http import Reader, Sleep, Timeouts, Wire, without_credentials
 from upcall.models.tuning import ANTHROPIC_KNOWS, checked, settled
 from upcall.safety.bounds import CALLS, token_count
 from upcall.settings import Settings
@@ -89,12 +89,12 @@ class Anthropic:
         hint = "api_key=, or ANTHROPIC_API_KEY for models given by name"
         shown = without_credentials(base)
         provider = provider_name(self.name, None if self._needs_key else shown)
-        self._asked = Asked(self.name, model, shown, hint, self._key, provider)
+        self._asked = Endpoint(self.name, model, shown, hint, self._key, provider)
         headers = {"Content-Type": "application/json", "Accept-Encoding": "identity", "User-Agent": "upcall"}
         headers["anthropic-version"] = "2023-06-01"
         if self._key:
             headers["x-api-key"] = self._key
-        patience = Patience(retries, connect, first_byte, silence, total, response_bytes)
+        patience = Timeouts(retries, connect, first_byte, silence, total, response_bytes)
         self._wire = Wire(self._asked, f"{base}/v1/messages", headers, patience, _sleep, _chance)
 
     def __repr__(self) -> str:
@@ -229,7 +229,7 @@ _decode_whole = msgspec.json.Decoder(_Whole).decode
 class AnthropicReader:
     """Puts a message together, from events or from one body."""
 
-    def __init__(self, asked: Asked, emit: Emit | None) -> None:
+    def __init__(self, asked: Endpoint, emit: Emit | None) -> None:
         self.spoke = self.complete = self.over = False
         self._asked, self._emit = asked, emit
         self._blocks: dict[int, _Open] = {}
@@ -237,14 +237,14 @@ class AnthropicReader:
         self._input = self._cached = self._written = self._output = 0
         self._stop, self._model = "", ""
 
-    def read(self, events: Sequence[bytes]) -> Trouble | None:
+    def read(self, events: Sequence[bytes]) -> Failure | None:
         """Take events. Text comes first in the loop because it runs for every token."""
         emit, size = self._emit, 0
         for data in events:
             try:
                 event = _decode(data)
             except UNREADABLE as error:
-                return Trouble(f"sent an event that can't be read ({error}): {self._asked.shown(data)}")
+                return Failure(f"sent an event that can't be read ({error}): {self._asked.shown(data)}")
             if event.type == "content_block_delta":
                 delta, block = event.delta, self._blocks.get(event.index)
                 if delta is None or block is None:
@@ -262,14 +262,14 @@ class AnthropicReader:
         self._size += size
         return excess_trouble(self._asked, self._size, self._calls)
 
-    def whole(self, body: bytes) -> Trouble | None:
+    def whole(self, body: bytes) -> Failure | None:
         """Take a message that came in one piece."""
         try:
             message = _decode_whole(body)
         except UNREADABLE as error:
-            return Trouble(f"sent a body that can't be read ({error}): {self._asked.shown(body)}")
+            return Failure(f"sent a body that can't be read ({error}): {self._asked.shown(body)}")
         if message.type != "message" or message.error is not None:
-            return judge(self._asked, 200, {}, body)
+            return classify(self._asked, 200, {}, body)
         self._begin(message)
         for index, block in enumerate(message.content or ()):
             self._start(index, block)
@@ -290,7 +290,7 @@ class AnthropicReader:
         kept = () if layout == usual else layout
         return Response(text, calls, thinking, usage, self._stop or "end", self._model, kept)
 
-    def _step(self, event: _Event) -> Trouble | None:
+    def _step(self, event: _Event) -> Failure | None:
         match event.type:
             case "message_start" if event.message is not None:
                 self._begin(event.message)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from upcall.messages import Call, Image, Instruction, Request, Result, Text, Thinking, ToolSpec
-from upcall.models.history import Answered, Said, Told, Turn, arguments, turns
+from upcall.models.history import Answered, AssistantTurn, Told, Turn, arguments, turns
 from upcall.models.openai_body import object_schema
 from upcall.models.structured import closed_schema, schema_in_instructions
 from upcall.settings import Settings
@@ -102,7 +102,7 @@ def anthropic_messages(request: Request, provider: str = "") -> list[Wire]:
 
 def _blocks(turn: Turn) -> tuple[str, list[Wire]]:
     match turn:
-        case Said():
+        case AssistantTurn():
             blocks = [block for part in turn.parts if (block := _said(part)) is not None]
             while blocks and blocks[-1]["type"] in ("thinking", "redacted_thinking"):
                 blocks.pop()  # a message may not end with a thought

@@ -39,7 +39,7 @@ _READ = 65_536
 _PASSING = ("overloaded", "rate_limit", "server_error", "api_error", "timeout", "unavailable", "internal")
 
 
-class Asked(NamedTuple):
+class Endpoint(NamedTuple):
     """Who was asked, as errors name it."""
 
     name: str
@@ -94,7 +94,7 @@ def provider_name(model: str, base_url: str | None) -> str:
     return f"{model}#{hashlib.sha256(base_url.encode()).hexdigest()[:8]}" if base_url else model
 
 
-class Trouble(NamedTuple):
+class Failure(NamedTuple):
     """A try that failed: `error` if asking again can't help, else what happened and how long to wait at least."""
 
     problem: str
@@ -102,16 +102,16 @@ class Trouble(NamedTuple):
     error: ModelError | None = None
 
 
-def excess_trouble(asked: Asked, characters: int, calls: int) -> Trouble | None:
+def excess_trouble(asked: Endpoint, characters: int, calls: int) -> Failure | None:
     """The trouble with a response that has become too long, or None."""
     if characters <= TEXT and calls <= CALLS:
         return None
     most = f"{TEXT:,} characters of text" if characters > TEXT else f"{CALLS:,} tool calls"
     error = ResponseTooLarge(asked.name, f"more than {most} in one response")
-    return Trouble(error.problem, error=error)
+    return Failure(error.problem, error=error)
 
 
-class Complaint(NamedTuple):
+class ProviderError(NamedTuple):
     """What a provider's error body says."""
 
     kind: str
@@ -121,7 +121,7 @@ class Complaint(NamedTuple):
     status: int | None = None
 
 
-def judge(asked: Asked, status: int, headers: Mapping[str, str], body: bytes) -> Trouble:
+def classify(asked: Endpoint, status: int, headers: Mapping[str, str], body: bytes) -> Failure:
     """What an answer with an HTTP error, or a body that is no answer, means for the next try."""
     if _is_html(body):
         return _html(asked, status, headers, body)
@@ -129,17 +129,17 @@ def judge(asked: Asked, status: int, headers: Mapping[str, str], body: bytes) ->
     status = said.status if status == 200 and said.status else status
     problem = asked.clean(said.message) or f"answered HTTP {status} without a reason"
     if too_long := context_error(asked, said):
-        return Trouble(problem, error=too_long)
+        return Failure(problem, error=too_long)
     if status == 429 and "quota" in said.kind:
-        return Trouble(problem, error=ModelRefused(asked.name, problem, status))
+        return Failure(problem, error=ModelRefused(asked.name, problem, status))
     if status in (408, 425, 429) or status >= 500:
-        return Trouble(f"HTTP {status}: {problem}", retry_after(headers))
+        return Failure(f"HTTP {status}: {problem}", retry_after(headers))
     if status == 200 and any(word in said.kind.lower() for word in _PASSING):
-        return Trouble(f"{said.kind}: {problem}", retry_after(headers))
-    return Trouble(problem, error=_refusal(asked, status, problem, headers))
+        return Failure(f"{said.kind}: {problem}", retry_after(headers))
+    return Failure(problem, error=_refusal(asked, status, problem, headers))
 
 
-def _refusal(asked: Asked, status: int, problem: str, headers: Mapping[str, str]) -> ModelError:
+def _refusal(asked: Endpoint, status: int, problem: str, headers: Mapping[str, str]) -> ModelError:
     shown = status if status != 200 else None
     if status in (401, 403):
         return ModelRefused(asked.name, f"the key was not accepted; check {asked.key_hint}", status)
@@ -154,27 +154,27 @@ def _refusal(asked: Asked, status: int, problem: str, headers: Mapping[str, str]
     return ModelRefused(asked.name, problem, shown)
 
 
-def _html(asked: Asked, status: int, headers: Mapping[str, str], body: bytes) -> Trouble:
+def _html(asked: Endpoint, status: int, headers: Mapping[str, str], body: bytes) -> Failure:
     excerpt = asked.clean(body.decode("utf-8", "replace"))[:200]
     problem = f"{asked.base_url} answered with HTML instead of JSON: {excerpt!r}"
     if status in (401, 403, 404) or 300 <= status < 400:
-        return Trouble(problem, error=_refusal(asked, status, problem, headers))
+        return Failure(problem, error=_refusal(asked, status, problem, headers))
     if status == 429 or status >= 500:
-        return Trouble(f"HTTP {status}: {problem}", retry_after(headers))
-    return Trouble(problem, error=ModelRefused(asked.name, f"{problem}; is base_url right?", status))
+        return Failure(f"HTTP {status}: {problem}", retry_after(headers))
+    return Failure(problem, error=ModelRefused(asked.name, f"{problem}; is base_url right?", status))
 
 
-def stream_error(asked: Asked, said: Complaint) -> Trouble:
+def stream_error(asked: Endpoint, said: ProviderError) -> Failure:
     """What an error event in the middle of a stream means: most are overload, and asked again."""
     problem = asked.clean(f"{said.kind}: {said.message}" if said.kind else said.message)
     if too_long := context_error(asked, said):
-        return Trouble(problem, error=too_long)
+        return Failure(problem, error=too_long)
     if "invalid_request" in said.kind or "quota" in said.kind or "authentication" in said.kind:
-        return Trouble(problem, error=ModelRefused(asked.name, problem))
-    return Trouble(f"the stream broke off with an error: {problem}")
+        return Failure(problem, error=ModelRefused(asked.name, problem))
+    return Failure(f"the stream broke off with an error: {problem}")
 
 
-def context_error(asked: Asked, said: Complaint) -> ContextTooLong | None:
+def context_error(asked: Endpoint, said: ProviderError) -> ContextTooLong | None:
     """The error for a conversation that does not fit, with both numbers where the provider says them."""
     text = said.message[:_READ]
     if not any(k in said.kind for k in _TOO_LONG) and not any(t in text for t in _TOO_LONG_TEXT):
@@ -193,29 +193,29 @@ def _read_number(digits: str | None) -> int | None:
     return int(digits) if digits and len(digits) <= _DIGITS else None
 
 
-def complaint(body: bytes) -> Complaint:
+def complaint(body: bytes) -> ProviderError:
     """Read the shapes that servers give errors in; what is no JSON is taken as the message."""
     try:
         return complaint_of(msgspec.json.decode(body))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return Complaint("", body.decode("utf-8", "replace"))
+        return ProviderError("", body.decode("utf-8", "replace"))
 
 
-def complaint_of(value: Any) -> Complaint:
+def complaint_of(value: Any) -> ProviderError:
     """The same, of a value that is decoded already."""
     if isinstance(value, list) and value:
         value = cast("list[Any]", value)[0]
     if not isinstance(value, dict):
-        return Complaint("", str(cast("object", value)))
+        return ProviderError("", str(cast("object", value)))
     fields = cast("dict[str, Any]", value)
     inner = fields.get("error", fields)
     if not isinstance(inner, dict):
-        return Complaint("", str(inner))
+        return ProviderError("", str(inner))
     error = cast("dict[str, Any]", inner)
     message = error.get("message") or error.get("detail") or _json(error)
     code = error.get("code")
     kind = " ".join(str(k) for k in (error.get("type"), code) if isinstance(k, str))
-    return Complaint(
+    return ProviderError(
         kind,
         message if isinstance(message, str) else _json(message),
         _number(error.get("n_prompt_tokens")),

@@ -34,7 +34,7 @@ _LONGEST_ID = 10_000
 _LETTERS = string.ascii_letters + string.digits
 
 
-class Said(Value, frozen=True):
+class AssistantTurn(Value, frozen=True):
     """What the model said, in its own order."""
 
     parts: tuple[Text | Thinking | Call, ...]
@@ -58,7 +58,7 @@ class Told(Value, frozen=True):
     parts: tuple[Text | Instruction | Image, ...]
 
 
-Turn = Said | Answered | Told
+Turn = AssistantTurn | Answered | Told
 
 
 def turns(messages: Iterable[Message], provider: str = "") -> list[Turn]:
@@ -98,7 +98,7 @@ class _Walk:
             elif isinstance(part, Thinking) or (isinstance(part, Text) and part.text):
                 parts.append(part)
         if parts:
-            self.out.append(Said(tuple(parts)))
+            self.out.append(AssistantTurn(tuple(parts)))
         self.told([p for p in message.parts if isinstance(p, Instruction)])
 
     def told(self, parts: Iterable[Part]) -> None:

@@ -16,7 +16,7 @@ from upcall.contracts import Emit
 from upcall.errors import ModelRefused, ModelUnavailable, ResponseTooLarge
 from upcall.messages import Response, Value
 from upcall.models.body import EVENTS, RESPONSE_BYTES, Body, UnknownEncoding
-from upcall.models.failures import Asked, Trouble, judge, secrets_in
+from upcall.models.failures import Endpoint, Failure, classify, secrets_in
 from upcall.models.sse import EventTooLarge, Feed, check_values
 from upcall.settings import joined_headers
 
@@ -33,7 +33,7 @@ _COURTESY = 5.0  # seconds for what comes after the model's last word: usage, th
 Sleep = Callable[[float], Awaitable[object]]
 
 
-class Patience(Value, frozen=True):
+class Timeouts(Value, frozen=True):
     """How often to ask again, how long to wait, and how many bytes to take.
 
     Seconds for a connection, for the first byte, between bytes, and for a whole response.
@@ -57,11 +57,11 @@ class Reader(Protocol):
     over: bool
     """The last event has come."""
 
-    def read(self, events: Sequence[bytes]) -> Trouble | None:
+    def read(self, events: Sequence[bytes]) -> Failure | None:
         """Take the data of events; trouble if one of them is an error."""
         ...
 
-    def whole(self, body: bytes) -> Trouble | None:
+    def whole(self, body: bytes) -> Failure | None:
         """Take an answer that came as one JSON body instead of a stream."""
         ...
 
@@ -75,10 +75,10 @@ class Wire:
 
     def __init__(
         self,
-        asked: Asked,
+        asked: Endpoint,
         url: str,
         headers: dict[str, str],
-        patience: Patience,
+        patience: Timeouts,
         sleep: Sleep = asyncio.sleep,
         chance: Callable[[], float] = random.random,
         pools: Pools | None = None,
@@ -97,7 +97,7 @@ class Wire:
 
     async def ask(self, body: bytes, fresh: Callable[[], Reader], emit: Emit | None) -> Response:
         """The answer, after as many tries as it takes; a broken stream is dropped and asked for again, whole."""
-        trouble, tries = Trouble("was not asked"), 0
+        trouble, tries = Failure("was not asked"), 0
         while tries <= self._patience.retries:
             reader = fresh()
             failed = await self._try(body, reader)
@@ -118,20 +118,20 @@ class Wire:
         """Close the connections of this event loop; a later question opens new ones."""
         await self._pools.close()
 
-    def _wait(self, trouble: Trouble, tries: int) -> float:
+    def _wait(self, trouble: Failure, tries: int) -> float:
         if trouble.after is not None:
             return trouble.after
         # Half of it is chance, so that many agents that failed together do not come back together.
         return min(30.0, 0.5 * 2 ** (tries - 1)) * (0.5 + self._chance() / 2)
 
-    async def _try(self, body: bytes, reader: Reader) -> Trouble | None:
+    async def _try(self, body: bytes, reader: Reader) -> Failure | None:
         """None when the reader has everything. Errors become values: none may drag headers with a key along."""
         import aiohttp
 
         try:
             return await self._exchange(body, reader)
         except (ResponseTooLarge, _TookTooLong) as error:
-            return None if reader.complete else Trouble(str(error), error=self._given_up(error))
+            return None if reader.complete else Failure(str(error), error=self._given_up(error))
         except UnknownEncoding as error:
             return self._refused(str(error))
         except TimeoutError as error:
@@ -145,16 +145,16 @@ class Wire:
         except (aiohttp.ClientError, OSError) as error:
             problem = f"the connection failed: {str(error) or type(error).__name__}"
         # Some servers never end their streams properly; what is complete is an answer all the same.
-        return None if reader.complete else Trouble(self.asked.clean(problem))
+        return None if reader.complete else Failure(self.asked.clean(problem))
 
     def _given_up(self, error: ResponseTooLarge | _TookTooLong) -> ResponseTooLarge | ModelUnavailable:
         """What is raised at once: another try would take as much again."""
         return error if isinstance(error, ResponseTooLarge) else ModelUnavailable(self.asked.name, str(error))
 
-    def _refused(self, problem: str) -> Trouble:
-        return Trouble(problem, error=ModelRefused(self.asked.name, self.asked.clean(problem)))
+    def _refused(self, problem: str) -> Failure:
+        return Failure(problem, error=ModelRefused(self.asked.name, self.asked.clean(problem)))
 
-    async def _exchange(self, body: bytes, reader: Reader) -> Trouble | None:
+    async def _exchange(self, body: bytes, reader: Reader) -> Failure | None:
         session, limits, clock = await self._pools.session(), self._patience, asyncio.get_running_loop().time
         late, last = f"no answer in {limits.first_byte:g} s", clock() + limits.total
         try:
@@ -164,7 +164,9 @@ class Wire:
             ):
                 content = Body(answer, self.asked.name, limits.response_bytes)
                 if answer.status != 200:
-                    return judge(self.asked, answer.status, answer.headers, await content.read_beginning(_ENOUGH))
+                    return classify(
+                        self.asked, answer.status, answer.headers, await content.read_beginning(_ENOUGH)
+                    )
                 data = await _first(content)
                 late = f"silent for {limits.silence:g} s"
                 if data.lstrip()[:1] in (b"{", b"<", b"["):
@@ -180,7 +182,7 @@ class Wire:
 
     async def _stream(
         self, data: bytes, content: Body, reader: Reader, limit: asyncio.Timeout, last: float
-    ) -> Trouble | None:
+    ) -> Failure | None:
         clock, silence = asyncio.get_running_loop().time, self._patience.silence
         feed, moved, count = Feed(), 0.0, 0
         while data:
@@ -200,12 +202,12 @@ class Wire:
             data = await content.read()
         trouble = reader.read(feed.end())
         if trouble is None and not reader.complete:
-            return Trouble("the stream ended in the middle")
+            return Failure("the stream ended in the middle")
         return trouble
 
-    def _whole(self, body: bytes, reader: Reader) -> Trouble | None:
+    def _whole(self, body: bytes, reader: Reader) -> Failure | None:
         if body.lstrip()[:1] == b"<":
-            return judge(self.asked, 200, {}, body[:_ENOUGH])
+            return classify(self.asked, 200, {}, body[:_ENOUGH])
         check_values(body)
         return reader.whole(body)
 
@@ -222,7 +224,7 @@ async def _first(content: Body) -> bytes:
     return data
 
 
-def _final(trouble: Trouble) -> str:
+def _final(trouble: Failure) -> str:
     if trouble.after is not None and trouble.after > LONGEST_WAIT:
         return f"{trouble.problem}; it asks to come back in {trouble.after:.0f} s"
     return trouble.problem

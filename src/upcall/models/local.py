@@ -16,7 +16,7 @@ import msgspec
 from upcall.contracts import Emit
 from upcall.errors import ModelRefused
 from upcall.messages import Call, Image, Instruction, JsonSchema, Request, Response, Text, ToolSpec
-from upcall.models.history import UNREADABLE, Answered, Said, Told, Turn, arguments, turns
+from upcall.models.history import UNREADABLE, Answered, AssistantTurn, Told, Turn, arguments, turns
 from upcall.models.openai import OpenAIChat
 from upcall.models.openai_body import object_schema, result_text
 from upcall.models.structured import schema_in_instructions
@@ -208,7 +208,7 @@ def _described(spec: ToolSpec) -> str:
 
 def _turn(turn: Turn, wrapped: bool) -> tuple[str, str]:
     match turn:
-        case Said():
+        case AssistantTurn():
             text = "".join(p.text for p in turn.parts if isinstance(p, Text))
             lines = [_json({"reply": text}) if wrapped else text] if text else []
             lines += [_json({"name": c.name, "arguments": arguments(c)}) for c in turn.calls]

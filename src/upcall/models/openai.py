@@ -15,16 +15,16 @@ from upcall.errors import ModelRefused
 from upcall.messages import Request, Response, Thinking, Usage
 from upcall.models.body import RESPONSE_BYTES
 from upcall.models.failures import (
-    Asked,
-    Trouble,
+    Endpoint,
+    Failure,
+    classify,
     complaint_of,
     excess_trouble,
-    judge,
     provider_name,
     stream_error,
 )
 from upcall.models.history import UNREADABLE, called, json_object
-from upcall.models.http import Patience, Reader, Sleep, Wire, without_credentials
+from upcall.models.http import Reader, Sleep, Timeouts, Wire, without_credentials
 from upcall.models.openai_body import openai_body
 from upcall.models.tuning import EVERY_SETTING, checked, settled
 from upcall.safety.bounds import CALLS, token_count
@@ -80,13 +80,13 @@ class OpenAIChat:
         self._official = self._base_url == BASE_URL
         shown = without_credentials(self._base_url)
         provider = provider_name(self.name, None if self._official else shown)
-        self._asked = Asked(self.name, model, shown, hint, self._key, provider)
+        self._asked = Endpoint(self.name, model, shown, hint, self._key, provider)
         headers = {"Content-Type": "application/json", "Accept-Encoding": "identity", "User-Agent": "upcall"}
         if self._key:
             headers["Authorization"] = f"Bearer {self._key}"
         # A key goes into the same header as a URL's user and password, and is what counts.
         base = self._asked.base_url if self._key else self._base_url
-        patience = Patience(retries, connect, first_byte, silence, total, response_bytes)
+        patience = Timeouts(retries, connect, first_byte, silence, total, response_bytes)
         self._wire = Wire(self._asked, f"{base}/chat/completions", headers, patience, _sleep, _chance)
         self._settings = checked(self.name, settings, EVERY_SETTING)
         self._refused: set[str] = set()
@@ -197,7 +197,7 @@ _decode = msgspec.json.Decoder(_Chunk).decode
 class OpenAIReader:
     """Puts a chat completion together, from chunks or from one body."""
 
-    def __init__(self, asked: Asked, emit: Emit | None) -> None:
+    def __init__(self, asked: Endpoint, emit: Emit | None) -> None:
         self.spoke = self.complete = self.over = False
         self._asked, self._emit = asked, emit
         self._text: list[str] = []
@@ -208,7 +208,7 @@ class OpenAIReader:
         self._usage, self._stop, self._model = Usage(), "", ""
         self._size = 0  # characters of text, thoughts and arguments
 
-    def read(self, events: Sequence[bytes]) -> Trouble | None:
+    def read(self, events: Sequence[bytes]) -> Failure | None:
         """Take chunks. The loop is as plain as it is because it runs for every token."""
         emit, text, size = self._emit, self._text, 0
         for event in events:
@@ -218,7 +218,7 @@ class OpenAIReader:
             try:
                 chunk = _decode(event)
             except UNREADABLE as error:
-                return Trouble(f"sent a chunk that can't be read ({error}): {self._asked.shown(event)}")
+                return Failure(f"sent a chunk that can't be read ({error}): {self._asked.shown(event)}")
             if chunk.choices and (said := chunk.choices[0].delta) is not None:
                 content = said.content
                 if isinstance(content, str) and content:
@@ -234,14 +234,14 @@ class OpenAIReader:
         self._size += size
         return excess_trouble(self._asked, self._size, len(self._calls))
 
-    def whole(self, body: bytes) -> Trouble | None:
+    def whole(self, body: bytes) -> Failure | None:
         """Take a completion that came in one piece."""
         try:
             chunk = _decode(body)
         except UNREADABLE as error:
-            return Trouble(f"sent a body that can't be read ({error}): {self._asked.shown(body)}")
+            return Failure(f"sent a body that can't be read ({error}): {self._asked.shown(body)}")
         if chunk.error is not None or not chunk.choices:
-            return judge(self._asked, 200, {}, body)
+            return classify(self._asked, 200, {}, body)
         said = chunk.choices[0].message or chunk.choices[0].delta or _Said()
         if isinstance(said.content, str):
             self._say("text", said.content, self._text)
@@ -308,7 +308,7 @@ class OpenAIReader:
             slot.args.append(args)
             self._size += len(args)
 
-    def _about(self, chunk: _Chunk) -> Trouble | None:
+    def _about(self, chunk: _Chunk) -> Failure | None:
         """What a chunk says besides what the model said."""
         if chunk.choices:
             choice = chunk.choices[0]

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from upcall.messages import Image, Instruction, JsonSchema, Request, Result, Text, Thinking, ToolSpec
-from upcall.models.history import Answered, Said, Told, Turn, arguments, turns
+from upcall.models.history import Answered, AssistantTurn, Told, Turn, arguments, turns
 from upcall.models.structured import is_object, schema_in_instructions
 from upcall.settings import Settings
 
@@ -82,7 +82,7 @@ def openai_messages(request: Request, provider: str = "") -> list[Wire]:
 
 def _messages(turn: Turn, *, recent: bool) -> list[Wire]:
     match turn:
-        case Said():
+        case AssistantTurn():
             return _said(turn, recent=recent)
         case Answered():
             return _answered(turn)
@@ -90,7 +90,7 @@ def _messages(turn: Turn, *, recent: bool) -> list[Wire]:
             return _told(turn)
 
 
-def _said(turn: Said, *, recent: bool) -> list[Wire]:
+def _said(turn: AssistantTurn, *, recent: bool) -> list[Wire]:
     text = "".join(p.text for p in turn.parts if isinstance(p, Text))
     calls = [
         {
@@ -111,7 +111,7 @@ def _said(turn: Said, *, recent: bool) -> list[Wire]:
     return [message]
 
 
-def _own_thoughts(turn: Said) -> str:
+def _own_thoughts(turn: AssistantTurn) -> str:
     own = (p for p in turn.parts if isinstance(p, Thinking) and p.opaque.get("field") == "reasoning_content")
     return "".join(p.text for p in own)
 

@@ -12,8 +12,8 @@ from upcall.contracts import Emit
 from upcall.errors import ContextTooLong, ModelError, ModelRefused, ModelUnavailable, ResponseTooLarge
 from upcall.messages import Call, Image, Instruction, Part, Request, Response, Text, Thinking, Usage
 from upcall.models.body import EVENTS
-from upcall.models.failures import Asked, complaint_of, context_error, judge, provider_name, secrets_in
-from upcall.models.history import Answered, Said, Told, arguments, called, turns
+from upcall.models.failures import Endpoint, classify, complaint_of, context_error, provider_name, secrets_in
+from upcall.models.history import Answered, AssistantTurn, Told, arguments, called, turns
 from upcall.models.openai_body import object_schema
 from upcall.models.structured import is_object, schema_in_instructions
 from upcall.models.tuning import EVERY_SETTING, settled
@@ -110,10 +110,10 @@ def _failure(name: str, error: Exception, request: Request) -> ModelError:
 
     hint = "the provider's key in its environment variable"
     headers = (request.settings and request.settings.extra_headers) or {}
-    asked = Asked(name, name.partition(":")[2], "the provider", hint, secrets=secrets_in(headers))
+    asked = Endpoint(name, name.partition(":")[2], "the provider", hint, secrets=secrets_in(headers))
     if isinstance(error, ModelHTTPError):
         body = error.body if isinstance(error.body, bytes) else msgspec.json.encode(error.body, enc_hook=str)
-        trouble = judge(asked, error.status_code, error.headers or {}, body)
+        trouble = classify(asked, error.status_code, error.headers or {}, body)
         return trouble.error or ModelUnavailable(name, trouble.problem)
     said = complaint_of(str(error))
     if found := context_error(asked, said):
@@ -189,7 +189,7 @@ def provider_messages(request: Request, provider: str = "") -> list[theirs.Model
     out: list[theirs.ModelMessage] = []
     asked: list[theirs.ModelRequestPart] = []
     for turn in turns(request.messages, provider):
-        if isinstance(turn, Said):
+        if isinstance(turn, AssistantTurn):
             if asked:
                 out.append(theirs.ModelRequest(parts=asked))
                 asked = []
@@ -201,7 +201,7 @@ def provider_messages(request: Request, provider: str = "") -> list[theirs.Model
     return [*out, theirs.ModelRequest(parts=last, instructions=request.instructions or None)]
 
 
-def _said(turn: Said) -> list[theirs.ModelResponsePart]:
+def _said(turn: AssistantTurn) -> list[theirs.ModelResponsePart]:
     from pydantic_ai import messages as theirs
 
     parts: list[theirs.ModelResponsePart] = []

@@ -42,7 +42,7 @@ def rank(held: Held) -> tuple[int, float, int]:
     return (_RANKS.get(raised.priority, _RANKS["normal"]), raised.time, raised.pos)
 
 
-class Ledger:
+class CallbackIndex:
     """Callbacks in memory, found by id, by run tree, and in the inbox's order."""
 
     def __init__(self) -> None:

@@ -24,8 +24,8 @@ from upcall.events import (
     TurnEnded,
     encode,
 )
-from upcall.store.callback_index import Ledger, matches
-from upcall.store.rules import NOTED, STATUS, hollow
+from upcall.store.callback_index import CallbackIndex, matches
+from upcall.store.rules import INDEXED_EVENTS, STATUS, without_body
 
 _position = attrgetter("pos")
 _put = msgspec.structs.force_setattr
@@ -55,7 +55,7 @@ class _Kept(msgspec.Struct, eq=False):
     logs: dict[str, _Log] = {}
     order: list[AnyEvent] = []
     blobs: dict[str, bytes] = {}
-    callbacks: Ledger = msgspec.field(default_factory=Ledger)
+    callbacks: CallbackIndex = msgspec.field(default_factory=CallbackIndex)
     pos: int = 0
 
 
@@ -135,7 +135,7 @@ class MemoryStore:
             put(event, "seq", seq)
             put(event, "pos", pos)
             put(event, "time", now)
-            if type(event) in NOTED:
+            if type(event) in INDEXED_EVENTS:
                 noted.append(event)
         log.events += events
         kept.order += events
@@ -190,7 +190,7 @@ class MemoryStore:
         elif type(event) is HooksPassed:
             if event.replaces:
                 old, order = log.events[event.replaces - 1], self._stored.order
-                slim = log.events[event.replaces - 1] = hollow(old)
+                slim = log.events[event.replaces - 1] = without_body(old)
                 order[bisect_left(order, old.pos, key=_position)] = slim
             elif event.point == "begin_session":
                 self._stored.callbacks.note(event, log.root)

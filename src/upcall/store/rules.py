@@ -37,7 +37,7 @@ def status_after(event: AnyEvent) -> str | None:
     return event.status if type(event) is TurnEnded else STATUS.get(type(event))
 
 
-def hollow(event: AnyEvent) -> AnyEvent:
+def without_body(event: AnyEvent) -> AnyEvent:
     """The event without the body that a hook replaced; the fact that it happened stays."""
     match event:
         case ToolEnded():
@@ -48,5 +48,5 @@ def hollow(event: AnyEvent) -> AnyEvent:
             return event
 
 
-NOTED = {*STATUS, TurnEnded, HooksPassed, Compacted, SessionAdopted, *CALLBACK_EVENTS}
+INDEXED_EVENTS = {*STATUS, TurnEnded, HooksPassed, Compacted, SessionAdopted, *CALLBACK_EVENTS}
 """All that is more than kept."""

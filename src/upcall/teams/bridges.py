@@ -8,7 +8,7 @@ from typing import Any, cast
 from upcall.agent import Agent
 from upcall.contracts import Reply, SessionAccess
 from upcall.core.log.load import load_state
-from upcall.core.turns.access import Access, Place
+from upcall.core.turns.access import ChildSpec, HookSession
 from upcall.errors import BadAgent, ChildFailed
 from upcall.events import StepStarted
 from upcall.teams.coordinator import SAID_NOTHING
@@ -25,13 +25,15 @@ def bridge(next_agent: Agent[Any]) -> Callable[[SessionAccess, Reply], Awaitable
         raise BadAgent("bridge", f"bridge(agent) takes the agent that comes next, not {given!r}")
 
     async def hand_over(session: SessionAccess, reply: Reply) -> str:
-        access = cast("Access", session)
+        access = cast("HookSession", session)
         header = access.member.state.header
         above = header.parent if header.above is None else header.above
         summary = session.get_summary()
         told = reply.text if summary == reply.text else f"{summary}\n\n{reply.text}"
         child = f"bridge.{next_agent.name}"
-        place = Place(above=above, turn=await _turn(access, next_agent.name, child), again=True)
+        place = ChildSpec(
+            caller_session=above, turn_number=await _turn(access, next_agent.name, child), retry_failed=True
+        )
         said = await access.child(next_agent, told if told.strip() else SAID_NOTHING, child, place)
         if said.status != "done":
             raise ChildFailed(said.session_id, next_agent.name, f"it ended with {said.limit or said.status}")
@@ -40,7 +42,7 @@ def bridge(next_agent: Agent[Any]) -> Callable[[SessionAccess, Reply], Awaitable
     return hand_over
 
 
-async def _turn(access: Access, agent: str, child: str) -> int:
+async def _turn(access: HookSession, agent: str, child: str) -> int:
     """Which turn of the next agent's session this hand-over is.
 
     It is stored before that turn begins: a hook that waited or died runs again, and must find its own turn and not

@@ -13,7 +13,7 @@ from upcall.events import StepEnded
 from upcall.teams.coordinator import SAID_NOTHING, Coordination, Coordinator, Step, names_of
 
 
-class Said(NamedTuple):
+class StepText(NamedTuple):
     """What a step came to, and what the next one is told of it: with the summary, if it was compacted meanwhile."""
 
     reply: Reply
@@ -32,7 +32,7 @@ class Branch:
         self.pick, self.ways = pick, dict(ways)
         self.agents = [_agent("branch", a) for a in self.ways.values()]
 
-    async def run(self, work: Coordination, number: int, said: Said) -> Said:
+    async def run(self, work: Coordination, number: int, said: StepText) -> StepText:
         """Pick, once, and go that way."""
         key = await work.decide(f"{number}", lambda: _called(f"{number}", "pick", self.pick, said.reply))
         if not isinstance(key, str) or key not in self.ways:
@@ -49,7 +49,7 @@ class FanOut:
             raise BadAgent("fan_out", "fan_out([a, b], join=function) takes a list of at least one agent")
         self.agents, self.join = [_agent("fan_out", a) for a in agents], join
 
-    async def run(self, work: Coordination, number: int, said: Said) -> Said:
+    async def run(self, work: Coordination, number: int, said: StepText) -> StepText:
         """Run all, then join."""
         steps = [
             Step(f"{number}.{i}", agent, _prompt(number, said), f"{number}.{i}.{agent.name}")
@@ -67,7 +67,7 @@ class FanOut:
             raise StepFailed(
                 f"{number}", f"join returned {type(text).__name__}; it must return the text to go on with"
             )
-        return Said(Reply(text, session_id=work.id), text)
+        return StepText(Reply(text, session_id=work.id), text)
 
 
 class Chain(Coordinator):
@@ -88,7 +88,7 @@ class Chain(Coordinator):
 
     async def coordinate(self, work: Coordination, prompt: str) -> str:
         """Each step once a round, with what the one before it said."""
-        said, number = Said(Reply(prompt, session_id=work.id), prompt), 0
+        said, number = StepText(Reply(prompt, session_id=work.id), prompt), 0
         for _ in range(self.loop):
             for step in self.steps:
                 number += 1
@@ -141,23 +141,23 @@ def fan_out(agents: Sequence[Agent], *, join: Callable[[list[Reply]], Any] | Non
 # --- running ----------------------------------------------------------------------------
 
 
-async def _hop(work: Coordination, number: int, agent: Agent, said: Said) -> Said:
+async def _hop(work: Coordination, number: int, agent: Agent, said: StepText) -> StepText:
     step = Step(f"{number}.{agent.name}", agent, _prompt(number, said), f"{number}.{agent.name}")
     return _said(work, step, await work.step(step))
 
 
-def _prompt(number: int, said: Said) -> str:
+def _prompt(number: int, said: StepText) -> str:
     """What a step is told; no agent is prompted with nothing because the one before it had nothing to say."""
     return said.told if said.told.strip() or number == 1 else SAID_NOTHING
 
 
-def _said(work: Coordination, step: Step, ended: StepEnded) -> Said:
+def _said(work: Coordination, step: Step, ended: StepEnded) -> StepText:
     output = None
     if step.agent.output is not None:
         with contextlib.suppress(ValueError):  # an end_turn hook may have put other words in its place
             output = step.agent.output.parse(ended.text)
     reply = Reply(ended.text, "done", f"{work.id}~{step.child}", ended.usage, output=output)
-    return Said(reply, f"{ended.summary}\n\n{ended.text}" if ended.summary else ended.text)
+    return StepText(reply, f"{ended.summary}\n\n{ended.text}" if ended.summary else ended.text)
 
 
 async def _called(step: str, what: str, function: Callable[[Any], Any], argument: Any) -> Any:

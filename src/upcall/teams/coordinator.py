@@ -14,7 +14,7 @@ from upcall.agent import Agent, Limits
 from upcall.contracts import Emit
 from upcall.core.log.load import load_state
 from upcall.core.routing.question import plain_json
-from upcall.core.turns.access import NOWHERE, Parking, Place
+from upcall.core.turns.access import DEFAULT_CHILD, ChildSpec, Parking
 from upcall.core.turns.turn import Turn
 from upcall.errors import BadAgent, ChildFailed, UpcallError
 from upcall.events import Event, Planned, Responded, StepEnded, StepStarted, digest
@@ -35,7 +35,7 @@ class Step(Value, frozen=True):
     agent: Agent
     prompt: str
     child: str
-    place: Place = NOWHERE
+    place: ChildSpec = DEFAULT_CHILD
     must: bool = True
 
 
@@ -74,7 +74,7 @@ class Coordination(Turn):
             return ended
         await self._start([step])
         started = cast("StepStarted", self.logged(StepStarted, step.name))
-        place = step.place._replace(turn=started.turn, again=step.must)
+        place = step.place._replace(turn_number=started.turn, retry_failed=step.must)
         self.leave()  # it only waits for its child
         try:
             ended = await self._run(step, started, place)
@@ -90,7 +90,7 @@ class Coordination(Turn):
         """Have steps done side by side; returns when all have ended, in the order given."""
         await self._start(steps)
         beside = [_Beside(self, step) for step in steps]
-        if await self._side_by_side(beside):
+        if await self._run_parallel(beside):
             raise Parking
         return [cast("StepEnded", one.came_to) for one in beside]
 
@@ -109,7 +109,7 @@ class Coordination(Turn):
             )
         await self.log.commit()
 
-    async def _run(self, step: Step, started: StepStarted, place: Place) -> StepEnded:
+    async def _run(self, step: Step, started: StepStarted, place: ChildSpec) -> StepEnded:
         prompt = f"{step.prompt}\n\n{started.note}" if started.note else step.prompt
         try:
             reply = await self.tree.start_child(self, step.agent, prompt, step.child, place)
@@ -150,7 +150,7 @@ class _Beside:
 class Coordinator(Agent[None]):
     """A declaration that is accepted wherever an agent is; `coordinate` is its program."""
 
-    runs: ClassVar[Any] = Coordination
+    turn_class: ClassVar[Any] = Coordination
 
     def __init__(self, name: str, agents: Sequence[Agent], description: str, structure: Any) -> None:
         if name in names_of(agents):

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import Any, cast
 
-from upcall.messages import Value, clean
+from upcall.messages import Value, replace_surrogates
 from upcall.safety.json_text import LONGEST, json_values
 
 KEYS = ("role", "task", "sequence", "caller")
@@ -59,7 +59,9 @@ def named(entries: Sequence[dict[str, Any]], counts: dict[str, int]) -> list[Ass
         role = entry["role"]
         counts[role] = counts.get(role, 0) + 1
         worker = f"{role}{counts[role]:02}"
-        made.append(Assignment(worker, role, clean(entry["task"]), entry["sequence"], "caller" in entry))
+        made.append(
+            Assignment(worker, role, replace_surrogates(entry["task"]), entry["sequence"], "caller" in entry)
+        )
     return made
 
 
@@ -108,5 +110,5 @@ def _shown(value: Any) -> str:
         return "nothing"
     if isinstance(value, list | dict):  # however deep
         return "an array" if isinstance(value, list) else "an object"
-    text = clean(json.dumps(value, ensure_ascii=False))
+    text = replace_surrogates(json.dumps(value, ensure_ascii=False))
     return text if len(text) <= 60 else text[:59] + "…"

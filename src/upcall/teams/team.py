@@ -12,7 +12,7 @@ from upcall.agent import Agent, Kit
 from upcall.callbacks import Callback
 from upcall.core.routing.answer import callback_of
 from upcall.core.routing.policy import name_problem
-from upcall.core.turns.access import Place
+from upcall.core.turns.access import ChildSpec
 from upcall.core.turns.side_turn import SIDE_TOOLS
 from upcall.errors import BadAgent, PlanRefused, UnknownAgent
 from upcall.events import ContextSet, Planned, SessionStarted, StepEnded
@@ -133,23 +133,23 @@ class Team(Coordinator):
             return results(ends) + tail
         asked = await _asked_below(work, [a.worker for a, _ in ends])
         text = review(task, ends, left, asked, stopped)
-        place = Place(self.reviewer.name, REVIEWER, self.name)
+        place = ChildSpec(self.reviewer.name, REVIEWER, self.name)
         step = Step(REVIEWER, self._reviewer(), text, REVIEWER, place)
         return (await work.step(step)).text
 
     # --- who is who -----------------------------------------------------------------------
 
     def _manager_step(self, name: str, prompt: str) -> Step:
-        place = Place(self.manager.name, MANAGER, self.name)
+        place = ChildSpec(self.manager.name, MANAGER, self.name)
         return Step(name, self._manager(), prompt, MANAGER, place)
 
     def _worker(self, work: Coordination, assignment: Assignment) -> Step:
         above = f"{work.id}~{MANAGER}" if assignment.asks else ""
-        place = Place(assignment.worker, assignment.role, self.name, above)
+        place = ChildSpec(assignment.worker, assignment.role, self.name, above)
         agent = self._member(assignment.worker, assignment.role, assignment.asks)
         return Step(assignment.worker, agent, assignment.task, assignment.worker, place, must=False)
 
-    def cast(self, header: SessionStarted) -> Agent:
+    def member_for(self, header: SessionStarted) -> Agent:
         """The member whose session begins so."""
         if (header.agent, header.role) == (self.manager.name, MANAGER):
             return self._manager()
@@ -172,7 +172,7 @@ class Team(Coordinator):
 
     def _reviewer(self) -> Agent:
         assert self.reviewer is not None
-        if self.reviewer.runs is not None:
+        if self.reviewer.turn_class is not None:
             return self.reviewer
         told = joined(self.reviewer.instructions, REVIEWER_PROMPT)
         return self._derived(self.reviewer, REVIEWER, True, instructions=told)
@@ -181,7 +181,7 @@ class Team(Coordinator):
         agent = self.roles.get(role)
         if agent is None:
             raise UnknownAgent(role, self.roles)
-        if agent.runs is not None:  # a team or chain has members of its own, and no name before a model
+        if agent.turn_class is not None:  # a team or chain has members of its own, and no name before a model
             return agent
         told = joined(agent.instructions, worker_prompt(agent, self.manager.name) if asks else "")
         return self._derived(agent, worker, asks, name=worker, instructions=told)
@@ -211,7 +211,7 @@ async def _asked_below(work: Coordination, workers: Sequence[str]) -> list[Callb
 
 
 def _check(name: str, manager: Any, roles: Any, reviewer: Any, on_failure: Any, limits: Mapping[str, Any]) -> None:
-    if not isinstance(manager, Agent) or manager.runs is not None:
+    if not isinstance(manager, Agent) or manager.turn_class is not None:
         raise BadAgent(name, "the manager is a plain agent: its model plans, and answers the workers' questions")
     if not isinstance(roles, Mapping) or not roles:
         raise BadAgent(name, "roles is a dict of at least one: roles={'developer': developer}")

@@ -16,7 +16,7 @@ from typing import Any
 from upcall.contracts import Context, Entry, Files, SessionAccess
 from upcall.errors import UpcallError, WorkspaceError
 from upcall.events import content_hash
-from upcall.messages import Image, clean
+from upcall.messages import Image, replace_surrogates
 from upcall.tools import tool
 from upcall.workspace.guard import names_git
 from upcall.workspace.mounts import outside_git
@@ -223,7 +223,7 @@ class Writing:
         path: where it is; / is the workspace's root
         content: the whole text
         """
-        files, data = files_of(ctx), clean(content).encode()
+        files, data = files_of(ctx), replace_surrogates(content).encode()
         async with self._turn(ctx, path_of(parts_of(path))):
             await _write_of(files, path)(path, data, None)
             entry = await files.look(path)
@@ -283,7 +283,7 @@ def edited(path: str, body: bytes, old: str, new: str, everywhere: bool) -> tupl
         lines = [text.count("\n", 0, at) + 1 for at in islice(_places(text, old), 10)]
         where = f"{count} times, on lines {', '.join(map(str, lines))}"
         raise WorkspaceError(path, f"old_string is in it {where}; give more around it, or set replace_all")
-    new = clean(new)
+    new = replace_surrogates(new)
     size = len(body) + count * (len(new.encode()) - len(old.encode()))
     if size > _LARGEST_EDIT:
         raise WorkspaceError(path, f"would have {size} bytes; an edited file has at most {_LARGEST_EDIT}")

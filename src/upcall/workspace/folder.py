@@ -18,7 +18,7 @@ from collections.abc import Collection, Generator
 from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
-from upcall.contracts import Entry, Shelf
+from upcall.contracts import Entry, TreeStorage
 from upcall.errors import SetupError, WorkspaceError
 from upcall.events import content_hash
 from upcall.safety.private_files import PrivateFiles
@@ -65,7 +65,7 @@ class Folder:
     def __hash__(self) -> int:
         return hash(self.path)
 
-    def open(self, shelf: Shelf) -> Folder:
+    def open(self, shelf: TreeStorage) -> Folder:
         """Its files without the store's. The folder keeps nothing in the log."""
         paths: tuple[str, ...] = getattr(shelf, "private_paths", ())
         return self if paths == self._private.paths else self._view(paths, self._hidden)

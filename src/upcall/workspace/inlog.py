@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from upcall.contracts import Entry, Shelf
+from upcall.contracts import Entry, TreeStorage
 from upcall.errors import WorkspaceError
 from upcall.events import content_hash
 from upcall.workspace.paths import changed, parts_of, path_of
@@ -35,7 +35,7 @@ class InLog:
     def __hash__(self) -> int:
         return hash(self.name)
 
-    def open(self, shelf: Shelf) -> LogFiles:
+    def open(self, shelf: TreeStorage) -> LogFiles:
         """Its files, in that log."""
         return LogFiles(shelf, f"{self.name}:")
 
@@ -47,7 +47,7 @@ class LogFiles:
 
     folder = None
 
-    def __init__(self, shelf: Shelf, prefix: str) -> None:
+    def __init__(self, shelf: TreeStorage, prefix: str) -> None:
         self._shelf, self._prefix = shelf, prefix
 
     async def look(self, path: str) -> Entry:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Collection, Generator, Iterable, Mapping
 from contextlib import contextmanager
 
-from upcall.contracts import Entry, Files, Shelf, Workspace
+from upcall.contracts import Entry, Files, TreeStorage, Workspace
 from upcall.errors import SetupError, WorkspaceError
 from upcall.workspace.paths import look_alike, parts_of, path_of
 
@@ -43,7 +43,7 @@ class Mounts:
     def __hash__(self) -> int:
         return hash(self.base)
 
-    def open(self, shelf: Shelf) -> MountedFiles:
+    def open(self, shelf: TreeStorage) -> MountedFiles:
         """All of their files."""
         opened = {parts: other.open(shelf) for parts, other in self.others.items()}
         return MountedFiles(self.base.open(shelf), opened)

@@ -16,10 +16,10 @@ import msgspec
 
 from upcall.callbacks import same_json
 from upcall.core.turns.access import Parking
-from upcall.core.turns.tool_step import CallContext, ToolCall
+from upcall.core.turns.tool_step import CallContext, ToolStep
 from upcall.errors import StoreError
 from upcall.events import ProgramSaved, content_hash
-from upcall.messages import Result, Value, cancelled, clean
+from upcall.messages import Result, Value, cancelled, replace_surrogates
 from upcall.safety.bounds import ARGUMENTS, DEPTH, TooLarge, excess, plain
 from upcall.tools import Tool
 from upcall.workspace.interpreter import Awaits, Called, Ended, Failed, Interpreter, Stop, version
@@ -73,7 +73,7 @@ class Program:
         self._loop = asyncio.get_running_loop()
         self._number = self._standing = 0
         self._awaits: dict[int, int] = {}
-        self._calls: dict[int, ToolCall] = {}
+        self._calls: dict[int, ToolStep] = {}
         self._tasks: dict[int, asyncio.Task[bool]] = {}
         self._said: list[str] = []
         self._room, self._left_out = bounds.output, 0
@@ -130,7 +130,7 @@ class Program:
     # --- step by step ---------------------------------------------------------------------
 
     async def _begin(self) -> Stop:
-        saved, interpreter = self._call.saved, self._interpreter
+        saved, interpreter = self._call.snapshot, self._interpreter
         if saved is None or saved.ended:
             before = self._state.program
             kept = await self._read(before.blob) if before is not None and before.blob else None
@@ -143,7 +143,7 @@ class Program:
         self._number, self._standing, self._awaits = kept.number, kept.standing, dict(kept.awaits)
         self._stored, self._saved = kept.stored, True
         for number in (waiting := [*self._awaits.values(), *([self._standing] if self._standing else [])]):
-            given = self._state.inner[self._id(number)].given
+            given = self._state.inner[self._id(number)].as_written
             self._start(number, given.name, given.args)
         await self._until(
             [self._standing] if self._standing else waiting
@@ -191,8 +191,8 @@ class Program:
 
     def _start(self, number: int, name: str, args: dict[str, Any]) -> None:
         known = self._state.inner.get(self._id(number))
-        if known is not None and not same_json([known.given.name, known.given.args], [name, args]):
-            before, now = (_brief(n, a) for n, a in ((known.given.name, known.given.args), (name, args)))
+        if known is not None and not same_json([known.as_written.name, known.as_written.args], [name, args]):
+            before, now = (_brief(n, a) for n, a in ((known.as_written.name, known.as_written.args), (name, args)))
             problem = f"The process ended while it ran, and run again it took another way: its call {number} was"
             raise Unreadable(f"{problem} {before} and is now {now}. Calls before that had their effects.\n{GONE}")
         call = self._calls[number] = self._context.inner(number, name, args, self._toolbox)
@@ -256,7 +256,7 @@ class Program:
         if result.json is None:
             return result.text, ""
         value = msgspec.json.decode(msgspec.json.encode(result.json))  # the same whether or not it was stored
-        return (value["answer"] if call.given.name == "raise_callback" else value), ""
+        return (value["answer"] if call.as_written.name == "raise_callback" else value), ""
 
     # --- what it leaves -------------------------------------------------------------------
 
@@ -284,7 +284,7 @@ class Program:
                 )  # fmt: skip
             body = msgspec.msgpack.encode(kept)
             name = content_hash(body)
-            log.keep(name, body)
+            log.put_blob(name, body)
         log.add(ProgramSaved(self._context.call_id, name, self._number, seconds, ended))
 
     async def _read(self, name: str) -> Kept:
@@ -313,7 +313,7 @@ class Program:
 
     def _printed(self, text: str) -> None:
         """Called in the interpreter's thread, while nothing else looks at what was said."""
-        kept = clean(text[: self._room])
+        kept = replace_surrogates(text[: self._room])
         self._room -= len(kept)
         self._left_out += len(text) - len(kept)
         if kept:
@@ -335,7 +335,7 @@ class Program:
         for call_id, state in tuple(self._state.inner.items()):
             outer, _, number = call_id.rpartition(".")
             if state.result is None and outer == self._context.call_id:
-                left = self._context.inner(int(number), state.given.name, state.given.args, self._toolbox)
+                left = self._context.inner(int(number), state.as_written.name, state.as_written.args, self._toolbox)
                 left.end(cancelled(call_id, "the program that made it has ended"), "cancelled")
 
     async def _cancel(self) -> None:
@@ -392,9 +392,9 @@ def shown_value(value: Any, most: int) -> str:
     except (ValueError, RecursionError) as error:
         return f"(a value that can't be shown: {error})"
     if not problem or size <= most:
-        return clean(_cut("".join(made), most))
+        return replace_surrogates(_cut("".join(made), most))
     left = len(value) - most if isinstance(value, str) else "more"
-    return clean(f"{''.join(made)[:most]}… {left} characters left out …")
+    return replace_surrogates(f"{''.join(made)[:most]}… {left} characters left out …")
 
 
 def _cut(text: str, most: int) -> str:

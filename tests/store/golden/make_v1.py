@@ -30,7 +30,7 @@ from upcall import (
     tool,
 )
 from upcall.contracts import Store
-from upcall.core.log.state import State
+from upcall.core.log.state import SessionState
 from upcall.errors import ModelUnavailable
 from upcall.events import AnyEvent
 from upcall.messages import Message, Thinking, Usage
@@ -187,20 +187,20 @@ async def run(runtime: Runtime) -> None:
 
 def summary(events: list[AnyEvent]) -> dict[str, Any]:
     """What all sessions come to, in plain JSON."""
-    states: dict[str, State] = {}
+    states: dict[str, SessionState] = {}
     for event in events:
-        states.setdefault(event.session, State(event.session)).apply(event)
+        states.setdefault(event.session, SessionState(event.session)).apply(event)
     return {name: of_state(state) for name, state in states.items()}
 
 
-def of_state(state: State) -> dict[str, Any]:
+def of_state(state: SessionState) -> dict[str, Any]:
     """What one session is, in plain JSON."""
     return {
         "agent": state.header.agent,
         "parent": state.header.parent,
         "phase": state.phase,
         "turn": state.turn,
-        "text": state.text,
+        "text": state.reply_text,
         "summary": state.summary,
         "context": state.context,
         "messages": msgspec.json.decode(msgspec.json.encode(state.messages())),

@@ -28,23 +28,23 @@ class CallState(msgspec.Struct, eq=False):
     """
 
     call: Call
-    passed: bool = False  # its before_tool hooks are done
+    hooks_passed: bool = False  # its before_tool hooks are done
     started: bool = False
     attempts: int = 0
-    last: Literal["", "started", "raised", "once", "delivered", "parked"] = ""
+    last_event: Literal["", "started", "raised", "once", "delivered", "parked"] = ""
     result: Result | None = None
     ended: events.ToolEnded | None = None
     settled: bool = False  # its after_tool hooks are done
-    given: Call = _NO_CALL  # of a program: as it made it
-    saved: events.ProgramSaved | None = None
+    as_written: Call = _NO_CALL  # of a program: as it made it
+    snapshot: events.ProgramSaved | None = None
     below: bool = False  # it was parked while it waited for a child that it had started
     recheck: bool = False  # it had started before its log was adopted: before it runs again, it is approved again
 
     def start(self, event: events.ToolStarted) -> None:
         """Its tool is about to run."""
-        self.passed = self.started = True
+        self.hooks_passed = self.started = True
         self.recheck = False
-        self.last = "started"
+        self.last_event = "started"
         if event.name or event.args is not None:
             args = self.call.args if event.args is None else event.args
             self.call = Call(event.call_id, event.name or self.call.name, args)

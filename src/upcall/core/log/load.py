@@ -6,7 +6,7 @@ import logging
 from collections.abc import Sequence
 
 from upcall.contracts import Claim, Store
-from upcall.core.log.state import State
+from upcall.core.log.state import SessionState
 from upcall.errors import StoreDamaged
 from upcall.events import AnyEvent, CallbackWithdrawn, Compacted, SessionStarted, TurnEnded
 from upcall.messages import Message
@@ -17,8 +17,8 @@ _PAGE = 1000
 
 
 async def load_state(
-    store: Store, session_id: str, upto: int = 0, claim: Claim | None = None, known: State | None = None
-) -> State | None:
+    store: Store, session_id: str, upto: int = 0, claim: Claim | None = None, known: SessionState | None = None
+) -> SessionState | None:
     """A session folded from its log, from its last compaction on; None if there is no such session.
 
     With `upto`, as it was when its log ended there; with a `claim` on it, it is known to be there; with what was
@@ -34,7 +34,7 @@ async def load_state(
         known.alone = False
         fold(store, known, events[known.seq - before :])
         return known
-    state = State(session_id)
+    state = SessionState(session_id)
     head = await store.read(session_id, 0, 1) if base > 1 else events[:1]
     first = head[0] if head else None
     if isinstance(first, SessionStarted) and first.root:
@@ -52,7 +52,7 @@ async def load_state(
     return state
 
 
-async def _read_root(store: Store, state: State, root: str) -> None:
+async def _read_root(store: Store, state: SessionState, root: str) -> None:
     """Give a session below a root what the application gave that root."""
     for event in await store.read(root, 0, 1):
         if isinstance(event, SessionStarted):
@@ -61,7 +61,7 @@ async def _read_root(store: Store, state: State, root: str) -> None:
 
 async def conversation(store: Store, session_id: str, upto: int = 0) -> list[Message]:
     """A session's whole conversation, as if nothing of it had ever been compacted."""
-    state = State(session_id)
+    state = SessionState(session_id)
     for event in await _pages(store, session_id, 0, upto):
         if isinstance(event, SessionStarted) and event.kind == "side_turn" and event.reads:
             state.history = await conversation(store, event.parent, event.reads)
@@ -74,10 +74,10 @@ async def end_session(store: Store, claim: Claim | None, session_id: str, why: s
     """End a session that nobody runs: its turn, and the callbacks that it has open; returns those."""
     state = await load_state(store, session_id)
     assert state is not None
-    asks = [i for i, ask in state.asks.items() if ask.status == "open"]
+    asks = [i for i, ask in state.callbacks.items() if ask.status == "open"]
     ended: list[AnyEvent] = [CallbackWithdrawn(i, why) for i in asks]
     if state.phase == "running" or not state.begun:
-        ended.append(TurnEnded(state.turn, "cancelled", seconds=state.ran))
+        ended.append(TurnEnded(state.turn, "cancelled", seconds=state.ran_seconds))
     stored = store.append(session_id, ended, claim) if ended else None
     if stored is not None:
         await stored
@@ -115,7 +115,7 @@ async def readable_events(store: Store, session_id: str, after: int) -> tuple[li
     return found, after + _PAGE
 
 
-def fold(store: Store, state: State, events: Sequence[AnyEvent]) -> None:
+def fold(store: Store, state: SessionState, events: Sequence[AnyEvent]) -> None:
     """Take events of the log into account; an impossible one is a damaged log."""
     for event in events:
         try:
@@ -125,7 +125,7 @@ def fold(store: Store, state: State, events: Sequence[AnyEvent]) -> None:
             raise StoreDamaged(store.where, problem) from error
 
 
-async def refresh(store: Store, state: State) -> None:
+async def refresh(store: Store, state: SessionState) -> None:
     """Fold what was appended since."""
     while page := await store.read(state.id, state.seq, _PAGE):
         fold(store, state, page)

@@ -20,16 +20,64 @@ _NO_HEADER = events.SessionStarted("")
 _NOTHING = events.Carried()
 
 
-class State:
+class SessionState:
     """One session, folded. `apply` takes events in the order they were written."""
 
     __slots__ = (
-        "alone", "asked", "asks", "before", "before_turn", "begun", "calls", "cancel", "compaction", "context",
-        "deferred", "end_passed", "error", "failed", "grants", "header", "history", "hollow", "id", "inner",
-        "instructions", "last_time", "limit", "model_calls", "onces", "options", "ordinal", "output", "parked",
-        "phase", "post_passed", "pre_passed", "program", "prompt", "prompt_at", "ran", "refused", "response",
-        "response_at", "root_header", "said", "seq", "since", "stale", "steers", "steps", "summary", "taken",
-        "text", "tools", "turn", "usage", "used", "writes",
+        "alone",
+        "applied_steers",
+        "before_turn",
+        "begun",
+        "callbacks",
+        "calls",
+        "cancel",
+        "compaction",
+        "context",
+        "deferred",
+        "end_passed",
+        "error",
+        "failed",
+        "grants",
+        "header",
+        "history",
+        "hollow",
+        "hook_writes",
+        "id",
+        "inner",
+        "instructions",
+        "last_time",
+        "limit",
+        "model_calls",
+        "model_text",
+        "once_effects",
+        "open_model_call",
+        "options",
+        "ordinal",
+        "output",
+        "output_retries",
+        "parked",
+        "phase",
+        "post_passed",
+        "pre_passed",
+        "program",
+        "prompt",
+        "prompt_at",
+        "ran_seconds",
+        "reply_text",
+        "response",
+        "response_at",
+        "root_header",
+        "running_since",
+        "seq",
+        "stale",
+        "steers",
+        "steps",
+        "summary",
+        "tools",
+        "totals_before_turn",
+        "turn",
+        "usage",
+        "usage_by_model",
     )  # fmt: skip
 
     def __init__(self, session_id: str) -> None:
@@ -49,7 +97,7 @@ class State:
         self.summary = self.instructions = self.tools = self.options = ""
         self.grants: tuple[tuple[events.CallbackRaised, events.CallbackAnswered], ...] = ()  # they hold on
         self.steers: dict[int, events.Steered] = {}
-        self.taken: set[int] = set()  # steering that is in the conversation already
+        self.applied_steers: set[int] = set()  # steering that is in the conversation already
         self.compaction: events.CompactionAsked | None = None
         # the turn
         self.phase: Phase = "idle"
@@ -57,25 +105,25 @@ class State:
         self.before_turn = _NOTHING
         self.prompt: events.TurnStarted | None = None
         self.prompt_at = self.response_at = -1  # where in the history they are
-        self.text = self.said = ""  # the reply, and as the model gave it
+        self.reply_text = self.model_text = ""  # the reply, and as the model gave it
         self.output: Any = None  # the reply's value where an end_turn hook replaced it
         self.limit = self.error = ""
         self.usage = NO_USAGE
-        self.used: dict[str, Usage] = {}  # in all turns, by model
-        self.before = (0, 0.0)  # model calls and seconds of the turns before this one
-        self.model_calls = self.refused = 0  # refused: replies that did not match the output type
-        self.ran = self.since = 0.0  # seconds it ran before its newest segment; when that began
+        self.usage_by_model: dict[str, Usage] = {}  # in all turns, by model
+        self.totals_before_turn = (0, 0.0)  # model calls and seconds of the turns before this one
+        self.model_calls = self.output_retries = 0  # refused: replies that did not match the output type
+        self.ran_seconds = self.running_since = 0.0  # seconds it ran before its newest segment; when that began
         self.parked = False  # its memory was given up while it waits
         self.pre_passed = self.post_passed = False
         self.end_passed = 0
-        self.asked: events.ModelStarted | None = None  # a model call without its response
+        self.open_model_call: events.ModelStarted | None = None  # a model call without its response
         # one whose model_failed hooks have not ended
         self.failed: tuple[events.ModelStarted, events.ModelFailed] | None = None
         self.response: events.Responded | None = None  # the newest
         self.cancel: events.CancelRequested | None = None
-        self.writes: dict[str, list[events.Event]] = {}
-        self.asks: dict[str, Held] = {}  # by callback id
-        self.onces: dict[tuple[str, str], events.OnceEnded | None] = {}
+        self.hook_writes: dict[str, list[events.Event]] = {}
+        self.callbacks: dict[str, Held] = {}  # by callback id
+        self.once_effects: dict[tuple[str, str], events.OnceEnded | None] = {}
         # a team's or chain's, by kind of event and name
         self.steps: dict[tuple[type[events.Event], str], events.Event] = {}
 
@@ -85,12 +133,12 @@ class State:
         if event.seq > self.seq:
             self.seq, self.last_time = event.seq, event.time
 
-    def become(self, other: State) -> None:
+    def become(self, other: SessionState) -> None:
         """Be what another fold of the same log is: whoever holds this one sees it."""
         for name in self.__slots__:
             setattr(self, name, getattr(other, name))
 
-    def read_from(self, other: State) -> None:
+    def read_from(self, other: SessionState) -> None:
         """Begin with another session's conversation, as a side turn does; what is written stays here."""
         self.history, self.context, self.summary = other.messages(), other.context, other.summary
         self.root_header = other.root_header
@@ -123,8 +171,8 @@ class State:
         if self.calls:
             self.history.append(self._results(f"cancelled: {why}"))
             for call in self.calls.values():
-                if call.saved is not None and call.saved.ended:
-                    self.program = call.saved
+                if call.snapshot is not None and call.snapshot.ended:
+                    self.program = call.snapshot
             self.calls, self.inner = {}, {}
         if self.deferred:
             self.history.extend(self.deferred)
@@ -140,7 +188,7 @@ class State:
 
     def running_seconds(self, now: float) -> float:
         """How long this turn has run, waiting not counted."""
-        return self.ran + (now - self.since) if 0.0 < self.since < now else self.ran
+        return self.ran_seconds + (now - self.running_since) if 0.0 < self.running_since < now else self.ran_seconds
 
     # --- folds, one per type --------------------------------------------------------------
 
@@ -159,7 +207,7 @@ class State:
 
     def approvals_in_doubt(self) -> list[Held]:
         """The approvals that were answered and whose calls have not ended: adopting the log asks them again."""
-        gates = [ask for ask in self.asks.values() if ask.raised.gate and ask.answer is not None]
+        gates = [ask for ask in self.callbacks.values() if ask.raised.gate and ask.answer is not None]
         calls = [(ask, self.call(ask.raised.origin)) for ask in gates]
         return [ask for ask, call in calls if call is not None and call.result is None]
 
@@ -168,16 +216,19 @@ class State:
             self.settle_calls("the turn failed before this call was completed")
         self.phase = "idle"
         self.before_turn = self.carried() if self.turn or self.ordinal or self.context else _NOTHING
-        self.before = (self.before[0] + self.model_calls, self.before[1] + self.ran)
+        self.totals_before_turn = (
+            self.totals_before_turn[0] + self.model_calls,
+            self.totals_before_turn[1] + self.ran_seconds,
+        )
         self.phase = "running"
         self.turn = event.turn
         self.prompt = event
         self.usage, self.model_calls = NO_USAGE, 0
-        self.ran, self.since = 0.0, event.time
+        self.ran_seconds, self.running_since = 0.0, event.time
         self.parked = self.pre_passed = self.post_passed = False
-        self.end_passed = self.refused = 0
-        self.asked = self.response = self.cancel = self.output = self.failed = self.program = None
-        self.asks, self.onces, self.steps, self.writes = {}, {}, {}, {}
+        self.end_passed = self.output_retries = 0
+        self.open_model_call = self.response = self.cancel = self.output = self.failed = self.program = None
+        self.callbacks, self.once_effects, self.steps, self.hook_writes = {}, {}, {}, {}
         self.limit = self.error = ""
         self.prompt_at = self._append(event.message)
 
@@ -194,17 +245,17 @@ class State:
             self.hollow = self.hollow or not message.parts
 
     def _turn_resumed(self, event: events.TurnResumed) -> None:
-        if self.phase == "running" and self.since:
-            self.ran += max(0.0, self.last_time - self.since)
+        if self.phase == "running" and self.running_since:
+            self.ran_seconds += max(0.0, self.last_time - self.running_since)
         if self.phase == "limit":  # what its last response called is settled, and the model has not seen it
             self.response = None
-        self.phase, self.since = "running", event.time
-        self.parked, self.refused = False, 0
+        self.phase, self.running_since = "running", event.time
+        self.parked, self.output_retries = False, 0
         self.limit = self.error = ""
 
     def _hooks_passed(self, event: events.HooksPassed) -> None:
-        if self.writes:
-            self.writes.pop(origin(event.point, event.at), None)
+        if self.hook_writes:
+            self.hook_writes.pop(origin(event.point, event.at), None)
         match event.point:
             case "begin_session":
                 self.begun, self.parked = True, False
@@ -221,19 +272,19 @@ class State:
                     self._take_response(self.response.replace(message=event.message))
             case "before_tool":
                 call = self._call(event.at)
-                call.passed = True
+                call.hooks_passed = True
                 call.call = event.call or call.call
             case "after_tool":
                 self._settle(event.at).result = event.result or self._call(event.at).result
             case "end_turn":
                 self.end_passed = int(event.at.rpartition(".")[2]) + 1
-                self.text = self.text if event.text is None else event.text
+                self.reply_text = self.reply_text if event.text is None else event.text
                 self.output = self.output if event.output is None else event.output
             case _:
                 pass
 
     def _output_refused(self, event: events.OutputRefused) -> None:
-        self.refused += 1
+        self.output_retries += 1
         self.response = None
         self.history.append(user(event.problem))
 
@@ -242,13 +293,13 @@ class State:
             self.settle_calls()
         self.phase = event.status
         self.limit, self.error = event.limit, event.error
-        self.ran, self.since = event.seconds, 0.0
-        self.asked = self.failed = None
-        if self.writes and event.status != "failed":
-            self.writes = {}
+        self.ran_seconds, self.running_since = event.seconds, 0.0
+        self.open_model_call = self.failed = None
+        if self.hook_writes and event.status != "failed":
+            self.hook_writes = {}
 
     def _steered(self, event: events.Steered) -> None:
-        if event.seq not in self.taken:
+        if event.seq not in self.applied_steers:
             self.steers[event.seq] = event
 
     def _cancel_requested(self, event: events.CancelRequested) -> None:
@@ -256,12 +307,12 @@ class State:
 
     def _wrote(self, event: Any) -> None:
         if event.origin:
-            self.writes.setdefault(event.origin, []).append(event)
+            self.hook_writes.setdefault(event.origin, []).append(event)
 
     def _message_added(self, event: events.MessageAdded) -> None:
         if event.steer:
             self.steers.pop(event.steer, None)
-            self.taken.add(event.steer)
+            self.applied_steers.add(event.steer)
             if not self.calls:
                 self.response = None  # it wants an answer of its own
         self._wrote(event)
@@ -269,7 +320,7 @@ class State:
 
     def _context_set(self, event: events.ContextSet) -> None:
         if event.origin:
-            self.writes.setdefault(event.origin, []).append(event)
+            self.hook_writes.setdefault(event.origin, []).append(event)
         self.context = {**self.context, event.key: event.value}  # never changed in place: snapshots hold it
 
     def _compaction_asked(self, event: events.CompactionAsked) -> None:
@@ -283,11 +334,11 @@ class State:
         self.prompt_at, self.response_at = event.marks
         self.summary = event.summary or self.summary
         self.compaction = None
-        self.asked = None
+        self.open_model_call = None
 
     def _model_started(self, event: events.ModelStarted) -> None:
         self.model_calls += 1
-        self.asked, self.failed = event, None
+        self.open_model_call, self.failed = event, None
         if event.purpose == "summary":
             return
         self.ordinal = event.ordinal
@@ -299,17 +350,20 @@ class State:
         if self.calls or self.deferred:
             self.settle_calls()
         self.response = None
-        if self.writes:
-            self.writes = {}
+        if self.hook_writes:
+            self.hook_writes = {}
 
     def _responded(self, event: events.Responded) -> None:
         if event.usage is not NO_USAGE:
             self.usage = self.usage + event.usage
-            self.used = {**self.used, event.model: self.used.get(event.model, NO_USAGE) + event.usage}
-        if self.asked is not None and self.asked.purpose == "summary":
-            self.asked = self.compaction = None
+            self.usage_by_model = {
+                **self.usage_by_model,
+                event.model: self.usage_by_model.get(event.model, NO_USAGE) + event.usage,
+            }
+        if self.open_model_call is not None and self.open_model_call.purpose == "summary":
+            self.open_model_call = self.compaction = None
             return
-        self.asked = self.failed = None
+        self.open_model_call = self.failed = None
         self.post_passed = not event.pending
         self._take_response(event)
         self.response_at = self._append(event.message) if event.message.parts or event.pending else -1
@@ -321,14 +375,14 @@ class State:
                 self.calls[part.id] = CallState(part)
             elif type(part) is Text or type(part) is Instruction:
                 text += part.text
-        self.text = self.said = text
+        self.reply_text = self.model_text = text
 
     def _model_failed(self, event: events.ModelFailed) -> None:
-        if self.asked is not None and self.asked.purpose == "summary":
+        if self.open_model_call is not None and self.open_model_call.purpose == "summary":
             self.compaction = None  # a failed summary changes nothing
-        elif self.asked is not None:
-            self.failed = (self.asked, event)
-        self.asked = None
+        elif self.open_model_call is not None:
+            self.failed = (self.open_model_call, event)
+        self.open_model_call = None
 
     def _call(self, call_id: str) -> CallState:
         return self.calls.get(call_id) or self.inner[call_id]
@@ -341,10 +395,10 @@ class State:
         return call
 
     def _inner_called(self, event: events.InnerCalled) -> None:
-        self.inner[event.call.id] = CallState(event.call, given=event.call)
+        self.inner[event.call.id] = CallState(event.call, as_written=event.call)
 
     def _program_saved(self, event: events.ProgramSaved) -> None:
-        self.calls[event.call_id].saved = event
+        self.calls[event.call_id].snapshot = event
 
     def _tool_started(self, event: events.ToolStarted) -> None:
         self._call(event.call_id).start(event)
@@ -357,34 +411,34 @@ class State:
         self._call(event.call_id).attempts = event.attempt
 
     def _once(self, event: events.OnceStarted | events.OnceEnded) -> None:
-        self.onces[event.origin, event.name] = event if isinstance(event, events.OnceEnded) else None
+        self.once_effects[event.origin, event.name] = event if isinstance(event, events.OnceEnded) else None
         self._own(event.origin, "once")
 
     def _own(self, at: str, last: Any) -> None:
         call = self.call(at)
         if call is not None:
-            call.last = last
+            call.last_event = last
 
     # --- callbacks ------------------------------------------------------------------------
 
     def asks_of(self, at: str) -> list[Held]:
         """The callbacks that a tool call or a hook's occurrence raised, in order."""
-        return [a for a in self.asks.values() if a.raised.origin == at] if self.asks else []
+        return [a for a in self.callbacks.values() if a.raised.origin == at] if self.callbacks else []
 
     def _raised(self, event: events.CallbackRaised) -> None:
-        self.asks[event.callback_id] = Held(
+        self.callbacks[event.callback_id] = Held(
             event, message=event.message, expires=event.expires, tags=self.root_header.tags
         )
         self._own(event.origin, "raised")
         if event.gate:  # the call as it was when it left its hooks: they never see it again
             call = self._call(event.origin)
-            call.passed, call.call = True, Call(event.origin, event.tool, event.args or {})
+            call.hooks_passed, call.call = True, Call(event.origin, event.tool, event.args or {})
 
     def _walked(self, event: events.CallbackAsked | events.CallbackPassed) -> None:
-        self.asks[event.callback_id].take(event)
+        self.callbacks[event.callback_id].take(event)
 
     def _settled(self, event: events.CallbackAnswered | events.CallbackExpired | events.CallbackWithdrawn) -> None:
-        ask = self.asks.get(event.callback_id)
+        ask = self.callbacks.get(event.callback_id)
         if ask is None or ask.status != "open":
             return
         ask.take(event)
@@ -392,18 +446,18 @@ class State:
             self.grants = (*self.grants, (ask.raised, ask.answer))
 
     def _delivered(self, event: events.CallbackDelivered) -> None:
-        ask = self.asks[event.callback_id]
+        ask = self.callbacks[event.callback_id]
         ask.take(event)
         if not ask.raised.gate:  # an approval is part of the tool's start, not of its run
             self._own(event.origin, "delivered")
 
     def _parked(self, event: events.Parked) -> None:
-        self.ran, self.since, self.parked = event.seconds, 0.0, True
-        for at in {self.asks[i].raised.origin for i in event.waits if i in self.asks}:
+        self.ran_seconds, self.running_since, self.parked = event.seconds, 0.0, True
+        for at in {self.callbacks[i].raised.origin for i in event.waits if i in self.callbacks}:
             self._own(at, "parked")
         for call_id in event.calls:
             if (call := self.call(call_id)) is not None:
-                call.last, call.below = "parked", True
+                call.last_event, call.below = "parked", True
 
     def _noted(self, _: events.HookRaised) -> None:
         pass
@@ -420,19 +474,20 @@ class State:
         if self.phase == "running":
             return self.before_turn
         return events.Carried(
-            self.turn, self.ordinal, self.context, self.summary, self.said, self.instructions, self.tools,
-            self.grants, self.before[0] + self.model_calls, self.used, self.before[1] + self.ran, self.options,
+            self.turn, self.ordinal, self.context, self.summary, self.model_text, self.instructions, self.tools,
+            self.grants, self.totals_before_turn[0] + self.model_calls, self.usage_by_model,
+            self.totals_before_turn[1] + self.ran_seconds, self.options,
         )  # fmt: skip
 
     def restore(self, carried: events.Carried) -> None:
         """Begin the fold in the middle of a log."""
         self.begun = True
         self.turn, self.ordinal, self.context = carried.turn, carried.ordinal, carried.context
-        self.summary, self.said = carried.summary, carried.text
-        self.text = self.said
+        self.summary, self.model_text = carried.summary, carried.text
+        self.reply_text = self.model_text
         self.instructions, self.tools, self.grants = carried.instructions, carried.tools, carried.grants
         self.options = carried.options
-        self.before, self.used = (carried.model_calls, carried.seconds), dict(carried.usage)
+        self.totals_before_turn, self.usage_by_model = (carried.model_calls, carried.seconds), dict(carried.usage)
 
     folds: ClassVar[dict[type[Any], Any]] = {
         events.SessionStarted: _session_started,
@@ -473,4 +528,4 @@ class State:
     }
 
 
-FOLDS = State.folds
+FOLDS = SessionState.folds

@@ -69,18 +69,18 @@ def _path(way: dict[str, Any], walked: Sequence[tuple[str, Any, str]]) -> tuple[
 
 def answer_of(settled: CallbackAnswered, gate: bool) -> Answer:
     """Who answered what, by what right, and when."""
-    value = verdict(settled.value) if gate else settled.value
+    value = decode_approval(settled.value) if gate else settled.value
     return Answer(value, settled.by, settled.right, settled.time)
 
 
-def verdict(stored: dict[str, Any]) -> Approve | Reject:
+def decode_approval(stored: dict[str, Any]) -> Approve | Reject:
     """An approval's answer from the log."""
     if stored.get("approve"):
         return Approve(stored.get("args"), stored.get("for_session", False), stored.get("pattern"))
     return Reject(stored.get("reason", ""), stored.get("for_session", False))
 
 
-def checked(raised: CallbackRaised, value: Any) -> Any:
+def validate_answer(raised: CallbackRaised, value: Any) -> Any:
     """The answer as the log keeps it; AnswerRefused says exactly why a wrong one is not taken."""
     if not raised.gate and isinstance(value, Approve | Reject):
         raise AnswerRefused(raised.callback_id, "it is a question, not the approval of a call: answer with a value")
@@ -96,7 +96,7 @@ def checked(raised: CallbackRaised, value: Any) -> Any:
         allowed = ", ".join([*map(repr, raised.choices[:20]), *(["…"] if len(raised.choices) > 20 else [])])
         raise AnswerRefused(raised.callback_id, f"{given!r:.200} is none of its choices: {allowed}")
     if raised.schema is not None and not raised.gate:  # of an approval it is that of the arguments
-        fits(raised.callback_id, raised.schema, given)
+        require_schema(raised.callback_id, raised.schema, given)
     return given
 
 
@@ -105,14 +105,14 @@ def _too_large(raised: CallbackRaised, problem: str) -> AnswerRefused:
     return AnswerRefused(raised.callback_id, f"{most}: {problem}")
 
 
-def fits(callback_id: str, schema: dict[str, Any], value: Any) -> None:
+def require_schema(callback_id: str, schema: dict[str, Any], value: Any) -> None:
     """Refuse a value that does not fit a JSON schema."""
-    if why := misfit(schema, value):
+    if why := schema_error(schema, value):
         wanted = words(schema, schema.get("$defs", {}))
         raise AnswerRefused(callback_id, f"{shown(value)} does not fit: {why}. Answer again; wanted is {wanted}")
 
 
-def misfit(schema: Mapping[str, Any], *values: Any) -> str:
+def schema_error(schema: Mapping[str, Any], *values: Any) -> str:
     """Why values do not fit a JSON schema, or what is wrong with it; "" where nothing is."""
     from upcall.safety.schema_check import misfit_of
 
@@ -130,7 +130,7 @@ def _approval(raised: CallbackRaised, value: Any) -> dict[str, Any]:
     if isinstance(said, Reject):
         return {"approve": False, "reason": said.reason, "for_session": said.for_session}
     if said.args is not None and raised.schema is not None:
-        fits(raised.callback_id, raised.schema, said.args)
+        require_schema(raised.callback_id, raised.schema, said.args)
     if said.pattern is not None and said.pattern not in raised.patterns:
         known = ", ".join(sorted(raised.patterns)) or "none"
         raise AnswerRefused(raised.callback_id, f"{said.pattern!r} is no pattern of {raised.tool}; it has: {known}")
@@ -166,7 +166,7 @@ def _read(callback_id: str, value: Any) -> Approve | Reject:
             raise AnswerRefused(callback_id, f"it asks for an approval: answer with {wanted}, not {value!r:.80}")
 
 
-def already(held: Held) -> AlreadySettled:
+def already_settled(held: Held) -> AlreadySettled:
     """The error for whoever came later."""
     by = held.answer.by if held.answer is not None else ""
     at = held.settled.time if held.settled is not None else held.expires or 0.0

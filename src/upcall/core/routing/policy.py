@@ -79,7 +79,7 @@ class Policy(Value, frozen=True):
         """What an agent file without its sidecar has: no rights."""
         return cls(False, False, source=file, absent=True)
 
-    def alone(self, worker: str, asks: bool) -> Policy:
+    def without_caller(self, worker: str, asks: bool) -> Policy:
         """What is left below a worker that may ask nobody: approvals, and, if it `asks`, who is in between."""
         rest = self.callback_policy.replace(fallback_target="")
         missing = f"plan entry with a caller for {worker}"
@@ -89,7 +89,7 @@ class Policy(Value, frozen=True):
         """Whether the key (dotted, as in `callback_policy.timeout`) was written at all."""
         return key in self.given
 
-    def says(self, key: str, agent: str) -> str:
+    def describe(self, key: str, agent: str) -> str:
         """What this sidecar has under a key, as a sentence's main part that names where to change it."""
         value = self
         for name in key.split("."):

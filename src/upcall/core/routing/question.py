@@ -17,8 +17,8 @@ from upcall.callbacks import (
     normal_kind,
     question_digest,
 )
-from upcall.core.routing.answer import LARGEST, callback_of, misfit, route_of, verdict
-from upcall.core.routing.route import story
+from upcall.core.routing.answer import LARGEST, callback_of, decode_approval, route_of, schema_error
+from upcall.core.routing.route import explain_unresolved
 from upcall.errors import CallbackExpired, CallbackUnresolved, UpcallError
 from upcall.events import CallbackRaised
 from upcall.messages import Value
@@ -104,7 +104,7 @@ def _check_shape(choices: Any, schema: Mapping[str, Any] | None) -> None:
         raise UpcallError(f"choices is a list of texts, such as ['yes', 'no'], not {choices!r:.80}")
     if choices and schema is not None:
         raise UpcallError("give choices or a schema, not both")
-    if schema is not None and (problem := misfit(schema)):
+    if schema is not None and (problem := schema_error(schema)):
         raise UpcallError(f"no answer could fit the schema: {problem}")
 
 
@@ -140,7 +140,7 @@ def plain_json(what: str, value: Any) -> Any:
 def _check_default(choices: Sequence[str], schema: dict[str, Any] | None, default: Any) -> None:
     if choices and default not in choices:
         raise UpcallError(f"default={default!r:.200} is none of its choices")
-    if schema is not None and (why := misfit(schema, default)):
+    if schema is not None and (why := schema_error(schema, default)):
         raise UpcallError(f"default={default!r:.200} does not fit the schema: {why}")
 
 
@@ -148,7 +148,7 @@ def outcome_of(ask: Held) -> Any:
     """What `raise_callback` gives to who asked: the answer, the default, None with a warning, or an error."""
     raised = ask.raised
     if (answered := ask.answer) is not None:
-        return verdict(answered.value) if raised.gate else answered.value
+        return decode_approval(answered.value) if raised.gate else answered.value
     if raised.has_default:  # whyever there is no answer
         return raised.default
     callback = callback_of(ask)
@@ -157,6 +157,8 @@ def outcome_of(ask: Held) -> Any:
         raise CallbackExpired(callback.id, callback.message, waited)
     route = route_of(raised)
     if route.unresolved == "raise":
-        raise CallbackUnresolved(callback.intent, callback.message, callback.agent, story(route, callback.path))
+        raise CallbackUnresolved(
+            callback.intent, callback.message, callback.agent, explain_unresolved(route, callback.path)
+        )
     log.warning("%s asked %r and nobody answered: it gets None", callback.agent, callback.message)
     return None

@@ -26,7 +26,7 @@ class Ancestor(Value, frozen=True):
     session_id: str = ""
 
 
-class Raised(Value, frozen=True):
+class RouteQuery(Value, frozen=True):
     """A callback as routing sees it.
 
     `gate` marks an approval raised by the gate before a tool, never one raised by hand. `person` says that
@@ -90,7 +90,7 @@ class Route(Value, frozen=True):
         return tuple([s for s in self.stations if s.step == "ask"]) if self.stations else ()
 
 
-def unresolved_means(
+def when_unresolved(
     intent: str, kind: Kind, explicit_fail: bool, *, without_right: bool = False, required: bool | None = None
 ) -> Literal["none", "raise"]:
     """What the asker gets when nobody answers: None, or CallbackUnresolved where it must not be ignored.
@@ -104,7 +104,7 @@ def unresolved_means(
     return "raise" if must or (without_right and kind == "request_user_input") else "none"
 
 
-def route(callback: Raised, chain: Sequence[Ancestor]) -> Route:
+def route(callback: RouteQuery, chain: Sequence[Ancestor]) -> Route:
     """Lay out whom to ask, nearest ancestor first, and what happens when nobody answers.
 
     Skipped ancestors stay in the route with their reason: people debug policies by reading it.
@@ -113,7 +113,7 @@ def route(callback: Raised, chain: Sequence[Ancestor]) -> Route:
 
 
 @lru_cache(1000)
-def _route(callback: Raised, chain: tuple[Ancestor, ...]) -> Route:
+def _route(callback: RouteQuery, chain: tuple[Ancestor, ...]) -> Route:
     callback = callback.replace(kind=normal_kind(callback.kind, callback.intent))
     stations = _climb(callback, chain)
     asked = [ancestor for ancestor, at in zip(chain, stations, strict=True) if at.step == "ask"]
@@ -132,11 +132,11 @@ def _route(callback: Raised, chain: tuple[Ancestor, ...]) -> Route:
         end=end,
         why=why,
         right=right,
-        unresolved=unresolved_means(
+        unresolved=when_unresolved(
             callback.intent, callback.kind, explicit_fail, without_right=no_right, required=callback.required
         ),
         allow=() if end == "person" else _allow(callback, stations, target),
-        notes=(*notes, *_unheard(callback, stations)),
+        notes=(*notes, *_ignored_hints(callback, stations)),
     )
 
 
@@ -150,7 +150,7 @@ class _Skip(NamedTuple):
     allow: str = ""
 
 
-def _climb(callback: Raised, chain: Sequence[Ancestor]) -> list[Station]:
+def _climb(callback: RouteQuery, chain: Sequence[Ancestor]) -> list[Station]:
     limit, limited_by = _hops(callback)
     stations: list[Station] = []
     asked: set[tuple[str, str]] = set()
@@ -172,13 +172,13 @@ def _climb(callback: Raised, chain: Sequence[Ancestor]) -> list[Station]:
     return stations
 
 
-def _barred(callback: Raised, name: str) -> _Skip | None:
+def _barred(callback: RouteQuery, name: str) -> _Skip | None:
     """Why an agent can't be asked, whether it is an ancestor or the fallback."""
     hints, policy = callback.hints, callback.policy
     if callback.kind == "request_user_input":
         return _Skip("request_user_input goes straight to the person", "the kind callback_to_caller")
     if not policy.can_query_caller:
-        says = policy.says("can_query_caller", callback.asker)
+        says = policy.describe("can_query_caller", callback.asker)
         return _Skip(says, f"can_query_caller: true in {policy.where(callback.asker)}")
     if name in hints.passthrough_agents:
         return _Skip("the hint passthrough_agents names it", f"a hint passthrough_agents without {name}")
@@ -188,40 +188,40 @@ def _barred(callback: Raised, name: str) -> _Skip | None:
     return None
 
 
-def _passed_through(callback: Raised, ancestor: Ancestor) -> _Skip | None:
+def _passed_through(callback: RouteQuery, ancestor: Ancestor) -> _Skip | None:
     key = "callback_policy.passthrough_child_callbacks"
     if callback.hints.passthrough_child_callbacks:
         reason = "the hint passthrough_child_callbacks skips every agent above"
         return _Skip(reason, "no hint passthrough_child_callbacks")
     if ancestor.policy.callback_policy.passthrough_child_callbacks:
         where = ancestor.policy.where(ancestor.name)
-        return _Skip(ancestor.policy.says(key, ancestor.name), f"{key}: false in {where}")
+        return _Skip(ancestor.policy.describe(key, ancestor.name), f"{key}: false in {where}")
     return None
 
 
-def _hops(callback: Raised) -> tuple[int | None, str]:
+def _hops(callback: RouteQuery) -> tuple[int | None, str]:
     """How many may be asked, and what says so."""
     own, hint = callback.policy.callback_policy.max_bubble_hops, callback.hints.max_bubble_hops
     if hint is not None and (own is None or hint <= own):
         return hint, f"the hint max_bubble_hops is {hint}"
-    return own, callback.policy.says("callback_policy.max_bubble_hops", callback.asker)
+    return own, callback.policy.describe("callback_policy.max_bubble_hops", callback.asker)
 
 
 # --- after the last hop -----------------------------------------------------------------
 
 
-def _target(callback: Raised) -> tuple[str, tuple[str, ...]]:
+def _target(callback: RouteQuery) -> tuple[str, tuple[str, ...]]:
     """The fallback after hint and sidecar are heard, and a note where the hint was refused."""
     own, hint = callback.policy.callback_policy.fallback_target, callback.hints.fallback_target
     if hint is None or hint == own:
         return own or USER, ()
     if own in ("", USER) or hint == FAIL:
         return hint, ()
-    says = callback.policy.says("callback_policy.fallback_target", callback.asker)
+    says = callback.policy.describe("callback_policy.fallback_target", callback.asker)
     return own, (f"the hint fallback_target {hint!r} has no effect: {says}",)
 
 
-def _fallback(callback: Raised, chain: Sequence[Ancestor], asked: Sequence[Ancestor], name: str) -> Station:
+def _fallback(callback: RouteQuery, chain: Sequence[Ancestor], asked: Sequence[Ancestor], name: str) -> Station:
     above = next((ancestor for ancestor in chain if ancestor.name == name), None)
     skip = _barred(callback, name)
     if not skip and any(ancestor.name == name for ancestor in asked):
@@ -246,7 +246,7 @@ def _fallback(callback: Raised, chain: Sequence[Ancestor], asked: Sequence[Ances
     )
 
 
-def _after_fallback(callback: Raised, station: Station, asked: Sequence[Ancestor]) -> str:
+def _after_fallback(callback: RouteQuery, station: Station, asked: Sequence[Ancestor]) -> str:
     """What is left after an agent as fallback: "" where its passing up leaves the callback unresolved.
 
     Only a hint's agent that may not be asked gives way, to what the sidecar says; a sidecar's agent never
@@ -258,7 +258,7 @@ def _after_fallback(callback: Raised, station: Station, asked: Sequence[Ancestor
 
 
 def _end(
-    callback: Raised, asked: Sequence[Ancestor], target: str, stations: Sequence[Station]
+    callback: RouteQuery, asked: Sequence[Ancestor], target: str, stations: Sequence[Station]
 ) -> tuple[Literal["person", "fail", "nobody"], str, str]:
     """Where it ends, why, and by whose right."""
     if callback.kind == "request_resolution":
@@ -267,7 +267,7 @@ def _end(
     if callback.kind != "request_user_input" and target != USER:
         if not callback.gate and target == FAIL:
             hinted = callback.hints.fallback_target == FAIL
-            says = callback.policy.says("callback_policy.fallback_target", callback.asker)
+            says = callback.policy.describe("callback_policy.fallback_target", callback.asker)
             return "fail", "the hint fallback_target is 'fail'" if hinted else says, ""
         if not callback.gate:
             return "nobody", f"fallback_target is the agent {stations[-1].agent}, and nobody comes after it", ""
@@ -279,24 +279,24 @@ def _end(
     return "person", why, right
 
 
-def _right(callback: Raised, asked: Sequence[Ancestor]) -> tuple[str, str]:
+def _right(callback: RouteQuery, asked: Sequence[Ancestor]) -> tuple[str, str]:
     """Whose right reaches the person, and the reason; an empty name and what is missing if nobody's does."""
     key = "can_use_host_interaction"
     if callback.policy.can_use_host_interaction:
-        return callback.asker, f"its own right: {callback.policy.says(key, callback.asker)}"
+        return callback.asker, f"its own right: {callback.policy.describe(key, callback.asker)}"
     for ancestor in asked:
         if ancestor.policy.can_use_host_interaction:
-            says = ancestor.policy.says(key, ancestor.name)
+            says = ancestor.policy.describe(key, ancestor.name)
             return ancestor.name, f"{ancestor.name}'s right, once it has passed it up: {says}"
     if callback.gate:
         return GATE, "an approval may always reach a person"
-    return "", callback.policy.says(key, callback.asker)
+    return "", callback.policy.describe(key, callback.asker)
 
 
 # --- what would have helped -------------------------------------------------------------
 
 
-def _allow(callback: Raised, stations: Sequence[Station], target: str) -> tuple[str, ...]:
+def _allow(callback: RouteQuery, stations: Sequence[Station], target: str) -> tuple[str, ...]:
     """What keeps the callback from going further, each key with where it is written."""
     found = [station.allow for station in stations if station.allow]
     if callback.kind == "request_resolution":
@@ -310,7 +310,7 @@ def _allow(callback: Raised, stations: Sequence[Station], target: str) -> tuple[
     return tuple(dict.fromkeys(found))
 
 
-def _unheard(callback: Raised, stations: Sequence[Station]) -> list[str]:
+def _ignored_hints(callback: RouteQuery, stations: Sequence[Station]) -> list[str]:
     """A note for each hint without effect, and for a misspelt intent.
 
     A name that is nobody on the way is most often misspelt.
@@ -318,7 +318,7 @@ def _unheard(callback: Raised, stations: Sequence[Station]) -> list[str]:
     own, hint = callback.policy.callback_policy.max_bubble_hops, callback.hints.max_bubble_hops
     notes = [warning] if (warning := intent_warning(callback.intent)) else []
     if hint is not None and own is not None and hint > own:
-        says = callback.policy.says("callback_policy.max_bubble_hops", callback.asker)
+        says = callback.policy.describe("callback_policy.max_bubble_hops", callback.asker)
         notes.append(f"the hint max_bubble_hops {hint} has no effect: {says}")
     above = list(dict.fromkeys(station.agent for station in stations))
     for list_name in ("resolvable_by", "passthrough_agents"):
@@ -341,7 +341,7 @@ _DONE = {
 }
 
 
-def story(route: Route, path: Sequence[Step] = ()) -> list[str]:
+def explain_unresolved(route: Route, path: Sequence[Step] = ()) -> list[str]:
     """The lines of CallbackUnresolved: whom it passed, why no person was asked, what would have helped."""
     passed = ", ".join(f"{name} ({text})" for name, text in rows(route, path))
     lines = [f"It passed: {passed}." if passed else f"Nobody is above {route.asker}."]

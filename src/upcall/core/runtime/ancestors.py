@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from upcall.agent import Agent
 from upcall.contracts import Store, Workspace
-from upcall.core.log.state import State
+from upcall.core.log.state import SessionState
 from upcall.core.routing.policy import Policy
 from upcall.core.routing.route import Ancestor
 from upcall.core.turns.access import Member
@@ -15,7 +15,7 @@ from upcall.errors import SetupError
 from upcall.events import SessionStarted
 
 
-async def reach(
+async def effective_policy_and_ancestors(
     agent: Agent,
     header: SessionStarted,
     store: Store,
@@ -44,8 +44,8 @@ async def reach(
             found.append(Ancestor(header.agent, policy, session_id))
     if not alone:
         return agent.policy, found
-    below = [Ancestor(a.name, a.policy.alone(alone, True), a.session_id) for a in found]
-    return agent.policy.alone(alone, bool(below)), below
+    below = [Ancestor(a.name, a.policy.without_caller(alone, True), a.session_id) for a in found]
+    return agent.policy.without_caller(alone, bool(below)), below
 
 
 class SessionsAbove:
@@ -82,7 +82,7 @@ class SessionsAbove:
         return None
 
 
-def check_runs_alone(state: State) -> None:
+def check_runs_alone(state: SessionState) -> None:
     """Refuse to run a side turn as a session of its own: it may answer one callback, and only read besides."""
     header = state.header
     if header.kind == "side_turn":

@@ -7,7 +7,7 @@ from typing import Any
 
 from upcall.agent import Agent
 from upcall.contracts import Reply, Store
-from upcall.core.log.state import State
+from upcall.core.log.state import SessionState
 from upcall.core.turns.access import Member
 from upcall.core.turns.turn import reply_of
 from upcall.errors import ChildFailed, LimitReached
@@ -43,7 +43,7 @@ def check_child_limits(parent: Member, find: Callable[[str], Member | None]) -> 
         above = find(above.state.header.parent)
 
 
-def logged_end(state: State, agent: Agent) -> Reply:
+def logged_end(state: SessionState, agent: Agent) -> Reply:
     """Return what a session's last turn came to, or raise that it failed."""
     if state.phase == "failed":
         raise ChildFailed(state.id, agent.name, state.error)

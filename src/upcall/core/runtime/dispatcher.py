@@ -17,9 +17,16 @@ from upcall.contracts import Claim, Store
 from upcall.core.routing.answer import callback_of, route_of, stored_route
 from upcall.core.routing.question import Question
 from upcall.core.routing.route import Route, Station, refusal
-from upcall.core.turns.access import Asker, Member, Parking, Tree
+from upcall.core.turns.access import CallbackScope, Member, Parking, Tree
 from upcall.core.turns.hook_runner import run_hooks
-from upcall.core.turns.side_turn import ASKED_BACK, Passed, Said, answer_of_agent, exchange_text, question_text
+from upcall.core.turns.side_turn import (
+    ASKED_BACK,
+    PassedUp,
+    SideAnswer,
+    answer_of_agent,
+    exchange_text,
+    question_text,
+)
 from upcall.core.turns.tool_step import mismatch
 from upcall.errors import STOPS, AnswerRefused, HookFailed, UnknownAgent, UpcallError
 from upcall.hooks import name_of
@@ -59,7 +66,7 @@ class Road(Tree, Protocol):
 
     async def answer_aside(
         self, asker: Member, asked: Member, raised: events.CallbackRaised, text: str
-    ) -> Said | Passed:
+    ) -> SideAnswer | PassedUp:
         """A side turn of the asked agent over its own conversation."""
         ...
 
@@ -83,7 +90,7 @@ class PersonAsked:
         self.seconds = None if ask.expires is None else ask.expires - now
 
 
-class Resolver:
+class CallbackDispatcher:
     """The callbacks of one run tree while this process owns it."""
 
     def __init__(self, road: Road) -> None:
@@ -91,8 +98,10 @@ class Resolver:
         self.drivers: dict[asyncio.Task[None], str] = {}
         self._turn_order: dict[str, asyncio.Lock] = {}
         self.asked: dict[str, PersonAsked] = {}
-        self.waiting: dict[str, Asker] = {}  # who waits here for a callback, by its id
-        self.held_back: dict[asyncio.Future[None], Asker] = {}  # new questions of runs with unclaimed answers
+        self.waiting: dict[str, CallbackScope] = {}  # who waits here for a callback, by its id
+        self.held_back: dict[
+            asyncio.Future[None], CallbackScope
+        ] = {}  # new questions of runs with unclaimed answers
 
     def grace_left(self) -> float:
         """Seconds that calls which were just given an answer have to act on it, though they also wait for another.
@@ -106,7 +115,7 @@ class Resolver:
 
     # --- raising --------------------------------------------------------------------------
 
-    async def raise_callback(self, asker: Asker, question: Question) -> Held:
+    async def raise_callback(self, asker: CallbackScope, question: Question) -> Held:
         """Ask, or take up what an earlier run of the same code asked; returns when it is settled.
 
         Everything but the wait itself counts as running: other questions of the same call may wait already, and
@@ -119,7 +128,7 @@ class Resolver:
             count = asker.occurrence(question.raised.digest)
             ask = _logged(asker, question.raised, count)
             if ask is None:
-                if asker.member.state.asks and not question.raised.gate:
+                if asker.member.state.callbacks and not question.raised.gate:
                     await self._until_claimed(asker)
                 ask = await self._raise_in_place(asker, question, count)
             asker.claim(ask.raised.callback_id)
@@ -130,7 +139,7 @@ class Resolver:
                 await self._deliver(asker, ask)
         return ask
 
-    async def _wait(self, asker: Asker, ask: Held) -> None:
+    async def _wait(self, asker: CallbackScope, ask: Held) -> None:
         """Wait until a callback is settled; the call that asked counts as waiting meanwhile."""
         callback_id = ask.raised.callback_id
         self.waiting[callback_id] = asker
@@ -144,7 +153,7 @@ class Resolver:
             self.waiting.pop(callback_id, None)
             asker.end_wait()
 
-    async def _raise_in_place(self, asker: Asker, question: Question, count: int) -> Held:
+    async def _raise_in_place(self, asker: CallbackScope, question: Question, count: int) -> Held:
         """Ask once the response has room for one more open question, counting as waiting until then."""
         places, road = asker.member.places, self._road
         if (place := places.begin_question(asker.origin)) is not None:
@@ -164,7 +173,7 @@ class Resolver:
         finally:
             places.end_question(asker.origin)
 
-    async def _deliver(self, asker: Asker, ask: Held) -> None:
+    async def _deliver(self, asker: CallbackScope, ask: Held) -> None:
         """Store that the outcome reaches the code that asked, before it does."""
         log = asker.member.log
         if not ask.delivered:
@@ -173,7 +182,7 @@ class Resolver:
                 await log.stored()
         asker.answered_at = asyncio.get_running_loop().time()
 
-    async def _until_claimed(self, asker: Asker) -> None:
+    async def _until_claimed(self, asker: CallbackScope) -> None:
         """Return once this run has asked again for all the answers it was given; ReplayMismatch if it never does.
 
         A run that asks something new without claiming them is another program than before. Other tasks of the same
@@ -203,7 +212,7 @@ class Resolver:
                 claimed.set_exception(mismatch(call.call.name if call is not None else asker.origin, asker))
         return bool(self.held_back)
 
-    async def _raise(self, asker: Asker, question: Question, count: int) -> Held:
+    async def _raise(self, asker: CallbackScope, question: Question, count: int) -> Held:
         member, state, draft = asker.member, asker.member.state, question.raised
         if member.purpose == "side_turn":
             member.log.add(events.ContextSet(ASKED_BACK, True))
@@ -217,7 +226,9 @@ class Resolver:
         for save in member.savers:
             save()
         call = state.call(asker.origin)
-        if call is not None and call.given.name == "raise_callback":  # by a program: that says more than the call
+        if (
+            call is not None and call.as_written.name == "raise_callback"
+        ):  # by a program: that says more than the call
             call = state.calls.get(asker.origin.rpartition(".")[0])
         context: dict[str, Any] = {}
         if state.prompt is not None:
@@ -236,7 +247,7 @@ class Resolver:
         )  # fmt: skip
         if way.asks:  # else that the person is asked, or nobody, is stored with it
             await member.log.commit()
-        return state.asks[callback_id]
+        return state.callbacks[callback_id]
 
     # --- walking --------------------------------------------------------------------------
 
@@ -246,7 +257,7 @@ class Resolver:
         wait = member.waits.get(callback_id)
         if wait is None or wait.done():
             wait = member.waits[callback_id] = asyncio.get_running_loop().create_future()
-            await self._set_out(member, ask)
+            await self._dispatch(member, ask)
         try:
             self._road.check_idle()
             await wait
@@ -265,7 +276,7 @@ class Resolver:
             if about == callback_id:
                 task.cancel()
 
-    async def _set_out(self, member: Member, ask: Held) -> None:
+    async def _dispatch(self, member: Member, ask: Held) -> None:
         if ask.expires is not None and ask.expires <= self._road.store.now():
             await self._expire(member, ask)
             return
@@ -381,10 +392,10 @@ class Resolver:
                 ask.target != station.agent
             ):  # written only now: a log never says that somebody was asked who was not
                 await member.log.write(events.CallbackAsked(callback_id, station.agent, at))
-            said = await self._consult(member, asked, ask)
+            said = await self._ask_agent_once(member, asked, ask)
         if ask.status != "open":
             return
-        if isinstance(said, Passed):
+        if isinstance(said, PassedUp):
             await member.log.write(events.CallbackPassed(callback_id, station.agent, said.reason, at, said.message))
             return
         answered = events.CallbackAnswered(callback_id, said.value, station.agent, said.right)
@@ -403,14 +414,14 @@ class Resolver:
         except UnknownAgent as error:
             return str(error)
 
-    async def _consult(self, member: Member, asked: Member, ask: Held) -> Said | Passed:
+    async def _ask_agent_once(self, member: Member, asked: Member, ask: Held) -> SideAnswer | PassedUp:
         """Its on_callback hooks, then its model; whatever goes wrong counts as passing up."""
         said = await self._hooks(member, asked, ask) or await self._aside(member, asked, ask)
-        if ask.status == "open" and not (isinstance(said, Passed) and said.unseen):
+        if ask.status == "open" and not (isinstance(said, PassedUp) and said.unseen):
             await self._show(asked, ask, said)
         return said
 
-    async def _aside(self, member: Member, asked: Member, ask: Held) -> Said | Passed:
+    async def _aside(self, member: Member, asked: Member, ask: Held) -> SideAnswer | PassedUp:
         seconds = member.actor.agent.policy.callback_policy.timeout
         limit = asyncio.timeout(seconds)
         try:
@@ -421,11 +432,11 @@ class Resolver:
             raise
         except Exception as error:
             if limit.expired() and seconds is not None:
-                return Passed(f"it had no answer within {seconds:g} s")
+                return PassedUp(f"it had no answer within {seconds:g} s")
             named = str(error) if isinstance(error, UpcallError) else f"{type(error).__name__}: {error}"
-            return Passed(f"its side turn failed: {named}")
+            return PassedUp(f"its side turn failed: {named}")
 
-    async def _hooks(self, member: Member, asked: Member, ask: Held) -> Said | Passed | None:
+    async def _hooks(self, member: Member, asked: Member, ask: Held) -> SideAnswer | PassedUp | None:
         same_place = self._road.same_place(member, asked)
         for hook in asked.actor.hooks.on_callback:
             try:
@@ -435,17 +446,17 @@ class Resolver:
             except (HookFailed, AnswerRefused) as error:
                 await asked.log.write(events.HookRaised("on_callback", name_of(hook), str(error)))
                 if isinstance(error, HookFailed):  # what it would have said is not known: no model is asked instead
-                    return Passed(str(error))
+                    return PassedUp(str(error))
         return None
 
-    async def _show(self, asked: Member, ask: Held, said: Said | Passed) -> None:
+    async def _show(self, asked: Member, ask: Held, said: SideAnswer | PassedUp) -> None:
         """Tell the agent, in its own conversation, what it was asked and what it answered."""
         message = user(exchange_text(ask.raised, ask.message, said))
         if asked.state.header.kind != "side_turn" and message not in asked.state.messages():
             await asked.log.write(events.MessageAdded(message, f"callback.{ask.raised.callback_id}"))
 
 
-def _note_parked(asker: Asker) -> None:
+def _note_parked(asker: CallbackScope) -> None:
     """Note that a call is parked while it waits."""
     asker.parked = True
     if asker.guard is not None:
@@ -460,9 +471,9 @@ def _retrieve(task: asyncio.Task[Any]) -> None:
         task.exception()
 
 
-def _logged(asker: Asker, draft: events.CallbackRaised, count: int) -> Held | None:
+def _logged(asker: CallbackScope, draft: events.CallbackRaised, count: int) -> Held | None:
     """What an earlier run of the same code asked there, if it did."""
-    asks = [a for a in asker.member.state.asks.values() if a.raised.digest == draft.digest]
+    asks = [a for a in asker.member.state.callbacks.values() if a.raised.digest == draft.digest]
     same = asks and [a for a in asks if a.raised.origin == asker.origin and a.raised.gate == draft.gate]
     return same[count] if count < len(same) else None
 

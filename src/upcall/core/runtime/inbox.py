@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from upcall.callbacks import Callback
 from upcall.contracts import Host, Store
-from upcall.core.routing.answer import already, callback_of, checked
+from upcall.core.routing.answer import already_settled, callback_of, validate_answer
 from upcall.core.runtime.catalog import Catalog
 from upcall.core.turns.access import Sink
 from upcall.core.turns.turn import Turn
@@ -98,10 +98,10 @@ class People(Catalog):
         if held is None:
             raise UnknownCallback(id)
         if held.status != "open":
-            raise already(held)
+            raise already_settled(held)
         if held.raised.kind == "request_resolution":
             raise AnswerRefused(id, "request_resolution is settled by agents, tools and memory, never by a person")
-        stored, group = checked(held.raised, value), held.group_in(held.root)
+        stored, group = validate_answer(held.raised, value), held.group_in(held.root)
         events: dict[str, AnyEvent] = {id: CallbackAnswered(id, stored, by, right)}
         for one in await self.store.callbacks(root=held.root) if held.raised.group and not only else ():
             if (
@@ -113,7 +113,7 @@ class People(Catalog):
                 events[one.raised.callback_id] = CallbackAnswered(one.raised.callback_id, stored, by, right)
         refused = await self.store.settle(id, events)
         if refused is not None:
-            raise already(refused)
+            raise already_settled(refused)
         return callback_of(replace(held, status="answered", settled=events[id]), tuple(events))
 
     # --- the person who is here -----------------------------------------------------------

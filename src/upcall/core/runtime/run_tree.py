@@ -15,12 +15,12 @@ from upcall.callbacks import Held, Hints, Kind
 from upcall.contracts import Claim, Files, Reply, Spent
 from upcall.core.log.call_state import CallState
 from upcall.core.log.load import end_session, load_state, refresh
-from upcall.core.log.state import State
+from upcall.core.log.state import SessionState
 from upcall.core.routing.answer import callback_of
 from upcall.core.routing.policy import Policy
 from upcall.core.routing.question import Question
-from upcall.core.routing.route import Ancestor, Raised, Route, Station, route
-from upcall.core.runtime.ancestors import SessionsAbove, check_runs_alone, reach
+from upcall.core.routing.route import Ancestor, Route, RouteQuery, Station, route
+from upcall.core.runtime.ancestors import SessionsAbove, check_runs_alone, effective_policy_and_ancestors
 from upcall.core.runtime.children import (
     can_repeat,
     check_child_limits,
@@ -29,12 +29,21 @@ from upcall.core.runtime.children import (
     logged_end,
     unfinished_children,
 )
-from upcall.core.runtime.dispatcher import ANSWER_GRACE, Resolver
+from upcall.core.runtime.dispatcher import ANSWER_GRACE, CallbackDispatcher
 from upcall.core.runtime.home import Home
 from upcall.core.runtime.usage import SideTurns, Spending, no_room, side_turn_id, side_turns_of
-from upcall.core.turns.access import NOWHERE, Asker, Log, Member, Parking, Place, Sink, prompt_message
-from upcall.core.turns.side_turn import Passed, Said, outcome_in
-from upcall.core.turns.tree_storage import RootShelf
+from upcall.core.turns.access import (
+    DEFAULT_CHILD,
+    CallbackScope,
+    ChildSpec,
+    Member,
+    Parking,
+    SessionLog,
+    Sink,
+    prompt_message,
+)
+from upcall.core.turns.side_turn import PassedUp, SideAnswer, outcome_in
+from upcall.core.turns.tree_storage import RootStorage
 from upcall.core.turns.turn import Turn
 from upcall.errors import ChildFailed, HookFailed, RuntimeClosed, TurnError, UnknownSession
 from upcall.events import AnyEvent, CallbackRaised, Parked, SessionStarted, TurnResumed, TurnStarted
@@ -67,7 +76,7 @@ class RunTree:
         self._ended: asyncio.Future[Reply | None] | None = None
         self.sinks = [*home.sinks] if sink is None else [*home.sinks, sink]
         self.active, self.has_asked = 0, False
-        self._resolver: Resolver | None = None
+        self._resolver: CallbackDispatcher | None = None
         self._parking: asyncio.TimerHandle | None = None
         self._parked: dict[str, Parked] | None = None
         self._below: dict[str, set[str]] = {}  # what was unwound while it waited for a child, by session
@@ -79,26 +88,26 @@ class RunTree:
             claim.on_failure = self.stop
 
     @property
-    def resolver(self) -> Resolver:
+    def resolver(self) -> CallbackDispatcher:
         """What walks this tree's callbacks; most trees never raise one."""
         if self._resolver is None:
-            self._resolver, self.has_asked = Resolver(self), True
+            self._resolver, self.has_asked = CallbackDispatcher(self), True
         return self._resolver
 
-    def member(self, state: State, agent: Agent, inherited: Hooks, known: Turn | None = None) -> Turn:
+    def member(self, state: SessionState, agent: Agent, inherited: Hooks, known: Turn | None = None) -> Turn:
         """A session of this tree, ready to run; as `known`, in which it began, if that is of this session."""
         if known is not None and known.state is state:
             known.tree, known.log.claim, known.log.sinks = self, self.claim, self.sinks
             return known
-        log = Log(self.store, self.claim, state, self.sinks)
-        return (agent.runs or Turn)(log, self.home.actor(agent, inherited, asks=state.header.asks), self)
+        log = SessionLog(self.store, self.claim, state, self.sinks)
+        return (agent.turn_class or Turn)(log, self.home.actor(agent, inherited, asks=state.header.asks), self)
 
     def workspace(self, member: Member) -> Files | None:
         """The member's files: of its agent's own workspace, or of the nearest one above."""
         declared = self.above.workspace(member)
         if declared is None:
             return None
-        return declared.open(RootShelf(member, self.above.get(member.state.header.root) or member))
+        return declared.open(RootStorage(member, self.above.get(member.state.header.root) or member))
 
     def same_place(self, one: Member, other: Member) -> bool:
         """Tell whether two sessions work in the same workspace."""
@@ -115,7 +124,7 @@ class RunTree:
             raise UnknownSession(session_id)
         return self.member(state, self.home.agent_of(state.header), await self.inherited(state.header))
 
-    async def direct(self, state: State, known: Turn | None = None) -> Turn:
+    async def direct(self, state: SessionState, known: Turn | None = None) -> Turn:
         """A session that is run by its own id, guarded by all that is above it; SetupError if that can't be."""
         check_runs_alone(state)
         inherited = await self.inherited(state.header) if state.header.parent else NO_HOOKS
@@ -239,7 +248,7 @@ class RunTree:
         """It waits, and is part of what is parked when all of the tree does."""
         state = member.state
         unwound = self._unwound.get(state.id, ())  # one may have been settled since: then parking has to fail
-        waits = tuple([i for i, a in state.asks.items() if a.status == "open" or i in unwound])
+        waits = tuple([i for i, a in state.callbacks.items() if a.status == "open" or i in unwound])
         calls = tuple([i for i in self._below.get(state.id, ()) if not can_repeat(member, i)])
         parked = Parked(waits, state.running_seconds(self.store.now()), calls)
         self._parked = {**(self._parked or {}), state.id: parked}
@@ -298,7 +307,7 @@ class RunTree:
                 return False
         if done:
             if new:
-                root.log.written(new)
+                root.log.on_stored(new)
             for sink in self.sinks:
                 for parked in all_parked.values():
                     sink(parked)
@@ -434,7 +443,7 @@ class RunTree:
     # --- children -------------------------------------------------------------------------
 
     async def start_child(
-        self, parent: Member, agent: Agent | str, prompt: str, name: str, place: Place = NOWHERE
+        self, parent: Member, agent: Agent | str, prompt: str, name: str, place: ChildSpec = DEFAULT_CHILD
     ) -> Reply:
         """Run a child called after its parent and `name`; called again, resume it, or return its logged end."""
         if self.draining and not self._finishes(parent, name):
@@ -443,20 +452,22 @@ class RunTree:
         child_id = f"{parent.id}~{name}"
         with self.running():  # until the child's own turn does
             state = await self._load_child(parent, child_id, name)
-            unfinished = state is not None and state.phase == "running" and state.turn < place.turn
+            unfinished = state is not None and state.phase == "running" and state.turn < place.turn_number
         if state is not None and unfinished:  # that turn is finished first
             with contextlib.suppress(ChildFailed):
-                await self.start_child(parent, agent, prompt, name, place._replace(turn=state.turn, again=False))
+                await self.start_child(
+                    parent, agent, prompt, name, place._replace(turn_number=state.turn, retry_failed=False)
+                )
             state = await load_state(self.store, child_id)
         if state is not None and place.is_over(state.turn, state.phase):
             return logged_end(state, declared)
-        if state is None or state.turn < place.turn:
+        if state is None or state.turn < place.turn_number:
             prompt_message(prompt)
-        state = state or State(child_id)
+        state = state or SessionState(child_id)
         with self.running():
             member = await self._prepare_child(parent, declared, state, name, place)
         try:
-            if state.turn >= place.turn:
+            if state.turn >= place.turn_number:
                 self.resume(member)
             else:
                 await self._begin_child(member, prompt)
@@ -464,7 +475,7 @@ class RunTree:
         except Exception as error:
             if not isinstance(error, TurnError) and state.phase != "failed":
                 raise
-            if place is NOWHERE:  # nobody resumes it
+            if place is DEFAULT_CHILD:  # nobody resumes it
                 await self.end_below(child_id, "the agent that asked has failed")
             stored = not isinstance(error, HookFailed) or error.stored
             why = f"{type(error).__name__}: {error}"
@@ -473,7 +484,7 @@ class RunTree:
             raise Parking
         return reply
 
-    async def _load_child(self, parent: Member, child_id: str, name: str) -> State | None:
+    async def _load_child(self, parent: Member, child_id: str, name: str) -> SessionState | None:
         """The child as it is in the log, or None if it has not been started."""
         await self.secure(parent)
         if parent.children < 0:
@@ -483,20 +494,24 @@ class RunTree:
             return None
         return await load_state(self.store, child_id)
 
-    async def _prepare_child(self, parent: Member, agent: Agent, state: State, name: str, place: Place) -> Turn:
+    async def _prepare_child(
+        self, parent: Member, agent: Agent, state: SessionState, name: str, place: ChildSpec
+    ) -> Turn:
         """The child's turn, ready to run; a new one gets its header."""
         if not state.seq:
             if parent.children < 0:
                 parent.children = await count_children(self.store, parent)
             check_child_limits(parent, self.above.get)
             state.header = child_header(
-                parent, place.agent or agent.name, name, "coordinator" if agent.runs else "agent",
+                parent, place.agent or agent.name, name, "coordinator" if agent.turn_class else "agent",
                 begins=bool(agent.hooks.begin_session or parent.actor.passed_on.begin_session),
-                role=place.role, team=place.team, above=place.above,
+                role=place.role, team=place.team, above=place.caller_session,
             )  # fmt: skip
             state.root_header = parent.state.root_header
-            way = await reach(agent, state.header, self.store, self.home.turns, self.home.agent_of)
-            force_setattr(state.header, "asks", self.somebody_to_ask(agent, *way))  # nobody has seen it yet
+            way = await effective_policy_and_ancestors(
+                agent, state.header, self.store, self.home.turns, self.home.agent_of
+            )
+            force_setattr(state.header, "asks", self.can_ask_anyone(agent, *way))  # nobody has seen it yet
         return self.member(state, agent, parent.actor.passed_on)
 
     async def _begin_child(self, member: Turn, prompt: str) -> None:
@@ -523,12 +538,14 @@ class RunTree:
             raise ChildFailed(side.id, member.actor.name, f"its side turn ended with {reply.limit or reply.status}")
         return reply.text
 
-    async def answer_aside(self, asker: Member, asked: Member, raised: CallbackRaised, text: str) -> Said | Passed:
+    async def answer_aside(
+        self, asker: Member, asked: Member, raised: CallbackRaised, text: str
+    ) -> SideAnswer | PassedUp:
         """A side turn that is to answer a callback; anything but an answer is passing up."""
         sides, limits = await side_turns_of(asker, asked, self._sides), asked.actor.limits
         full = sides.exceeded(asked.state, limits)
         if full and await self.store.row(side_turn_id(asked, raised.callback_id)) is None:
-            return Passed(no_room(limits, full), unseen=True)
+            return PassedUp(no_room(limits, full), unseen=True)
         side = await self._aside(asked, raised.callback_id, text, raised)
         side.same_place, side.room = self.same_place(asker, asked), lambda: sides.exceeded(asked.state, limits)
         sides.begin(side.state)
@@ -539,11 +556,11 @@ class RunTree:
             sides.end(side.state)
         state = side.state
         if state.phase == "cancelled":
-            return Passed("its side turn was cancelled")
+            return PassedUp("its side turn was cancelled")
         if state.limit in ("model_calls", "tokens"):
-            return Passed(no_room(limits, state.limit), unseen=True)
+            return PassedUp(no_room(limits, state.limit), unseen=True)
         why = f"its limit {state.limit} was reached" if state.limit else "it called none of the tools for it"
-        return outcome_in(side) or Passed(f"it gave no answer: {why}")
+        return outcome_in(side) or PassedUp(f"it gave no answer: {why}")
 
     async def _aside(self, asked: Member, name: str, text: str, raised: CallbackRaised | None) -> Turn:
         """A side session over what the asked agent's log says now, or the one that was begun before."""
@@ -551,11 +568,11 @@ class RunTree:
         await asked.log.commit()
         side_id = side_turn_id(asked, name) if raised is not None else f"{asked.id}~{name}"
         state = await load_state(self.store, side_id)
-        fresh = state or State(side_id)
+        fresh = state or SessionState(side_id)
         actor = asked.actor
         if raised is not None and "answer_callback" not in actor.toolbox:
             actor = self.home.actor(actor.agent, actor.hooks, asks=asked.state.header.asks, answers=True)
-        side = Turn(Log(self.store, self.claim, fresh, self.sinks), actor, self, "side_turn")
+        side = Turn(SessionLog(self.store, self.claim, fresh, self.sinks), actor, self, "side_turn")
         side.question = raised
         if state is not None and state.phase in ("running", "failed"):
             self.resume(side)
@@ -569,7 +586,7 @@ class RunTree:
 
     # --- callbacks ------------------------------------------------------------------------
 
-    def raise_callback(self, asker: Asker, question: Question) -> CoroutineType[Any, Any, Held]:
+    def raise_callback(self, asker: CallbackScope, question: Question) -> CoroutineType[Any, Any, Held]:
         """Ask whoever is above."""
         return self.resolver.raise_callback(asker, question)
 
@@ -597,23 +614,29 @@ class RunTree:
             raise failure
         return True
 
-    def somebody_to_ask(self, agent: Agent, policy: Policy, chain: list[Ancestor]) -> bool:
+    def can_ask_anyone(self, agent: Agent, policy: Policy, chain: list[Ancestor]) -> bool:
         """Whether a question of this agent would reach anybody."""
         if not agent.ask:
             return False
         known = self.home.asks_of if policy is agent.policy else {}  # declarations never change, so neither do ways
         key = (agent, self.home.host is None, *[(a.name, id(a.policy)) for a in chain])
         if key not in known:
-            way = route(Raised(agent.name, policy, person=self.home.host is not None or self.store.durable), chain)
+            way = route(
+                RouteQuery(agent.name, policy, person=self.home.host is not None or self.store.durable), chain
+            )
             known[key] = bool(way.asks) or way.end == "person"
         return known[key]
 
     async def way(self, member: Member, asked: CallbackRaised, hints: Hints) -> Route:
         """Where such a question of the member would go by the policies as they are now."""
         home, agent, kind, known = self.home, member.actor.agent, cast("Kind", asked.kind), self.home.agent_names()
-        policy, chain = await reach(agent, member.state.header, self.store, home.turns, home.agent_of)
+        policy, chain = await effective_policy_and_ancestors(
+            agent, member.state.header, self.store, home.turns, home.agent_of
+        )
         person = home.host is not None or self.store.durable  # else nobody would see it
-        raised = Raised(agent.name, policy, asked.intent, kind, hints, asked.gate, person, known, asked.required)
+        raised = RouteQuery(
+            agent.name, policy, asked.intent, kind, hints, asked.gate, person, known, asked.required
+        )
         targets = {hints.fallback_target, policy.callback_policy.fallback_target} if asked.gate else ()
         if fallbacks := [name for name in targets if name in known]:
             rights = [(name, home.agent(name).policy.callback_policy.may_approve) for name in fallbacks]
@@ -631,7 +654,7 @@ class RunTree:
                 return self.member(state, self.home.agent_of(state.header), await self.inherited(state.header))
         agent = self.home.agent(station.agent)
         name = f"{station.agent}.{callback_id}"
-        state = await load_state(self.store, f"{member.id}~{name}") or State(f"{member.id}~{name}")
+        state = await load_state(self.store, f"{member.id}~{name}") or SessionState(f"{member.id}~{name}")
         fresh = self.member(state, agent, member.actor.passed_on)
         if not state.seq:
             state.root_header = member.state.root_header

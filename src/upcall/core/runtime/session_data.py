@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from upcall.callbacks import same_json
-from upcall.core.turns.access import Reading
+from upcall.core.turns.access import SessionView
 from upcall.errors import SetupError
 from upcall.safety.bounds import DATA, DEPTH, TAG_NAME, TAG_VALUE, TAGS, TooLarge, plain
 
@@ -56,7 +56,7 @@ def _problem(name: Any, value: Any) -> str:
     return ""
 
 
-def check_unchanged(session: Reading, data: Any, tags: Any) -> None:
+def check_unchanged(session: SessionView, data: Any, tags: Any) -> None:
     """Refuse other data or tags than those a session was started with; None stands for what it has."""
     for name, given, kept in (
         ("data", None if data is None else checked_data(data), session.data),

@@ -19,13 +19,13 @@ from upcall.callbacks import Callback
 from upcall.contracts import Delta, Host, Model, OutputT_co, Reply, Store
 from upcall.core.declared import Declared, find
 from upcall.core.log.load import load_state, refresh
-from upcall.core.log.state import State
+from upcall.core.log.state import SessionState
 from upcall.core.routing.answer import callback_of
 from upcall.core.runtime.inbox import People
 from upcall.core.runtime.run_tree import RunTree
 from upcall.core.runtime.session_data import checked_data, checked_tags
 from upcall.core.runtime.worker import Resume, Worker, drain_trees
-from upcall.core.turns.access import Reading, Sink, prompt_message
+from upcall.core.turns.access import SessionView, Sink, prompt_message
 from upcall.core.turns.prepared_agent import PreparedAgent
 from upcall.core.turns.process_limit import ProcessLimit
 from upcall.core.turns.side_turn import SIDE_TOOLS, ask, task_tool
@@ -34,12 +34,12 @@ from upcall.core.turns.timeouts import Deadlines
 from upcall.core.turns.turn import Turn, reply_of
 from upcall.events import AnyEvent, CallbackWithdrawn, CancelRequested, SessionStarted, Steered
 from upcall.hooks import NO_HOOKS, Hooks
-from upcall.messages import Message, clean
+from upcall.messages import Message, replace_surrogates
 
 log = logging.getLogger("upcall")
 R = TypeVar("R")
 
-PATIENCE = 6.0
+CLAIM_TIMEOUT = 6.0
 """Seconds to wait for an owner: a dead one's heartbeat is late after five."""
 
 RETRY = 0.1
@@ -48,7 +48,7 @@ _MOST, _STEP = 0xFFFF_FFFF_FFFF, 0x9E37_79B9_7F4B  # an odd step passes every nu
 _SESSION_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:@-]{0,199}\Z")
 
 
-class Session(Reading, Generic[OutputT_co]):
+class Session(SessionView, Generic[OutputT_co]):
     """A conversation with one agent, kept in the log. Reads show it as of the last turn or load."""
 
     _home: Sessions
@@ -144,7 +144,7 @@ class Sessions(People):
         self._models: dict[int, Model] = {}
         self._places: dict[Agent, Declared] = {}
         self.threads, self.processes = Threads(), ProcessLimit(processes)
-        self._parked: dict[str, State] = {}  # the newest turns that wait, as far as they were folded here
+        self._parked: dict[str, SessionState] = {}  # the newest turns that wait, as far as they were folded here
         self._newest_id = int.from_bytes(os.urandom(6))
         self._begun: Turn | None = None  # what the newest session began in: mostly its first turn comes next
         self._trees: dict[str, RunTree] = {}  # what runs here, by the root's id
@@ -183,7 +183,7 @@ class Sessions(People):
         ends = [*[tree.when_ended() for tree in self._trees.values()], *self._tasks]
         ends += [asyncio.ensure_future(worker.ended.wait()) for worker in self._workers]
         if ends:
-            await asyncio.wait(ends, timeout=PATIENCE)
+            await asyncio.wait(ends, timeout=CLAIM_TIMEOUT)
         self.deadlines.close()
         if self._stop_listening is not None:
             self._stop_listening()
@@ -256,7 +256,7 @@ class Sessions(People):
 
     def agent_of(self, header: SessionStarted) -> Agent:
         """The agent of a session: a team says who its members are."""
-        return self.agent(header.team).cast(header) if header.team else self.agent(header.agent)
+        return self.agent(header.team).member_for(header) if header.team else self.agent(header.agent)
 
     def _known(self, agent: Agent | str) -> Agent:
         if isinstance(agent, str):
@@ -277,15 +277,15 @@ class Sessions(People):
         key = (id(agent), id(inherited) if inherited is not NO_HOOKS else 0, asks, answers)
         found = self._actors.get(key)
         if found is None:
-            declared = agent.cast_from or agent
+            declared = agent.derived_from or agent
             model = self._models.get(id(declared))
             if model is None:
                 model = self._models[id(declared)] = self._model(declared)
-            delegates = agent.agents and agent.runs is None
+            delegates = agent.agents and agent.turn_class is None
             extra = [task_tool(list(agent.agents))] if delegates else []
             extra += [ask] if asks else []
             extra += SIDE_TOOLS if delegates or answers else ()
-            found = self._actors[key] = PreparedAgent(agent, model, agent.hooks.under(inherited), extra)
+            found = self._actors[key] = PreparedAgent(agent, model, agent.hooks.inheriting_from(inherited), extra)
         return found
 
     # --- sessions -------------------------------------------------------------------------
@@ -315,13 +315,13 @@ class Sessions(People):
         begins = bool(declared.hooks.begin_session)
         asks = self.asks_of.get((declared, self.host is None))
         if asks is None:
-            asks = RunTree(self, None).somebody_to_ask(declared, declared.policy, [])
+            asks = RunTree(self, None).can_ask_anyone(declared, declared.policy, [])
         place = self._place(declared)
         started = SessionStarted(
-            declared.name, kind="coordinator" if declared.runs else "agent", begins=begins, asks=asks,
+            declared.name, kind="coordinator" if declared.turn_class else "agent", begins=begins, asks=asks,
             source=place.source, program=place.program, data=kept, tags=labels,
         )  # fmt: skip
-        state = State(session_id)
+        state = SessionState(session_id)
         state.alone = True
         if begins:
             if id is not None and await self.store.row(id) is not None:
@@ -349,7 +349,7 @@ class Sessions(People):
         self._newest_id = (self._newest_id + _STEP) & _MOST
         return f"{self._newest_id:012x}"
 
-    async def _begin(self, tree: RunTree, state: State, agent: Agent, started: SessionStarted) -> None:
+    async def _begin(self, tree: RunTree, state: SessionState, agent: Agent, started: SessionStarted) -> None:
         state.header = started
         member = tree.member(state, agent, NO_HOOKS)
         member.log.add(started)
@@ -375,7 +375,7 @@ class Sessions(People):
         return Session(state, self, await self._last_reply(state))
 
     async def run_turn(
-        self, state: State, text: str | Message, take_over: bool = False, sink: Sink | None = None
+        self, state: SessionState, text: str | Message, take_over: bool = False, sink: Sink | None = None
     ) -> Reply:
         """One turn of a session, finishing an interrupted one first."""
         message = prompt_message(text)
@@ -389,12 +389,12 @@ class Sessions(People):
             raise
         finally:
             if tree.claim is not None and (tree.claim.failure or not tree.claim.released):
-                await self._let_go(tree, state)
+                await self._release(tree, state)
             self._unregister(tree, outcome)
 
-    async def _prompt(self, tree: RunTree, state: State, message: Message, take_over: bool) -> Reply:
+    async def _prompt(self, tree: RunTree, state: SessionState, message: Message, take_over: bool) -> Reply:
         if state.stale or tree.claim is None or state.id != tree.claim.root or state.seq != tree.claim.seq:
-            await self._catch_up(state)
+            await self._refresh(state)
         waits = state.parked and (state.phase == "running" or not state.begun)
         if waits and not await self._is_ready(state.header.root or state.id):
             raise await self._waiting(state)
@@ -409,7 +409,7 @@ class Sessions(People):
                 raise await self._waiting(state)
             await self._own(tree, take_over)
             member = await tree.direct(state)
-        if state.phase == "failed" and not member.actor.agent.runs:  # a team continues with what it left
+        if state.phase == "failed" and not member.actor.agent.turn_class:  # a team continues with what it left
             await tree.end_below(state.id, "its turn failed, and another one began")
         tree.begin(member, message)
         reply = await tree.run_root(member)
@@ -435,7 +435,7 @@ class Sessions(People):
         root: str,
         take_over: bool = False,
         sink: Sink | None = None,
-        patience: float = PATIENCE,
+        patience: float = CLAIM_TIMEOUT,
         child: str = "",
     ) -> Reply:
         tree = await self._claim(root, take_over, sink, patience)
@@ -452,10 +452,10 @@ class Sessions(People):
             outcome = error
             raise
         finally:
-            await self._let_go(tree, state)
+            await self._release(tree, state)
             self._unregister(tree, outcome)
 
-    async def _resume(self, tree: RunTree, state: State) -> Reply:
+    async def _resume(self, tree: RunTree, state: SessionState) -> Reply:
         agent = self.agent_of(state.header)
         beginning = state.phase == "idle" and not state.begun
         if state.phase not in ("running", "failed") and not beginning:
@@ -471,20 +471,20 @@ class Sessions(People):
             reply = reply_of(state, waits=True)
         return await self._with_callbacks(reply, state)
 
-    async def reread(self, state: State) -> Reply:
+    async def reread(self, state: SessionState) -> Reply:
         """Bring a session up to date and return its last reply."""
-        await self._catch_up(state)
+        await self._refresh(state)
         waits = state.phase == "running" and state.parked
         output = None if waits else self.agent_of(state.header).output
         return await self._with_callbacks(reply_of(state, output, waits=waits), state)
 
-    async def compact(self, state: State, keep_last: int) -> None:
+    async def compact(self, state: SessionState, keep_last: int) -> None:
         """Have a session's model summarise while no turn runs."""
         async with self._owned(state.header.root or state.id) as tree:
-            await self._catch_up(state)
+            await self._refresh(state)
             await (await tree.direct(state)).summarise_between_turns(keep_last)
 
-    async def _catch_up(self, state: State) -> None:
+    async def _refresh(self, state: SessionState) -> None:
         """Be sure of the state: what others wrote, and nothing that was never stored."""
         self._parked.pop(state.id, None)  # whoever goes on with it has it alone
         state.alone = False
@@ -495,11 +495,11 @@ class Sessions(People):
             state.become(fresh)
         await refresh(self.store, state)
 
-    async def _waiting(self, state: State) -> errors.SessionWaiting:
+    async def _waiting(self, state: SessionState) -> errors.SessionWaiting:
         held = await self.store.callbacks(root=state.header.root or state.id)
         return errors.SessionWaiting(state.id, [h.raised.callback_id for h in held if h.status == "open"])
 
-    async def _with_callbacks(self, reply: Reply, state: State) -> Reply:
+    async def _with_callbacks(self, reply: Reply, state: SessionState) -> Reply:
         """The reply with every callback of this turn's tree; one that waits may be answered soon."""
         if reply.status == "waiting":
             self._parked[state.id] = state
@@ -507,14 +507,14 @@ class Sessions(People):
                 del self._parked[next(iter(self._parked))]
         return replace(reply, callbacks=await self._raised_in_turn(state))
 
-    async def _raised_in_turn(self, state: State) -> tuple[Callback, ...]:
+    async def _raised_in_turn(self, state: SessionState) -> tuple[Callback, ...]:
         """Every callback that the session and all below it have raised since the turn began."""
         since = state.prompt.pos if state.prompt is not None else 0
         held = await self.store.callbacks(root=state.header.root or state.id)
         mine = [h for h in held if h.raised.pos > since and f"{h.raised.session}~".startswith(f"{state.id}~")]
         return tuple([callback_of(h) for h in mine])
 
-    async def _last_reply(self, state: State) -> Reply | None:
+    async def _last_reply(self, state: SessionState) -> Reply | None:
         """What the last turn came to, by the log alone; None before one has ended or where it failed.
 
         Its `output` needs the agent, so it is None where this runtime does not have that one.
@@ -529,7 +529,7 @@ class Sessions(People):
         return replace(reply, callbacks=await self._raised_in_turn(state))
 
     async def _claim(
-        self, root: str, take_over: bool = False, sink: Sink | None = None, patience: float = PATIENCE
+        self, root: str, take_over: bool = False, sink: Sink | None = None, patience: float = CLAIM_TIMEOUT
     ) -> RunTree:
         """Own the tree, waiting a while for another process's claim to end or to die."""
         if self._stop_listening is None or self._closed:
@@ -548,7 +548,7 @@ class Sessions(People):
             raise
         return tree
 
-    async def _own(self, tree: RunTree, take_over: bool, patience: float = PATIENCE) -> None:
+    async def _own(self, tree: RunTree, take_over: bool, patience: float = CLAIM_TIMEOUT) -> None:
         waited = 0.0
         while True:
             try:
@@ -572,10 +572,10 @@ class Sessions(People):
         try:
             yield tree
         finally:
-            await self._let_go(tree)
+            await self._release(tree)
             self._unregister(tree, None)
 
-    async def _let_go(self, tree: RunTree, state: State | None = None) -> None:
+    async def _release(self, tree: RunTree, state: SessionState | None = None) -> None:
         if state is not None and tree.claim is not None and tree.claim.failure is not None:
             state.stale = True
         elif tree.claim is not None and not tree.claim.released:
@@ -588,7 +588,7 @@ class Sessions(People):
         """Say something to a session that its next model call sees."""
         prompt_message(text)
         await self._open()
-        await self.store.append_all({id: [Steered(clean(text), by)]})
+        await self.store.append_all({id: [Steered(replace_surrogates(text), by)]})
 
     async def cancel(self, id: str, reason: str = "", by: str = "") -> None:
         """End a session's running or waiting turn, in whichever process it runs; an ownerless one is ended here.

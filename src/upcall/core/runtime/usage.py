@@ -10,7 +10,7 @@ import msgspec
 from upcall.agent import Limits
 from upcall.contracts import Spent, Store
 from upcall.core.log.load import load_state
-from upcall.core.log.state import State
+from upcall.core.log.state import SessionState
 from upcall.core.turns.access import Member
 from upcall.events import ModelStarted, Responded
 
@@ -25,11 +25,11 @@ class Spending(msgspec.Struct, eq=False):
     """
 
     store: Store
-    running: dict[str, State]
+    running: dict[str, SessionState]
     loaded: bool = False
     ended: dict[str, Spent] = {}
 
-    def end(self, state: State) -> None:
+    def end(self, state: SessionState) -> None:
         """Remember a session that no longer runs."""
         self.running.pop(state.id, None)
         self.ended[state.id] = self._spent(state)
@@ -53,9 +53,11 @@ class Spending(msgspec.Struct, eq=False):
         each = self.ended | {name: self._spent(state) for name, state in self.running.items()}
         return sum(each.values(), Spent())
 
-    def _spent(self, state: State) -> Spent:
-        calls, seconds = state.before
-        return Spent(calls + state.model_calls, state.used, seconds + state.running_seconds(self.store.now()))
+    def _spent(self, state: SessionState) -> Spent:
+        calls, seconds = state.totals_before_turn
+        return Spent(
+            calls + state.model_calls, state.usage_by_model, seconds + state.running_seconds(self.store.now())
+        )
 
 
 class SideTurns:
@@ -70,7 +72,7 @@ class SideTurns:
         self._loading = asyncio.Lock()
         self._loaded = False
         self._ended: dict[str, tuple[int, int]] = {}  # model calls and tokens, by id
-        self._running: dict[str, State] = {}
+        self._running: dict[str, SessionState] = {}
 
     async def load(self) -> None:
         """Count those in the log, once."""
@@ -90,16 +92,16 @@ class SideTurns:
             after = events[-1].seq
         return calls, tokens
 
-    def begin(self, state: State) -> None:
+    def begin(self, state: SessionState) -> None:
         """Count a side turn as it runs."""
         self._running[state.id] = state
 
-    def end(self, state: State) -> None:
+    def end(self, state: SessionState) -> None:
         """Count a side turn as it ended."""
         self._running.pop(state.id, None)
         self._ended[state.id] = _calls_and_tokens(state)
 
-    def exceeded(self, asked: State, limits: Limits) -> str:
+    def exceeded(self, asked: SessionState, limits: Limits) -> str:
         """Return the name of the limit of the asked agent's turn that leaves no room for a model call, or "".
 
         One call is left to a turn that still has to continue: nobody ends it by asking.
@@ -134,7 +136,7 @@ def side_turn_id(asked: Member, name: str) -> str:
     return asked.id if asked.state.header.kind == "side_turn" else f"{asked.id}~{name}"
 
 
-def _calls_and_tokens(state: State) -> tuple[int, int]:
+def _calls_and_tokens(state: SessionState) -> tuple[int, int]:
     return state.model_calls, state.usage.total
 
 

@@ -16,16 +16,25 @@ from upcall.callbacks import Callback, Held
 from upcall.contracts import Claim, Delta, Files, Reply, Spent, Store
 from upcall.core.log.call_state import CallState
 from upcall.core.log.load import conversation
-from upcall.core.log.state import FOLDS, State
+from upcall.core.log.state import FOLDS, SessionState
 from upcall.core.routing.answer import callback_of
 from upcall.core.routing.question import Question, asking, outcome_of, plain_json
 from upcall.core.turns.prepared_agent import PreparedAgent
 from upcall.core.turns.process_limit import ProcessLimit
 from upcall.core.turns.question_limit import Places
 from upcall.core.turns.thread_cache import Threads
-from upcall.core.turns.timeouts import Deadlines, Guard
+from upcall.core.turns.timeouts import Deadlines, ToolTimeout
 from upcall.errors import OutcomeUnknown, SetupError, UpcallError
-from upcall.messages import Instruction, Message, Purpose, Text, clean, compacted_messages, is_blank, user
+from upcall.messages import (
+    Instruction,
+    Message,
+    Purpose,
+    Text,
+    compacted_messages,
+    is_blank,
+    replace_surrogates,
+    user,
+)
 
 R = TypeVar("R")
 PINNED = "pinned."
@@ -34,7 +43,7 @@ PINNED = "pinned."
 Sink = Callable[[events.AnyEvent | Delta], None]
 
 
-class Log:
+class SessionLog:
     """One session's log in the hands of its owner: every event is folded as it is written.
 
     `add` may be called anywhere: what it adds goes out with the next `send` or `commit`, in order, all or none.
@@ -43,13 +52,24 @@ class Log:
     """
 
     __slots__ = (
-        "_blobs", "_kept", "_last", "_new", "_sent", "_soon", "absorb", "claim", "held", "sinks", "state", "store",
+        "_blobs",
+        "_kept",
+        "_last",
+        "_new",
+        "_sent",
+        "_soon",
+        "claim",
+        "held",
+        "on_foreign_event",
+        "sinks",
+        "state",
+        "store",
     )  # fmt: skip
 
-    def __init__(self, store: Store, claim: Claim | None, state: State, sinks: list[Sink]) -> None:
+    def __init__(self, store: Store, claim: Claim | None, state: SessionState, sinks: list[Sink]) -> None:
         self.store, self.claim, self.state, self.sinks = store, claim, state, sinks
         self._soon = self.held = False
-        self.absorb: Callable[[events.AnyEvent], None] | None = None
+        self.on_foreign_event: Callable[[events.AnyEvent], None] | None = None
         self._new: list[events.AnyEvent] = []
         self._blobs: dict[str, bytes] = {}
         self._kept: set[str] = set()  # what is on its way already, or there
@@ -61,7 +81,7 @@ class Log:
         self._new.append(event)
         FOLDS[type(event)](self.state, event)  # its stamps are not there yet, so no `apply`
 
-    def keep(self, name: str, body: bytes) -> None:
+    def put_blob(self, name: str, body: bytes) -> None:
         """Store a body once, with the next events."""
         if name not in self._kept:
             self._kept.add(name)
@@ -93,11 +113,11 @@ class Log:
         if future is not None:
             self._last = future
             self._sent.append((future, added))
-            future.add_done_callback(self._arrived)
+            future.add_done_callback(self._on_acknowledged)
             return False
         if self._sent:
-            self._arrived()
-        self.written(added)
+            self._on_acknowledged()
+        self.on_stored(added)
         return self._last is None
 
     def send_soon(self) -> None:
@@ -141,25 +161,25 @@ class Log:
         for sink in self.sinks:
             sink(item)
 
-    def _arrived(self, _: object = None) -> None:
+    def _on_acknowledged(self, _: object = None) -> None:
         """Take note of what is stored by now, in the order in which it was sent."""
         while self._sent and self._sent[0][0].done():
             future, added = self._sent.pop(0)
             if not future.cancelled() and future.exception() is None:
-                self.written(added)
+                self.on_stored(added)
 
-    def written(self, added: Sequence[events.AnyEvent]) -> None:
+    def on_stored(self, added: Sequence[events.AnyEvent]) -> None:
         """These are in the store."""
         state = self.state
         if added[0].seq > state.seq + 1:
-            self._fetch(state.seq, added[0].seq)
+            self._read_gap(state.seq, added[0].seq)
         if added[-1].seq > state.seq:
             state.seq, state.last_time = added[-1].seq, added[-1].time
         if self.sinks:
             for event in added:
                 self.publish(event)
 
-    def _fetch(self, after: int, before: int) -> None:
+    def _read_gap(self, after: int, before: int) -> None:
         """Others wrote in between: read it. The store has told of most of it already; folding twice is harmless."""
         task = asyncio.ensure_future(self.store.read(self.state.id, after, before - after - 1))
 
@@ -167,7 +187,7 @@ class Log:
             if not done.cancelled() and done.exception() is None:
                 for event in done.result():
                     if isinstance(event, events.FOREIGN):  # an own one is on its way here, it was only overtaken
-                        (self.absorb or self.state.absorb)(event)
+                        (self.on_foreign_event or self.state.absorb)(event)
 
         task.add_done_callback(read)
 
@@ -176,7 +196,7 @@ class Parking(BaseException):
     """Unwinds code that waits for a callback; `except Exception` can't swallow it, and nobody else should."""
 
 
-class Place(NamedTuple):
+class ChildSpec(NamedTuple):
     """Where a child stands that is more than its parent's: a team's member, a bridge's next agent.
 
     `turn` is which of its turns is meant; one that failed or reached a limit is gone on with
@@ -186,18 +206,18 @@ class Place(NamedTuple):
     agent: str = ""
     role: str = ""
     team: str = ""
-    above: str | None = None
-    turn: int = 1
-    again: bool = False
+    caller_session: str | None = None
+    turn_number: int = 1
+    retry_failed: bool = False
 
     def is_over(self, turn: int, phase: str) -> bool:
         """Whether the turn that is meant has ended, and is not to be gone on with."""
-        if phase == "running" or turn < self.turn:
+        if phase == "running" or turn < self.turn_number:
             return False
-        return turn > self.turn or not (self.again and phase in ("failed", "limit"))
+        return turn > self.turn_number or not (self.retry_failed and phase in ("failed", "limit"))
 
 
-NOWHERE = Place()
+DEFAULT_CHILD = ChildSpec()
 
 
 class Tree(Protocol):
@@ -278,7 +298,7 @@ class Tree(Protocol):
         ...
 
     async def start_child(
-        self, parent: Member, agent: Agent | str, prompt: str, name: str, place: Place = NOWHERE
+        self, parent: Member, agent: Agent | str, prompt: str, name: str, place: ChildSpec = DEFAULT_CHILD
     ) -> Reply:
         """Run (or go on with) a child session called after its parent and `name`."""
         ...
@@ -287,7 +307,7 @@ class Tree(Protocol):
         """Let the member's agent answer over its own conversation without leaving a trace in it."""
         ...
 
-    async def raise_callback(self, asker: Asker, question: Question) -> Held:
+    async def raise_callback(self, asker: CallbackScope, question: Question) -> Held:
         """Ask whoever is above; returns the callback once it is settled, written down as delivered."""
         ...
 
@@ -300,7 +320,7 @@ class Member:
         "purpose", "question", "room", "same_place", "savers", "state", "tree", "waits",
     )  # fmt: skip
 
-    def __init__(self, log: Log, actor: PreparedAgent, tree: Tree, purpose: Purpose = "turn") -> None:
+    def __init__(self, log: SessionLog, actor: PreparedAgent, tree: Tree, purpose: Purpose = "turn") -> None:
         self.log, self.actor, self.tree = log, actor, tree
         self.state, self.hooks = log.state, actor.to_run
         self.purpose: Purpose = purpose
@@ -340,10 +360,10 @@ class Member:
         self.tree.active += 1
         if self._busy == 1:
             state = self.state
-            state.since = self.log.store.now()
+            state.running_since = self.log.store.now()
             seconds = self.actor.limits.turn_seconds
             if seconds is not None:
-                self.tree.deadlines.add(self, seconds - state.ran, self.out_of_time)
+                self.tree.deadlines.add(self, seconds - state.ran_seconds, self.out_of_time)
 
     def leave(self) -> None:
         """Something ended, or waits: while nothing runs, no time is counted."""
@@ -351,8 +371,8 @@ class Member:
         if self._busy == 0:
             self.tree.deadlines.drop(self)
             state = self.state
-            if state.since:
-                state.ran, state.since = state.running_seconds(self.log.store.now()), 0.0
+            if state.running_since:
+                state.ran_seconds, state.running_since = state.running_seconds(self.log.store.now()), 0.0
         self.tree.leave()
 
     @contextmanager
@@ -416,7 +436,7 @@ def _place(messages: list[Message], history: list[Message], at: int) -> int:
     return -1
 
 
-class Asker:
+class CallbackScope:
     """Who asks, in one run of a tool call or a hook's occurrence: matches its questions to the log.
 
     While any of them waits, the run counts as waiting.
@@ -426,7 +446,7 @@ class Asker:
         "_counts", "_waiting", "answered_at", "claimed", "guard", "held_back", "member", "origin", "parked",
     )  # fmt: skip
 
-    def __init__(self, member: Member, origin: str, guard: Guard | None = None) -> None:
+    def __init__(self, member: Member, origin: str, guard: ToolTimeout | None = None) -> None:
         self.member, self.origin, self.guard = member, origin, guard
         self.claimed: set[str] = set()
         self.held_back: list[asyncio.Future[None]] = []  # new questions, until all answers are claimed
@@ -456,7 +476,7 @@ class Asker:
         self._waiting -= 1
         if self._waiting == 0:
             if self.guard is not None:
-                self.guard.go_on()
+                self.guard.resume()
             self.member.enter()
 
     def close(self) -> None:
@@ -481,10 +501,10 @@ class Asker:
         return [a for a in asks if a.raised.callback_id not in self.claimed and a.answer and not a.raised.gate]
 
 
-class Reading(msgspec.Struct, eq=False):
+class SessionView(msgspec.Struct, eq=False):
     """What may be read of a session: as it is for its hooks and tools, as of the last turn or load for others."""
 
-    _state: State
+    _state: SessionState
 
     @property
     def id(self) -> str:
@@ -522,10 +542,10 @@ class Reading(msgspec.Struct, eq=False):
 
     def get_summary(self) -> str:
         """The summary of the last compaction, else the last reply's text."""
-        return self._state.summary or self._state.text
+        return self._state.summary or self._state.reply_text
 
 
-class Access(Reading):
+class HookSession(SessionView):
     """What a hook gets: its session, signed with the occurrence of the point it runs at.
 
     When a hook runs again, what it wrote the first time is matched and not written twice.
@@ -533,8 +553,8 @@ class Access(Reading):
 
     member: Member
     _origin: str
-    asker: Asker | None = None
-    guard: Guard | None = None
+    asker: CallbackScope | None = None
+    guard: ToolTimeout | None = None
     _logged: list[bytes] | tuple[()] | None = None
 
     @property
@@ -597,12 +617,12 @@ class Access(Reading):
         prompt_message(text)
         return await self.member.tree.side_turn(self.member, text, self._name("side", text))
 
-    async def start_child(self, agent: Agent | str, prompt: str, place: Place = NOWHERE) -> Reply:
+    async def start_child(self, agent: Agent | str, prompt: str, place: ChildSpec = DEFAULT_CHILD) -> Reply:
         """Run another agent as a child; returns its reply."""
         name = agent if isinstance(agent, str) else agent.name
         return await self.child(agent, prompt, self._name("child", [name, prompt]), place)
 
-    async def child(self, agent: Agent | str, prompt: str, name: str, place: Place = NOWHERE) -> Reply:
+    async def child(self, agent: Agent | str, prompt: str, name: str, place: ChildSpec = DEFAULT_CHILD) -> Reply:
         """Run a child called `name`, counting as waiting meanwhile."""
         asker, places = self.asking(), self.member.places
         places.step_out(asker.origin)
@@ -632,8 +652,8 @@ class Access(Reading):
         member, key = self.member, (self._origin, name)
         with member.tree.running():  # from its first append to its last it is not parked, whatever else waits
             await member.tree.secure(member)
-            if key in member.state.onces:
-                return _logged_effect(name, member.state.onces[key])
+            if key in member.state.once_effects:
+                return _logged_effect(name, member.state.once_effects[key])
             await member.log.write(events.OnceStarted(self._origin, name))
             try:
                 out: Any = effect(*args, **kwargs)
@@ -646,10 +666,10 @@ class Access(Reading):
             await member.log.write(ended)
         return ended.value
 
-    def asking(self) -> Asker:
+    def asking(self) -> CallbackScope:
         """Who asks, in this run of it."""
         if self.asker is None:
-            self.asker = Asker(self.member, self._origin, self.guard)
+            self.asker = CallbackScope(self.member, self._origin, self.guard)
         return self.asker
 
     def _name(self, kind: str, what: Any) -> str:
@@ -668,13 +688,13 @@ class Access(Reading):
     def _left(self) -> list[bytes] | tuple[()]:
         """What an earlier run wrote and this one has not, looked up before it writes; () where there was none."""
         if self._logged is None:
-            logged = self._state.writes.get(self._origin)
+            logged = self._state.hook_writes.get(self._origin)
             self._logged = [_body(e) for e in logged] if logged else ()
         return self._logged
 
     def _compacted_before(self) -> bool:
         """Whether the first run of this hook compacted already: the history has changed, so bodies can't match."""
-        logged = self._state.writes.get(self._origin, ()) if self._left() != () else ()
+        logged = self._state.hook_writes.get(self._origin, ()) if self._left() != () else ()
         return any(isinstance(e, events.Compacted | events.CompactionAsked) for e in logged)
 
 
@@ -700,7 +720,7 @@ def message_from(role: str, content: str) -> Message:
     """A message as hooks add it: `user`, `assistant`, or `system` for an instruction."""
     if role not in ("user", "assistant", "system"):
         raise UpcallError(f"add_message({role!r}, ...): the role is 'user', 'assistant' or 'system'")
-    part = Instruction(clean(content)) if role == "system" else Text(clean(content))
+    part = Instruction(replace_surrogates(content)) if role == "system" else Text(replace_surrogates(content))
     return Message("assistant" if role == "assistant" else "user", (part,))
 
 

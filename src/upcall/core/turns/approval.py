@@ -7,14 +7,14 @@ from typing import Any
 import msgspec
 
 from upcall.callbacks import Approve, Reject, approval_digest, same_json
-from upcall.core.routing.answer import verdict
+from upcall.core.routing.answer import decode_approval
 from upcall.core.routing.question import Question, outcome_of
-from upcall.core.turns.access import Asker, Member
+from upcall.core.turns.access import CallbackScope, Member
 from upcall.core.turns.hook_runner import run_hooks
 from upcall.errors import CallbackExpired, CallbackUnresolved
 from upcall.events import CallbackDelivered, CallbackRaised
 from upcall.messages import Call, Result
-from upcall.tools import NotRun, Tool
+from upcall.tools import CallRefused, Tool
 
 
 async def before_tool(member: Member, call: Call, edited: str = "") -> Call | Result:
@@ -65,8 +65,8 @@ async def gate(member: Member, tool: Tool, call: Call, args: dict[str, Any]) -> 
         call, args = edited, tool.check(edited.args)
 
 
-def _refused(call: Call, why: str) -> NotRun:
-    return NotRun(f"{call.name} was not run: {why}")
+def _refused(call: Call, why: str) -> CallRefused:
+    return CallRefused(f"{call.name} was not run: {why}")
 
 
 Decided = tuple[CallbackRaised, Approve | Reject | None, str]
@@ -74,14 +74,14 @@ Decided = tuple[CallbackRaised, Approve | Reject | None, str]
 
 def _decided(member: Member, tool: Tool, call: Call, args: dict[str, Any]) -> tuple[bool, Decided | None]:
     """Whether the call may run freely; else an approval that holds for the session, or None to ask for one."""
-    if member.state.asks and _asked_before(member, call):
+    if member.state.callbacks and _asked_before(member, call):
         return False, None  # whether it needs an approval was decided when that was raised
     if not member.actor.asks_approval(tool, args):
         return True, None
     digest = approval_digest(tool.name, call.args)
     held = tool.patterns(args)
     for raised, answered in reversed(member.state.grants):
-        said = verdict(answered.value)
+        said = decode_approval(answered.value)
         if raised.tool != tool.name:
             continue
         pattern = said.pattern if isinstance(said, Approve) else None
@@ -106,7 +106,7 @@ async def _asked(member: Member, tool: Tool, call: Call, args: dict[str, Any]) -
         approval_digest(tool.name, call.args), schema=tool.schema, tool=tool.name, args=call.args, gate=True,
         patterns=tool.patterns(args),
     )  # fmt: skip
-    asked = await member.tree.raise_callback(Asker(member, call.id), Question(draft))
+    asked = await member.tree.raise_callback(CallbackScope(member, call.id), Question(draft))
     try:
         return asked.raised, outcome_of(asked), asked.answer.by if asked.answer is not None else ""
     except (CallbackUnresolved, CallbackExpired) as error:
@@ -116,9 +116,9 @@ async def _asked(member: Member, tool: Tool, call: Call, args: dict[str, Any]) -
 
 def edits_of(member: Member, call_id: str) -> str:
     """What the model is told of a call whose arguments an approver changed; the call may have waited since."""
-    for ask in reversed(member.state.asks.values()):
+    for ask in reversed(member.state.callbacks.values()):
         settled = ask.answer if ask.raised.gate and ask.raised.origin == call_id else None
-        said = verdict(settled.value) if settled is not None else None
+        said = decode_approval(settled.value) if settled is not None else None
         if isinstance(said, Approve) and said.args is not None:
             shown = msgspec.json.encode(said.args).decode()
             return f"(Whoever approved this call changed its arguments to {shown}.)\n"
@@ -127,6 +127,6 @@ def edits_of(member: Member, call_id: str) -> str:
 
 def _note(member: Member, raised: CallbackRaised) -> None:
     """Its outcome reaches the call in the same append that starts the tool or refuses it."""
-    ask = member.state.asks.get(raised.callback_id)
+    ask = member.state.callbacks.get(raised.callback_id)
     if ask is not None and not ask.delivered:
         member.log.add(CallbackDelivered(raised.callback_id, raised.origin))

@@ -7,10 +7,10 @@ from typing import Any
 
 from upcall.callbacks import Answer
 from upcall.contracts import Reply
-from upcall.core.turns.access import Access, Member
+from upcall.core.turns.access import HookSession, Member
 from upcall.errors import STOPS, HookFailed, LimitReached
 from upcall.hooks import name_of
-from upcall.messages import Call, Message, Request, Response, Result, is_blank, user, whole
+from upcall.messages import Call, Message, Request, Response, Result, is_blank, json_round_trip, user
 from upcall.settings import Settings
 
 Takes = tuple[str, tuple[type, ...], Callable[[Any, str], Any] | None]
@@ -37,9 +37,9 @@ async def run_hooks(member: Member, point: str, at: int | str, hooks: Sequence[A
     """
     where = f"{point}.{at}" if at else point  # as `origin` names it
     state, value, alone = member.state, args[-1] if args else None, len(args) == 1
-    if state.asks:
+    if state.callbacks:
         await member.tree.ready(member, where)
-    access, again = Access(state, member, where), None
+    access, again = HookSession(state, member, where), None
     for hook in hooks:
         try:
             out = hook(access, value) if alone else hook(access, *args)
@@ -88,7 +88,7 @@ def _taken(point: str, out: Any, args: tuple[Any, ...]) -> Any:
     if point == "pre_request" and is_blank(out):
         raise ValueError("returned an empty message; a prompt says something, and None keeps the one it was given")
     kept: Any = out  # the test below would make a type checker forget what it is a reply of
-    return kept if isinstance(out, Reply | Answer) else whole(out)
+    return kept if isinstance(out, Reply | Answer) else json_round_trip(out)
 
 
 def _settings(before: Settings | None, given: Any) -> Settings | None:
@@ -106,11 +106,11 @@ def _request(before: Any, out: Request) -> Request:
     told = text is before.instructions or (type(text) is str and text.isascii())
     same = out.tools is before.tools and out.output is before.output and out.agent is before.agent
     if not (told and same and out.purpose is before.purpose):
-        whole(out.replace(messages=()))
+        json_round_trip(out.replace(messages=()))
     if out.settings is not before.settings:
         out = out.replace(settings=_settings(before.settings, out.settings))
     if out.messages is before.messages:
         return out
     known = {id(message) for message in before.messages}
-    messages = [m if id(m) in known else whole(m) for m in out.messages]
+    messages = [m if id(m) in known else json_round_trip(m) for m in out.messages]
     return out if messages == out.messages else out.replace(messages=messages)

@@ -24,8 +24,8 @@ from upcall.messages import (
     Request,
     Response,
     Usage,
+    close_dangling_calls,
     compacted_messages,
-    settle,
     user,
 )
 from upcall.safety.bounds import ARGUMENTS, CALLS, TEXT, TOKENS, excess, token_count
@@ -62,21 +62,21 @@ class Thinker(Member):
 
     __slots__ = ()
 
-    async def _think(self) -> None:
+    async def _call_model(self) -> None:
         """before_model → model: one response, in the log."""
         state, hooks = self.state, self.hooks
         if state.steers:
             self._take_steers()
         if state.compaction is not None:
             await self._compact_now()
-        if state.asked is None:
+        if state.open_model_call is None:
             self._check_limits()
         if state.calls or state.deferred:
             state.settle_calls()
         request, response, ordinal, by_hook = self._request(), None, state.ordinal + 1, False
         lost: tuple[str, ...] = ()
-        if state.asked is not None and state.asked.purpose != "summary":
-            ordinal, change = state.asked.ordinal, state.asked.change
+        if state.open_model_call is not None and state.open_model_call.purpose != "summary":
+            ordinal, change = state.open_model_call.ordinal, state.open_model_call.change
             request, lost = await apply_change(request, change, self.log.store), change.headers if change else ()
         elif hooks.before_model:
             request, response = await self._before_model(request, ordinal)
@@ -105,7 +105,7 @@ class Thinker(Member):
             )
         )  # fmt: skip
 
-    async def _think_on(self, asked: ModelStarted, failed: ModelFailed) -> None:
+    async def _retry_model_failed_hooks(self, asked: ModelStarted, failed: ModelFailed) -> None:
         """A model call failed and its hooks parked or died: they run again, the model does not."""
         request = await apply_change(self._request(), asked.change, self.log.store)
         error = failure_of(failed, self.actor.model.name)
@@ -147,23 +147,23 @@ class Thinker(Member):
             messages = now
         elif len(now) != len(asked.messages):
             messages = [*messages, *now[len(asked.messages) :]]
-        return request if messages is asked.messages else request.replace(messages=settle(messages))
+        return request if messages is asked.messages else request.replace(messages=close_dangling_calls(messages))
 
     def _started(self, asked: Request, request: Request, ordinal: int, *, send: bool = True) -> None:
         state, actor, log = self.state, self.actor, self.log
         instructions = tools = ""
         if state.instructions != actor.instructions_hash:
             instructions = actor.instructions_hash
-            log.keep(instructions, actor.instructions_body)
+            log.put_blob(instructions, actor.instructions_body)
         if state.tools != actor.tools_hash:
             tools = actor.tools_hash
-            log.keep(tools, actor.tools_body)
+            log.put_blob(tools, actor.tools_body)
         options = ""
         if state.options != actor.options_hash:
             options = actor.options_hash or NO_OPTIONS
             if actor.options_body:
-                log.keep(options, actor.options_body)
-        change = None if request is asked else change_of(asked, request, state.messages, log.keep, actor.named)
+                log.put_blob(options, actor.options_body)
+        change = None if request is asked else change_of(asked, request, state.messages, log.put_blob, actor.named)
         log.add(ModelStarted(ordinal, self.purpose, instructions, tools, change, options))
         if send:
             log.send(lazy=True)  # nothing was acknowledged yet; the response, or the failure, is stored after it

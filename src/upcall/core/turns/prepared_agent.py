@@ -11,7 +11,7 @@ from upcall.agent import Agent
 from upcall.contracts import Model
 from upcall.events import content_hash, digest
 from upcall.hooks import Hooks
-from upcall.tools import Tool, finished
+from upcall.tools import Tool, describe_tools
 
 
 class PreparedAgent:
@@ -24,8 +24,8 @@ class PreparedAgent:
     def __init__(self, agent: Agent, model: Model, hooks: Hooks, extra: Sequence[Tool] = ()) -> None:
         self.agent, self.model, self.hooks, self.name = agent, model, hooks, agent.name
         self.limits, self.output, self.settings = agent.limits, agent.output, agent.settings
-        self.passed_on, (self.to_run, self.rules) = hooks.passed_on(), hooks.to_run()
-        self.toolbox = finished({**agent.toolbox, **{t.name: t for t in extra}}) if extra else agent.toolbox
+        self.passed_on, (self.to_run, self.rules) = hooks.inheritable(), hooks.split_approval_rules()
+        self.toolbox = describe_tools({**agent.toolbox, **{t.name: t for t in extra}}) if extra else agent.toolbox
         self.specs = tuple(t.spec for t in self.toolbox.values())
         self.instructions_body = agent.instructions.encode()
         self.instructions_hash = content_hash(self.instructions_body)

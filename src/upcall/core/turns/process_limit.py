@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Literal
 
-from upcall.core.turns.timeouts import Guard
+from upcall.core.turns.timeouts import ToolTimeout
 from upcall.errors import SetupError
 
 _FEWEST, _MOST = 4, 16
@@ -32,7 +32,7 @@ class ProcessLimit:
         self._queue: deque[asyncio.Future[None]] = deque()
         self._resting: dict[Place, None] = {}
 
-    def place(self, guard: Guard | None, suspend: Callable[[], Awaitable[None]] | None = None) -> Place:
+    def place(self, guard: ToolTimeout | None, suspend: Callable[[], Awaitable[None]] | None = None) -> Place:
         """A place that is not taken yet.
 
         guard: counts no time while the place is waited for
@@ -88,7 +88,7 @@ class Place:
     """The place of one process: free, taken, or resting."""
 
     def __init__(
-        self, limit: ProcessLimit, guard: Guard | None, suspend: Callable[[], Awaitable[None]] | None
+        self, limit: ProcessLimit, guard: ToolTimeout | None, suspend: Callable[[], Awaitable[None]] | None
     ) -> None:
         self._limit, self._guard, self._suspend = limit, guard, suspend
         self._state: Literal["free", "taken", "resting"] = "free"
@@ -108,7 +108,7 @@ class Place:
             self._state = "taken"
         finally:
             if self._guard is not None:
-                self._guard.go_on()
+                self._guard.resume()
 
     def rest(self) -> None:
         """Keep the process, unless somebody else needs its place."""

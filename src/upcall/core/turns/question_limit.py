@@ -11,7 +11,7 @@ import asyncio
 from collections import Counter, deque
 
 from upcall.core.log.call_state import CallState
-from upcall.core.log.state import State
+from upcall.core.log.state import SessionState
 
 _POINTS = ("before_tool.", "after_tool.")
 
@@ -21,7 +21,7 @@ class Places:
 
     __slots__ = ("_away", "_live", "_most", "_raising", "_state", "_waiting")
 
-    def __init__(self, state: State, most: float | None) -> None:
+    def __init__(self, state: SessionState, most: float | None) -> None:
         self._state, self._most = state, most
         self._live: set[str] = set()  # calls that have a place
         self._away: Counter[str] = Counter()  # those that wait for a child or for calls of their program
@@ -36,7 +36,7 @@ class Places:
         name, outer = call.call.id, call.call.id.rpartition(".")[0]
         if outer:
             self._away[outer] += 1
-        if call.started or call.passed or self._asks_of(name) or not self._is_full():
+        if call.started or call.hooks_passed or self._asks_of(name) or not self._is_full():
             self._live.add(name)
             return None
         return self._wait(name, is_call=True)
@@ -100,11 +100,11 @@ class Places:
 
     def _is_full(self) -> bool:
         most = self._most
-        if most is None or len(self._live) + len(self._state.asks) + self._raising.total() < most:
+        if most is None or len(self._live) + len(self._state.callbacks) + self._raising.total() < most:
             return False
         asking: set[str] = {name for name, count in self._raising.items() if count > 0}
         taken = sum(count for count in self._raising.values() if count > 0)
-        for one in self._state.asks.values():
+        for one in self._state.callbacks.values():
             if one.status == "open" and self._state.call(name := _call_of(one.raised.origin)) is not None:
                 asking.add(name)
                 taken += 1
@@ -112,10 +112,10 @@ class Places:
         return taken >= most
 
     def _asks_of(self, name: str) -> bool:
-        return any(_call_of(one.raised.origin) == name for one in self._state.asks.values())
+        return any(_call_of(one.raised.origin) == name for one in self._state.callbacks.values())
 
     def _open_of(self, name: str) -> bool:
-        asks = self._state.asks.values()
+        asks = self._state.callbacks.values()
         return any(one.status == "open" and _call_of(one.raised.origin) == name for one in asks)
 
 

@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal, cast
 from upcall.agent import Agent
 from upcall.callbacks import same_json
 from upcall.contracts import Context
-from upcall.core.routing.answer import checked
-from upcall.core.turns.access import Access, Member
+from upcall.core.routing.answer import validate_answer
+from upcall.core.turns.access import HookSession, Member
 from upcall.core.turns.prepared_agent import PreparedAgent
 from upcall.errors import AnswerRefused, UpcallError
 from upcall.events import CallbackRaised
@@ -17,14 +17,14 @@ from upcall.safety.framing import framed, is_one_word, json_line
 from upcall.tools import BadArguments, Tool, tool
 
 
-class Said(Value, frozen=True):
+class SideAnswer(Value, frozen=True):
     """An agent's or a hook's answer, already checked."""
 
     value: Any
     right: str = "agent"
 
 
-class Passed(Value, frozen=True):
+class PassedUp(Value, frozen=True):
     """It was passed up, and why; with `message`, in other words."""
 
     reason: str
@@ -89,9 +89,9 @@ def _intent(intent: str) -> tuple[str, list[str]]:
 NUDGE = "Nobody hears plain text here: call answer_callback, pass_up_callback or reword_callback."
 
 
-def exchange_text(raised: CallbackRaised, message: str, said: Said | Passed) -> str:
+def exchange_text(raised: CallbackRaised, message: str, said: SideAnswer | PassedUp) -> str:
     """What the asked agent is told of the exchange in its own conversation; the question stays in its frame."""
-    if isinstance(said, Said):
+    if isinstance(said, SideAnswer):
         who = "Your hook answered for you" if said.right == "hook" else "You answered"
         outcome = [f"{who}: {json_line(said.value)}."]
     else:
@@ -110,15 +110,15 @@ def exchange_text(raised: CallbackRaised, message: str, said: Said | Passed) -> 
 
 def answer_of_agent(
     actor: PreparedAgent, raised: CallbackRaised, value: Any, right: str = "agent", *, same_place: bool = True
-) -> Said:
+) -> SideAnswer:
     """An agent's answer, checked, or AnswerRefused: no agent approves what it may not do itself.
 
     `same_place`: the agent works in the same workspace as the one who asks.
     """
-    value = checked(raised, value)
+    value = validate_answer(raised, value)
     if raised.gate and value["approve"] and (why := _ceiling(actor, raised, value, same_place)):
         raise AnswerRefused(raised.callback_id, f"{actor.name} may not approve {raised.tool}: {why}")
-    return Said(value, right)
+    return SideAnswer(value, right)
 
 
 def _ceiling(actor: PreparedAgent, raised: CallbackRaised, value: dict[str, Any], same_place: bool) -> str:
@@ -154,7 +154,7 @@ ASKED_BACK = "upcall.asked_back"
 
 def _come_to(ctx: Context, outcome: dict[str, Any]) -> None:
     """Write down what the side turn came to: as the tool got it, whatever hooks make of its result."""
-    member = cast("Access", ctx).member
+    member = cast("HookSession", ctx).member
     if member.question is None:
         raise UpcallError("this tool is only for answering a callback; none is being answered now")
     _outcome(member, member.question, outcome)  # AnswerRefused if it may not be that
@@ -199,22 +199,22 @@ SIDE_TOOLS: tuple[Tool, ...] = tuple(
 )
 
 
-def outcome_in(member: Member) -> Said | Passed | None:
+def outcome_in(member: Member) -> SideAnswer | PassedUp | None:
     """What a side turn came to so far. Checked again: its hooks may write to the same place, never more rights."""
     raised, context = member.question, member.state.context
     if raised is None or OUTCOME not in context:
         return None
     if context.get(ASKED_BACK):
-        return Passed("it asked back itself")
+        return PassedUp("it asked back itself")
     try:
         return _outcome(member, raised, context[OUTCOME])
     except (AnswerRefused, KeyError, TypeError, AttributeError):
         return None
 
 
-def _outcome(member: Member, raised: CallbackRaised, outcome: dict[str, Any]) -> Said | Passed:
+def _outcome(member: Member, raised: CallbackRaised, outcome: dict[str, Any]) -> SideAnswer | PassedUp:
     if "value" not in outcome:
-        return Passed(str(outcome["reason"]), str(outcome.get("message", "")))
+        return PassedUp(str(outcome["reason"]), str(outcome.get("message", "")))
     return answer_of_agent(member.actor, raised, outcome["value"], same_place=member.same_place)
 
 
@@ -227,7 +227,7 @@ def task_tool(agents: list[Agent]) -> Tool:
     about = "; ".join(f"{a.name}: {a.description}" if a.description else a.name for a in agents)
 
     async def task(agent: str, prompt: str, ctx: Context) -> str | Result:
-        access = cast("Access", ctx)
+        access = cast("HookSession", ctx)
         reply = await access.child(agent, prompt, ctx.call_id)
         if reply.status == "done":
             return reply.text

@@ -59,7 +59,7 @@ class Deadlines:
             self._timer = None
 
 
-class Guard(msgspec.Struct, eq=False):
+class ToolTimeout(msgspec.Struct, eq=False):
     """Cancels a call that runs too long; tells its own cancelling from that of others. Waiting is no running."""
 
     task: asyncio.Task[Any]
@@ -78,7 +78,7 @@ class Guard(msgspec.Struct, eq=False):
         self.left = self.deadlines.left(self)
         self.deadlines.drop(self)
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         """It runs again, for what was left."""
         if self.left is not None:
             self.start(max(0.0, self.left))
@@ -95,7 +95,7 @@ class Guard(msgspec.Struct, eq=False):
             self.is_parked = True
             self.task.cancel()
 
-    def parked(self) -> bool:
+    def cancelled_to_park(self) -> bool:
         """Whether it is being cancelled because it parks, and for nothing else."""
         return self.is_parked and self.task.cancelling() == 1
 
@@ -103,6 +103,6 @@ class Guard(msgspec.Struct, eq=False):
         self.is_expired = True
         self.task.cancel()
 
-    def caught(self) -> bool:
+    def timed_out(self) -> bool:
         """Whether it was this guard, and nobody else, that cancelled."""
         return self.is_expired and self.task.uncancel() == 0

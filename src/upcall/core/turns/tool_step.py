@@ -12,10 +12,10 @@ import msgspec
 from upcall.callbacks import same_json
 from upcall.contracts import Delta, SyncContext
 from upcall.core.log.call_state import CallState
-from upcall.core.turns.access import Access, Asker, Member, Parking
+from upcall.core.turns.access import CallbackScope, HookSession, Member, Parking
 from upcall.core.turns.approval import before_tool, edits_of, gate
 from upcall.core.turns.hook_runner import run_hooks
-from upcall.core.turns.timeouts import Guard
+from upcall.core.turns.timeouts import ToolTimeout
 from upcall.errors import (
     STOPS,
     HookFailed,
@@ -26,10 +26,10 @@ from upcall.errors import (
     UpcallError,
 )
 from upcall.events import CallbackWithdrawn, HooksPassed, InnerCalled, ToolEnded, ToolStarted, ToolTriedAgain
-from upcall.messages import Call, Result, clean
+from upcall.messages import Call, Result, replace_surrogates
 from upcall.safety.bounds import ARGUMENTS, DEPTH
 from upcall.safety.private_files import private_paths
-from upcall.tools import BadArguments, NotRun, Tool, to_result, unknown_tool_text
+from upcall.tools import BadArguments, CallRefused, Tool, to_result, unknown_tool_text
 
 R = TypeVar("R")
 SYNC = frozenset(name for name in dir(SyncContext) if not name.startswith("_"))
@@ -40,7 +40,7 @@ INTERRUPTED = (
 )
 
 
-class CallContext(Access):
+class CallContext(HookSession):
     """What an async tool gets: its session, and the call it serves."""
 
     @property
@@ -52,14 +52,14 @@ class CallContext(Access):
         """Let people who watch see text while the tool runs; it is not stored."""
         self.member.log.publish(Delta(self.member.id, text, "output", self._origin))
 
-    def inner(self, number: int, name: str, args: dict[str, Any], toolbox: Mapping[str, Tool]) -> ToolCall:
+    def inner(self, number: int, name: str, args: dict[str, Any], toolbox: Mapping[str, Tool]) -> ToolStep:
         """The call out of a program that runs as this call, from wherever the log says it is."""
         member, call_id = self.member, f"{self._origin}.{number}"
         if call_id not in member.state.inner:
             member.log.add(InnerCalled(self._origin, Call(call_id, name, args)))
         task = asyncio.current_task()
         assert task is not None
-        return ToolCall(member, member.state.inner[call_id], task, toolbox, alone=False, inner=True)
+        return ToolStep(member, member.state.inner[call_id], task, toolbox, alone=False, inner=True)
 
 
 class SyncCallContext:
@@ -107,7 +107,7 @@ class SyncCallContext:
         return asyncio.run_coroutine_threadsafe(call(), self._loop).result()
 
 
-class ToolCall(msgspec.Struct, eq=False):
+class ToolStep(msgspec.Struct, eq=False):
     """One call of a response, from wherever the log says it is to its settled result.
 
     `alone`: no others of its response run beside it; `inner`: a program calls it.
@@ -151,8 +151,8 @@ class ToolCall(msgspec.Struct, eq=False):
             if state.result is None:
                 try:
                     if state.started:
-                        await self._enter_again(state.call)
-                    elif self.member.hooks.before_tool and not state.passed:
+                        await self._reenter(state.call)
+                    elif self.member.hooks.before_tool and not state.hooks_passed:
                         out = await before_tool(self.member, state.call)
                         if isinstance(out, Result):
                             self.end(out, "hook")
@@ -160,7 +160,7 @@ class ToolCall(msgspec.Struct, eq=False):
                             await self._begin(out)
                     else:
                         await self._begin(state.call)
-                except NotRun as error:
+                except CallRefused as error:
                     self.end(Result(state.call.id, str(error), is_error=True), "refused")
             if not state.settled:
                 await self._after_tool()
@@ -169,16 +169,16 @@ class ToolCall(msgspec.Struct, eq=False):
             return True
         return False
 
-    async def _enter_again(self, call: Call) -> None:
+    async def _reenter(self, call: Call) -> None:
         """A call that had started: it waits, it may be repeated, or its outcome is unknown."""
         tool = self.toolbox.get(call.name)
         tree = self.member.tree
         finished = await tree.finish_below(self.member, self.call)
-        waits = finished or self.call.last in ("raised", "parked")
+        waits = finished or self.call.last_event in ("raised", "parked")
         if waits and not finished:
             await tree.ready(self.member, call.id)
         if tool is None:
-            self.end(Result(call.id, self._gone(call), is_error=True), "refused")
+            self.end(Result(call.id, self._missing_tool_text(call), is_error=True), "refused")
         elif not waits and not tool.repeatable:
             self.end(Result(call.id, INTERRUPTED, is_error=True), "interrupted")
         else:
@@ -200,12 +200,12 @@ class ToolCall(msgspec.Struct, eq=False):
             return False
         approval, final = passed
         if final.name != tool.name:
-            raise NotRun(f"{call.name} was not run: a hook sent it to {final.name} after it had started")
+            raise CallRefused(f"{call.name} was not run: a hook sent it to {final.name} after it had started")
         changed = None if same_json(final.args, call.args) else final.args
         self.member.log.add(ToolStarted(call.id, call.name, changed, approval))
         return True
 
-    def _gone(self, call: Call) -> str:
+    def _missing_tool_text(self, call: Call) -> str:
         """What the model is told of a tool that is not there, with what was answered to the call meanwhile."""
         asks = self.member.state.asks_of(call.id)
         answers = [
@@ -218,15 +218,15 @@ class ToolCall(msgspec.Struct, eq=False):
         """Look, check, have it approved, write its start down, run it."""
         tool = self.toolbox.get(call.name)
         if tool is None:
-            raise NotRun(self._gone(call))
+            raise CallRefused(self._missing_tool_text(call))
         if self.member.purpose == "side_turn" and not tool.read_only:
-            raise NotRun(f"{tool.name} can't be used while answering: only tools that read can")
+            raise CallRefused(f"{tool.name} can't be used while answering: only tools that read can")
         if call.broken:
             most = f"of at most {ARGUMENTS} bytes, nested at most {DEPTH} levels deep"
             raise BadArguments(tool.name, [f"they must be one JSON object {most}, but were: {call.broken[:200]}"])
         args, approval = tool.check(call.args), ""
         if (
-            tool.needs_approval or self.member.actor.rules or self.member.state.asks
+            tool.needs_approval or self.member.actor.rules or self.member.state.callbacks
         ):  # it may have been asked before
             passed = await gate(self.member, tool, call, args)
             if isinstance(passed, Result):
@@ -258,7 +258,7 @@ class ToolCall(msgspec.Struct, eq=False):
             args[tool.context] = context if tool.is_async else SyncCallContext(context, asyncio.get_running_loop())
         limits = self.member.actor.limits
         seconds = tool.timeout if tool.timeout is not None else limits.tool_seconds
-        guard = Guard(self.task, self.member.tree.deadlines, scoped=tool.is_async)
+        guard = ToolTimeout(self.task, self.member.tree.deadlines, scoped=tool.is_async)
         if context is not None:
             context.guard = guard
         if seconds is not None and not tool.inline:
@@ -271,12 +271,12 @@ class ToolCall(msgspec.Struct, eq=False):
             else:
                 value = await self.member.tree.threads.run(partial(tool.function, **args))
             if self.member.actor.agent.results and not self.inner:  # a program needs the value itself
-                value = await self._kept(call_id, value)
-            result = _fit(to_result(call_id, value), limits.result_chars)
+                value = await self._apply_result_keepers(call_id, value)
+            result = _truncate(to_result(call_id, value), limits.result_chars)
         except (*STOPS, LimitReached, HookFailed):
             raise
         except asyncio.CancelledError as error:
-            result = Result(call_id, _cut_off(error, tool.name, guard, seconds), is_error=True)
+            result = Result(call_id, _timeout_text(error, tool.name, guard, seconds), is_error=True)
         except (Exception, SystemExit) as error:  # a tool that calls sys.exit() ends only its own call
             result = Result(call_id, failure_text(tool.name, error), is_error=True)
         except BaseExceptionGroup as group:
@@ -285,10 +285,10 @@ class ToolCall(msgspec.Struct, eq=False):
             guard.stop()
             if context is not None and context.asker is not None:
                 context.asker.close()
-        guard.caught()
-        return self._honest(tool, context, result) if context is not None or self.call.attempts else result
+        guard.timed_out()
+        return self._check_replay(tool, context, result) if context is not None or self.call.attempts else result
 
-    async def _kept(self, call_id: str, value: Any) -> Any:
+    async def _apply_result_keepers(self, call_id: str, value: Any) -> Any:
         """What the tool returned, or what a kit's keeper of results has put in its place."""
         context = CallContext(self.member.state, self.member, call_id)
         for keeper in self.member.actor.agent.results:
@@ -298,11 +298,11 @@ class ToolCall(msgspec.Struct, eq=False):
                 return out
         return value
 
-    def _honest(self, tool: Tool, context: CallContext | None, result: Result) -> Result:
+    def _check_replay(self, tool: Tool, context: CallContext | None, result: Result) -> Result:
         """The result, unless the tool caught its parking or left an answer it was given unasked for."""
         asker = context.asker if context is not None else None
         if asker is None and self.call.attempts:  # it asks no more: was it given an answer?
-            asker = Asker(self.member, result.call_id)
+            asker = CallbackScope(self.member, result.call_id)
         if asker is None or not (asker.parked or asker.unclaimed()):
             return result
         error = ToolSwallowedParking(tool.name) if asker.parked else mismatch(tool.name, asker)
@@ -310,7 +310,7 @@ class ToolCall(msgspec.Struct, eq=False):
 
     def end(self, result: Result, how: Any) -> None:
         """Give the call its result; what it still asked is withdrawn."""
-        if self.member.state.asks:
+        if self.member.state.callbacks:
             told = edits_of(self.member, self.call.call.id)
             result = result.replace(text=f"{told}{result.text}") if told else result
             self._withdraw()
@@ -321,7 +321,7 @@ class ToolCall(msgspec.Struct, eq=False):
     def _withdraw(self) -> None:
         """End what the call, the calls of its program, or hooks around them still ask."""
         mine = self.call.call.id
-        for ask in self.member.state.asks.values():
+        for ask in self.member.state.callbacks.values():
             at = ask.raised.origin.removeprefix("before_tool.").removeprefix("after_tool.")
             if (at == mine or at.rpartition(".")[0] == mine) and ask.status == "open":
                 why = "the call that asked has ended"
@@ -349,11 +349,11 @@ class ToolCall(msgspec.Struct, eq=False):
             self.member.log.send()
 
 
-def _cut_off(error: asyncio.CancelledError, tool: str, guard: Guard, seconds: float | None) -> str:
+def _timeout_text(error: asyncio.CancelledError, tool: str, guard: ToolTimeout, seconds: float | None) -> str:
     """What the model is told of a call that took too long; parking, or somebody else's cancelling, goes on."""
-    if guard.parked():
+    if guard.cancelled_to_park():
         raise Parking from None
-    if not guard.caught():
+    if not guard.timed_out():
         raise error
     return f"{tool} was stopped after {seconds:g} s; it may have had some of its effects"
 
@@ -370,13 +370,13 @@ def _ungrouped(call_id: str, tool: str, group: BaseExceptionGroup[Any]) -> Resul
     )
 
 
-def mismatch(tool: str, asker: Asker) -> ReplayMismatch:
+def mismatch(tool: str, asker: CallbackScope) -> ReplayMismatch:
     """The error for answers that nobody asked for again."""
     left = [f"{a.raised.message!r} was answered {a.answer.value!r}" for a in asker.unclaimed() if a.answer]
     return ReplayMismatch(tool, left)
 
 
-def _fit(result: Result, most: int | None) -> Result:
+def _truncate(result: Result, most: int | None) -> Result:
     """A preview in place of a text that is too long."""
     if most is None or len(result.text) <= most:
         return result
@@ -389,4 +389,4 @@ def failure_text(tool: str, error: Exception | SystemExit) -> str:
     """What the model is told of a tool that raised."""
     said = str(error).strip()
     named = said if isinstance(error, UpcallError) else f"{type(error).__name__}: {said}" if said else repr(error)
-    return clean(f"{tool} failed: {named}")
+    return replace_surrogates(f"{tool} failed: {named}")

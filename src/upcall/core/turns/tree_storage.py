@@ -12,7 +12,7 @@ from upcall.events import ContextSet
 from upcall.safety.private_files import private_paths
 
 
-class RootShelf(msgspec.Struct, eq=False):
+class RootStorage(msgspec.Struct, eq=False):
     """The shelf of a run tree in the hands of one of its sessions."""
 
     _member: Member
@@ -35,5 +35,5 @@ class RootShelf(msgspec.Struct, eq=False):
         """Keep a value and the bodies it names; stored when it returns."""
         await self._member.tree.secure(self._member)
         for name, body in bodies.items():
-            self._root.log.keep(name, body)
+            self._root.log.put_blob(name, body)
         await self._root.log.write(ContextSet(key, value))

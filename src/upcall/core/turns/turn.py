@@ -14,13 +14,13 @@ from typing import Any, Protocol
 from upcall import events
 from upcall.agent import Output
 from upcall.contracts import Reply
-from upcall.core.log.state import State
+from upcall.core.log.state import SessionState
 from upcall.core.routing.question import plain_json
 from upcall.core.turns.access import Parking
 from upcall.core.turns.hook_runner import run_hooks
 from upcall.core.turns.model_step import Thinker
 from upcall.core.turns.side_turn import NUDGE, outcome_in
-from upcall.core.turns.tool_step import ToolCall
+from upcall.core.turns.tool_step import ToolStep
 from upcall.errors import (
     STOPS,
     LimitReached,
@@ -65,7 +65,7 @@ class Turn(Thinker):
             await self._work()
             if self.hooks.end_turn and self.purpose != "side_turn":
                 await self._end_turn()
-            if release and self.state.asks:
+            if release and self.state.callbacks:
                 await self.tree.end_asides()
             self._end("done")
             if not self.log.send(release):
@@ -98,12 +98,12 @@ class Turn(Thinker):
     def come(self) -> None:
         """It runs: others can see, reach and stop it."""
         if self._task is None:
-            self._task, self.log.absorb = asyncio.current_task(), self.absorb
+            self._task, self.log.on_foreign_event = asyncio.current_task(), self.absorb
             self.tree.admit(self)
             self.enter()
 
     def _go(self) -> None:
-        self._task = self.log.absorb = None
+        self._task = self.log.on_foreign_event = None
         self.leave()
         self.tree.dismiss(self)
 
@@ -113,15 +113,15 @@ class Turn(Thinker):
             if self._stopping is not None or self.tree.draining:
                 self._check_stop()
             if state.failed is not None and self.hooks.model_failed and not side:
-                await self._think_on(*state.failed)
+                await self._retry_model_failed_hooks(*state.failed)
             elif state.wants_model():
-                await self._think()
+                await self._call_model()
             if not state.post_passed:
                 await self._post_response()
             if state.calls:
                 if self.tree.draining:
                     self._check_stop()
-                await self._act()
+                await self._run_tools()
                 if side and outcome_in(self) is not None:
                     return
             elif self._complete():
@@ -152,15 +152,15 @@ class Turn(Thinker):
 
     # --- tools ----------------------------------------------------------------------------
 
-    async def _act(self) -> None:
+    async def _run_tools(self) -> None:
         """Run what the response called: one call here, several side by side. Parking if one of them waits."""
         assert self._task is not None
         task, tools = self._task, self.actor.toolbox
-        calls = [ToolCall(self, c, task, tools) for c in self.state.calls.values() if not c.settled]
-        if await (calls[0].run() if len(calls) == 1 else self._side_by_side(calls)):
+        calls = [ToolStep(self, c, task, tools) for c in self.state.calls.values() if not c.settled]
+        if await (calls[0].run() if len(calls) == 1 else self._run_parallel(calls)):
             raise Parking
 
-    async def _side_by_side(self, calls: Sequence[Beside]) -> bool:
+    async def _run_parallel(self, calls: Sequence[Beside]) -> bool:
         """Run calls in tasks of their own; whether one of them is parked."""
         loop, left = asyncio.get_running_loop(), len(calls)
         all_ended = loop.create_future()
@@ -210,11 +210,11 @@ class Turn(Thinker):
         if output is None or self.purpose != "turn":
             return True
         try:
-            output.parse(self.state.said)
+            output.parse(self.state.model_text)
         except ValueError as error:
             self.log.add(events.OutputRefused(output.correction(str(error))))
-            if self.state.refused >= OUTPUT_TRIES:
-                raise OutputInvalid(self.actor.name, OUTPUT_TRIES, str(error), self.state.said) from None
+            if self.state.output_retries >= OUTPUT_TRIES:
+                raise OutputInvalid(self.actor.name, OUTPUT_TRIES, str(error), self.state.model_text) from None
             return False
         return True
 
@@ -298,10 +298,10 @@ class Turn(Thinker):
 
     async def _settle_open(self, why: str) -> None:
         state = self.state
-        if state.asked is not None and self._partial:
+        if state.open_model_call is not None and self._partial:
             said = Message("assistant", (Text("".join(self._partial)),))
-            self.log.add(events.Responded(state.asked.ordinal, said, stop="cancelled"))
-        for ask in tuple(state.asks.values()):
+            self.log.add(events.Responded(state.open_model_call.ordinal, said, stop="cancelled"))
+        for ask in tuple(state.callbacks.values()):
             if ask.status == "open":
                 self.log.add(events.CallbackWithdrawn(ask.raised.callback_id, why))
                 self.tree.withdraw(ask.raised.callback_id, why)
@@ -311,17 +311,17 @@ class Turn(Thinker):
                 self.log.add(events.ToolEnded(call_id, cancelled(call_id, why), "cancelled"))
 
 
-def reply_of(state: State, output: Output | None = None, *, waits: bool = False) -> Reply:
+def reply_of(state: SessionState, output: Output | None = None, *, waits: bool = False) -> Reply:
     """What a session's last turn came to; `output` is the type of what it says, once it has said it."""
     value = None
     if output is not None and state.phase in ("done", "running"):
-        said = state.text if output.schema is None else state.said
+        said = state.reply_text if output.schema is None else state.model_text
         if state.output is not None:
             value = output.convert(state.output)
         elif said or output.schema is None:
             value = output.parse(said)
     status: Any = "waiting" if waits else state.phase if state.phase in ("cancelled", "limit") else "done"
-    return Reply(state.text, status, state.id, state.usage, output=value, limit=state.limit)
+    return Reply(state.reply_text, status, state.id, state.usage, output=value, limit=state.limit)
 
 
 class Cancelled(UpcallError):

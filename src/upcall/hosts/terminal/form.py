@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, cast
 
 import msgspec
 
-from upcall.core.routing.answer import misfit
+from upcall.core.routing.answer import schema_error
 
 _WORDS = {
     "string": "text", "integer": "whole number", "number": "number", "boolean": "yes or no", "null": "nothing",
@@ -96,7 +96,7 @@ def read(text: str, schema: Schema, root: Schema | None = None) -> Any:
     """The value that a text means; Wrong says why it does not fit."""
     problems: list[str] = []
     for value in _meanings(text, schema):
-        problems.append(misfit(_alone(schema, root or schema), value))
+        problems.append(schema_error(_alone(schema, root or schema), value))
         if not problems[-1]:
             return value
     raise Wrong(problems[0])

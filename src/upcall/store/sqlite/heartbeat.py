@@ -13,16 +13,16 @@ import apsw
 
 from upcall.contracts import Claim
 from upcall.errors import SessionTakenOver, StoreError
-from upcall.store.sqlite.process import LATE, Background, Identity
+from upcall.store.sqlite.process import LEASE_TIMEOUT, Background, Identity
 from upcall.store.sqlite.tables import connect
 
-BEAT = 1.0
+HEARTBEAT_INTERVAL = 1.0
 """Seconds between heartbeats while this process owns something; otherwise the thread sleeps until it does."""
 
 BEATS = "INSERT OR REPLACE INTO processes VALUES (?, ?, ?, ?, ?, ?)"
 
 
-class Heart:
+class Heartbeat:
     """Beats for one open store. `claims` is what the store owns now, by root."""
 
     def __init__(
@@ -69,7 +69,7 @@ class Heart:
     def _is_due(self) -> bool:
         """Wait for the next beat; False at the end."""
         while not self._stopped:
-            if self._bell.acquire(timeout=-1 if self._asleep else BEAT):
+            if self._bell.acquire(timeout=-1 if self._asleep else HEARTBEAT_INTERVAL):
                 continue
             if self._claims:
                 self._beating = True
@@ -80,9 +80,11 @@ class Heart:
         return False
 
     def _connect(self) -> apsw.Connection:
-        db = connect(self._path, BEAT)
+        db = connect(self._path, HEARTBEAT_INTERVAL)
         db.pragma("synchronous", 1)  # a lost heartbeat is no lost work: no fsync
-        db.execute("DELETE FROM processes WHERE beat < ?", (self._clock() - LATE,))  # one that lives comes back
+        db.execute(
+            "DELETE FROM processes WHERE beat < ?", (self._clock() - LEASE_TIMEOUT,)
+        )  # one that lives comes back
         return db
 
     def _check(self, db: apsw.Connection) -> None:

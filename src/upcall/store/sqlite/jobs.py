@@ -16,7 +16,7 @@ from upcall.store.sqlite.queries import find
 from upcall.store.sqlite.writer import Append, Job, Tx
 
 
-class Together(Job):
+class MultiAppend(Job):
     """Events of several sessions in one transaction, if `check` finds nothing against it."""
 
     def __init__(

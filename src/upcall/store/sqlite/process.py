@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-LATE = 5.0
+LEASE_TIMEOUT = 5.0
 """Seconds without a heartbeat after which an owner counts as dead."""
 
 

@@ -30,14 +30,14 @@ from upcall.errors import (
 from upcall.events import FOREIGN, AnyEvent, decode
 from upcall.store.callback_index import as_of
 from upcall.store.opening import Place, open_log
-from upcall.store.sqlite.heartbeat import BEAT, BEATS, Heart
-from upcall.store.sqlite.jobs import Settle, Together, all_open
+from upcall.store.sqlite.heartbeat import BEATS, HEARTBEAT_INTERVAL, Heartbeat
+from upcall.store.sqlite.jobs import MultiAppend, Settle, all_open
 from upcall.store.sqlite.listing_sql import COLUMNS, callbacks_where, row_of, sessions_where
 from upcall.store.sqlite.private_copy import PrivateCopy
-from upcall.store.sqlite.process import LATE, Identity, is_gone
+from upcall.store.sqlite.process import LEASE_TIMEOUT, Identity, is_gone
 from upcall.store.sqlite.queries import DUE, READY, Rows
 from upcall.store.sqlite.tables import ADD_ID, BUSY, SEQ_BITS, connect, explain, new_id
-from upcall.store.sqlite.wakeup import Wake
+from upcall.store.sqlite.wakeup import Wakeup
 from upcall.store.sqlite.writer import Append, Job, Operation, Tx, Writer, fail_soon
 
 log = logging.getLogger("upcall")
@@ -81,7 +81,7 @@ class SqliteStore:
         self._seen = 0
         self._version = -1
         self._look: asyncio.TimerHandle | None = None
-        self._heart: Heart | None = None
+        self._heart: Heartbeat | None = None
         self._beaten = 0.0
 
     def hold(self, _: Callable[[], object]) -> bool:
@@ -104,7 +104,7 @@ class SqliteStore:
             raise explain(self.where, error) from error
         self._seen = self._writer.tx.pos
         self._me = Identity()
-        self._wake = Wake(self._file, self._me.id, self._place.trusted)
+        self._wake = Wakeup(self._file, self._me.id, self._place.trusted)
 
     @property
     def private_paths(self) -> tuple[str, ...]:
@@ -216,7 +216,7 @@ class SqliteStore:
         if self._waiters and self._seen > before:
             self._release_waiters()
         if last >= first:
-            self._wake.call()
+            self._wake.notify()
 
     # --- owning ---------------------------------------------------------------------------
 
@@ -235,7 +235,7 @@ class SqliteStore:
             mine.fail(SessionTakenOver(root))
         claim = self._claims[root] = Claim(root, epoch, seq, base)
         if self._heart is None:
-            self._heart = Heart(self._file, self._me, self.now, self._claims, asyncio.get_running_loop())
+            self._heart = Heartbeat(self._file, self._me, self.now, self._claims, asyncio.get_running_loop())
         self._heart.wake()
         self._watch()
         return claim
@@ -247,7 +247,9 @@ class SqliteStore:
             raise UnknownSession(root)
         if not take_over and found.owner != me.id:  # else it is a claim of this process that failed
             self._refuse_owned(tx, root, found.owner)
-        if not 0.0 <= tx.now - beaten < BEAT:  # else its row is there: only late ones are ever deleted
+        if (
+            not 0.0 <= tx.now - beaten < HEARTBEAT_INTERVAL
+        ):  # else its row is there: only late ones are ever deleted
             tx.execute(BEATS, me.beat(tx.now))
             beaten = tx.now
         found.epoch, found.owner = found.epoch + 1, me.id
@@ -264,7 +266,7 @@ class SqliteStore:
     def _living(self, process: Sequence[Any]) -> str:
         """A process's name if it lives, else ""."""
         _, name, machine, pid, born, beat = process
-        if self.now() - beat > LATE or (machine == self._me.machine and is_gone(pid, born)):
+        if self.now() - beat > LEASE_TIMEOUT or (machine == self._me.machine and is_gone(pid, born)):
             return ""
         return name
 
@@ -366,11 +368,11 @@ class SqliteStore:
 
     async def append_all(self, events: Mapping[str, Sequence[AnyEvent]]) -> None:
         """Add events that need no claim to several sessions, all or none."""
-        await self._do(Together(events, None, lambda _: None))
+        await self._do(MultiAppend(events, None, lambda _: None))
 
     async def park(self, claim: Claim, events: Mapping[str, Sequence[AnyEvent]], waits: Sequence[str]) -> bool:
         """Append to several sessions and release the claim, if all these callbacks are still open."""
-        job = Together(events, claim, all_open(waits), release=True)
+        job = MultiAppend(events, claim, all_open(waits), release=True)
         if await self._do(job, claim.root) is not None:
             return False
         claim.released = True

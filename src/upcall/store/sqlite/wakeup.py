@@ -17,7 +17,7 @@ import stat
 _DESCRIPTORS = "/proc/self/fd"
 
 
-class Wake:
+class Wakeup:
     """The sockets of one store file: `listen` to the others, `call` them."""
 
     def __init__(self, path: str, name: str, trusted: bool = False) -> None:
@@ -61,7 +61,7 @@ class Wake:
             while self.socket is not None:
                 self.socket.recv(16)
 
-    def call(self) -> None:
+    def notify(self) -> None:
         """Tell every other watcher, if that can be done. Costs one look when there is none."""
         if not os.access(self._where, os.F_OK):
             return

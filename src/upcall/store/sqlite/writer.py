@@ -30,7 +30,7 @@ from upcall.events import (
     encode,
     stamp,
 )
-from upcall.store.rules import CALLBACK_EVENTS, NOTED, hollow, status_after
+from upcall.store.rules import CALLBACK_EVENTS, INDEXED_EVENTS, status_after, without_body
 from upcall.store.sqlite.process import Background
 from upcall.store.sqlite.queries import EVENTS, SESSION, Rows, note, reopen, stop_waiting
 from upcall.store.sqlite.tables import FULL, NORMAL, SEQ_BITS, explain
@@ -187,7 +187,7 @@ class Tx(Rows):
         """Keep of an event whose body a hook replaced only that it happened."""
         self.flush()
         body = self.execute(EVENTS, (key - 1, key + 1, 1)).get[3]
-        slim = encode(hollow(decode(body, "", 0, 0, 0.0)))
+        slim = encode(without_body(decode(body, "", 0, 0, 0.0)))
         self.execute("UPDATE events SET body = ? WHERE key = ?", (slim, key))
 
     def release(self, claim: Claim) -> None:
@@ -296,7 +296,7 @@ class Append(Job):
         asks: list[tuple[int, AnyEvent]] = []
         waits: tuple[str, ...] = ()
         for at, event in enumerate(self.events, seq):
-            if type(event) not in NOTED:
+            if type(event) not in INDEXED_EVENTS:
                 continue
             if type(event) in CALLBACK_EVENTS:
                 asks.append(((found.n << SEQ_BITS) + at, event))
