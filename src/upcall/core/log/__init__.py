@@ -1,4 +1,4 @@
 """A session as its events: folded into state, loaded from a store, appended to it.
 
-Entry points: `state.SessionState`, `load.load_state`, `request_diff`.
+Entry points: `state.SessionState`, `load.load_state`, `session_log.SessionLog`, `request_diff`.
 """

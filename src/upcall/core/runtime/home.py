@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from upcall.agent import Agent
 from upcall.callbacks import Callback
 from upcall.contracts import Host, Store
-from upcall.core.turns.access import Sink
+from upcall.core.log.session_log import Sink
 from upcall.core.turns.prepared_agent import PreparedAgent
 from upcall.core.turns.process_limit import ProcessLimit
 from upcall.core.turns.thread_cache import Threads

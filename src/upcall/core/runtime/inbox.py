@@ -12,9 +12,9 @@ from msgspec.structs import replace
 
 from upcall.callbacks import Callback
 from upcall.contracts import Host, Store
+from upcall.core.log.session_log import Sink
 from upcall.core.routing.answer import already_settled, callback_of, validate_answer
 from upcall.core.runtime.catalog import Catalog
-from upcall.core.turns.access import Sink
 from upcall.core.turns.turn import Turn
 from upcall.errors import AlreadySettled, AnswerRefused, UnknownCallback, UpcallError
 from upcall.events import SETTLING, AnyEvent, CallbackAnswered, CallbackExpired

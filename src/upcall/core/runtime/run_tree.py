@@ -15,6 +15,7 @@ from upcall.callbacks import Held, Hints, Kind
 from upcall.contracts import Claim, Files, Reply, Spent
 from upcall.core.log.call_state import CallState
 from upcall.core.log.load import end_session, load_state, refresh
+from upcall.core.log.session_log import SessionLog, Sink
 from upcall.core.log.state import SessionState
 from upcall.core.routing.answer import callback_of
 from upcall.core.routing.policy import Policy
@@ -38,8 +39,6 @@ from upcall.core.turns.access import (
     ChildSpec,
     Member,
     Parking,
-    SessionLog,
-    Sink,
     prompt_message,
 )
 from upcall.core.turns.side_turn import PassedUp, SideAnswer, outcome_in

@@ -19,13 +19,14 @@ from upcall.callbacks import Callback
 from upcall.contracts import Delta, Host, Model, OutputT_co, Reply, Store
 from upcall.core.declared import Declared, find
 from upcall.core.log.load import load_state, refresh
+from upcall.core.log.session_log import Sink
 from upcall.core.log.state import SessionState
 from upcall.core.routing.answer import callback_of
 from upcall.core.runtime.inbox import People
 from upcall.core.runtime.run_tree import RunTree
 from upcall.core.runtime.session_data import checked_data, checked_tags
 from upcall.core.runtime.worker import Resume, Worker, drain_trees
-from upcall.core.turns.access import SessionView, Sink, prompt_message
+from upcall.core.turns.access import SessionView, prompt_message
 from upcall.core.turns.prepared_agent import PreparedAgent
 from upcall.core.turns.process_limit import ProcessLimit
 from upcall.core.turns.side_turn import SIDE_TOOLS, ask, task_tool
