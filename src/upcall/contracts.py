@@ -175,7 +175,11 @@ class Store(Protocol):
     """An append-only log of events per session, with one owner at a time per run tree."""
 
     where: str
+    """The place of the log, as messages name it."""
     durable: bool
+    """True if the log outlives the process."""
+    lease: float
+    """Seconds that a claim holds without a sign of life from its owner; 0 if only this process can own anything."""
 
     def now(self) -> float:
         """The store's clock, in seconds since 1970."""
@@ -206,7 +210,11 @@ class Store(Protocol):
         ...
 
     async def claim(self, root: str, *, take_over: bool = False) -> Claim:
-        """Become the owner of a run tree; SessionBusy if a living process owns it, unless `take_over`."""
+        """Become the owner of a run tree; SessionBusy if a living process owns it, unless `take_over`.
+
+        An owner is alive until the store knows that it ended, or has not heard of it for `lease` seconds. The store
+        renews the leases of its own claims. `SessionBusy.is_local` is set if this very process is the owner.
+        """
         ...
 
     async def release(self, claim: Claim) -> None:

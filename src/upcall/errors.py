@@ -158,8 +158,9 @@ class SessionExists(SessionError):
 class SessionBusy(SessionError):
     """Somebody else drives the session and is alive."""
 
-    def __init__(self, session_id: str, owner: str) -> None:
-        self.session_id, self.owner = session_id, owner
+    def __init__(self, session_id: str, owner: str, *, is_local: bool = False) -> None:
+        """`is_local`: the owner is this program itself, so waiting for its lease to end is of no use."""
+        self.session_id, self.owner, self.is_local = session_id, owner, is_local
         super().__init__(
             f"session {session_id!r} is being run by {owner}; wait for it, cancel it, "
             "or take it over with take_over=True"

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import time
+from pathlib import Path
 
 import pytest
 
-from store.houses import House, begin, child_of, owned, put, turn, turn_end, until
+from store.agents import worker
+from store.houses import House, begin, child_of, opened, owned, put, turn, turn_end, until
+from upcall import Runtime
 from upcall.contracts import Claim, Store
 from upcall.errors import SessionBusy, SessionTakenOver, StoreError, UnknownSession
 from upcall.events import Steered
+from upcall.store.sqlite.store import SqliteStore
 
 
 async def test_a_session_that_is_not_there_can_not_be_claimed(store: Store) -> None:
@@ -23,6 +28,7 @@ async def test_a_tree_with_a_living_owner_is_busy_for_everybody_else(store: Stor
         with pytest.raises(SessionBusy) as caught:
             await one.claim("s")
         assert caught.value.owner
+        assert caught.value.is_local == (one is store)
 
 
 async def test_of_many_claims_at_once_one_wins(store: Store, other: Store) -> None:
@@ -144,3 +150,25 @@ async def test_an_old_claim_gives_no_right_on_a_new_session_of_the_same_name(
         await put(store, "s", turn(), claim=old)
     await put(other, "s", turn(), claim=fresh)
     assert len(await other.read("s")) == 2
+
+
+# --- SQLite -------------------------------------------------------------------------------
+
+
+class ShortLease(SqliteStore):
+    """A store whose claims end soon."""
+
+    lease = 0.2
+
+
+async def test_a_prompt_waits_for_another_owner_a_little_longer_than_the_stores_lease(tmp_path: Path) -> None:
+    path = tmp_path / "log.db"
+    async with opened(path, lambda: time.time() + 3600) as ahead:  # its heartbeat is never late
+        await owned(ahead)
+        async with Runtime(ShortLease(path), agents=[worker("writer")]) as runtime:
+            session = await runtime.load("s")
+            started = time.monotonic()
+            with pytest.raises(SessionBusy) as caught:
+                await session.prompt("go")
+    assert not caught.value.is_local
+    assert 0.2 <= time.monotonic() - started < 5.0

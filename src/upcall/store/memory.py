@@ -68,6 +68,7 @@ class MemoryStore:
 
     where = ":memory:"
     durable = False
+    lease = 0.0
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self.now = clock
@@ -219,7 +220,7 @@ class MemoryStore:
             raise UnknownSession(root)
         if log.owner is not None and log.is_owned:
             if not take_over:
-                raise SessionBusy(root, "this program")
+                raise SessionBusy(root, "this program", is_local=True)
             log.owner.fail(SessionTakenOver(root))
         self._epoch += 1
         log.owner = Claim(root, self._epoch, len(log.events), log.base)
@@ -386,7 +387,7 @@ class MemoryStore:
             if log is None:
                 raise UnknownSession(session)
             if self._kept.logs[log.root].is_owned:
-                raise SessionBusy(session, "this program")
+                raise SessionBusy(session, "this program", is_local=True)
             gone |= {i for i, one in self._kept.logs.items() if one.root == log.root}
         for session in gone:
             del self._kept.logs[session]

@@ -25,7 +25,7 @@ from upcall.core.routing.answer import callback_of
 from upcall.core.runtime.inbox import People
 from upcall.core.runtime.run_tree import RunTree
 from upcall.core.runtime.session_data import checked_data, checked_tags
-from upcall.core.runtime.worker import Resume, Worker, drain_trees
+from upcall.core.runtime.worker import STOP_LIMIT, Resume, Worker, drain_trees
 from upcall.core.turns.access import SessionView, prompt_message
 from upcall.core.turns.prepared_agent import PreparedAgent
 from upcall.core.turns.process_limit import ProcessLimit
@@ -40,10 +40,12 @@ from upcall.messages import Message, replace_surrogates
 log = logging.getLogger("upcall")
 R = TypeVar("R")
 
-CLAIM_TIMEOUT = 6.0
-"""Seconds to wait for an owner: a dead one's heartbeat is late after five."""
+CLAIM_WAIT = 1.2
+"""Leases to wait for another process's claim: a dead owner's ends after one."""
 
-RETRY = 0.1
+CLAIM_ATTEMPTS = 60
+"""Attempts to claim a run tree during that time."""
+
 _AT_HAND = 16
 _MOST, _STEP = 0xFFFF_FFFF_FFFF, 0x9E37_79B9_7F4B  # an odd step passes every number before it repeats one
 _SESSION_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:@-]{0,199}\Z")
@@ -184,7 +186,7 @@ class Sessions(People):
         ends = [*[tree.when_ended() for tree in self._trees.values()], *self._tasks]
         ends += [asyncio.ensure_future(worker.ended.wait()) for worker in self._workers]
         if ends:
-            await asyncio.wait(ends, timeout=CLAIM_TIMEOUT)
+            await asyncio.wait(ends, timeout=STOP_LIMIT)
         self.deadlines.close()
         if self._stop_listening is not None:
             self._stop_listening()
@@ -243,7 +245,7 @@ class Sessions(People):
         if row.agent not in self._agents:
             return False
         if root not in self._trees:
-            await self._resume_root(root, patience=0.0)
+            await self._resume_root(root, wait=False)
         return True
 
     # --- agents ---------------------------------------------------------------------------
@@ -436,10 +438,10 @@ class Sessions(People):
         root: str,
         take_over: bool = False,
         sink: Sink | None = None,
-        patience: float = CLAIM_TIMEOUT,
+        wait: bool = True,
         child: str = "",
     ) -> Reply:
-        tree = await self._claim(root, take_over, sink, patience)
+        tree = await self._claim(root, take_over, sink, wait=wait)
         outcome: Reply | Exception | None = None
         state = self._parked.pop(root, None)
         try:
@@ -530,36 +532,36 @@ class Sessions(People):
         return replace(reply, callbacks=await self._raised_in_turn(state))
 
     async def _claim(
-        self, root: str, take_over: bool = False, sink: Sink | None = None, patience: float = CLAIM_TIMEOUT
+        self, root: str, take_over: bool = False, sink: Sink | None = None, *, wait: bool = True
     ) -> RunTree:
-        """Own the tree, waiting a while for another process's claim to end or to die."""
+        """Own the tree; with `wait`, give another process's claim a little more than one lease to end."""
         if self._stop_listening is None or self._closed:
             await self._open()
         if self._closing:
             raise errors.RuntimeClosed(begun=False)
         while not take_over and (running := self._trees.get(root)) is not None:
             if not running.is_released:
-                raise errors.SessionBusy(root, "this program")
+                raise errors.SessionBusy(root, "this program", is_local=True)
             await asyncio.wait({running.when_ended()})
         tree = self._trees[root] = RunTree(self, None, sink, root)
         try:
-            await self._own(tree, take_over, patience)
+            await self._own(tree, take_over, wait=wait)
         except BaseException:
             self._unregister(tree, None)
             raise
         return tree
 
-    async def _own(self, tree: RunTree, take_over: bool, patience: float = CLAIM_TIMEOUT) -> None:
-        waited = 0.0
+    async def _own(self, tree: RunTree, take_over: bool, *, wait: bool = True) -> None:
+        attempts = CLAIM_ATTEMPTS if wait else 0
         while True:
             try:
                 tree.own(await self.store.claim(tree.root, take_over=take_over))
                 return
             except errors.SessionBusy as error:
-                if waited >= patience or tree.draining or error.owner == "this program":
+                if not attempts or tree.draining or error.is_local:
                     raise
-            await asyncio.sleep(RETRY)
-            waited += RETRY
+            attempts -= 1
+            await asyncio.sleep(self.store.lease * CLAIM_WAIT / CLAIM_ATTEMPTS)
 
     def _unregister(self, tree: RunTree, outcome: Reply | Exception | None) -> None:
         """Note that a run tree no longer runs here, and tell those who joined it what came of it."""

@@ -59,6 +59,7 @@ class SqliteStore:
     """A store in one file. Open it with `await store.open()`; many processes may have it open."""
 
     durable = True
+    lease = LEASE_TIMEOUT
 
     def __init__(
         self,
@@ -224,7 +225,7 @@ class SqliteStore:
         """Become the owner of a run tree; SessionBusy if a living process owns it, unless `take_over`."""
         mine = self._claims.get(root)
         if not take_over and (root in self._claiming or (mine is not None and _holds(mine))):
-            raise SessionBusy(root, "this program")
+            raise SessionBusy(root, "this program", is_local=True)
         self._claiming.append(root)
         try:
             epoch, seq, base, self._beaten = await self._operate(lambda tx: self._take(tx, root, take_over), root)
@@ -266,7 +267,7 @@ class SqliteStore:
     def _living(self, process: Sequence[Any]) -> str:
         """A process's name if it lives, else ""."""
         _, name, machine, pid, born, beat = process
-        if self.now() - beat > LEASE_TIMEOUT or (machine == self._me.machine and is_gone(pid, born)):
+        if self.now() - beat > self.lease or (machine == self._me.machine and is_gone(pid, born)):
             return ""
         return name
 
