@@ -14,10 +14,11 @@ from typing import Any, TypedDict, Unpack, cast, overload
 import msgspec
 
 from upcall.contracts import Context, SessionAccess, SyncContext
+from upcall.core.foreign_schema import CALL_CONTEXT, argument_problem, by_name, checked_schema
 from upcall.core.schema import Shape, check_each, closest_or_all, is_pydantic, read_docstring, read_hints, shapes
 from upcall.errors import BadTool
 from upcall.messages import Image, JsonSchema, Result, Text, ToolSpec, Value, replace_surrogates
-from upcall.safety.bounds import STRUCTURE, is_too_deep
+from upcall.safety.bounds import DESCRIPTION, STRUCTURE, is_too_deep
 
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}\Z")
 _CONTEXTS: tuple[Any, ...] = (Context, SyncContext, SessionAccess)
@@ -40,8 +41,8 @@ class BadArguments(CallRefused):
         super().__init__(replace_surrogates("\n".join(lines)))
 
 
-class Options(TypedDict, total=False):
-    """What `@tool(...)` takes."""
+class SchemaOptions(TypedDict, total=False):
+    """The options of `Tool.from_schema`, which gets its name as an argument."""
 
     needs_approval: bool | Rule
     approve_patterns: Mapping[str, Rule] | None
@@ -49,8 +50,13 @@ class Options(TypedDict, total=False):
     repeatable: bool
     inline: bool
     timeout: float | None
-    name: str | None
     label: str | None
+
+
+class Options(SchemaOptions, total=False):
+    """The options of `@tool(...)`."""
+
+    name: str | None
 
 
 class Tool(Value, frozen=True, eq=False, kw_only=True, dict=False):
@@ -83,7 +89,7 @@ class Tool(Value, frozen=True, eq=False, kw_only=True, dict=False):
         """The tool as the model sees it."""
         return ToolSpec(self.name, self.description, self.schema)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Call the function, unchecked."""
         return self.function(*args, **kwargs)
 
@@ -120,6 +126,37 @@ class Tool(Value, frozen=True, eq=False, kw_only=True, dict=False):
     def from_function(cls, function: Callable[..., Any], **options: Unpack[Options]) -> Tool:
         """What `@tool(**options)` makes of a typed function."""
         return _make(function, options)
+
+    @classmethod
+    def from_schema(
+        cls,
+        name: str,
+        schema: Mapping[str, Any],
+        call: Callable[..., Any],
+        *,
+        description: str = "",
+        **options: Unpack[SchemaOptions],
+    ) -> Tool:
+        """Make a tool of a JSON schema that somebody else wrote. BadTool says why a schema is refused.
+
+        name: the tool's name
+        schema: the JSON schema of its arguments, an object; copied, and checked within bounds
+        call: an async or plain function of one dict, the arguments that fit the schema. A second parameter that is
+            annotated with Context (in a plain function SyncContext) gets the call's context
+        description: what the model reads about the tool
+        **options: those of `@tool`, without `name`
+        """
+        return _make_from_schema(name, schema, call, description, options)
+
+
+class SchemaTool(Tool, frozen=True, eq=False, kw_only=True, dict=False):
+    """A tool whose arguments are checked against a JSON schema instead of annotations."""
+
+    def check(self, args: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments as they are; BadArguments says why they don't fit the schema."""
+        if problem := argument_problem(self.schema, args):
+            raise BadArguments(self.name, [problem])
+        return dict(args)
 
 
 def _apply(made: Tool, rule: Rule, args: Mapping[str, Any]) -> Any:
@@ -187,6 +224,48 @@ def _make(function: Callable[..., Any], options: Options) -> Tool:
     )
 
 
+def _make_from_schema(
+    name: str, schema: Mapping[str, Any], call: Callable[..., Any], description: Any, options: SchemaOptions
+) -> Tool:
+    _check_name(name)
+    own = checked_schema(name, schema)
+    if not isinstance(description, str) or len(description) > DESCRIPTION:
+        raise BadTool(name, f"its description is a text of at most {DESCRIPTION} characters")
+    is_async, context = _read_call(name, call)
+    _check_options(name, options, own["properties"], is_async=is_async, context=context)
+    declared: dict[str, Any] = {**options, "approve_patterns": dict(options.get("approve_patterns") or {})}
+    return SchemaTool(
+        **declared,
+        name=name,
+        description=replace_surrogates(description) or name.replace("_", " "),
+        schema=own,
+        function=by_name(call, context, is_async=is_async),
+        is_async=is_async,
+        context=context and CALL_CONTEXT,
+        shapes={},
+        required=frozenset(own.get("required", ())),
+        defaults={},
+        exact_types={},
+    )
+
+
+def _read_call(name: str, call: Any) -> tuple[bool, str | None]:
+    """Tell whether a function of the arguments as a dict is async, and which of its parameters is its context."""
+    if not callable(call):
+        raise BadTool(name, f"call is a function of the arguments as a dict, not {call!r:.80}")
+    written: Any = call.func if isinstance(call, partial) else call
+    written = written if inspect.isroutine(written) else type(written).__call__
+    is_async = inspect.iscoroutinefunction(written)
+    signature = inspect.signature(call)
+    context = _context(name, signature.parameters, _hints(name, written), is_async=is_async)
+    try:
+        signature.bind({}, **({context: None} if context else {}))
+    except TypeError as error:
+        wanted = "`call(arguments)`, or `call(arguments, ctx: Context)`"
+        raise BadTool(name, f"call takes the arguments as one dict: {wanted} ({error})") from None
+    return is_async, context
+
+
 def _object(found: Mapping[str, Shape], required: Collection[str], defs: JsonSchema) -> JsonSchema:
     schema: JsonSchema = {"type": "object", "properties": {n: s.schema for n, s in found.items()}}
     if required:
@@ -225,10 +304,14 @@ def _checked_name(function: Any, name: str | None) -> str:
     if (made if isinstance(made, str) else getattr(made, "__name__", "")) in ("Tool", "Kit"):
         raise BadTool(function.__name__, f"makes a {made}; call it: {function.__name__}()")
     name = function.__name__ if name is None else name
-    if not _NAME.match(name):
-        rule = "a tool's name is 1 to 64 letters a-z A-Z, digits, _ and -, because providers take no other"
-        raise BadTool(name, f"{rule}; give one with @tool(name=...)")
+    _check_name(name)
     return name
+
+
+def _check_name(name: Any) -> None:
+    if not isinstance(name, str) or not _NAME.match(name):
+        rule = "a tool's name is 1 to 64 letters a-z A-Z, digits, _ and -, because providers take no other"
+        raise BadTool(f"{name!s:.80}", f"{rule}; give one with @tool(name=...)")
 
 
 def _hints(name: str, function: Any) -> dict[str, Any]:
@@ -260,7 +343,7 @@ def _context(name: str, parameters: Mapping[str, Any], hints: Mapping[str, Any],
 
 
 def _check_options(
-    name: str, options: Options, taken: Collection[str], *, is_async: bool, context: str | None
+    name: str, options: SchemaOptions, taken: Collection[str], *, is_async: bool, context: str | None
 ) -> None:
     for unknown in options.keys() - Options.__annotations__:
         raise BadTool(name, f"@tool takes no {unknown}{closest_or_all(unknown, Options.__annotations__)}")

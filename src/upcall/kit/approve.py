@@ -11,7 +11,7 @@ import msgspec
 from upcall.agent import Kit
 from upcall.errors import BadKit
 from upcall.hooks import Hooks, Rule, approval_rule, inherited
-from upcall.tools import Tool
+from upcall.tools import SchemaTool, Tool
 
 EDITS = ("edit_file", "run_python", "shell", "write_file")
 """What `edits_ask` has approved: the tools that ship and can change something."""
@@ -48,6 +48,8 @@ def _preset(name: str) -> Rule:
 
 def _is_own(tool: Tool) -> bool:
     """Whether it is the runtime's own, and not somebody else's of that name."""
+    if isinstance(tool, SchemaTool):
+        return False
     return tool.name in OWN and tool.function.__module__.partition(".")[0] == "upcall"
 
 

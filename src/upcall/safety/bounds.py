@@ -40,6 +40,9 @@ DATA = 1_000_000
 TAGS, TAG_NAME, TAG_VALUE = 50, 100, 200
 """Tags of one session, and the characters of a tag's name and of its value."""
 
+SCHEMA, DESCRIPTION = 100_000, 20_000
+"""Bytes of a tool's JSON schema, and characters of its description, where somebody else wrote them."""
+
 _FEW, _SHORT, _NO_BOUND = 10, 1000, 1 << 62
 _type_of: Any = type  # pyright keeps nothing of the `Any` that it is given otherwise
 

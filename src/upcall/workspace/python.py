@@ -122,7 +122,8 @@ def about(bounds: Bounds, toolbox: Mapping[str, Tool]) -> str:
 
 def _signature(name: str, one: Tool) -> str:
     parts: list[str] = []
-    for parameter, schema in cast("dict[str, dict[str, Any]]", one.schema["properties"]).items():
+    for parameter, described in cast("dict[str, Any]", one.schema["properties"]).items():
+        schema = cast("dict[str, Any]", described) if isinstance(described, dict) else {}  # it may be `true`
         kind = _TYPES.get(str(schema.get("type")), "")
         default = f" = {schema['default']!r}" if "default" in schema else " = …"
         parts.append(parameter + (f": {kind}" if kind else "") + (default if parameter not in one.required else ""))
