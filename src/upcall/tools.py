@@ -253,10 +253,11 @@ def _read_call(name: str, call: Any) -> tuple[bool, str | None]:
     """Tell whether a function of the arguments as a dict is async, and which of its parameters is its context."""
     if not callable(call):
         raise BadTool(name, f"call is a function of the arguments as a dict, not {call!r:.80}")
-    written: Any = call.func if isinstance(call, partial) else call
+    function: Any = call
+    written: Any = getattr(function, "func", function) if isinstance(function, partial) else function
     written = written if inspect.isroutine(written) else type(written).__call__
     is_async = inspect.iscoroutinefunction(written)
-    signature = inspect.signature(call)
+    signature = inspect.signature(function)
     context = _context(name, signature.parameters, _hints(name, written), is_async=is_async)
     try:
         signature.bind({}, **({context: None} if context else {}))

@@ -107,9 +107,8 @@ def test_the_model_sees_the_schema_as_it_was_written_and_later_changes_do_not_re
     assert made.spec.description == "Look it up."
 
 
-NESTED: dict[str, Any] = {}
-for _ in range(200):
-    NESTED = {"properties": {"a": NESTED}}
+def nested(levels: int) -> dict[str, Any]:
+    return {"properties": {"a": nested(levels - 1)}} if levels else {}
 
 
 @pytest.mark.parametrize(
@@ -125,7 +124,7 @@ for _ in range(200):
         ({"unevaluatedProperties": False}, "not supported"),
         ({"description": "x" * 200_000}, "bytes"),
         ({"default": object()}, "schema"),
-        (NESTED, "nested"),
+        (nested(200), "nested"),
         ({"properties": {f"p{n}": {"type": "string"} for n in range(2000)}}, "schemas"),
     ],
 )
