@@ -22,6 +22,7 @@ from upcall.safety.bounds import DESCRIPTION, STRUCTURE, is_too_deep
 
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}\Z")
 _CONTEXTS: tuple[Any, ...] = (Context, SyncContext, SessionAccess)
+_PARTIAL: Any = partial  # pyright narrows to a type with unknown parts otherwise
 _NO_TYPES: frozenset[type | str] = frozenset()
 
 Rule = Callable[..., Any]
@@ -253,11 +254,10 @@ def _read_call(name: str, call: Any) -> tuple[bool, str | None]:
     """Tell whether a function of the arguments as a dict is async, and which of its parameters is its context."""
     if not callable(call):
         raise BadTool(name, f"call is a function of the arguments as a dict, not {call!r:.80}")
-    function: Any = call
-    written: Any = getattr(function, "func", function) if isinstance(function, partial) else function
+    written: Any = getattr(call, "func", call) if isinstance(call, _PARTIAL) else call
     written = written if inspect.isroutine(written) else type(written).__call__
     is_async = inspect.iscoroutinefunction(written)
-    signature = inspect.signature(function)
+    signature = inspect.signature(call)
     context = _context(name, signature.parameters, _hints(name, written), is_async=is_async)
     try:
         signature.bind({}, **({context: None} if context else {}))
