@@ -9,7 +9,7 @@ PYTEST := $(BIN)/python -m pytest --dist worksteal
 WORKERS ?= auto
 TYPES := PYRIGHT_PYTHON_IGNORE_WARNINGS=1 $(BIN)/python -m pyright
 DELAYED := --delayed --hypothesis-profile=quick tests/core tests/callbacks tests/teams tests/kit
-COVERAGE := --cov --cov-branch --cov-report=term:skip-covered
+COVERED := $(BIN)/python -m coverage run -m pytest --dist worksteal
 PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3.11; do \
 	"$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo "$$python" && break; done)
 
@@ -36,7 +36,10 @@ demo: $(VENV)/.runtime
 
 test: style
 	$(SAY) all tests, with branch coverage, and the types beside them
-	@$(call with_types,$(PYTEST) -n $(WORKERS) $(COVERAGE))
+	@$(BIN)/python -m coverage erase
+	@$(call with_types,$(COVERED) -n $(WORKERS))
+	@$(BIN)/python -m coverage combine --quiet
+	@$(BIN)/python -m coverage report --skip-covered
 	$(SAY) the suites of the core once more, on stores whose appends are always delayed
 	@$(PYTEST) -n $(WORKERS) $(DELAYED)
 
