@@ -7,7 +7,7 @@ from upcall.agent import Agent, Kit, Limits
 from upcall.app import Runtime, load_agents, run
 from upcall.callbacks import Answer, Approve, Callback, Reject
 from upcall.contracts import Context, Delta, Reply, SessionAccess, Spent, SyncContext
-from upcall.core.runtime.sessions import Session
+from upcall.core.runtime.session import Session
 from upcall.errors import (
     AlreadySettled,
     AnswerRefused,

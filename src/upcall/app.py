@@ -9,8 +9,9 @@ from typing import Any
 
 from upcall.agent import Agent
 from upcall.contracts import Host, Model, OutputT_co, Reply, Store
+from upcall.core.runtime.session import Session
 from upcall.core.runtime.session_data import check_unchanged
-from upcall.core.runtime.sessions import Session, Sessions
+from upcall.core.runtime.sessions import Sessions
 from upcall.core.turns.access import prompt_message
 from upcall.errors import BadAgent, SetupError, UnknownSession, UpcallError
 from upcall.messages import Message

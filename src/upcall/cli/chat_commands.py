@@ -29,7 +29,7 @@ from upcall.observe.plain import one_line, plain, visible
 if TYPE_CHECKING:
     from upcall.agent import Agent
     from upcall.app import Runtime
-    from upcall.core.runtime.sessions import Session
+    from upcall.core.runtime.session import Session
     from upcall.core.turns.prepared_agent import PreparedAgent
     from upcall.tools import Tool
 

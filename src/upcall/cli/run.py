@@ -39,7 +39,7 @@ from upcall.observe.plain import one_line, plain, visible
 from upcall.safety.bounds import DATA, read_bounded_json
 
 if TYPE_CHECKING:
-    from upcall.core.runtime.sessions import Session
+    from upcall.core.runtime.session import Session
 
 CODES = {"done": 0, "failed": 1, "limit": 1, "waiting": 3, "cancelled": 130}
 _UNFINISHED = {

@@ -14,7 +14,8 @@ from upcall.agent import Agent, Limits
 from upcall.contracts import Emit
 from upcall.core.log.load import load_state
 from upcall.core.routing.question import plain_json
-from upcall.core.turns.access import DEFAULT_CHILD, ChildSpec, Parking
+from upcall.core.turns.access import DEFAULT_CHILD, ChildSpec
+from upcall.core.turns.parking import Parking
 from upcall.core.turns.turn import Turn
 from upcall.errors import BadAgent, ChildFailed, UpcallError
 from upcall.events import Event, Planned, Responded, StepEnded, StepStarted, digest

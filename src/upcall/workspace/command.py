@@ -16,7 +16,7 @@ from typing import cast
 
 from upcall.agent import Kit
 from upcall.contracts import Context
-from upcall.core.turns.tool_step import CallContext
+from upcall.core.turns.access import CallContext
 from upcall.errors import SetupError, UpcallError, WorkspaceError
 from upcall.messages import Result
 from upcall.safety import agent_commands

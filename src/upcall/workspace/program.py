@@ -15,8 +15,9 @@ from typing import Any
 import msgspec
 
 from upcall.callbacks import same_json
-from upcall.core.turns.access import Parking
-from upcall.core.turns.tool_step import CallContext, ToolStep
+from upcall.core.turns.access import CallContext
+from upcall.core.turns.parking import Parking
+from upcall.core.turns.tool_step import ToolStep, inner_step
 from upcall.errors import StoreError
 from upcall.events import ProgramSaved, content_hash
 from upcall.messages import Result, Value, cancelled, replace_surrogates
@@ -195,7 +196,7 @@ class Program:
             before, now = (_brief(n, a) for n, a in ((known.as_written.name, known.as_written.args), (name, args)))
             problem = f"The process ended while it ran, and run again it took another way: its call {number} was"
             raise Unreadable(f"{problem} {before} and is now {now}. Calls before that had their effects.\n{GONE}")
-        call = self._calls[number] = self._context.inner(number, name, args, self._toolbox)
+        call = self._calls[number] = inner_step(self._context, number, name, args, self._toolbox)
         if not call.call.settled:
             self._member.enter()
             call.task = self._tasks[number] = asyncio.ensure_future(call.run_beside(self._go_on))
@@ -335,7 +336,9 @@ class Program:
         for call_id, state in tuple(self._state.inner.items()):
             outer, _, number = call_id.rpartition(".")
             if state.result is None and outer == self._context.call_id:
-                left = self._context.inner(int(number), state.as_written.name, state.as_written.args, self._toolbox)
+                left = inner_step(
+                    self._context, int(number), state.as_written.name, state.as_written.args, self._toolbox
+                )
                 left.end(cancelled(call_id, "the program that made it has ended"), "cancelled")
 
     async def _cancel(self) -> None:

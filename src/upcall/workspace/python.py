@@ -10,8 +10,8 @@ from typing import Any, cast
 
 from upcall.contracts import Context
 from upcall.core.routing.question import NO_DEFAULT
+from upcall.core.turns.access import CallContext
 from upcall.core.turns.side_turn import SIDE_TOOLS
-from upcall.core.turns.tool_step import CallContext
 from upcall.errors import BadTool
 from upcall.messages import Result
 from upcall.tools import Tool, to_result

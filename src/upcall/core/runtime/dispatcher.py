@@ -17,8 +17,9 @@ from upcall.contracts import Claim, Store
 from upcall.core.routing.answer import callback_of, route_of, stored_route
 from upcall.core.routing.question import Question
 from upcall.core.routing.route import Route, Station, refusal
-from upcall.core.turns.access import CallbackScope, Member, Parking, Tree
+from upcall.core.turns.access import CallbackScope, Member, Tree
 from upcall.core.turns.hook_runner import run_hooks
+from upcall.core.turns.parking import Parking
 from upcall.core.turns.side_turn import (
     ASKED_BACK,
     PassedUp,

@@ -38,9 +38,9 @@ from upcall.core.turns.access import (
     CallbackScope,
     ChildSpec,
     Member,
-    Parking,
     prompt_message,
 )
+from upcall.core.turns.parking import Parking
 from upcall.core.turns.side_turn import PassedUp, SideAnswer, outcome_in
 from upcall.core.turns.tree_storage import RootStorage
 from upcall.core.turns.turn import Turn

@@ -7,16 +7,15 @@ import contextlib
 import logging
 import os
 import re
-from collections import deque
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from msgspec.structs import replace
 
 from upcall import errors
 from upcall.agent import Agent, all_agents
 from upcall.callbacks import Callback
-from upcall.contracts import Delta, Host, Model, OutputT_co, Reply, Store
+from upcall.contracts import Host, Model, OutputT_co, Reply, Store
 from upcall.core.declared import Declared, find
 from upcall.core.log.load import load_state, refresh
 from upcall.core.log.session_log import Sink
@@ -24,12 +23,14 @@ from upcall.core.log.state import SessionState
 from upcall.core.routing.answer import callback_of
 from upcall.core.runtime.inbox import People
 from upcall.core.runtime.run_tree import RunTree
+from upcall.core.runtime.session import Session
 from upcall.core.runtime.session_data import checked_data, checked_tags
 from upcall.core.runtime.worker import STOP_LIMIT, Resume, Worker, drain_trees
-from upcall.core.turns.access import SessionView, prompt_message
+from upcall.core.turns.access import prompt_message
+from upcall.core.turns.builtin_tools import ask, task_tool
 from upcall.core.turns.prepared_agent import PreparedAgent
 from upcall.core.turns.process_limit import ProcessLimit
-from upcall.core.turns.side_turn import SIDE_TOOLS, ask, task_tool
+from upcall.core.turns.side_turn import SIDE_TOOLS
 from upcall.core.turns.thread_cache import Threads
 from upcall.core.turns.timeouts import Deadlines
 from upcall.core.turns.turn import Turn, reply_of
@@ -49,79 +50,6 @@ CLAIM_ATTEMPTS = 60
 _AT_HAND = 16
 _MOST, _STEP = 0xFFFF_FFFF_FFFF, 0x9E37_79B9_7F4B  # an odd step passes every number before it repeats one
 _SESSION_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:@-]{0,199}\Z")
-
-
-class Session(SessionView, Generic[OutputT_co]):
-    """A conversation with one agent, kept in the log. Reads show it as of the last turn or load."""
-
-    _home: Sessions
-    reply: Reply[OutputT_co] | None = None
-
-    @property
-    def status(self) -> str:
-        """What the session is doing, as far as this process knows; `runtime.status(id)` asks the store."""
-        state = self._state
-        if state.id in self._home.turns:
-            return "running"
-        if state.phase != "running" and not (state.parked and not state.begun):
-            return state.phase
-        return "waiting" if state.parked or (self.reply and self.reply.status == "waiting") else "interrupted"
-
-    async def prompt(self, text: str | Message, *, take_over: bool = False) -> Reply[OutputT_co]:
-        """One turn. Raises what failed it; an interrupted turn is finished first."""
-        self.reply = await self._home.run_turn(self._state, text, take_over)
-        return self.reply
-
-    async def resume(self, *, take_over: bool = False) -> Reply:
-        """Continue a waiting, interrupted or failed turn; with nothing to do, return the last reply."""
-        await self._home.resume(self.id, take_over=take_over)
-        self.reply = await self._home.reread(self._state)
-        return self.reply
-
-    async def stream(self, text: str | Message | None = None) -> AsyncGenerator[AnyEvent | Delta]:
-        """One turn as it happens: its events and its children's, and text while it is written.
-
-        Without a text it continues a waiting, interrupted or failed turn, or joins the one that runs. Leaving early
-        does not cancel the turn. `session.reply` has the reply once the stream has ended.
-        """
-        items: deque[AnyEvent | Delta] = deque()
-        more = asyncio.Event()
-
-        def sink(item: AnyEvent | Delta) -> None:
-            items.append(item)
-            more.set()
-
-        if text is None:
-            task = self._home.spawn(self._home.resume(self.id, sink=sink))
-        else:
-            task = self._home.spawn(self._home.run_turn(self._state, text, sink=sink))
-        task.add_done_callback(lambda _: more.set())
-        while True:
-            while items:
-                yield items.popleft()
-            if task.done():
-                break
-            more.clear()
-            if not items:
-                await more.wait()
-        self.reply = await task
-        if text is None:
-            self.reply = await self._home.reread(self._state)
-
-    async def cancel(self, reason: str = "") -> None:
-        """End the running turn."""
-        await self._home.cancel(self.id, reason)
-
-    async def steer(self, text: str) -> None:
-        """Say something that the next model call sees."""
-        await self._home.steer(self.id, text)
-
-    async def trigger_compaction(self, keep_last: int = 10) -> None:
-        """Have the model summarise, between turns; a turn that waits does it before its next model call."""
-        await self._home.compact(self._state, keep_last)
-
-    def __repr__(self) -> str:
-        return f"Session({self.id!r}, agent={self.agent!r})"
 
 
 class Sessions(People):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from types import CoroutineType
 from typing import Any, NamedTuple, Protocol, TypeVar
 
@@ -13,13 +14,14 @@ import msgspec
 from upcall import events
 from upcall.agent import Agent
 from upcall.callbacks import Callback, Held
-from upcall.contracts import Claim, Files, Reply, Spent
+from upcall.contracts import Claim, Delta, Files, Reply, Spent, SyncContext
 from upcall.core.log.call_state import CallState
 from upcall.core.log.load import conversation
 from upcall.core.log.session_log import SessionLog
 from upcall.core.log.state import SessionState
 from upcall.core.routing.answer import callback_of
 from upcall.core.routing.question import Question, asking, outcome_of, plain_json
+from upcall.core.turns.parking import Parking
 from upcall.core.turns.prepared_agent import PreparedAgent
 from upcall.core.turns.process_limit import ProcessLimit
 from upcall.core.turns.question_limit import Places
@@ -36,14 +38,12 @@ from upcall.messages import (
     replace_surrogates,
     user,
 )
+from upcall.safety.private_files import private_paths
 
 R = TypeVar("R")
+_SYNC = frozenset(name for name in dir(SyncContext) if not name.startswith("_"))
 PINNED = "pinned."
 """Context whose key begins so is shown to the model again when the conversation is compacted."""
-
-
-class Parking(BaseException):
-    """Unwinds code that waits for a callback; `except Exception` can't swallow it, and nobody else should."""
 
 
 class ChildSpec(NamedTuple):
@@ -546,6 +546,64 @@ class HookSession(SessionView):
         """Whether the first run of this hook compacted already: the history has changed, so bodies can't match."""
         logged = self._state.hook_writes.get(self._origin, ()) if self._left() != () else ()
         return any(isinstance(e, events.Compacted | events.CompactionAsked) for e in logged)
+
+
+class CallContext(HookSession):
+    """What an async tool gets: its session, and the call it serves."""
+
+    @property
+    def call_id(self) -> str:
+        """The id of the tool call that is running."""
+        return self._origin
+
+    def show(self, text: str) -> None:
+        """Let people who watch see text while the tool runs; it is not stored."""
+        self.member.log.publish(Delta(self.member.id, text, "output", self._origin))
+
+
+class SyncCallContext:
+    """What a plain `def` tool gets, in its own thread."""
+
+    __slots__ = ("_context", "_loop")
+
+    def __init__(self, context: CallContext, loop: asyncio.AbstractEventLoop) -> None:
+        self._context, self._loop = context, loop
+
+    def __getattr__(self, name: str) -> Any:
+        """Whatever an async tool may read or call, done on the loop while this thread waits."""
+        if name not in _SYNC:
+            raise AttributeError(f"a SyncContext has no {name!r}; it has {', '.join(sorted(_SYNC))}")
+        value = getattr(self._context, name)
+        return partial(self._on_loop, value) if callable(value) else value
+
+    @property
+    def private_paths(self) -> tuple[str, ...]:
+        """The files of the store, which no tool shows to an agent."""
+        return private_paths(self._context.member.log.store)
+
+    @property
+    def deps(self) -> Any:
+        """The object of `Runtime(deps=...)`, as it is: it may be callable."""
+        return self._context.deps
+
+    def show(self, text: str) -> None:
+        """Let people who watch see text while the tool runs; it is not stored."""
+        self._loop.call_soon_threadsafe(self._context.show, text)
+
+    def once(self, name: str, effect: Callable[..., R], *args: Any, **kwargs: Any) -> R:
+        """Run a side effect at most once, its result kept in the log."""
+
+        async def here() -> R:  # the effect belongs into this thread, what is noted of it onto the loop
+            return await self._context.member.tree.threads.run(partial(effect, *args, **kwargs))
+
+        return self._on_loop(self._context.once, name, here)
+
+    def _on_loop(self, work: Callable[..., Any], *args: Any, **options: Any) -> Any:
+        async def call() -> Any:
+            out = work(*args, **options)
+            return await out if hasattr(out, "__await__") else out
+
+        return asyncio.run_coroutine_threadsafe(call(), self._loop).result()
 
 
 def _logged_effect(name: str, ended: events.OnceEnded | None) -> Any:

@@ -11,10 +11,11 @@ from upcall.core.routing.answer import decode_approval
 from upcall.core.routing.question import Question, outcome_of
 from upcall.core.turns.access import CallbackScope, Member
 from upcall.core.turns.hook_runner import run_hooks
+from upcall.core.turns.prepared_agent import PreparedAgent
 from upcall.errors import CallbackExpired, CallbackUnresolved
 from upcall.events import CallbackDelivered, CallbackRaised
 from upcall.messages import Call, Result
-from upcall.tools import CallRefused, Tool
+from upcall.tools import BadArguments, CallRefused, Tool
 
 
 async def before_tool(member: Member, call: Call, edited: str = "") -> Call | Result:
@@ -130,3 +131,30 @@ def _note(member: Member, raised: CallbackRaised) -> None:
     ask = member.state.callbacks.get(raised.callback_id)
     if ask is not None and not ask.delivered:
         member.log.add(CallbackDelivered(raised.callback_id, raised.origin))
+
+
+def why_not_approve(actor: PreparedAgent, raised: CallbackRaised, value: dict[str, Any], same_place: bool) -> str:
+    """The permission ceiling: say why an agent may not approve a call, or return "" if it may.
+
+    An agent approves only what its `may_approve` names and what it could run itself, in the same workspace, without
+    asking.
+    """
+    name, edited = raised.tool, value["args"]
+    args = raised.args or {} if edited is None else edited
+    if value["pattern"] is not None:
+        return "only a person approves by a pattern; an agent approves the one call that it was shown"
+    asked = [s for s in raised.route["stations"] if s["agent"] == actor.name and s["step"] == "ask"]
+    then = [s.get("approves") or () for s in asked]
+    if any(name not in tools for tools in (actor.agent.policy.callback_policy.may_approve, *then)):
+        return f"its callback_policy.may_approve does not name {name}, or did not when it was raised"
+    if not same_place:
+        return f"it works in another workspace than {raised.agent}"
+    own = actor.toolbox.get(name)
+    if own is None:
+        return f"it has no tool {name} itself"
+    try:
+        if actor.asks_approval(own, own.check(args)):
+            return "it could not run that call itself without asking"
+    except BadArguments as error:
+        return str(error)
+    return ""

@@ -5,7 +5,9 @@ from __future__ import annotations
 from upcall.contracts import Delta
 from upcall.core.log.request_diff import apply_change, change_of, response_of
 from upcall.core.turns.access import Member
+from upcall.core.turns.compaction import summarise
 from upcall.core.turns.hook_runner import run_hooks
+from upcall.core.turns.response_bounds import bounded
 from upcall.errors import (
     ContextTooLong,
     LimitReached,
@@ -19,16 +21,11 @@ from upcall.errors import (
 from upcall.events import NO_OPTIONS, HooksPassed, MessageAdded, ModelFailed, ModelStarted, Responded
 from upcall.messages import (
     NO_USAGE,
-    Call,
-    Message,
     Request,
     Response,
-    Usage,
     close_dangling_calls,
-    compacted_messages,
     user,
 )
-from upcall.safety.bounds import ARGUMENTS, CALLS, TEXT, TOKENS, excess, token_count
 
 KINDS_OF_FAILURE = (
     ContextTooLong,
@@ -42,18 +39,9 @@ KINDS_OF_FAILURE = (
 ASKED_AGAIN = 3
 """How often model_failed hooks may send a changed request for one model call."""
 
-_LONGEST_NAME = 200
-"""Characters of the name by which a model calls a tool (no tool has more than 64), and of its own name."""
-
 HEADERS_LOST = (
     "the request was interrupted, and a hook had given it headers whose values are not kept in the log ({}). "
     "Resume once more: the hooks run again. Headers of a model or an agent are never lost"
-)
-
-SUMMARY_PROMPT = (
-    "Summarise this conversation for yourself, so that you can go on without it: what was asked, what was found "
-    "out and decided, what is done, what is still open, and names, paths and values that will be needed. "
-    "Reply with the summary alone and call no tool."
 )
 
 
@@ -97,7 +85,7 @@ class Thinker(Member):
     def _respond(self, response: Response, ordinal: int, by_hook: bool) -> None:
         if self._partial:
             self._partial.clear()
-        response = _bounded(response, self.actor.model.name)
+        response = bounded(response, self.actor.model.name)
         self.log.add(
             Responded(
                 ordinal, response.message(ordinal), response.usage, response.stop, response.model, by_hook,
@@ -227,7 +215,7 @@ class Thinker(Member):
             self.log.add(HooksPassed("post_response", str(responded.ordinal)))
             return
         await self.log.commit()
-        message = _bounded(response, self.actor.model.name).message(responded.ordinal)
+        message = bounded(response, self.actor.model.name).message(responded.ordinal)
         self.log.add(HooksPassed("post_response", str(responded.ordinal), responded.seq, message=message))
 
     def _check_limits(self) -> None:
@@ -258,7 +246,7 @@ class Thinker(Member):
             return await super().summarise(keep_last, origin)
         self._summing = True
         try:
-            await self._summarise(keep_last, origin)
+            await summarise(self, keep_last, origin)
         finally:
             self._summing = False
 
@@ -268,73 +256,8 @@ class Thinker(Member):
         if state.phase == "running" or state.calls:
             await super().summarise(keep_last, "")
         elif state.history:
-            await self._summarise(keep_last, "")
+            await summarise(self, keep_last, "")
         await self.log.commit()
-
-    async def _summarise(self, keep_last: int, origin: str) -> None:
-        state, actor, ordinal = self.state, self.actor, self.state.ordinal
-        await self.log.commit()
-        messages, settings = state.messages(), actor.settings
-        if settings is not None:  # what shapes a reply would cut a summary off, or keep it from being written
-            settings = settings.replace(tool_choice=None, parallel_tool_calls=None, max_tokens=None, stop=None)
-        # as for every model call, unless it is one of them that wants the summary
-        hooks = () if origin.startswith("before_model.") else self.hooks.before_model
-        for tries_left in (3, 2, 1, 0):
-            told = [*messages, user(SUMMARY_PROMPT)]
-            request = Request(actor.name, "summary", actor.agent.instructions, told, actor.specs, settings=settings)
-            asked = await run_hooks(self, "before_model", f"{ordinal}.summary{state.model_calls}", hooks, request)
-            self.log.add(ModelStarted(ordinal, "summary"))
-            self.log.send()
-            try:
-                response = asked if isinstance(asked, Response) else await actor.model.respond(asked, None)
-                response = _bounded(response, actor.model.name)
-            except Exception as error:
-                self.log.add(ModelFailed(ordinal, str(error), type(error).__name__))
-                if not isinstance(error, ContextTooLong) or not tries_left:
-                    return
-                messages = compacted_messages(messages, len(messages) // 2, state.summary)
-                continue
-            self.log.add(
-                Responded(ordinal, Message("assistant", ()), response.usage, response.stop, response.model)
-            )
-            if response.text.strip():  # a failed or empty summary changes nothing
-                self.compact(keep_last, origin, response.text)
-            return
-
-
-def _bounded(response: Response, model: str) -> Response:
-    """The response with its calls and its usage within bounds, whichever model or hook made it."""
-    used = response.usage
-    if used is not NO_USAGE and not _is_plausible(used):
-        read = token_count(used.input_tokens)
-        counted = Usage(read, token_count(used.output_tokens), min(read, token_count(used.cached_tokens)))
-        response = response.replace(usage=counted)
-    if len(response.text) > TEXT or (response.thinking and sum(len(t.text) for t in response.thinking) > TEXT):
-        raise ResponseTooLarge(model, f"more than {TEXT:,} characters of text in one response")
-    if len(response.stop) > _LONGEST_NAME or len(response.model) > _LONGEST_NAME:
-        response = response.replace(stop=response.stop[:_LONGEST_NAME], model=response.model[:_LONGEST_NAME])
-    if len(response.calls) > CALLS:
-        raise ResponseTooLarge(
-            model, f"{len(response.calls)} tool calls in one response; at most {CALLS} are taken"
-        )
-    for call in response.calls:
-        if len(call.name) > _LONGEST_NAME or excess(call.args, ARGUMENTS):
-            return response.replace(calls=[_bounded_call(call) for call in response.calls])
-    return response
-
-
-def _is_plausible(used: Usage) -> bool:
-    """Tell whether these are numbers of tokens: none is negative, and no more were cached than were read."""
-    read, written, cached = used.input_tokens, used.output_tokens, used.cached_tokens
-    whole = type(read) is int and type(written) is int and type(cached) is int
-    return whole and 0 <= cached <= read <= TOKENS and 0 <= written <= TOKENS
-
-
-def _bounded_call(call: Call) -> Call:
-    if len(call.name) > _LONGEST_NAME:
-        call = call.replace(name=f"{call.name[:_LONGEST_NAME]}…")
-    problem = excess(call.args, ARGUMENTS)
-    return call.replace(args={}, broken=f"({problem})") if problem else call
 
 
 def failure_of(failed: ModelFailed, model: str) -> ModelError:

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, cast
+from typing import Any, cast
 
-from upcall.agent import Agent
 from upcall.callbacks import same_json
 from upcall.contracts import Context
 from upcall.core.routing.answer import validate_answer
 from upcall.core.turns.access import HookSession, Member
+from upcall.core.turns.approval import why_not_approve
 from upcall.core.turns.prepared_agent import PreparedAgent
 from upcall.errors import AnswerRefused, UpcallError
 from upcall.events import CallbackRaised
-from upcall.messages import Result, Value
+from upcall.messages import Value
 from upcall.safety.framing import framed, is_one_word, json_line
-from upcall.tools import BadArguments, Tool, tool
+from upcall.tools import Tool, tool
 
 
 class SideAnswer(Value, frozen=True):
@@ -116,32 +116,9 @@ def answer_of_agent(
     `same_place`: the agent works in the same workspace as the one who asks.
     """
     value = validate_answer(raised, value)
-    if raised.gate and value["approve"] and (why := _ceiling(actor, raised, value, same_place)):
+    if raised.gate and value["approve"] and (why := why_not_approve(actor, raised, value, same_place)):
         raise AnswerRefused(raised.callback_id, f"{actor.name} may not approve {raised.tool}: {why}")
     return SideAnswer(value, right)
-
-
-def _ceiling(actor: PreparedAgent, raised: CallbackRaised, value: dict[str, Any], same_place: bool) -> str:
-    """Why an agent may not approve a call; "" if it may."""
-    name, edited = raised.tool, value["args"]
-    args = raised.args or {} if edited is None else edited
-    if value["pattern"] is not None:
-        return "only a person approves by a pattern; an agent approves the one call that it was shown"
-    asked = [s for s in raised.route["stations"] if s["agent"] == actor.name and s["step"] == "ask"]
-    then = [s.get("approves") or () for s in asked]
-    if any(name not in tools for tools in (actor.agent.policy.callback_policy.may_approve, *then)):
-        return f"its callback_policy.may_approve does not name {name}, or did not when it was raised"
-    if not same_place:
-        return f"it works in another workspace than {raised.agent}"
-    own = actor.toolbox.get(name)
-    if own is None:
-        return f"it has no tool {name} itself"
-    try:
-        if actor.asks_approval(own, own.check(args)):
-            return "it could not run that call itself without asking"
-    except BadArguments as error:
-        return str(error)
-    return ""
 
 
 # --- the tools --------------------------------------------------------------------------
@@ -216,43 +193,3 @@ def _outcome(member: Member, raised: CallbackRaised, outcome: dict[str, Any]) ->
     if "value" not in outcome:
         return PassedUp(str(outcome["reason"]), str(outcome.get("message", "")))
     return answer_of_agent(member.actor, raised, outcome["value"], same_place=member.same_place)
-
-
-# --- delegating and asking --------------------------------------------------------------
-
-
-def task_tool(agents: list[Agent]) -> Tool:
-    """The tool `task`: hands a piece of work to an agent below and returns what it says."""
-    names = tuple(a.name for a in agents)
-    about = "; ".join(f"{a.name}: {a.description}" if a.description else a.name for a in agents)
-
-    async def task(agent: str, prompt: str, ctx: Context) -> str | Result:
-        access = cast("HookSession", ctx)
-        reply = await access.child(agent, prompt, ctx.call_id)
-        if reply.status == "done":
-            return reply.text
-        why = f"limit {reply.limit}" if reply.status == "limit" else reply.status
-        return Result("", f"{agent} ended with {why}; it said: {reply.text or 'nothing'}", is_error=True)
-
-    task.__doc__ = (
-        f"Give a task to an agent that works for you, and wait for what it says. Agents: {about}.\n\n"
-        "agent: who does it\nprompt: everything it needs to know; it sees nothing of this conversation"
-    )
-    task.__annotations__ = {"agent": Literal[names], "prompt": str, "ctx": Context, "return": str | Result}
-    return tool(task, repeatable=True)
-
-
-@tool(repeatable=True)
-async def ask(
-    message: str,
-    ctx: Context,
-    type: Annotated[str, "query, clarification, blocker or error; what kind of answer is needed"] = "query",
-    choices: Annotated[list[str] | None, "the answers to choose from, if there are few"] = None,
-) -> Any:
-    """Ask whoever gave you this work, and wait for the answer. Use it when you are stuck, when what you were told
-    can be read in two ways that matter, or before something that can't be undone; not for what you can find out
-    with your tools. One clear question at a time, with what you tried.
-
-    message: the question, with what the other one needs to know to answer it
-    """
-    return await ctx.raise_callback(message, type, choices=choices or ())

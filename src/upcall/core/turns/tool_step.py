@@ -10,11 +10,11 @@ from typing import Any, TypeVar
 import msgspec
 
 from upcall.callbacks import same_json
-from upcall.contracts import Delta, SyncContext
 from upcall.core.log.call_state import CallState
-from upcall.core.turns.access import CallbackScope, HookSession, Member, Parking
+from upcall.core.turns.access import CallbackScope, CallContext, Member, SyncCallContext
 from upcall.core.turns.approval import before_tool, edits_of, gate
 from upcall.core.turns.hook_runner import run_hooks
+from upcall.core.turns.parking import Parking
 from upcall.core.turns.timeouts import ToolTimeout
 from upcall.errors import (
     STOPS,
@@ -28,83 +28,14 @@ from upcall.errors import (
 from upcall.events import CallbackWithdrawn, HooksPassed, InnerCalled, ToolEnded, ToolStarted, ToolTriedAgain
 from upcall.messages import Call, Result, replace_surrogates
 from upcall.safety.bounds import ARGUMENTS, DEPTH
-from upcall.safety.private_files import private_paths
 from upcall.tools import BadArguments, CallRefused, Tool, to_result, unknown_tool_text
 
 R = TypeVar("R")
-SYNC = frozenset(name for name in dir(SyncContext) if not name.startswith("_"))
 
 INTERRUPTED = (
     "interrupted, outcome unknown: the process ended while this tool ran, so it may have had some of its effects. "
     "It was not run again. Find out what it did before you decide what to do."
 )
-
-
-class CallContext(HookSession):
-    """What an async tool gets: its session, and the call it serves."""
-
-    @property
-    def call_id(self) -> str:
-        """The id of the tool call that is running."""
-        return self._origin
-
-    def show(self, text: str) -> None:
-        """Let people who watch see text while the tool runs; it is not stored."""
-        self.member.log.publish(Delta(self.member.id, text, "output", self._origin))
-
-    def inner(self, number: int, name: str, args: dict[str, Any], toolbox: Mapping[str, Tool]) -> ToolStep:
-        """The call out of a program that runs as this call, from wherever the log says it is."""
-        member, call_id = self.member, f"{self._origin}.{number}"
-        if call_id not in member.state.inner:
-            member.log.add(InnerCalled(self._origin, Call(call_id, name, args)))
-        task = asyncio.current_task()
-        assert task is not None
-        return ToolStep(member, member.state.inner[call_id], task, toolbox, alone=False, inner=True)
-
-
-class SyncCallContext:
-    """What a plain `def` tool gets, in its own thread."""
-
-    __slots__ = ("_context", "_loop")
-
-    def __init__(self, context: CallContext, loop: asyncio.AbstractEventLoop) -> None:
-        self._context, self._loop = context, loop
-
-    def __getattr__(self, name: str) -> Any:
-        """Whatever an async tool may read or call, done on the loop while this thread waits."""
-        if name not in SYNC:
-            raise AttributeError(f"a SyncContext has no {name!r}; it has {', '.join(sorted(SYNC))}")
-        value = getattr(self._context, name)
-        return partial(self._on_loop, value) if callable(value) else value
-
-    @property
-    def private_paths(self) -> tuple[str, ...]:
-        """The files of the store, which no tool shows to an agent."""
-        return private_paths(self._context.member.log.store)
-
-    @property
-    def deps(self) -> Any:
-        """The object of `Runtime(deps=...)`, as it is: it may be callable."""
-        return self._context.deps
-
-    def show(self, text: str) -> None:
-        """Let people who watch see text while the tool runs; it is not stored."""
-        self._loop.call_soon_threadsafe(self._context.show, text)
-
-    def once(self, name: str, effect: Callable[..., R], *args: Any, **kwargs: Any) -> R:
-        """Run a side effect at most once, its result kept in the log."""
-
-        async def here() -> R:  # the effect belongs into this thread, what is noted of it onto the loop
-            return await self._context.member.tree.threads.run(partial(effect, *args, **kwargs))
-
-        return self._on_loop(self._context.once, name, here)
-
-    def _on_loop(self, work: Callable[..., Any], *args: Any, **options: Any) -> Any:
-        async def call() -> Any:
-            out = work(*args, **options)
-            return await out if hasattr(out, "__await__") else out
-
-        return asyncio.run_coroutine_threadsafe(call(), self._loop).result()
 
 
 class ToolStep(msgspec.Struct, eq=False):
@@ -347,6 +278,18 @@ class ToolStep(msgspec.Struct, eq=False):
             self.member.log.add(HooksPassed("after_tool", call.id, seq, result=result.replace(call_id=call.id)))
         if not self.alone:
             self.member.log.send()
+
+
+def inner_step(
+    context: CallContext, number: int, name: str, args: dict[str, Any], toolbox: Mapping[str, Tool]
+) -> ToolStep:
+    """The step for one call out of a program that runs as `context`'s call, from wherever the log says it is."""
+    member, call_id = context.member, f"{context.call_id}.{number}"
+    if call_id not in member.state.inner:
+        member.log.add(InnerCalled(context.call_id, Call(call_id, name, args)))
+    task = asyncio.current_task()
+    assert task is not None
+    return ToolStep(member, member.state.inner[call_id], task, toolbox, alone=False, inner=True)
 
 
 def _timeout_text(error: asyncio.CancelledError, tool: str, guard: ToolTimeout, seconds: float | None) -> str:

@@ -16,9 +16,9 @@ from upcall.agent import Output
 from upcall.contracts import Reply
 from upcall.core.log.state import SessionState
 from upcall.core.routing.question import plain_json
-from upcall.core.turns.access import Parking
 from upcall.core.turns.hook_runner import run_hooks
 from upcall.core.turns.model_step import Thinker
+from upcall.core.turns.parking import Parking
 from upcall.core.turns.side_turn import NUDGE, outcome_in
 from upcall.core.turns.tool_step import ToolStep
 from upcall.errors import (
