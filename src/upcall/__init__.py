@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 from upcall import errors
 from upcall.agent import Agent, Kit, Limits
 from upcall.app import Runtime, load_agents, run
-from upcall.callbacks import Answer, Approve, Callback, Reject
+from upcall.callbacks import Answer, Approve, Callback, Decline, Reject
 from upcall.contracts import Context, Delta, Reply, SessionAccess, Spent, SyncContext
 from upcall.core.runtime.session import Session
 from upcall.errors import (
@@ -84,6 +84,7 @@ __all__ = [
     "ChildFailed",
     "Context",
     "ContextTooLong",
+    "Decline",
     "Delta",
     "ForeignLog",
     "HookFailed",

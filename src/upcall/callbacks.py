@@ -30,12 +30,16 @@ ADOPTED = "the log was adopted"
 
 
 class Answer(Value, frozen=True):
-    """What settles a callback: the value, who gave it, by what right, and when."""
+    """The answer to a callback: its value, who gave it, by what right, and when.
+
+    If the question was declined, `value` is None and `reason` says why.
+    """
 
     value: Any
     by: str = ""
     right: str = ""
     at: float = 0.0
+    reason: str = ""
 
 
 class Approve(Value, frozen=True):
@@ -51,6 +55,12 @@ class Reject(Value, frozen=True):
 
     reason: str = ""
     for_session: bool = False
+
+
+class Decline(Value, frozen=True):
+    """Refuse to answer a question, and say why. Whoever asked gets what no answer gives."""
+
+    reason: str = ""
 
 
 class Step(Value, frozen=True):
@@ -85,7 +95,7 @@ class Callback(Value, frozen=True):
     created: float = 0.0
     expires: float | None = None
     path: tuple[Step, ...] = ()
-    status: Literal["open", "answered", "expired", "withdrawn"] = "open"
+    status: Literal["open", "answered", "declined", "expired", "withdrawn"] = "open"
     answer: Answer | None = None
     group: tuple[str, ...] = ()
     reworded: str = ""
@@ -129,6 +139,11 @@ class Held(msgspec.Struct, gc=False):
     def answer(self) -> events.CallbackAnswered | None:
         """What answered it, if it was answered."""
         return self.settled if type(self.settled) is events.CallbackAnswered else None
+
+    @property
+    def declined(self) -> events.CallbackDeclined | None:
+        """The event that declined it, if it was declined."""
+        return self.settled if type(self.settled) is events.CallbackDeclined else None
 
     def group_in(self, root: str) -> tuple[str, ...]:
         """What equal questions of one run tree have in common; a callback that is never grouped has only its id."""

@@ -322,12 +322,28 @@ class CallbackError(UpcallError):
 
 
 class CallbackUnresolved(CallbackError):
-    """Nobody may or would answer a callback that must not be ignored."""
+    """Nobody may or would answer a callback that must not be ignored.
 
-    def __init__(self, intent: str, message: str, asker: str, story: Sequence[str]) -> None:
+    If a person declined it, `declined_by` is that person and `reason` is why; else `declined_by` is None.
+    """
+
+    def __init__(
+        self,
+        intent: str,
+        message: str,
+        asker: str,
+        story: Sequence[str],
+        *,
+        declined_by: str | None = None,
+        reason: str = "",
+    ) -> None:
         self.intent, self.message, self.asker, self.story = intent, message, asker, tuple(story)
-        lines = [f"nobody may answer the {intent} {_short(message)!r} from {asker}.", *self.story]
-        super().__init__("\n".join(lines))
+        self.declined_by, self.reason = declined_by, reason
+        first = f"nobody may answer the {intent} {_short(message)!r} from {asker}."
+        if declined_by is not None:
+            by = f"{declined_by or 'somebody'}: {reason}" if reason else f"{declined_by or 'somebody'}."
+            first = f"the {intent} {_short(message)!r} from {asker} was declined by {by}"
+        super().__init__("\n".join([first, *self.story]))
 
 
 class CallbackExpired(CallbackError):

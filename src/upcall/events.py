@@ -651,6 +651,22 @@ class CallbackAnswered(Event, frozen=True, tag="callback_answered"):
     right: str = ""
 
 
+class CallbackDeclined(Event, frozen=True, tag="callback_declined"):
+    """A person declined a question.
+
+    callback_id: the id of the callback
+    reason: why
+    by: who declined
+    right: how that is known and why it was allowed, such as `asserted` or `os-user`
+    """
+
+    type: ClassVar[Literal["callback_declined"]] = "callback_declined"
+    callback_id: str
+    reason: str = ""
+    by: str = ""
+    right: str = ""
+
+
 class CallbackExpired(Event, frozen=True, tag="callback_expired"):
     """Nobody answered in time.
 
@@ -719,8 +735,8 @@ AnyEvent: TypeAlias = (
     SessionStarted | TurnStarted | TurnResumed | HooksPassed | OutputRefused | TurnEnded | Steered
     | CancelRequested | MessageAdded | ContextSet | CompactionAsked | Compacted | ModelStarted | Responded
     | ModelFailed | ToolStarted | ToolEnded | ToolTriedAgain | InnerCalled | ProgramSaved | OnceStarted
-    | OnceEnded | CallbackRaised | CallbackAsked | CallbackPassed | CallbackAnswered | CallbackExpired
-    | CallbackWithdrawn | CallbackDelivered | Parked | HookRaised | Planned
+    | OnceEnded | CallbackRaised | CallbackAsked | CallbackPassed | CallbackAnswered | CallbackDeclined
+    | CallbackExpired | CallbackWithdrawn | CallbackDelivered | Parked | HookRaised | Planned
     | StepStarted | StepEnded | SessionAdopted
 )  # fmt: skip
 
@@ -796,6 +812,8 @@ def content_hash(body: bytes) -> str:
     return hashlib.sha256(body).hexdigest()[:32]
 
 
-SETTLING = (CallbackAnswered, CallbackExpired, CallbackWithdrawn)
+ANSWERING = (CallbackAnswered, CallbackDeclined)
+"""What settles a callback only before it expires."""
+SETTLING = (*ANSWERING, CallbackExpired, CallbackWithdrawn)
 FOREIGN = (Steered, CancelRequested, SessionAdopted, *SETTLING)
 """What may be appended by a process that does not own the session."""

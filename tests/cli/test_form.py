@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from upcall.callbacks import Approve, Callback, Reject, Step
+from upcall.callbacks import Approve, Callback, Decline, Reject, Step
 from upcall.hosts.terminal import form
 from upcall.hosts.terminal.dialogue import Ambiguous, Later, answer, chosen
 from upcall.hosts.terminal.phrases import args_line
@@ -281,3 +281,18 @@ def test_wrapped_and_exact_rows_fit_and_steer_nothing(text: str, width: int) -> 
 def test_the_command_to_answer_fits_the_question(fields: dict[str, Any], typed: str) -> None:
     assert command(question(**fields)) == typed
     assert command(question(**fields), "my log.db") == f"{typed} --store 'my log.db'"
+
+
+@pytest.mark.parametrize(
+    "fields", [{}, {"choices": ("red", "blue")}, {"schema": INTEGER}, {"schema": REFERRING}], ids=str
+)
+async def test_a_question_of_any_shape_is_declined_at_its_prompt(fields: dict[str, Any]) -> None:
+    assert await answer(question(**fields), Desk("/decline ask legal")) == Decline("ask legal")
+    assert await answer(question(**fields), Desk("/Decline", "ask legal")) == Decline("ask legal")
+    with pytest.raises(Later):
+        await answer(question(**fields), Desk("/decline"))
+
+
+async def test_a_word_that_only_begins_like_the_command_is_an_answer() -> None:
+    assert await answer(question(), Desk("/declined")) == "/declined"
+    assert await answer(question(), Desk("I /decline")) == "I /decline"

@@ -493,3 +493,41 @@ def test_resume_wants_one_session_or_all(args: list[str], folder: Path) -> None:
 def _cpu(pid: int) -> float:
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+# --- declining --------------------------------------------------------------------------
+
+
+def test_a_question_is_declined_with_a_reason_and_every_list_says_so(folder: Path) -> None:
+    (entry,) = parked(folder, "name")
+    assert f"upcall answer {entry['id']} --decline 'WHY'" in upcall("inbox", cwd=folder).stdout
+
+    declined = upcall("answer", entry["id"], "--decline", "ask legal", cwd=folder)
+    assert declined.stdout.startswith(f"{entry['id']} declined: ask legal\n"), declined.stderr
+
+    (listed,) = out("inbox", "--status", "declined", cwd=folder)
+    answer = listed["answer"]
+    assert (listed["status"], answer["value"], answer["reason"]) == ("declined", None, "ask legal")
+    assert (answer["by"], answer["right"]) == (ME, "os-user")
+    assert f"answer    declined: ask legal, by {ME} (os-user)" in upcall(
+        "inbox", "--status", "declined", cwd=folder
+    ).stdout.replace("┃ ", "")
+    assert f"declined by {ME} (os-user) on" in upcall("explain", entry["id"], cwd=folder).stdout
+    assert f"declined by {ME} (os-user): ask legal" in upcall("show", "s1~r1c0", cwd=folder).stdout
+    again = upcall("answer", entry["id"], "Otto", cwd=folder)
+    assert again.returncode == 1
+    assert f"was declined by {ME} on" in again.stderr
+    resumed = upcall("resume", "s1", cwd=folder)
+    assert resumed.returncode == 0
+    assert "called None" in resumed.stdout
+
+
+def test_an_approval_is_not_declined_and_a_value_does_not_stand_beside_a_reason(folder: Path) -> None:
+    (entry,) = parked(folder, "deploy")
+
+    refused = upcall("answer", entry["id"], "--decline", "no", cwd=folder)
+    assert refused.returncode == 1
+    assert "an approval is rejected, not declined" in refused.stderr
+    both = upcall("answer", entry["id"], "x", "--decline", "no", cwd=folder)
+    assert both.returncode == 2
+    assert len(out("inbox", cwd=folder)) == 1

@@ -13,7 +13,7 @@ from upcall.cli.output import clock, dump, hung, room, say
 from upcall.cli.places import viewing
 from upcall.core.error_texts import nearest
 from upcall.errors import SetupError, UnknownAgent, UnknownCallback
-from upcall.hosts.terminal.host import told
+from upcall.hosts.terminal.host import outcome_text
 from upcall.hosts.terminal.question import wrapped
 from upcall.hosts.terminal.screen import WIDEST
 from upcall.observe.plain import one_line, plain, shell_word
@@ -153,8 +153,9 @@ def _settling(callback: Callback) -> str:
     said = callback.answer
     if said is None:
         return f" since {clock(callback.created)}" if callback.status == "open" else ""
-    value = told(said.value).removeprefix("answered: ")
-    return f" by {plain(said.by) or 'somebody'} ({plain(said.right)}) on {clock(said.at)}: {value}"
+    value = outcome_text(callback).removeprefix("answered: ").removeprefix("declined").removeprefix(": ")
+    what = f": {value}" if value else ""
+    return f" by {plain(said.by) or 'somebody'} ({plain(said.right)}) on {clock(said.at)}{what}"
 
 
 def _explain_agent(args: argparse.Namespace) -> int:

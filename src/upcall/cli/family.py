@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from upcall.callbacks import Callback
 from upcall.contracts import Row
 from upcall.core.routing.answer import callback_of
-from upcall.hosts.terminal.host import told
+from upcall.hosts.terminal.host import outcome_text
 from upcall.observe.plain import one_line, plain, visible
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def _steps(callback: Callback) -> list[str]:
     ]
     if callback.answer is not None:
         said = callback.answer
-        return [*steps, f"{plain(said.by) or 'somebody'} ({plain(said.right)}) {told(said.value)}"]
+        return [*steps, f"{plain(said.by) or 'somebody'} ({plain(said.right)}) {outcome_text(callback)}"]
     return [*steps, callback.status if callback.status != "open" else "waits for the person"]
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 import msgspec
 
 from upcall.agentfiles.sidecar import json_problem
-from upcall.callbacks import Approve, Callback, Held, Reject
+from upcall.callbacks import Approve, Callback, Decline, Held, Reject
 from upcall.cli.options import Commands, as_json, count, filters, name_value, selected
 from upcall.cli.output import ago, dump, say, tell, tell_no_log, whole, width
 from upcall.cli.places import (
@@ -32,7 +32,7 @@ from upcall.events import CallbackRaised
 from upcall.hosts.terminal import form
 from upcall.hosts.terminal.console import make_console
 from upcall.hosts.terminal.dialogue import Ambiguous, Later, chosen
-from upcall.hosts.terminal.host import Desk, known_of, told
+from upcall.hosts.terminal.host import Desk, known_of, outcome_text, told
 from upcall.hosts.terminal.question import command, commands, rows
 from upcall.hosts.terminal.screen import WIDEST, Piece, styled
 from upcall.observe.plain import visible
@@ -70,6 +70,7 @@ def add(commands: Commands) -> None:
         about="VALUE is one of the choices (or its number), JSON where a typed answer is wanted, else\n"
         "text; - reads it from standard input. Without it you are asked, at a terminal.\n"
         "A call is approved with --approve, --edit or --set, never by a VALUE such as yes.\n"
+        "A question is declined with --decline: whoever asked gets what no answer gives.\n"
         "A living run goes on at once, in whichever process; a parked one with `upcall resume`.",
         examples=[
             "upcall answer q4f0c2a9d11e7 'create it'",
@@ -78,6 +79,7 @@ def add(commands: Commands) -> None:
             'upcall answer q4f0c2a9d11e7 --edit \'{"order": "A-17", "amount": 80}\'',
             "upcall answer q4f0c2a9d11e7 --edit args.json",
             "upcall answer q4f0c2a9d11e7 --reject 'not on a Friday'",
+            "upcall answer q4f0c2a9d11e7 --decline 'ask legal'",
         ],
         takes="callback",
     )
@@ -94,6 +96,7 @@ def _answer_arguments(parser: argparse.ArgumentParser) -> None:
     change = "let it run with one argument changed; may be given several times"
     how.add_argument("--set", metavar="NAME=VALUE", action="append", type=name_value, help=change)
     how.add_argument("--reject", metavar="WHY", help="do not let it run, and say why")
+    how.add_argument("--decline", metavar="WHY", help="decline the question, and say why")
     parser.add_argument("--for-session", action="store_true", help="the same for equal calls of the session")
     parser.add_argument(
         "--pattern", metavar="NAME", help="approve, for the session, what the tool's pattern covers"
@@ -166,7 +169,7 @@ def _outcome(callback: Callback) -> str:
     if callback.answer is None:
         return callback.status
     by = f", by {visible(callback.answer.by)}" if callback.answer.by else ""
-    return f"{told(callback.answer.value)}{by} ({visible(callback.answer.right)}), {ago(callback.answer.at)}"
+    return f"{outcome_text(callback)}{by} ({visible(callback.answer.right)}), {ago(callback.answer.at)}"
 
 
 # --- answering --------------------------------------------------------------------------
@@ -201,15 +204,19 @@ async def _answer(args: argparse.Namespace) -> int:
 
 
 def _check_usage(args: argparse.Namespace) -> None:
-    others = (args.edit, args.set, args.reject)
-    if (args.approve or others != (None, None, None)) and args.value is not None:
-        raise SetupError("give a VALUE, or one of --approve, --edit, --set and --reject")
-    if args.pattern is not None and others != (None, None, None):
-        raise SetupError("--pattern approves calls as they are; leave out --edit, --set and --reject")
+    has_other = any(one is not None for one in (args.edit, args.set, args.reject, args.decline))
+    if (args.approve or has_other) and args.value is not None:
+        raise SetupError("give a VALUE, or one of --approve, --edit, --set, --reject and --decline")
+    if args.pattern is not None and has_other:
+        raise SetupError("--pattern approves calls as they are; leave out --edit, --set, --reject and --decline")
+    if args.for_session and args.decline is not None:
+        raise SetupError("--for-session is for approvals; a question is declined once")
 
 
 async def _value(args: argparse.Namespace, held: Held) -> Any:
     """The answer that was meant, from options, VALUE, a pipe or the person at the terminal."""
+    if args.decline is not None:
+        return Decline(args.decline.encode("utf-8", "replace").decode())
     if args.approve or any(one is not None for one in (args.edit, args.set, args.reject, args.pattern)):
         return _verdict(args, held)
     if args.value is None and sys.stdin.isatty() and sys.stdout.isatty():

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from upcall.callbacks import PRIORITIES, Held
 from upcall.contracts import Selection
-from upcall.events import AnyEvent, CallbackAnswered, CallbackRaised, Parked, SessionAdopted
+from upcall.events import ANSWERING, AnyEvent, CallbackRaised, Parked, SessionAdopted
 from upcall.store.rules import CALLBACK_EVENTS, status_after
 
 _RANKS = {word: -place for place, word in enumerate(PRIORITIES)}
@@ -32,7 +32,7 @@ def as_of(held: Held, now: float) -> Held:
 
 def refusal(held: Held, event: AnyEvent, now: float) -> Held | None:
     """The callback as it is, if this event may no longer settle it."""
-    is_now = as_of(held, now) if isinstance(event, CallbackAnswered) else held
+    is_now = as_of(held, now) if isinstance(event, ANSWERING) else held
     return None if is_now.status == "open" else is_now
 
 

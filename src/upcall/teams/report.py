@@ -39,7 +39,7 @@ def assignments(left: Sequence[Assignment]) -> str:
 
 
 def questions(asked: Sequence[Callback]) -> str:
-    """Every callback with how it was settled; what stayed open, expired or was withdrawn comes first."""
+    """Every callback with how it was settled; those without an answer come first."""
     if not asked:
         return "Nobody asked anything."
     first = sorted(asked, key=lambda callback: callback.status == "answered")
@@ -55,6 +55,8 @@ def _question(callback: Callback) -> str:
     if callback.reworded:
         said += f", reworded as {_json(callback.reworded)}"
     answer = callback.answer
+    if answer is not None and callback.status == "declined":
+        return f"{said}; declined by {answer.by or 'somebody'}: {_json(answer.reason)}"
     if answer is not None:
         return f"{said}; answered by {answer.by or 'somebody'}: {_json(answer.value)}"
     told = {s: f" ({_json(s.reason)})" if s.reason and s.step != "asked" else "" for s in callback.path}

@@ -437,7 +437,13 @@ class SessionState:
     def _walked(self, event: events.CallbackAsked | events.CallbackPassed) -> None:
         self.callbacks[event.callback_id].take(event)
 
-    def _settled(self, event: events.CallbackAnswered | events.CallbackExpired | events.CallbackWithdrawn) -> None:
+    def _settled(
+        self,
+        event: events.CallbackAnswered
+        | events.CallbackDeclined
+        | events.CallbackExpired
+        | events.CallbackWithdrawn,
+    ) -> None:
         ask = self.callbacks.get(event.callback_id)
         if ask is None or ask.status != "open":
             return
@@ -517,6 +523,7 @@ class SessionState:
         events.CallbackAsked: _walked,
         events.CallbackPassed: _walked,
         events.CallbackAnswered: _settled,
+        events.CallbackDeclined: _settled,
         events.CallbackExpired: _settled,
         events.CallbackWithdrawn: _settled,
         events.CallbackDelivered: _delivered,

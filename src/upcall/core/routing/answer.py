@@ -8,12 +8,13 @@ from typing import Any
 
 import msgspec
 
-from upcall.callbacks import PRIORITIES, Answer, Approve, Callback, Held, Reject, Step
+from upcall.callbacks import PRIORITIES, Answer, Approve, Callback, Decline, Held, Reject, Step
 from upcall.core.error_texts import shown
 from upcall.core.routing.route import Route
 from upcall.core.schema import words
 from upcall.errors import AlreadySettled, AnswerRefused
-from upcall.events import CallbackAnswered, CallbackRaised
+from upcall.events import CallbackAnswered, CallbackDeclined, CallbackRaised
+from upcall.messages import replace_surrogates
 from upcall.safety.bounds import DEPTH, TooLarge, excess, plain
 
 LARGEST = 1_000_000
@@ -40,7 +41,7 @@ def callback_of(held: Held, group: tuple[str, ...] = ()) -> Callback:
         raised.callback_id, raised.session, raised.agent, raised.message, raised.intent, raised.kind,
         priority, raised.choices, raised.schema, raised.context, raised.tool, raised.args, raised.digest,
         raised.time, held.expires, _path(raised.route, held.path), now.status,
-        answer_of(now.settled, raised.gate) if held.status == "answered" else None, group,
+        answer_of(now.settled, raised.gate) if held.status in ("answered", "declined") else None, group,
         held.message if held.message != raised.message else "", "", raised.given, held.tags,
     )  # fmt: skip
 
@@ -67,8 +68,10 @@ def _path(way: dict[str, Any], walked: Sequence[tuple[str, Any, str]]) -> tuple[
     return tuple(path)
 
 
-def answer_of(settled: CallbackAnswered, gate: bool) -> Answer:
-    """Who answered what, by what right, and when."""
+def answer_of(settled: CallbackAnswered | CallbackDeclined, gate: bool) -> Answer:
+    """The answer that an event holds; its value is None if the question was declined."""
+    if isinstance(settled, CallbackDeclined):
+        return Answer(None, settled.by, settled.right, settled.time, settled.reason)
     value = decode_approval(settled.value) if gate else settled.value
     return Answer(value, settled.by, settled.right, settled.time)
 
@@ -80,8 +83,29 @@ def decode_approval(stored: dict[str, Any]) -> Approve | Reject:
     return Reject(stored.get("reason", ""), stored.get("for_session", False))
 
 
+def settling_event(
+    raised: CallbackRaised, value: Any, by: str = "", right: str = ""
+) -> CallbackAnswered | CallbackDeclined:
+    """Return the event by which a person's answer settles a callback; AnswerRefused says why a wrong one can't."""
+    if not isinstance(value, Decline):
+        return CallbackAnswered(raised.callback_id, validate_answer(raised, value), by, right)
+    if raised.gate:
+        raise AnswerRefused(raised.callback_id, "an approval is rejected, not declined: answer with Reject('why')")
+    return CallbackDeclined(raised.callback_id, _reason(raised, value.reason), by, right)
+
+
+def _reason(raised: CallbackRaised, reason: Any) -> str:
+    if not isinstance(reason, str):
+        raise AnswerRefused(raised.callback_id, f"the reason of Decline() is a text, not {reason!r:.80}")
+    if problem := excess(reason, LARGEST):
+        raise _too_large(raised, problem)
+    return replace_surrogates(reason)
+
+
 def validate_answer(raised: CallbackRaised, value: Any) -> Any:
     """The answer as the log keeps it; AnswerRefused says exactly why a wrong one is not taken."""
+    if isinstance(value, Decline):
+        raise AnswerRefused(raised.callback_id, "only a person may decline a question; agents and hooks pass it up")
     if not raised.gate and isinstance(value, Approve | Reject):
         raise AnswerRefused(raised.callback_id, "it is a question, not the approval of a call: answer with a value")
     if problem := excess(value.args if isinstance(value, Approve) else value, LARGEST):
@@ -168,6 +192,7 @@ def _read(callback_id: str, value: Any) -> Approve | Reject:
 
 def already_settled(held: Held) -> AlreadySettled:
     """The error for whoever came later."""
-    by = held.answer.by if held.answer is not None else ""
+    settled = held.answer or held.declined
+    by = settled.by if settled is not None else ""
     at = held.settled.time if held.settled is not None else held.expires or 0.0
     return AlreadySettled(held.raised.callback_id, held.status, by, at)

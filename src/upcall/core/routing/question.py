@@ -19,8 +19,9 @@ from upcall.callbacks import (
 )
 from upcall.core.routing.answer import LARGEST, callback_of, decode_approval, route_of, schema_error
 from upcall.core.routing.route import explain_unresolved
+from upcall.core.routing.route import plain as plain_text
 from upcall.errors import CallbackExpired, CallbackUnresolved, UpcallError
-from upcall.events import CallbackRaised
+from upcall.events import CallbackDeclined, CallbackRaised
 from upcall.messages import Value
 from upcall.safety.bounds import DEPTH, KEPT, TooLarge, plain
 
@@ -151,6 +152,8 @@ def outcome_of(ask: Held) -> Any:
         return decode_approval(answered.value) if raised.gate else answered.value
     if raised.has_default:  # whyever there is no answer
         return raised.default
+    if ask.declined is not None:
+        return _after_declining(ask, ask.declined)
     callback = callback_of(ask)
     if callback.status == "expired":
         waited = (callback.expires or callback.created) - callback.created
@@ -162,3 +165,13 @@ def outcome_of(ask: Held) -> Any:
         )
     log.warning("%s asked %r and nobody answered: it gets None", callback.agent, callback.message)
     return None
+
+
+def _after_declining(ask: Held, declined: CallbackDeclined) -> None:
+    """Return None with a warning, or raise CallbackUnresolved where the question must not be ignored."""
+    raised, by, reason = ask.raised, plain_text(declined.by), plain_text(declined.reason)
+    if route_of(raised).unresolved == "raise":
+        raise CallbackUnresolved(raised.intent, raised.message, raised.agent, (), declined_by=by, reason=reason)
+    why = f": {reason}" if reason else ""
+    asked = f"agent {raised.agent!r} asked {raised.message!r}"
+    log.warning("%s and %s declined%s; raise_callback returned None", asked, by or "somebody", why)

@@ -13,11 +13,11 @@ from msgspec.structs import replace
 from upcall.callbacks import Callback
 from upcall.contracts import Host, Store
 from upcall.core.log.session_log import Sink
-from upcall.core.routing.answer import already_settled, callback_of, validate_answer
+from upcall.core.routing.answer import already_settled, callback_of, settling_event
 from upcall.core.runtime.catalog import Catalog
 from upcall.core.turns.turn import Turn
 from upcall.errors import AlreadySettled, AnswerRefused, UnknownCallback, UpcallError
-from upcall.events import SETTLING, AnyEvent, CallbackAnswered, CallbackExpired
+from upcall.events import SETTLING, AnyEvent, CallbackAnswered, CallbackDeclined, CallbackExpired
 
 log = logging.getLogger("upcall")
 R = TypeVar("R")
@@ -101,8 +101,8 @@ class People(Catalog):
             raise already_settled(held)
         if held.raised.kind == "request_resolution":
             raise AnswerRefused(id, "request_resolution is settled by agents, tools and memory, never by a person")
-        stored, group = validate_answer(held.raised, value), held.group_in(held.root)
-        events: dict[str, AnyEvent] = {id: CallbackAnswered(id, stored, by, right)}
+        event, group = settling_event(held.raised, value, by, right), held.group_in(held.root)
+        events: dict[str, CallbackAnswered | CallbackDeclined] = {id: event}
         for one in await self.store.callbacks(root=held.root) if held.raised.group and not only else ():
             if (
                 one is not held
@@ -110,11 +110,12 @@ class People(Catalog):
                 and one.status == "open"
                 and one.target == "user"
             ):
-                events[one.raised.callback_id] = CallbackAnswered(one.raised.callback_id, stored, by, right)
+                events[one.raised.callback_id] = event.replace(callback_id=one.raised.callback_id)
         refused = await self.store.settle(id, events)
         if refused is not None:
             raise already_settled(refused)
-        return callback_of(replace(held, status="answered", settled=events[id]), tuple(events))
+        status = event.type.removeprefix("callback_")
+        return callback_of(replace(held, status=status, settled=events[id]), tuple(events))
 
     # --- the person who is here -----------------------------------------------------------
 

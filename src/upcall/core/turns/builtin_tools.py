@@ -45,4 +45,10 @@ async def ask(
 
     message: the question, with what the other one needs to know to answer it
     """
-    return await ctx.raise_callback(message, type, choices=choices or ())
+    asked = await ctx.raise_callback_full(message, type, choices=choices or ())
+    if asked.answer is None:
+        return None
+    if asked.status == "declined":
+        why = f": {asked.answer.reason}" if asked.answer.reason else "."
+        return f"The question was declined by {asked.answer.by or 'somebody'}{why}"
+    return asked.answer.value

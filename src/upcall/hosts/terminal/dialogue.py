@@ -7,7 +7,7 @@ from typing import Any, Protocol, cast
 
 import msgspec
 
-from upcall.callbacks import Approve, Callback, Reject, same_json
+from upcall.callbacks import Approve, Callback, Decline, Reject, same_json
 from upcall.hosts.terminal import form
 from upcall.hosts.terminal.question import NOTHING_MORE, Known, is_approval
 from upcall.hosts.terminal.screen import Piece
@@ -22,6 +22,10 @@ _DIGITS = 9
 
 class Later(Exception):
     """The person leaves the question for later."""
+
+
+class _Declined(Exception):
+    """The person declines the question."""
 
 
 class Desk(Protocol):
@@ -41,18 +45,28 @@ class Desk(Protocol):
 
 
 async def answer(callback: Callback, desk: Desk, known: Known = NOTHING_MORE) -> Any:
-    """What the person says: a value, Approve or Reject; Later where it is left."""
+    """The person's answer: a value, Approve, Reject or Decline. Later if the person leaves the question.
+
+    At the prompt of a question `/decline` and a reason decline it; without a reason the person is asked for one.
+    """
     if is_approval(callback):
         return await _approval(callback, desk, known)
+    try:
+        return await _value(callback, desk)
+    except _Declined as declined:
+        return Decline(str(declined) or (await desk.line("why not")).strip())
+
+
+async def _value(callback: Callback, desk: Desk) -> Any:
     if callback.choices:
         return await _choice(callback.choices, desk)
     if callback.schema is not None:
         return await _typed(callback.schema, desk)
     while True:
-        text = (await desk.line("your answer")).strip()
+        text = (await _line(desk, "your answer")).strip()
         if text:
             return text
-        _wrong(desk, "an answer has at least one letter; Ctrl-C leaves the question for later")
+        _wrong(desk, "an answer has at least one letter")
 
 
 class Ambiguous(ValueError):
@@ -108,12 +122,21 @@ def as_json(text: str) -> str:
 async def _choice(choices: Sequence[str], desk: Desk) -> str:
     numbers = f"1-{len(choices)}" if len(choices) > 1 else "1"
     while True:
-        text = await desk.line(f"your choice, {numbers}")
+        text = await _line(desk, f"your choice, {numbers}")
         found = _at_prompt(text, choices)
         if found is not None:
             return found
         what = f"{text.strip()!r} is none of them" if text.strip() else "choose one"
         _wrong(desk, f"{what}; type a number, {numbers}")
+
+
+async def _line(desk: Desk, prompt: str) -> str:
+    """A line of an answer; raises _Declined with the reason where the person declines."""
+    text = await desk.line(prompt)
+    word, _, reason = text.strip().partition(" ")
+    if word.lower() == "/decline":
+        raise _Declined(reason.strip())
+    return text
 
 
 def _wrong(desk: Desk, why: str) -> None:
@@ -143,7 +166,7 @@ async def _field(field: form.Field, root: Mapping[str, Any], desk: Desk) -> tupl
         desk.say([Piece(f"  {one_line(about, _LONGEST_DESCRIPTION)}", "dim")])
     left_out = "" if field.required or field.has_default else ", or nothing"
     while True:
-        text = (await desk.line(f"{field.name} ({form.wanted(field.schema)}{left_out})")).strip()
+        text = (await _line(desk, f"{field.name} ({form.wanted(field.schema)}{left_out})")).strip()
         if not text and field.has_default:
             return True, field.schema["default"]
         if not text and not field.required:

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from upcall.callbacks import PRIORITIES, Approve, Callback, Held, Reject
+from upcall.callbacks import PRIORITIES, Approve, Callback, Decline, Held, Reject
 from upcall.core.routing.answer import route_of
 from upcall.hosts.terminal.console import make_console
 from upcall.hosts.terminal.dialogue import Later, answer
@@ -65,6 +65,8 @@ class Desk:
             approves = is_approval(callback) or callback.intent == "approval"
             if approves and await drop_early_keys():
                 raise Later
+            if not is_approval(callback):
+                self.say([Piece("/decline WHY declines it, Ctrl-C leaves it for later", "dim")])
             return await answer(callback, self, known)
 
     async def line(self, prompt: str, default: str = "") -> str:
@@ -247,5 +249,15 @@ def told(said: Any) -> str:
             return "approved for the session" if said.for_session else "approved once"
         case Reject():
             return f"rejected: {one_line(said.reason, 60)}" if said.reason else "rejected"
+        case Decline():
+            return f"declined: {one_line(said.reason, 60)}" if said.reason else "declined"
         case _:
             return f"answered: {settled_as(said)}"
+
+
+def outcome_text(callback: Callback) -> str:
+    """An answered or declined callback's outcome, in a few words."""
+    answer = callback.answer
+    if answer is None:
+        return callback.status
+    return told(Decline(answer.reason) if callback.status == "declined" else answer.value)

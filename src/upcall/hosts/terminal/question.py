@@ -238,12 +238,14 @@ def command(callback: Callback, store: str = "", program: str = "upcall") -> str
 
 
 def commands(callback: Callback, store: str = "", program: str = "upcall") -> list[str]:
-    """Each way to answer it from any terminal: of an approval also those that edit and reject the call."""
+    """Each way to answer it from any terminal: to edit and reject a call, or to decline a question, too."""
     where = f" --store {shell_word(store)}" if store else ""
     ways = [_example(callback)]
     if is_approval(callback):
         ways += [f"--edit {_editable(callback.args or {})}"] if callback.args else []
         ways += ["--reject 'WHY'"]
+    else:
+        ways += ["--decline 'WHY'"]
     return [f"{program} answer {shell_word(callback.id)} {way}{where}" for way in ways]
 
 

@@ -10,6 +10,7 @@ from upcall.events import (
     AnyEvent,
     CallbackAnswered,
     CallbackAsked,
+    CallbackDeclined,
     CallbackExpired,
     CallbackPassed,
     CallbackRaised,
@@ -338,8 +339,14 @@ class Story:
             self._line(event, "callback", f"{visible(event.agent)} {how}{self._about(event)}{why}", label="  ↳")
         ]
 
+    def _declined(self, event: CallbackDeclined) -> list[Line]:
+        about = self._about(event)
+        self._questions.pop(event.callback_id, None)
+        why = f": {one_line(event.reason, MOST)}" if event.reason else ""
+        return [self._line(event, "callback", f"declined by {_who(event)}{about}{why}", label="  ↳")]
+
     def _answered(self, event: CallbackAnswered) -> list[Line]:
-        by = f"{visible(event.by) or 'somebody'} ({visible(event.right)})" if event.right else visible(event.by)
+        by = _who(event)
         about = self._about(event)
         asked = self._questions.pop(event.callback_id, None)
         said = verdict(event.value) if asked is not None and asked.gate else value_line(event.value)
@@ -448,6 +455,7 @@ class Story:
         CallbackAsked: _asked,
         CallbackPassed: _passed,
         CallbackAnswered: _answered,
+        CallbackDeclined: _declined,
         CallbackExpired: _settled,
         CallbackWithdrawn: _settled,
         Parked: _parked,
@@ -455,3 +463,8 @@ class Story:
         StepEnded: _step_ended,
         HookRaised: _hook_raised,
     }
+
+
+def _who(event: CallbackAnswered | CallbackDeclined) -> str:
+    """The name of the person or agent that settled a callback, with the right by which it did."""
+    return f"{visible(event.by) or 'somebody'} ({visible(event.right)})" if event.right else visible(event.by)
