@@ -114,6 +114,11 @@ class Claim(msgspec.Struct, eq=False):
     failure: Exception | None = None
     on_failure: Callable[[Exception], None] | None = None
 
+    @property
+    def is_active(self) -> bool:
+        """True until it is lost, an append fails, or it is released."""
+        return self.failure is None and not self.released
+
     def fail(self, error: Exception) -> None:
         """Note that nothing can be appended any more, and tell whoever holds the claim. On the event loop only."""
         if self.failure is None:

@@ -17,6 +17,7 @@ from upcall.core.log.state import SessionState
 from upcall.events import CallbackRaised
 from upcall.models import Script, call
 from upcall.store.callback_index import CallbackIndex
+from upcall.store.rules import effects_of
 
 # --- document 0: its five tests, by meaning -----------------------------------------------
 
@@ -263,7 +264,7 @@ async def _compare(place: Desk, agent: Agent) -> list[Held]:
     rebuilt, states = CallbackIndex(), dict[str, SessionState]()
     async with place.runtime(agent) as runtime:
         async for event in runtime.events():
-            rebuilt.note(event, "s")
+            rebuilt.update(event.session, "s", effects_of([event], event.seq))
             states.setdefault(event.session, SessionState(event.session)).apply(event)
         held = await runtime.store.callbacks(root="s")
         inbox = await runtime.store.callbacks(inbox=True)

@@ -7,10 +7,10 @@ import time
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from upcall.contracts import Claim, Store
-from upcall.events import AnyEvent, SessionStarted, TurnEnded, TurnStarted
+from upcall.events import AnyEvent, CallbackAsked, CallbackRaised, SessionStarted, TurnEnded, TurnStarted
 from upcall.messages import user
 from upcall.store.memory import MemoryStore
 from upcall.store.sqlite.store import SqliteStore
@@ -122,6 +122,18 @@ def turn(number: int = 1, text: str = "go") -> TurnStarted:
 
 def turn_end(number: int = 1) -> TurnEnded:
     return TurnEnded(number, "done")
+
+
+def question(name: str, expires: float | None = None) -> CallbackRaised:
+    route: dict[str, Any] = {"stations": [], "end": "person", "why": ""}
+    return CallbackRaised(
+        name, "r1c0", "writer", f"{name}?", "query", "callback_to_caller", route, name, expires=expires
+    )
+
+
+def asked(name: str, expires: float | None = None) -> list[AnyEvent]:
+    """A question that was put to the person."""
+    return [question(name, expires), CallbackAsked(name, "user", expires=expires)]
 
 
 async def until(condition: Callable[[], object], seconds: float = 10.0) -> None:

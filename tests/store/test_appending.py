@@ -6,10 +6,12 @@ import asyncio
 
 import pytest
 
-from store.houses import House, begin, child_of, owned, put, turn, turn_end, until
+from store.houses import House, asked, begin, child_of, owned, put, turn, turn_end, until
 from upcall.contracts import Store
-from upcall.errors import SessionExists, StoreError, UnknownSession
+from upcall.errors import SessionExists, StoreError, UnknownCallback, UnknownSession
 from upcall.events import (
+    CallbackAnswered,
+    CallbackWithdrawn,
     CancelRequested,
     Compacted,
     ContextSet,
@@ -191,6 +193,19 @@ async def test_the_body_of_a_refused_append_is_not_kept(store: Store) -> None:
         await put(store, "s", turn(), blobs={"ab" * 16: b"x"})
     with pytest.raises(StoreError):
         await store.blob("ab" * 16)
+
+
+async def test_a_callback_that_is_settled_is_not_withdrawn_any_more(store: Store) -> None:
+    claim = await owned(store)
+    await put(store, "s", turn(), *asked("q1"), claim=claim)
+    await store.settle("q1", {"q1": CallbackAnswered("q1", "yes", "ops")})
+    await store.append_all({"s": [CancelRequested(), CallbackWithdrawn("q1", "cancelled")]})
+    assert [e.type for e in await store.read("s")][-2:] == ["callback_answered", "cancel_requested"]
+
+
+async def test_a_callback_that_is_not_there_can_not_be_settled(store: Store) -> None:
+    with pytest.raises(UnknownCallback):
+        await store.settle("nobody", {"nobody": CallbackAnswered("nobody", "yes", "ops")})
 
 
 async def test_events_of_several_sessions_are_stored_together_or_not_at_all(store: Store) -> None:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from store.agents import counted
-from store.houses import House, begin, child_of, opened, owned, put, turn, turn_end
+from store.houses import House, asked, begin, child_of, opened, owned, put, question, turn, turn_end
 from upcall import Agent, Runtime
 from upcall.contracts import Claim, Store
 from upcall.events import (
@@ -17,7 +16,6 @@ from upcall.events import (
     CallbackAsked,
     CallbackDelivered,
     CallbackPassed,
-    CallbackRaised,
     CallbackWithdrawn,
     HooksPassed,
     Parked,
@@ -27,18 +25,6 @@ from upcall.events import (
 from upcall.models import Script
 
 MANY = 1001
-
-
-def question(name: str, expires: float | None = None) -> CallbackRaised:
-    route: dict[str, Any] = {"stations": [], "end": "person", "why": ""}
-    return CallbackRaised(
-        name, "r1c0", "writer", f"{name}?", "query", "callback_to_caller", route, name, expires=expires
-    )
-
-
-def asked(name: str, expires: float | None = None) -> list[AnyEvent]:
-    """A question that was put to the person."""
-    return [question(name, expires), CallbackAsked(name, "user", expires=expires)]
 
 
 async def park(store: Store, claim: Claim, waits: dict[str, list[str]]) -> None:

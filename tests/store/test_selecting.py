@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from store.houses import House, begin, child_of, opened, owned, put, turn, turn_end
-from store.test_ready import asked, question
+from store.houses import House, asked, begin, child_of, opened, owned, put, question, turn, turn_end
 from upcall.callbacks import Held
 from upcall.contracts import Claim, Selection, Store
 from upcall.events import AnyEvent, CallbackAnswered, CallbackAsked, CallbackExpired, Parked, SessionStarted

@@ -8,24 +8,28 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 from operator import attrgetter
+from typing import cast
 
 import msgspec
 
 from upcall.callbacks import Held
 from upcall.contracts import EVERYTHING, Claim, Row, Selection
-from upcall.errors import SessionBusy, SessionExists, SessionTakenOver, StoreError, UnknownSession
-from upcall.events import (
-    FOREIGN,
-    AnyEvent,
-    Compacted,
-    HooksPassed,
-    Parked,
-    SessionStarted,
-    TurnEnded,
-    encode,
+from upcall.errors import SessionBusy, SessionTakenOver, StoreError, UnknownSession, UpcallError
+from upcall.events import FOREIGN, AnyEvent, SessionStarted, encode
+from upcall.store.callback_index import CallbackIndex
+from upcall.store.rules import (
+    INDEXED_EVENTS,
+    Effects,
+    all_open,
+    check_append,
+    claim_error,
+    effects_of,
+    is_moot,
+    matches,
+    required_sessions,
+    settle_open,
+    without_body,
 )
-from upcall.store.callback_index import CallbackIndex, matches
-from upcall.store.rules import INDEXED_EVENTS, STATUS, without_body
 
 _position = attrgetter("pos")
 _put = msgspec.structs.force_setattr
@@ -118,17 +122,17 @@ class MemoryStore:
     ) -> None:
         """Add events to one session, all or none, and stamp them."""
         if claim is not None and (claim.failure is not None or claim.released):
-            raise self._lost(claim)  # a take-over has set it: in one process nothing comes in between
+            raise claim_error(claim, self.where)  # a take-over marks the claim: that is the fence here
         kept = self._kept
         log = kept.logs.get(session)
         if log is None:
             log = self._create(session, events, claim)
         elif claim is None or claim.root != log.root or type(events[0]) is SessionStarted:
-            self._refuse(session, events, claim)
+            self._check_append(session, events, claim)
         if blobs:
             kept.blobs.update(blobs)
         now, seq, pos, put = self.now(), len(log.events), kept.pos, _put
-        noted: list[AnyEvent] = []
+        indexed = False
         for event in events:
             seq += 1
             pos += 1
@@ -137,12 +141,12 @@ class MemoryStore:
             put(event, "pos", pos)
             put(event, "time", now)
             if type(event) in INDEXED_EVENTS:
-                noted.append(event)
+                indexed = True
         log.events += events
         kept.order += events
         kept.pos, log.updated = pos, now
-        for event in noted:
-            self._note(log, event)
+        if indexed:
+            self._apply(session, log, effects_of(events, seq - len(events) + 1))
         if release and claim is not None:
             kept.logs[claim.root].owner = None
             claim.released = True
@@ -151,55 +155,39 @@ class MemoryStore:
         if claim is None and seq > len(events):
             self._tell(events)
 
-    def _lost(self, claim: Claim) -> Exception:
-        return claim.failure or StoreError(self.where, f"the claim on {claim.root!r} was given up")
-
-    def _refuse(self, session: str, events: Sequence[AnyEvent], claim: Claim | None) -> None:
-        """Raise what forbids this append to a session that is there, if anything does."""
-        if type(events[0]) is SessionStarted:
-            raise _failed(claim, SessionExists(session))
-        if claim is not None or not all(isinstance(e, FOREIGN) for e in events):
-            raise _failed(claim, self._needs_claim(session, events))
+    def _check_append(self, session: str, events: Sequence[AnyEvent], claim: Claim | None) -> None:
+        log = self._kept.logs.get(session)
+        covered = log is not None and claim is not None and claim.root == log.root
+        try:
+            check_append(self.where, session, events, claim, exists=log is not None, covered=covered)
+        except UpcallError as error:
+            raise _failed(claim, error) from None
 
     def _create(self, session: str, events: Sequence[AnyEvent], claim: Claim | None) -> _Log:
-        first = events[0]
-        if not isinstance(first, SessionStarted):
-            raise _failed(claim, UnknownSession(session))
-        root = first.root or session
-        for relative in (first.parent, root) if first.parent or first.root else ():
-            if relative and relative != session and relative not in self._stored.logs:
-                raise _failed(claim, UnknownSession(relative))
-        if claim is not None and claim.root != root:
-            raise _failed(claim, self._needs_claim(session, events))
-        log = self._stored.logs[session] = _Log(first, root)
+        self._check_append(session, events, claim)
+        first, logs = cast("SessionStarted", events[0]), self._stored.logs
+        if first.parent or first.root:
+            for one in required_sessions(session, first):
+                if one not in logs:
+                    raise _failed(claim, UnknownSession(one))
+        log = logs[session] = _Log(first, first.root or session)
         if first.parent:
-            self._stored.logs[first.parent].children += (session,)
+            logs[first.parent].children += (session,)
         return log
 
-    def _needs_claim(self, session: str, events: Sequence[AnyEvent]) -> StoreError:
-        return StoreError(self.where, f"{events[0].type} needs a claim on the run tree of session {session!r}")
-
-    def _note(self, log: _Log, event: AnyEvent) -> None:
-        if type(event) in STATUS:
-            if log.status == "waiting" or type(event) is Parked:
-                self._stored.callbacks.note(event, log.root)
-            log.status = STATUS[type(event)]
-        elif type(event) is TurnEnded:
-            if log.status == "waiting":
-                self._stored.callbacks.note(event, log.root)
-            log.status = event.status
-        elif type(event) is HooksPassed:
-            if event.replaces:
-                old, order = log.events[event.replaces - 1], self._stored.order
-                slim = log.events[event.replaces - 1] = without_body(old)
-                order[bisect_left(order, old.pos, key=_position)] = slim
-            elif event.point == "begin_session":
-                self._stored.callbacks.note(event, log.root)
-                log.status = "idle"
-        elif type(event) is Compacted:
-            log.base = event.base or event.seq
-        else:
-            self._stored.callbacks.note(event, log.root, self._stored.logs[log.root].header.tags)
+    def _apply(self, session: str, log: _Log, effects: Effects) -> None:
+        """Update the session and its callbacks."""
+        stored = self._stored
+        if effects.callbacks or effects.reopened or effects.waits or log.status == "waiting":
+            stored.callbacks.update(session, log.root, effects, stored.logs[log.root].header.tags)
+        if effects.status is not None:
+            log.status = effects.status
+        if effects.base is not None:
+            log.base = effects.base
+        for seq in effects.replaced:
+            old, order = log.events[seq - 1], stored.order
+            slim = log.events[seq - 1] = without_body(old)
+            order[bisect_left(order, old.pos, key=_position)] = slim
 
     def _release_waiters(self) -> None:
         waiters, self._waiters = self._waiters, []
@@ -306,20 +294,24 @@ class MemoryStore:
 
     async def append_all(self, events: Mapping[str, Sequence[AnyEvent]]) -> None:
         """Add events that need no claim to several sessions, all or none."""
-        for session, added in events.items():  # all of them before the first is written
-            if session not in self._kept.logs:
-                raise UnknownSession(session)
-            self._refuse(session, added, None)
-        for session, added in events.items():
+        wanted = self._without_moot(events)
+        for session, added in wanted.items():  # all of them before the first is written
+            self._check_append(session, added, None)
+        for session, added in wanted.items():
             self.append(session, added, None)
+
+    def _without_moot(self, events: Mapping[str, Sequence[AnyEvent]]) -> dict[str, list[AnyEvent]]:
+        find = self._kept.callbacks.get
+        left = {session: [e for e in added if not is_moot(e, find)] for session, added in events.items()}
+        return {session: added for session, added in left.items() if added}
 
     async def park(self, claim: Claim, events: Mapping[str, Sequence[AnyEvent]], waits: Sequence[str]) -> bool:
         """Append to several sessions and release the claim, if all these callbacks are still open."""
         if claim.failure is not None:
             raise claim.failure
-        if not all(self._kept.callbacks.is_open(i) for i in waits):
+        if not all_open(waits, self._kept.callbacks.get):
             return False
-        for session, added in events.items():
+        for session, added in self._without_moot(events).items():
             self.append(session, added, claim)
         await self.release(claim)
         return True
@@ -330,14 +322,10 @@ class MemoryStore:
         """Settle a callback, and others with it, if it is open and not expired: the first one wins."""
         if claim is not None and claim.failure is not None:
             raise claim.failure
-        refused = self._kept.callbacks.refusal(callback_id, events[callback_id], self.now())
-        if refused is not None:
-            return refused
-        for other, event in events.items():
-            held = self._kept.callbacks.get(other)
-            if held is not None and held.status == "open":
-                self.append(held.raised.session, [event], None)
-        return None
+        settlement = settle_open(callback_id, events, self._kept.callbacks.get, self.now())
+        for session, event in settlement.events:
+            self.append(session, [event], None)
+        return settlement.refused
 
     async def callback(self, callback_id: str) -> Held | None:
         """One callback, or None."""

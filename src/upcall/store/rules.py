@@ -1,16 +1,30 @@
-"""What a store makes of an event besides keeping it: a session's listed status, and bodies that are dropped."""
+"""The rules that every store keeps, as pure functions.
+
+A store knows how its rows are kept and committed. These functions say what it may commit: who may append which
+events, what an append changes beside the log, and what becomes of a callback.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
+import msgspec
+from msgspec.structs import replace
+
+from upcall.callbacks import PRIORITIES, Held
+from upcall.contracts import Claim, Selection
+from upcall.errors import SessionExists, SessionTakenOver, StoreError, UnknownCallback, UnknownSession
 from upcall.events import (
+    ANSWERING,
+    FOREIGN,
     SETTLING,
     AnyEvent,
     CallbackAsked,
     CallbackDelivered,
     CallbackPassed,
     CallbackRaised,
+    CallbackWithdrawn,
     Compacted,
     HooksPassed,
     Parked,
@@ -24,17 +38,108 @@ from upcall.events import (
 )
 from upcall.messages import Message, Result
 
+Find = Callable[[str], Held | None]
+"""Looks a callback up by its id."""
+
+# --- who may append what ----------------------------------------------------------------
+
+
+def claim_error(claim: Claim, where: str) -> Exception:
+    """The exception for an append with a claim that is no longer active."""
+    return claim.failure or StoreError(where, f"the claim on {claim.root!r} was given up")
+
+
+def check_fence(claim: Claim, epoch: int | None) -> None:
+    """Raise if the claim failed or is not the newest one.
+
+    epoch: the epoch of its root session, None if that is gone
+    """
+    if claim.failure is not None:
+        raise claim.failure
+    if epoch != claim.epoch:
+        raise SessionTakenOver(claim.root)
+
+
+def check_append(
+    where: str, session: str, events: Sequence[AnyEvent], claim: Claim | None, *, exists: bool, covered: bool
+) -> None:
+    """Raise if these events may not be appended.
+
+    exists: the session is in the store
+    covered: the claim is on the session's run tree; counts only for a session that exists
+    """
+    first = events[0]
+    if not exists:
+        if not isinstance(first, SessionStarted):
+            raise UnknownSession(session)
+        allowed = claim is None or claim.root == (first.root or session)
+    elif isinstance(first, SessionStarted):
+        raise SessionExists(session)
+    elif claim is None:
+        allowed = all(isinstance(event, FOREIGN) for event in events)
+    else:
+        allowed = covered
+    if not allowed:
+        raise StoreError(where, f"{first.type} needs a claim on the run tree of session {session!r}")
+
+
+def required_sessions(session: str, started: SessionStarted) -> set[str]:
+    """The ids of the sessions that must exist before this one can start: its parent and its root."""
+    return {one for one in (started.parent, started.root) if one and one != session}
+
+
+# --- what an append changes beside the log ----------------------------------------------
+
 CALLBACK_EVENTS = {CallbackRaised, CallbackAsked, CallbackPassed, CallbackDelivered, *SETTLING}
 STATUS: dict[type[Any], str] = {
     SessionStarted: "idle", TurnStarted: "running", TurnResumed: "running", Parked: "waiting",
 }  # fmt: skip
+INDEXED_EVENTS = {*STATUS, TurnEnded, HooksPassed, Compacted, SessionAdopted, *CALLBACK_EVENTS}
+"""The events that have effects; an append of others changes nothing but the log."""
 
 
-def status_after(event: AnyEvent) -> str | None:
-    """The session's listed status once this is written, if it changes."""
-    if type(event) is HooksPassed and event.point == "begin_session":  # it may have waited
-        return "idle"
-    return event.status if type(event) is TurnEnded else STATUS.get(type(event))
+class Effects(msgspec.Struct, gc=False):
+    """The changes that one append makes beside the log. A store writes them in the same transaction.
+
+    status: the new status of the session; with it the session waits for `waits` and for nothing else
+    waits: the ids of the callbacks for which the session is parked
+    base: the sequence number from which the session is loaded since its last compaction
+    callbacks: the callback events, each with its sequence number
+    reopened: the ids of callbacks that are asked again
+    replaced: the sequence numbers of events whose body a hook replaced; see `without_body`
+    """
+
+    status: str | None = None
+    waits: tuple[str, ...] = ()
+    base: int | None = None
+    callbacks: tuple[tuple[int, AnyEvent], ...] = ()
+    reopened: tuple[str, ...] = ()
+    replaced: tuple[int, ...] = ()
+
+
+def effects_of(events: Sequence[AnyEvent], first: int) -> Effects:
+    """The effects of appending these events, the first with this sequence number."""
+    effects = Effects()
+    for seq, event in enumerate(events, first):
+        if type(event) not in INDEXED_EVENTS:
+            continue
+        status = STATUS.get(type(event))
+        if type(event) in CALLBACK_EVENTS:
+            effects.callbacks += ((seq, event),)
+        elif status is not None:
+            effects.status = status
+            effects.waits = event.waits if type(event) is Parked else ()
+        elif type(event) is TurnEnded:
+            effects.status, effects.waits = event.status, ()
+        elif type(event) is Compacted:
+            effects.base = event.base or seq
+        elif type(event) is SessionAdopted:
+            effects.reopened += event.reopened
+        elif type(event) is HooksPassed and event.point == "begin_session":  # a hook may have waited
+            effects.status, effects.waits = "idle", ()
+        elif type(event) is HooksPassed and event.replaces:
+            effects.replaced += (event.replaces,)
+    return effects
 
 
 def without_body(event: AnyEvent) -> AnyEvent:
@@ -48,5 +153,124 @@ def without_body(event: AnyEvent) -> AnyEvent:
             return event
 
 
-INDEXED_EVENTS = {*STATUS, TurnEnded, HooksPassed, Compacted, SessionAdopted, *CALLBACK_EVENTS}
-"""All that is more than kept."""
+# --- callbacks --------------------------------------------------------------------------
+
+_RANKS = {word: -place for place, word in enumerate(PRIORITIES)}
+
+
+class CallbackChanges(NamedTuple):
+    """The callbacks that an append changes, by id.
+
+    raised: new ones
+    changed: those that were passed on, asked or settled
+    delivered: the ids of those whose answer was delivered
+    """
+
+    raised: dict[str, Held]
+    changed: dict[str, Held]
+    delivered: list[str]
+
+
+def callback_changes(
+    events: Iterable[Any], find: Find, root: str = "", tags: Mapping[str, str] | None = None
+) -> CallbackChanges:
+    """Apply callback events to the callbacks that `find` has. `root` and `tags` are those of new ones."""
+    changes = CallbackChanges({}, {}, [])
+    raised, changed, delivered = changes
+    for event in events:
+        callback_id: str = event.callback_id
+        if isinstance(event, CallbackRaised):
+            raised[callback_id] = Held(
+                event, root, message=event.message, expires=event.expires, tags=tags if tags is not None else {}
+            )
+        elif isinstance(event, CallbackDelivered):
+            delivered.append(callback_id)
+        elif callback_id in raised:
+            raised[callback_id] = after(raised[callback_id], event)
+        else:
+            before = changed.get(callback_id) or find(callback_id)
+            if before is not None and before.status == "open":
+                changed[callback_id] = after(before, event)
+    return changes
+
+
+def after(held: Held, event: AnyEvent) -> Held:
+    """The callback once this event is written."""
+    now = replace(held)
+    now.take(event)
+    return now
+
+
+def reopened(held: Held) -> Held:
+    """The callback once a person is asked again."""
+    now = replace(held)
+    now.reopen()
+    return now
+
+
+def as_of(held: Held, now: float) -> Held:
+    """The callback at that moment: an open one whose time is up has expired."""
+    late = held.status == "open" and held.expires is not None and held.expires <= now
+    return replace(held, status="expired") if late else held
+
+
+def waits_for_person(held: Held) -> bool:
+    """Tell whether the callback is in the inbox."""
+    return held.status == "open" and held.target == "user"
+
+
+def rank(held: Held) -> tuple[int, float, int]:
+    """The sort key of the inbox: highest priority first, then oldest."""
+    raised = held.raised
+    return (_RANKS.get(raised.priority, _RANKS["normal"]), raised.time, raised.pos)
+
+
+def all_open(callback_ids: Iterable[str], find: Find) -> bool:
+    """Tell whether a run tree may park: every callback that it waits for is still open."""
+    return all((held := find(one)) is not None and held.status == "open" for one in callback_ids)
+
+
+def is_moot(event: AnyEvent, find: Find) -> bool:
+    """Tell whether the event withdraws a callback that is settled: the first one to settle it wins."""
+    if not isinstance(event, CallbackWithdrawn):
+        return False
+    held = find(event.callback_id)
+    return held is not None and held.status != "open"
+
+
+class Settlement(NamedTuple):
+    """The outcome of an attempt to settle callbacks.
+
+    refused: what the first callback already is, or None
+    events: the events to append, each with its session
+    """
+
+    refused: Held | None
+    events: list[tuple[str, AnyEvent]]
+
+
+def settle_open(callback_id: str, events: Mapping[str, AnyEvent], find: Find, now: float) -> Settlement:
+    """Settle a callback if it is open, and those of the others that are open.
+
+    An answer to a callback whose time is up is refused; UnknownCallback if there is no such callback.
+    """
+    first = find(callback_id)
+    if first is None:
+        raise UnknownCallback(callback_id)
+    current = as_of(first, now) if isinstance(events[callback_id], ANSWERING) else first
+    if current.status != "open":
+        return Settlement(current, [])
+    held = ((first if one == callback_id else find(one), event) for one, event in events.items())
+    return Settlement(
+        None, [(one.raised.session, event) for one, event in held if one is not None and one.status == "open"]
+    )
+
+
+# --- listing ----------------------------------------------------------------------------
+
+
+def matches(which: Selection, session: str, agent: str, tags: Mapping[str, str]) -> bool:
+    """Tell whether a session is selected by its id, its agent and its tags."""
+    if which.session is not None and not f"{session}~".startswith(f"{which.session}~"):
+        return False
+    return (which.agent is None or agent == which.agent) and which.tags.items() <= tags.items()

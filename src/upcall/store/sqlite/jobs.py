@@ -1,128 +1,232 @@
-"""Writes that touch several sessions at once: settling callbacks, parking a run tree, cancelling it."""
+"""The writes of a store, each done in one transaction: append to one session or to several, settle, and others."""
 
 # apsw's stubs name a type that Python 3.11 does not have yet.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 from __future__ import annotations
 
+import abc
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from functools import partial
+from typing import Any, cast
 
 from upcall.callbacks import Held
 from upcall.contracts import Claim
-from upcall.errors import UnknownCallback
-from upcall.events import AnyEvent, CallbackWithdrawn
-from upcall.store.callback_index import refusal
-from upcall.store.sqlite.queries import find
-from upcall.store.sqlite.writer import Append, Job, Tx
+from upcall.events import AnyEvent, SessionStarted, encode, stamp
+from upcall.store.rules import (
+    INDEXED_EVENTS,
+    all_open,
+    check_append,
+    effects_of,
+    is_moot,
+    required_sessions,
+    settle_open,
+)
+from upcall.store.sqlite.queries import find, reopen, stop_waiting, update_callback_rows
+from upcall.store.sqlite.tables import SEQ_BITS
+from upcall.store.sqlite.transaction import SessionRow, Tx
 
 
-class MultiAppend(Job):
-    """Events of several sessions in one transaction, if `check` finds nothing against it."""
+class Job(abc.ABC):
+    """A write for the next transaction. `run` raises before it writes anything, or not at all.
+
+    sync: commit it so that it survives a power cut; otherwise it does with the next job that has `sync`
+    releases: it releases its claim
+    claim: the claim that it needs; it is marked if the job fails
+    """
+
+    sync = True
+    releases = False
+    claim: Claim | None = None
+    error: Exception | None = None
+    future: asyncio.Future[Any] | None = None
+
+    @abc.abstractmethod
+    def run(self, tx: Tx) -> None:
+        """Write it."""
+
+    def on_committed(self) -> None:  # noqa: B027 (most have nothing to do)
+        """Finish on the event loop, after the commit."""
+
+    def notifications(self) -> Sequence[AnyEvent]:
+        """The events for those who listen to the store."""
+        return ()
+
+    def result(self) -> Any:
+        """The value for whoever awaits the job."""
+        return None
+
+
+class Append(Job):
+    """Append events to one session."""
 
     def __init__(
         self,
-        events: Mapping[str, Sequence[AnyEvent]],
+        session: str,
+        events: Sequence[AnyEvent],
         claim: Claim | None,
-        check: Callable[[Tx], Any],
-        *,
-        release: bool = False,
+        blobs: Mapping[str, bytes] | None,
+        release: bool,
     ) -> None:
-        self.claim, self._check, self.releases = claim, check, release
-        self._events, self._root = events, claim.root if claim is not None else ""
-        self.parts: list[Append] = []
-        self.refused: Any = None
+        self.session, self.events, self.claim = session, events, claim
+        self.bodies = [encode(e) for e in events]
+        self._blobs, self.releases = blobs, release
+        self._stamps = (0, 0, 0.0)
 
     def run(self, tx: Tx) -> None:
-        """Look first, then write all of it."""
+        """Check the right to write, then write."""
+        self.write(tx, self.check(tx))
+
+    def check(self, tx: Tx) -> SessionRow | None:
+        """Raise if the events may not be appended; returns the session, None if they start a new one."""
+        first, claim = self.events[0], self.claim
+        root = None if claim is None else tx.check_fence(claim)
+        row = tx.session(self.session)
+        covered = root is not None and row is not None and root.n == row.root
+        check_append(tx.where, self.session, self.events, claim, exists=row is not None, covered=covered)
+        if row is None:
+            for one in required_sessions(self.session, cast("SessionStarted", first)):
+                tx.existing(one)
+        return row
+
+    def write(self, tx: Tx, row: SessionRow | None) -> None:
+        """Write what was checked."""
+        if row is None:
+            row = tx.create(self.session, cast("SessionStarted", self.events[0]))
+        seq, pos = tx.add(row, self.bodies)
+        self._stamps = (seq, pos, tx.now)
+        for name, body in (self._blobs or {}).items():
+            tx.execute("INSERT OR IGNORE INTO blobs VALUES (?, ?)", (name, body))
+        changed = any(type(e) in INDEXED_EVENTS for e in self.events) and self._apply_effects(tx, row, seq)
+        if self.releases and self.claim is not None:
+            tx.release(self.claim)
+            changed = changed and self.claim.root != self.session
+        if changed:
+            tx.save(row)
+
+    def _apply_effects(self, tx: Tx, row: SessionRow, seq: int) -> bool:
+        """Update the callbacks' rows and drop replaced bodies; returns True if the session's row changes."""
+        before = (row.status, row.base)
+        first_key = row.n << SEQ_BITS
+        effects = effects_of(self.events, seq)
+        if effects.status is not None:
+            if row.status == "waiting":
+                stop_waiting(tx, row.root, row.n)
+            row.status = effects.status
+        if effects.base is not None:
+            row.base = effects.base
+        for at in effects.replaced:
+            tx.drop_body(first_key + at)
+        reopen(tx, effects.reopened)
+        if effects.callbacks or effects.waits:
+            events = [(first_key + at, event) for at, event in effects.callbacks]
+            update_callback_rows(tx, row.root, events, effects.waits)
+        return before != (row.status, row.base)
+
+    def notifications(self) -> Sequence[AnyEvent]:
+        """The events, if they were appended without a claim."""
+        return self.events if self.claim is None else ()
+
+    def on_committed(self) -> None:
+        """Stamp the events."""
+        seq, pos, now = self._stamps
+        for i, event in enumerate(self.events):
+            stamp(event, self.session, seq + i, pos + i, now)
+
+
+class Operation(Job):
+    """Call any function with the transaction, and return what it returns."""
+
+    def __init__(self, work: Callable[[Tx], Any]) -> None:
+        self._work = work
+        self._value: Any = None
+
+    def run(self, tx: Tx) -> None:
+        """Call the function."""
+        tx.flush()
+        self._value = self._work(tx)
+
+    def result(self) -> Any:
+        """The value that the function returned."""
+        return self._value
+
+
+class MultiAppend(Job):
+    """Append events to several sessions, all or none. With a claim it parks: it releases the claim.
+
+    A run tree parks only if every callback in `waits` is still open; the result is False if one is not.
+    """
+
+    def __init__(
+        self, events: Mapping[str, Sequence[AnyEvent]], claim: Claim | None = None, waits: Sequence[str] = ()
+    ) -> None:
+        self.claim, self.releases, self._waits = claim, claim is not None, waits
+        self._events, self._root = events, claim.root if claim is not None else ""
+        self.parts: list[Append] = []
+        self._may_park = True
+
+    def run(self, tx: Tx) -> None:
+        """Check all of it, then write all of it."""
         if self.claim is not None:
             tx.check_fence(self.claim)
-        self.refused = self._check(tx)
-        if self.refused is not None:
+        self._may_park = all_open(self._waits, partial(find, tx))
+        self.parts = []  # it may have been tried before, together with others that failed
+        if not self._may_park:
             return
         self.parts = [
             Append(session, wanted, self.claim, None, release=self.releases and session == self._root)
             for session, added in self._events.items()
-            if (wanted := [e for e in added if not _is_moot(tx, e)])
+            if (wanted := [e for e in added if not is_moot(e, partial(find, tx))])
         ]
-        found = [part.check(tx) for part in self.parts]  # all of them before the first is written
-        for part, at in zip(self.parts, found, strict=True):
-            part.write(tx, at)
+        rows = [part.check(tx) for part in self.parts]  # all of them before the first is written
+        for part, row in zip(self.parts, rows, strict=True):
+            part.write(tx, row)
         if self.releases and self.claim is not None and not any(part.releases for part in self.parts):
             tx.release(self.claim)
 
-    def told(self) -> Sequence[AnyEvent]:
-        """What was appended without a claim."""
-        return [e for part in self.parts for e in part.told()] if self.refused is None else ()
+    def notifications(self) -> Sequence[AnyEvent]:
+        """The events, if they were appended without a claim."""
+        return [event for part in self.parts for event in part.notifications()]
 
-    def settle(self) -> None:
-        """Stamp what was written."""
-        if self.refused is not None:
-            self.releases = False
-        else:
-            for part in self.parts:
-                part.settle()
+    def on_committed(self) -> None:
+        """Stamp the events; a tree that may not park keeps its claim."""
+        self.releases = self.releases and self._may_park
+        for part in self.parts:
+            part.on_committed()
 
-    def result(self) -> Any:
-        """What was found against it, or None."""
-        return self.refused
-
-
-def _is_moot(tx: Tx, event: AnyEvent) -> bool:
-    """Whether it would withdraw what somebody has settled meanwhile: the first one won."""
-    if not isinstance(event, CallbackWithdrawn):
-        return False
-    held = find(tx, event.callback_id)
-    return held is not None and held.status != "open"
+    def result(self) -> bool:
+        """False if the run tree may not park."""
+        return self._may_park
 
 
 class Settle(Job):
-    """One callback, and others with it: the first valid settling wins. Heard by everybody, whoever settles."""
+    """Settle a callback, and others with it: the first valid attempt wins. This process is notified too."""
 
     def __init__(self, callback_id: str, events: Mapping[str, AnyEvent], fence: Claim | None) -> None:
         self._id, self._events, self._fence = callback_id, events, fence
         self.parts: list[Append] = []
-        self.refused: Held | None = None
+        self._refused: Held | None = None
 
     def run(self, tx: Tx) -> None:
-        """Compare and set."""
+        """Settle the callbacks that are open."""
         if self._fence is not None:
             tx.check_fence(self._fence)
-        self.parts = []  # it may have been tried before, with others that failed
-        first = find(tx, self._id)
-        if first is None:
-            raise UnknownCallback(self._id)
-        self.refused = refusal(first, self._events[self._id], tx.now)
-        if self.refused is not None:
-            return
-        for callback_id, event in self._events.items():
-            held = first if callback_id == self._id else find(tx, callback_id)
-            if held is not None and held.status == "open":
-                part = Append(held.raised.session, [event], None, None, release=False)
-                part.run(tx)
-                self.parts.append(part)
+        self.parts = []  # it may have been tried before, together with others that failed
+        self._refused, events = settle_open(self._id, self._events, partial(find, tx), tx.now)
+        for session, event in events:
+            part = Append(session, [event], None, None, release=False)
+            part.run(tx)
+            self.parts.append(part)
 
-    def told(self) -> Sequence[AnyEvent]:
-        """Everything: whoever waits for it may be this very process."""
-        return [e for part in self.parts for e in part.events]
+    def notifications(self) -> Sequence[AnyEvent]:
+        """All of them: whoever waits may be in this process."""
+        return [event for part in self.parts for event in part.events]
 
-    def settle(self) -> None:
-        """Stamp what was written."""
+    def on_committed(self) -> None:
+        """Stamp the events."""
         for part in self.parts:
-            part.settle()
+            part.on_committed()
 
     def result(self) -> Held | None:
         """What the callback already was, or None."""
-        return self.refused
-
-
-def all_open(waits: Sequence[str]) -> Callable[[Tx], Any]:
-    """A check that these callbacks are still open."""
-
-    def check(tx: Tx) -> Any:
-        for callback_id in waits:
-            held = find(tx, callback_id)
-            if held is None or held.status != "open":
-                return callback_id
-        return None
-
-    return check
+        return self._refused

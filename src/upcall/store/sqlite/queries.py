@@ -6,15 +6,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import apsw
 import msgspec
-from msgspec.structs import replace
 
 from upcall.callbacks import Held
-from upcall.events import AnyEvent, CallbackDelivered, CallbackRaised, decode
-from upcall.store.callback_index import after, rank
+from upcall.events import AnyEvent, CallbackRaised, decode
+from upcall.store.rules import callback_changes, rank, reopened
 from upcall.store.sqlite.listing_sql import Condition
 from upcall.store.sqlite.tables import SEQ_BITS
 
@@ -166,59 +166,53 @@ class Rows:
 
 
 def stop_waiting(tx: Rows, root: int, session: int) -> None:
-    """A parked session continues or ends: it waits for none of its callbacks any more."""
+    """Clear the mark on the callbacks of a session that no longer waits for them."""
     tx.execute(_UNMARK, (root, session << SEQ_BITS, (session + 1) << SEQ_BITS))
 
 
-def note(tx: Rows, root: int, events: Sequence[tuple[int, AnyEvent]], waits: Sequence[str] = ()) -> None:
-    """Take the callback events of one append, with their keys, into the callbacks' rows: each is written once.
+def update_callback_rows(
+    tx: Rows, root: int, events: Sequence[tuple[int, AnyEvent]], waits: Sequence[str] = ()
+) -> None:
+    """Apply the callback events of one append, each with its key, to the callbacks' rows: each is written once.
 
-    `waits` are the callbacks for which the same append parks its session.
+    waits: the callbacks for which the same append parks its session
     """
-    changed: dict[str, Held] = {}
-    raised: dict[str, int] = {}
-    settled: dict[str, int] = {}
-    for key, event in events:
-        callback_id: str = event.callback_id  # pyright: ignore[reportAttributeAccessIssue]
-        if isinstance(event, CallbackRaised):
-            changed[callback_id] = Held(event, "", message=event.message, expires=event.expires)
-            raised[callback_id] = key
-        elif isinstance(event, CallbackDelivered):
-            tx.execute("UPDATE callbacks SET delivered = 1 WHERE id = ?", (callback_id,))
-        else:
-            before = changed.get(callback_id) or find(tx, callback_id)
-            if before is not None and before.status == "open":
-                now = changed[callback_id] = after(before, event)
-                if now.status != "open":
-                    settled[callback_id] = key
-    for callback_id, now in changed.items():
-        message = now.message if now.message != now.raised.message else None
-        path = msgspec.json.encode(now.path).decode()
-        values = (now.status, now.target, message, path)
-        ended = settled.get(callback_id)
-        if callback_id in raised:
-            first = (callback_id, root, raised[callback_id])
-            awaited = callback_id in waits
-            tx.execute(_INSERT, (*first, *values, rank(now)[0], tx.now, now.expires, ended, awaited))
-        else:
-            tx.execute(_UPDATE, (*values, now.expires, ended, callback_id))
-            tx.held[callback_id] = now
+    changes = callback_changes([event for _, event in events], partial(find, tx))
+    for callback_id, held in changes.raised.items():
+        first = (callback_id, root, next(key for key, event in events if event is held.raised))
+        awaited = callback_id in waits
+        created = (rank(held)[0], tx.now, held.expires, _settled_key(held, events), awaited)
+        tx.execute(_INSERT, (*first, *_row_values(held), *created))
+    for callback_id, held in changes.changed.items():
+        values = (*_row_values(held), held.expires, _settled_key(held, events))
+        tx.execute(_UPDATE, (*values, callback_id))
+        tx.held[callback_id] = held
+    for callback_id in changes.delivered:
+        tx.execute("UPDATE callbacks SET delivered = 1 WHERE id = ?", (callback_id,))
     for callback_id in waits:
-        if callback_id not in raised:
+        if callback_id not in changes.raised:
             tx.execute(_MARK, (callback_id,))
 
 
+def _row_values(held: Held) -> tuple[str, str, str | None, str]:
+    """The columns `status`, `target`, `message` and `path` of a callback."""
+    message = held.message if held.message != held.raised.message else None
+    return held.status, held.target, message, msgspec.json.encode(held.path).decode()
+
+
+def _settled_key(held: Held, events: Sequence[tuple[int, AnyEvent]]) -> int | None:
+    """The key of the event that settled a callback, if it is one of these."""
+    return next((key for key, event in events if event is held.settled), None)
+
+
 def reopen(tx: Rows, callback_ids: Sequence[str]) -> None:
-    """Ask these callbacks again: whoever answered them counts no more."""
+    """Ask a person these callbacks again."""
     for callback_id in callback_ids:
         before = find(tx, callback_id)
         if before is None or before.status == "open":
             continue
-        now = tx.held[callback_id] = replace(before)
-        now.reopen()
-        message = now.message if now.message != now.raised.message else None
-        path = msgspec.json.encode(now.path).decode()
-        tx.execute(_UPDATE, (now.status, now.target, message, path, now.expires, None, callback_id))
+        held = tx.held[callback_id] = reopened(before)
+        tx.execute(_UPDATE, (*_row_values(held), held.expires, None, callback_id))
         tx.execute("UPDATE callbacks SET delivered = 0 WHERE id = ?", (callback_id,))
 
 

@@ -28,17 +28,18 @@ from upcall.errors import (
     UnknownSession,
 )
 from upcall.events import FOREIGN, AnyEvent, decode
-from upcall.store.callback_index import as_of
 from upcall.store.opening import Place, open_log
+from upcall.store.rules import as_of, claim_error
 from upcall.store.sqlite.heartbeat import BEATS, HEARTBEAT_INTERVAL, Heartbeat
-from upcall.store.sqlite.jobs import MultiAppend, Settle, all_open
+from upcall.store.sqlite.jobs import Append, Job, MultiAppend, Operation, Settle
 from upcall.store.sqlite.listing_sql import COLUMNS, callbacks_where, row_of, sessions_where
 from upcall.store.sqlite.private_copy import PrivateCopy
 from upcall.store.sqlite.process import LEASE_TIMEOUT, Identity, is_gone
 from upcall.store.sqlite.queries import DUE, READY, Rows
 from upcall.store.sqlite.tables import ADD_ID, BUSY, SEQ_BITS, connect, explain, new_id
+from upcall.store.sqlite.transaction import Tx
 from upcall.store.sqlite.wakeup import Wakeup
-from upcall.store.sqlite.writer import Append, Job, Operation, Tx, Writer, fail_soon
+from upcall.store.sqlite.writer import Writer, fail_soon
 
 log = logging.getLogger("upcall")
 R = TypeVar("R")
@@ -175,8 +176,8 @@ class SqliteStore:
     ) -> asyncio.Future[None] | None:
         """Add events to one session, all or none, and stamp them."""
         writer = self._open_writer()
-        if claim is not None and not _holds(claim):
-            raise claim.failure or StoreError(self.where, f"the claim on {claim.root!r} was given up")
+        if claim is not None and not claim.is_active:
+            raise claim_error(claim, self.where)
         try:
             job = Append(session, events, claim, blobs, release)
             job.sync = not lazy
@@ -212,8 +213,8 @@ class SqliteStore:
         if last >= first > self._seen:
             self._seen = last
             for job in jobs:
-                if job.error is None and (told := job.told()):
-                    self._tell(told)
+                if job.error is None:
+                    self._tell(job.notifications())
         if self._waiters and self._seen > before:
             self._release_waiters()
         if last >= first:
@@ -224,7 +225,7 @@ class SqliteStore:
     async def claim(self, root: str, *, take_over: bool = False) -> Claim:
         """Become the owner of a run tree; SessionBusy if a living process owns it, unless `take_over`."""
         mine = self._claims.get(root)
-        if not take_over and (root in self._claiming or (mine is not None and _holds(mine))):
+        if not take_over and (root in self._claiming or (mine is not None and mine.is_active)):
             raise SessionBusy(root, "this program", is_local=True)
         self._claiming.append(root)
         try:
@@ -232,7 +233,7 @@ class SqliteStore:
         finally:
             self._claiming.remove(root)
         mine = self._claims.get(root)
-        if mine is not None and _holds(mine):
+        if mine is not None and mine.is_active:
             mine.fail(SessionTakenOver(root))
         claim = self._claims[root] = Claim(root, epoch, seq, base)
         if self._heart is None:
@@ -369,15 +370,13 @@ class SqliteStore:
 
     async def append_all(self, events: Mapping[str, Sequence[AnyEvent]]) -> None:
         """Add events that need no claim to several sessions, all or none."""
-        await self._do(MultiAppend(events, None, lambda _: None))
+        await self._do(MultiAppend(events))
 
     async def park(self, claim: Claim, events: Mapping[str, Sequence[AnyEvent]], waits: Sequence[str]) -> bool:
         """Append to several sessions and release the claim, if all these callbacks are still open."""
-        job = MultiAppend(events, claim, all_open(waits), release=True)
-        if await self._do(job, claim.root) is not None:
-            return False
-        claim.released = True
-        return True
+        parked: bool = await self._do(MultiAppend(events, claim, waits), claim.root)
+        claim.released = claim.released or parked
+        return parked
 
     async def settle(
         self, callback_id: str, events: Mapping[str, AnyEvent], claim: Claim | None = None
@@ -557,7 +556,3 @@ class SqliteStore:
         tx.execute("DELETE FROM events WHERE key > ? AND key < ?", span)
         tx.execute("DELETE FROM sessions WHERE n = ?", (n,))
         return names
-
-
-def _holds(claim: Claim) -> bool:
-    return claim.failure is None and not claim.released
