@@ -6,7 +6,7 @@ import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
 from msgspec import Meta
@@ -32,7 +32,9 @@ ADOPTED = "the log was adopted"
 class Answer(Value, frozen=True):
     """The answer to a callback: its value, who gave it, by what right, and when.
 
-    If the question was declined, `value` is None and `reason` says why.
+    `by` is the principal. `right` says how that is known and why it was allowed, such as `os-user` or `oidc`. If
+    the question was declined, `value` is None and `reason` says why. A hook returns `Answer(value)`; a host that
+    knows who answered returns `Answer(value, by=..., right=...)`.
     """
 
     value: Any
@@ -61,6 +63,10 @@ class Decline(Value, frozen=True):
     """Refuse to answer a question, and say why. Whoever asked gets what no answer gives."""
 
     reason: str = ""
+
+
+HostAnswer: TypeAlias = Answer | Approve | Reject | Decline | str | int | float | list[Any] | dict[str, Any] | None
+"""What a host returns: the answer, alone or inside an Answer that says who gave it; None leaves it in the inbox."""
 
 
 class Step(Value, frozen=True):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Protocol, Typ
 
 import msgspec
 
-from upcall.callbacks import Callback, Held, Priority
+from upcall.callbacks import Callback, Held, HostAnswer, Priority
 from upcall.events import AnyEvent
 from upcall.messages import NO_USAGE, Message, Purpose, Request, Response, Status, Usage, Value
 
@@ -324,8 +324,13 @@ class Store(Protocol):
 class Host(Protocol):
     """What stands between the runtime and a person."""
 
-    async def ask(self, callback: Callback) -> Any:
-        """The person's answer: a value, Approve, Reject, or None for "leave it waiting"."""
+    async def ask(self, callback: Callback) -> HostAnswer:
+        """Return the person's answer: a value, Approve, Reject or Decline; None leaves the question in the inbox.
+
+        A host that knows who answered returns `Answer(value, by=..., right=...)`: the principal, and how the host
+        knows. Without it the log says `user` and `asserted`. An answer that is not accepted is asked for again,
+        with the reason in `callback.problem`.
+        """
         ...
 
     def withdraw(self, callback_id: str, reason: str) -> None:

@@ -14,12 +14,17 @@ from callbacks.doubles import Desk, Person, asker, delegates, never, passes, res
 from upcall import (
     Agent,
     AlreadySettled,
+    Answer,
     AnswerRefused,
+    Approve,
     Call,
     CallbackError,
     Context,
+    Decline,
+    Reject,
     Request,
     SessionWaiting,
+    SetupError,
     SyncContext,
     UnknownCallback,
     tool,
@@ -565,3 +570,87 @@ async def test_nothing_waits_in_memory_for_a_person_who_never_looks(desk: Desk) 
         reply = await session.prompt("go")
 
         assert (reply.status, runtime.turns) == ("waiting", {})
+
+
+# --- who answered -------------------------------------------------------------------------
+
+
+async def test_a_host_says_who_answered_and_by_what_right_with_its_answer(place: Desk) -> None:
+    agent = asker()
+    reply = await place.prompt(agent, host=Person(lambda _: Answer("blue", by="ann", right="oidc")))
+
+    (answer,) = [c.answer for c in reply.callbacks]
+    assert answer is not None
+    assert (reply.text, answer.value, answer.by, answer.right) == ("'blue'", "blue", "ann", "oidc")
+    (event,) = [e for e in await place.log(agent) if isinstance(e, CallbackAnswered)]
+    assert (event.value, event.by, event.right) == ("blue", "ann", "oidc")
+
+
+@pytest.mark.parametrize("said", ["blue", Answer("blue"), Answer("blue", at=5.0, reason="because")], ids=str)
+async def test_a_host_that_does_not_say_who_answered_is_logged_as_user_and_asserted(said: Any, desk: Desk) -> None:
+    reply = await desk.prompt(asker(), host=Person(lambda _: said))
+
+    (answer,) = [c.answer for c in reply.callbacks]
+    assert answer == Answer("blue", "user", "asserted", desk.clock.now)
+
+
+async def test_approvals_and_refusals_of_a_host_carry_who_gave_them(desk: Desk) -> None:
+    @tool(needs_approval=True)
+    async def pay(amount: int) -> str:
+        """Pay."""
+        return f"paid {amount}"
+
+    verdicts = {1: Approve(), 2: Reject("too much"), 3: Approve(args={"amount": 0})}
+    host = Person(lambda c: Answer(verdicts[(c.args or {})["amount"]], by="ann", right="token"))
+    agent = Agent("clerk", model=worker(*[call("pay", amount=n) for n in (1, 2, 3)]), tools=[pay])
+    reply = await desk.prompt(agent, host=host)
+
+    assert {(c.answer.by, c.answer.right) for c in reply.callbacks if c.answer} == {("ann", "token")}
+    assert "rejected by ann: too much" in reply.text
+    declined = await desk.prompt(
+        asker(default=1), id="t", host=Person(lambda _: Answer(Decline("no"), by="ann", right="token"))
+    )
+    assert [(c.status, c.answer and c.answer.by) for c in declined.callbacks] == [("declined", "ann")]
+
+
+async def test_a_host_answers_null_inside_an_answer_and_a_bare_none_leaves_the_question(desk: Desk) -> None:
+    reply = await desk.prompt(asker(schema={"type": ["string", "null"]}), host=Person(lambda _: Answer(None)))
+    assert (reply.status, reply.text) == ("done", "None")
+    reply = await desk.prompt(asker(), id="t", host=Person(lambda _: None))
+    assert reply.status == "waiting"
+
+
+WRONG = [
+    {"by": 5},
+    {"by": "x" * 501},
+    {"right": 5},
+    {"right": "agent"},
+    {"right": "hook"},
+    {"right": "x" * 51},
+    {"right": "two words"},
+    {"right": "a\nb"},
+]
+
+
+@pytest.mark.parametrize("claim", WRONG, ids=lambda claim: repr(claim)[:40])
+async def test_a_host_that_claims_what_it_may_not_leaves_the_question_in_the_inbox(
+    claim: dict[str, Any], desk: Desk, caplog: pytest.LogCaptureFixture
+) -> None:
+    agent = asker()
+    reply = await desk.prompt(agent, host=Person(lambda _: Answer("blue", **claim)))
+
+    assert reply.status == "waiting"
+    assert "the host's answer to" in caplog.text
+    assert [c.status for c in await desk.inbox(agent)] == ["open"]
+
+
+@pytest.mark.parametrize("claim", [*WRONG, {"right": ""}], ids=lambda claim: repr(claim)[:40])
+async def test_a_program_that_claims_what_it_may_not_is_told_so(claim: dict[str, Any], desk: Desk) -> None:
+    agent = asker()
+    callback_id = (await desk.prompt(agent)).callbacks[0].id
+
+    async with desk.runtime(agent) as runtime:
+        with pytest.raises(SetupError, match=next(iter(claim))):
+            await runtime.answer(callback_id, "blue", **claim)
+        with pytest.raises(AnswerRefused, match="give the value itself"):
+            await runtime.answer(callback_id, Answer("blue"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
@@ -12,7 +13,7 @@ from upcall.callbacks import PRIORITIES, Answer, Approve, Callback, Decline, Hel
 from upcall.core.error_texts import shown
 from upcall.core.routing.route import Route
 from upcall.core.schema import words
-from upcall.errors import AlreadySettled, AnswerRefused
+from upcall.errors import AlreadySettled, AnswerRefused, SetupError
 from upcall.events import CallbackAnswered, CallbackDeclined, CallbackRaised
 from upcall.messages import replace_surrogates
 from upcall.safety.bounds import DEPTH, TooLarge, excess, plain
@@ -94,6 +95,24 @@ def settling_event(
     return CallbackDeclined(raised.callback_id, _reason(raised, value.reason), by, right)
 
 
+def check_principal(by: Any, right: Any) -> tuple[str, str]:
+    """Return who answers and by what right, as the log stores them; SetupError if they are not valid.
+
+    The rights `agent` and `hook` belong to answers of agents and hooks: nobody else may claim them.
+    """
+    if not isinstance(by, str) or len(by) > _LONGEST_PRINCIPAL:
+        raise SetupError(f"by={by!r:.80}: use a text of at most {_LONGEST_PRINCIPAL} characters")
+    if not isinstance(right, str) or not _RIGHT.fullmatch(right):
+        raise SetupError(f"right={right!r:.80}: use 1-50 lower-case letters, digits, '-', '_', '.' or ':'")
+    if right in ("agent", "hook"):
+        raise SetupError(f"right={right!r}: only agents and hooks answer by that right")
+    return replace_surrogates(by), right
+
+
+_LONGEST_PRINCIPAL = 500
+_RIGHT = re.compile("[a-z0-9][a-z0-9._:-]{0,49}")
+
+
 def _reason(raised: CallbackRaised, reason: Any) -> str:
     if not isinstance(reason, str):
         raise AnswerRefused(raised.callback_id, f"the reason of Decline() is a text, not {reason!r:.80}")
@@ -104,6 +123,8 @@ def _reason(raised: CallbackRaised, reason: Any) -> str:
 
 def validate_answer(raised: CallbackRaised, value: Any) -> Any:
     """The answer as the log keeps it; AnswerRefused says exactly why a wrong one is not taken."""
+    if isinstance(value, Answer):
+        raise AnswerRefused(raised.callback_id, "give the value itself, and who answers as by=")
     if isinstance(value, Decline):
         raise AnswerRefused(raised.callback_id, "only a person may decline a question; agents and hooks pass it up")
     if not raised.gate and isinstance(value, Approve | Reject):

@@ -10,13 +10,13 @@ from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
-from upcall.callbacks import Callback
+from upcall.callbacks import Answer, Callback
 from upcall.contracts import Host, Store
 from upcall.core.log.session_log import Sink
-from upcall.core.routing.answer import already_settled, callback_of, settling_event
+from upcall.core.routing.answer import already_settled, callback_of, check_principal, settling_event
 from upcall.core.runtime.catalog import Catalog
 from upcall.core.turns.turn import Turn
-from upcall.errors import AlreadySettled, AnswerRefused, UnknownCallback, UpcallError
+from upcall.errors import AlreadySettled, AnswerRefused, SetupError, UnknownCallback, UpcallError
 from upcall.events import SETTLING, AnyEvent, CallbackAnswered, CallbackDeclined, CallbackExpired
 
 log = logging.getLogger("upcall")
@@ -92,7 +92,13 @@ class People(Catalog):
     async def answer(
         self, id: str, value: Any, by: str = "", only: bool = False, right: str = "asserted"
     ) -> Callback:
-        """Settle a callback, and equal ones of its run tree with it unless `only`; the first valid answer wins."""
+        """Settle a callback, and equal ones of its run tree with it unless `only`; the first valid answer wins.
+
+        value: a JSON value, Approve, Reject or Decline
+        by: who answers
+        right: how the program knows that, such as `os-user` or `token`
+        """
+        by, right = check_principal(by, right)
         await self._open()
         held = await self.store.callback(id)
         if held is None:
@@ -178,7 +184,9 @@ class People(Catalog):
 
         False after too many refused values in a row: a host that repeats itself must not keep the loop busy.
         """
-        by, right = getattr(self.host, "by", "user"), getattr(self.host, "right", "asserted")
+        by, right = "user", "asserted"
+        if isinstance(value, Answer):
+            value, by, right = value.value, value.by or by, value.right or right
         left: dict[str, Callback] = {asked.shown: asked.members[asked.shown], **asked.members}
         while left:
             callback_id = next(iter(left))
@@ -195,6 +203,9 @@ class People(Catalog):
                     self.ask_host(callback.replace(problem=error.problem), asked.key)
                 self._asks[asked.key].refused = asked.refused + 1
                 return True
+            except SetupError as error:
+                log.warning("the host's answer to %s is not valid; it waits in the inbox: %s", callback_id, error)
+                return False
             except (AlreadySettled, UnknownCallback):  # the others may still be open
                 settled = (callback_id,)
             left = {i: callback for i, callback in left.items() if i not in settled}

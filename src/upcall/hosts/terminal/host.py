@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from upcall.callbacks import PRIORITIES, Approve, Callback, Decline, Held, Reject
+from upcall.callbacks import PRIORITIES, Answer, Approve, Callback, Decline, Held, Reject
 from upcall.core.routing.answer import route_of
 from upcall.hosts.terminal.console import make_console
 from upcall.hosts.terminal.dialogue import Later, answer
@@ -119,9 +119,7 @@ class _Waiting:
 
 
 class TerminalHost:
-    """Asks whoever sits at the terminal. `by` is who that is; `right` how it is known."""
-
-    right = "os-user"
+    """Asks whoever sits at the terminal. `by` is the user of the operating system who that is."""
 
     def __init__(
         self, by: str, *, out: TextIO | None = None, editor: str = "", store: str = "", program: str = "upcall"
@@ -135,17 +133,18 @@ class TerminalHost:
         self._asking: tuple[_Waiting, asyncio.Task[Any]] | None = None
         self._serving: asyncio.Task[None] | None = None
 
-    async def ask(self, callback: Callback) -> Any:
-        """The person's answer, or None where it is left for later."""
+    async def ask(self, callback: Callback) -> Answer | None:
+        """Return the person's answer, or None if the person leaves it for later."""
         waiting = _Waiting(callback)
         self._queue.append(waiting)
         if self._serving is None or self._serving.done():
             self._serving = asyncio.ensure_future(self._serve())
         try:
-            return await waiting.said
+            said = await waiting.said
         except asyncio.CancelledError:
             self._drop(waiting)
             raise
+        return None if said is None else Answer(said, self.by, "os-user")
 
     def withdraw(self, callback_id: str, reason: str) -> None:
         """An open ask ended elsewhere: its question disappears, with a line that says why."""
