@@ -6,7 +6,7 @@ from upcall import errors
 from upcall.agent import Agent, Kit, Limits
 from upcall.app import Runtime, load_agents, run
 from upcall.callbacks import Answer, Approve, Callback, Decline, Reject
-from upcall.contracts import Context, Delta, Reply, SessionAccess, Spent, SyncContext
+from upcall.contracts import Context, Delta, Reply, SessionAccess, SessionReads, Spent, SyncContext, Toolset
 from upcall.core.runtime.session import Session
 from upcall.errors import (
     AlreadySettled,
@@ -46,6 +46,7 @@ from upcall.errors import (
     StoreError,
     StoreTooNew,
     StoreUnavailable,
+    ToolsetFailed,
     ToolSwallowedParking,
     TurnError,
     UnknownAgent,
@@ -115,6 +116,7 @@ __all__ = [
     "SessionBusy",
     "SessionError",
     "SessionExists",
+    "SessionReads",
     "SessionTakenOver",
     "SessionWaiting",
     "Settings",
@@ -129,6 +131,8 @@ __all__ = [
     "Team",
     "Tool",
     "ToolSwallowedParking",
+    "Toolset",
+    "ToolsetFailed",
     "TurnError",
     "UnknownAgent",
     "UnknownCallback",

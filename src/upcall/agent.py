@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, Generic, TypeVar, cast, get_origin, overload
+from typing import Any, ClassVar, Generic, TypeGuard, TypeVar, cast, get_origin, overload
 
 import msgspec
 
-from upcall.contracts import Context, Model, OutputT_co, Workspace
+from upcall.contracts import Context, Model, OutputT_co, Toolset, Workspace
 from upcall.core.declared import importing
 from upcall.core.routing.policy import Policy, name_problem
 from upcall.core.schema import shapes, whole_schema
@@ -25,7 +25,7 @@ R = TypeVar("R")
 class Limits(Value, frozen=True, kw_only=True):
     """The most that a turn may use; None is no limit. Waiting for an answer or a child does not count.
 
-    The first five end the turn with status `limit`. The last three only affect calls.
+    The first five end the turn with status `limit`. The next three only affect calls.
 
     model_calls: model calls of one turn
     turn_seconds: running time of one turn
@@ -35,6 +35,7 @@ class Limits(Value, frozen=True, kw_only=True):
     tool_seconds: seconds after which a call is stopped; the model is told
     result_chars: characters above which a result becomes a preview
     open_questions: questions of one response that are open at once; calls that would ask more wait until others end
+    toolset_seconds: seconds that toolsets have to list their tools; then the turn fails
     """
 
     model_calls: int | None = 100
@@ -45,6 +46,7 @@ class Limits(Value, frozen=True, kw_only=True):
     tool_seconds: float | None = 600.0
     result_chars: int | None = 400_000
     open_questions: int | None = 100
+    toolset_seconds: float | None = 30.0
 
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:
@@ -61,7 +63,7 @@ class Kit(Value, frozen=True):
     """Hooks and tools that belong together, for `Agent(kit=[...])`.
 
     hooks: the hooks; they run before the agent's own
-    tools: tools, or typed functions
+    tools: tools, typed functions, or Toolsets
     results: functions of the tool's Context, the Call and what the tool returned, called before that is stored. The
         first Result or text that one returns replaces the value.
     """
@@ -118,7 +120,7 @@ class Agent(Generic[OutputT_co]):
     instructions: the system prompt
     model: a model's name, such as `anthropic:claude-sonnet-5`, or a model such as `Script([...])`
     settings: how the model is asked, as a Settings value: temperature, token limit, tool choice and so on
-    tools: tools, or typed functions
+    tools: tools, typed functions, or Toolsets, which are asked for theirs before each model call
     agents: the agents, teams and chains below it; with some, it has the tool `task` and gives them work
     hooks: functions that change what passes through, as a Hooks value
     kit: Kit values, whose hooks and tools are added before its own
@@ -146,7 +148,7 @@ class Agent(Generic[OutputT_co]):
         instructions: str = "",
         model: str | Model | None = None,
         settings: Settings | None = None,
-        tools: Sequence[Tool | Callable[..., Any]] = (),
+        tools: Sequence[Tool | Toolset | Callable[..., Any]] = (),
         agents: Sequence[Any] = (),
         hooks: Hooks = NO_HOOKS,
         kit: Sequence[Kit] = (),
@@ -168,7 +170,7 @@ class Agent(Generic[OutputT_co]):
         instructions: str = "",
         model: str | Model | None = None,
         settings: Settings | None = None,
-        tools: Sequence[Tool | Callable[..., Any]] = (),
+        tools: Sequence[Tool | Toolset | Callable[..., Any]] = (),
         agents: Sequence[Any] = (),
         hooks: Hooks = NO_HOOKS,
         kit: Sequence[Kit] = (),
@@ -190,7 +192,7 @@ class Agent(Generic[OutputT_co]):
         instructions: str = "",
         model: str | Model | None = None,
         settings: Settings | None = None,
-        tools: Sequence[Tool | Callable[..., Any]] = (),
+        tools: Sequence[Tool | Toolset | Callable[..., Any]] = (),
         agents: Sequence[Any] = (),
         hooks: Hooks = NO_HOOKS,
         kit: Sequence[Kit] = (),
@@ -211,7 +213,7 @@ class Agent(Generic[OutputT_co]):
         instructions: str = "",
         model: str | Model | None = None,
         settings: Settings | None = None,
-        tools: Sequence[Tool | Callable[..., Any]] = (),
+        tools: Sequence[Tool | Toolset | Callable[..., Any]] = (),
         agents: Sequence[Any] = (),
         hooks: Hooks = NO_HOOKS,
         kit: Sequence[Kit] = (),
@@ -242,7 +244,9 @@ class Agent(Generic[OutputT_co]):
         self.callback_policy = self.policy.callback_policy
         self.hooks = sum((piece.hooks for piece in kit), NO_HOOKS) + hooks
         self.results = tuple(keeper for piece in kit for keeper in piece.results)
-        self.toolbox = _toolbox(name, [*(t for k in kit for t in k.tools), *tools])
+        given = [*(t for k in kit for t in k.tools), *tools]
+        self.toolsets: tuple[Toolset, ...] = tuple([one for one in given if is_toolset(one)])
+        self.toolbox = _toolbox(name, [one for one in given if not is_toolset(one)])
         _check_tools(name, self.toolbox, self.agents, ask)
         self.tools = tuple(self.toolbox.values())
         self.source = ""
@@ -333,6 +337,11 @@ def _check_names(name: str, agents: Sequence[Any]) -> None:
             raise BadAgent(name, f"agents is a list of agents, not of {type(one).__name__}")
         if seen.setdefault(below, one) is not one:
             raise BadAgent(name, f"two agents below it are called {below!r}; names must differ")
+
+
+def is_toolset(given: object) -> TypeGuard[Toolset]:
+    """Tell a Toolset from a tool or a function."""
+    return hasattr(given, "list_tools") and not isinstance(given, Tool | type)
 
 
 def _toolbox(name: str, tools: Sequence[Any]) -> dict[str, Tool]:

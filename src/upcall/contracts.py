@@ -401,6 +401,62 @@ class Workspace(Protocol):
         ...
 
 
+class SessionReads(Protocol):
+    """What a Toolset may read of the session that asks it."""
+
+    @property
+    def id(self) -> str:
+        """The session's id."""
+        ...
+
+    @property
+    def agent(self) -> str:
+        """The agent's name."""
+        ...
+
+    @property
+    def parent(self) -> str | None:
+        """The id of the session that started this one, if one did."""
+        ...
+
+    @property
+    def purpose(self) -> Purpose:
+        """What runs: `turn` or `side_turn`."""
+        ...
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """A copy of what the application gave with `start(data=...)`; children have their root's."""
+        ...
+
+    @property
+    def tags(self) -> dict[str, str]:
+        """A copy of the tags of `start(tags=...)`; children have their root's."""
+        ...
+
+    @property
+    def deps(self) -> Any:
+        """The object of `Runtime(deps=...)`, which is never stored; None where none was given."""
+        ...
+
+
+class Toolset(Protocol):
+    """A source of tools that may change while a session runs: `Agent(tools=[read, toolset])`."""
+
+    @property
+    def name(self) -> str:
+        """How errors call it."""
+        ...
+
+    async def list_tools(self, session: SessionReads) -> Sequence[Any]:
+        """The tools, or typed functions, that the session has now.
+
+        Called before each model call. What it raises, and more time than `Limits(toolset_seconds=...)`, fails the
+        turn: catch what should not, and return the tools that are there.
+        """
+        ...
+
+
 # --- what hooks and tools get -----------------------------------------------------------
 
 

@@ -22,6 +22,7 @@ UpcallError
 │   ├── PlanRefused             a team's manager gave no plan that can be run
 │   ├── StepFailed              a branch's pick or a fan-out's join can't be used
 │   ├── OutputInvalid           the reply never matched Agent(output=...)
+│   ├── ToolsetFailed           a toolset can't list its tools, or offers a name twice
 │   ├── ToolSwallowedParking    a tool caught the exception that parks it
 │   └── ModelError              the model call failed after its retries
 │       ├── ContextTooLong
@@ -209,6 +210,14 @@ class LimitReached(TurnError):
     def __init__(self, limit: str, problem: str = "") -> None:
         self.limit, self.problem = limit, problem
         super().__init__(f"limit {limit} reached" + (f": {problem}" if problem else ""))
+
+
+class ToolsetFailed(TurnError):
+    """A toolset could not list its tools, or what it offers can't be used; `resume` asks it again."""
+
+    def __init__(self, toolset: str, problem: str) -> None:
+        self.toolset, self.problem = toolset, problem
+        super().__init__(f"toolset {toolset!r}: {problem}")
 
 
 class ChildFailed(TurnError):

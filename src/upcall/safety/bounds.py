@@ -43,6 +43,9 @@ TAGS, TAG_NAME, TAG_VALUE = 50, 100, 200
 SCHEMA, DESCRIPTION = 100_000, 20_000
 """Bytes of a tool's JSON schema, and characters of its description, where somebody else wrote them."""
 
+TOOLS, TOOL_BYTES = 1000, 4_000_000
+"""Tools that one toolset may offer, and bytes of JSON that describe all tools of a session with toolsets."""
+
 _FEW, _SHORT, _NO_BOUND = 10, 1000, 1 << 62
 _type_of: Any = type  # pyright keeps nothing of the `Any` that it is given otherwise
 

@@ -159,7 +159,8 @@ class Team(Coordinator):
 
     def _manager(self) -> Agent:
         agent, told = self.manager, manager_prompt(self.manager.name, self.roles, self.entries)
-        tools = (*agent.toolbox.values(), *(t for t in SIDE_TOOLS if t.name not in agent.toolbox))
+        side_tools = [tool for tool in SIDE_TOOLS if tool.name not in agent.toolbox]
+        tools = (*agent.toolbox.values(), *agent.toolsets, *side_tools)
         return self._derived(
             agent,
             MANAGER,
@@ -190,7 +191,7 @@ class Team(Coordinator):
         key = (agent.name, who, asks)
         if key not in self._cast:
             made = agent.replace(**({"callback_policy": agent.policy} | changes))
-            vars(made)["cast_from"] = agent
+            vars(made)["derived_from"] = agent
             self._cast[key] = made
         return self._cast[key]
 

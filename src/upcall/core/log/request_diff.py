@@ -68,7 +68,7 @@ async def apply_change(request: Request, change: Change | None, store: Store) ->
     if change.instructions:
         request = request.replace(instructions=(await store.blob(change.instructions)).decode())
     if change.tools:
-        request = request.replace(tools=_SPECS.decode(await store.blob(change.tools)))
+        request = request.replace(tools=tool_specs(await store.blob(change.tools)))
     if change.settings is not None:
         request = request.replace(settings=_settings(change, request.settings))
     if change.output is not msgspec.UNSET:
@@ -78,6 +78,11 @@ async def apply_change(request: Request, change: Change | None, store: Store) ->
         messages[change.start : change.start + change.removed] = change.inserted
         request = request.replace(messages=messages)
     return request
+
+
+def tool_specs(body: bytes) -> tuple[ToolSpec, ...]:
+    """The tools of a stored list, as models see them."""
+    return _SPECS.decode(body)
 
 
 def _settings(change: Change, asked: Settings | None) -> Settings:

@@ -29,7 +29,8 @@ from upcall.core.turns.side_turn import (
     question_text,
 )
 from upcall.core.turns.tool_step import mismatch
-from upcall.errors import STOPS, AnswerRefused, HookFailed, UnknownAgent, UpcallError
+from upcall.core.turns.toolsets import ensure_tools
+from upcall.errors import STOPS, AnswerRefused, HookFailed, ToolsetFailed, UnknownAgent, UpcallError
 from upcall.hooks import name_of
 from upcall.messages import user
 
@@ -411,8 +412,11 @@ class CallbackDispatcher:
         if barred := refusal(route_of(ask.raised), now, station.agent, station.session_id):
             return barred
         try:
-            return await self._road.asked(member, station, ask.raised.callback_id)
-        except UnknownAgent as error:
+            asked = await self._road.asked(member, station, ask.raised.callback_id)
+            if ask.raised.gate:  # it approves only what it could run itself
+                await ensure_tools(asked)
+            return asked
+        except (UnknownAgent, ToolsetFailed) as error:
             return str(error)
 
     async def _ask_agent_once(self, member: Member, asked: Member, ask: Held) -> SideAnswer | PassedUp:

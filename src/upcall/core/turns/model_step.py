@@ -8,6 +8,7 @@ from upcall.core.turns.access import Member
 from upcall.core.turns.compaction import summarise
 from upcall.core.turns.hook_runner import run_hooks
 from upcall.core.turns.response_bounds import bounded
+from upcall.core.turns.toolsets import ensure_tools, update_tools, with_logged_tools
 from upcall.errors import (
     ContextTooLong,
     LimitReached,
@@ -53,6 +54,8 @@ class Thinker(Member):
     async def _call_model(self) -> None:
         """before_model → model: one response, in the log."""
         state, hooks = self.state, self.hooks
+        if self.actor.toolsets:
+            await update_tools(self)
         if state.steers:
             self._take_steers()
         if state.compaction is not None:
@@ -65,6 +68,7 @@ class Thinker(Member):
         lost: tuple[str, ...] = ()
         if state.open_model_call is not None and state.open_model_call.purpose != "summary":
             ordinal, change = state.open_model_call.ordinal, state.open_model_call.change
+            request = await with_logged_tools(self, request)
             request, lost = await apply_change(request, change, self.log.store), change.headers if change else ()
         elif hooks.before_model:
             request, response = await self._before_model(request, ordinal)
@@ -95,7 +99,9 @@ class Thinker(Member):
 
     async def _retry_model_failed_hooks(self, asked: ModelStarted, failed: ModelFailed) -> None:
         """A model call failed and its hooks parked or died: they run again, the model does not."""
-        request = await apply_change(self._request(), asked.change, self.log.store)
+        await ensure_tools(self)
+        request = await with_logged_tools(self, self._request())
+        request = await apply_change(request, asked.change, self.log.store)
         error = failure_of(failed, self.actor.model.name)
         self._respond(*await self._recover(request, asked.ordinal, error))
 
@@ -256,6 +262,7 @@ class Thinker(Member):
         if state.phase == "running" or state.calls:
             await super().summarise(keep_last, "")
         elif state.history:
+            await ensure_tools(self)
             await summarise(self, keep_last, "")
         await self.log.commit()
 

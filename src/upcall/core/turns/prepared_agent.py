@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import copy
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from upcall.agent import Agent
-from upcall.contracts import Model
+from upcall.contracts import Model, Toolset
 from upcall.events import content_hash, digest
 from upcall.hooks import Hooks
 from upcall.tools import Tool, describe_tools
+
+Listed = tuple[tuple[Toolset, tuple[Tool, ...]], ...]
+"""Toolsets with the tools that they offered."""
 
 
 class PreparedAgent:
@@ -26,6 +30,8 @@ class PreparedAgent:
         self.limits, self.output, self.settings = agent.limits, agent.output, agent.settings
         self.passed_on, (self.to_run, self.rules) = hooks.inheritable(), hooks.split_approval_rules()
         self.toolbox = describe_tools({**agent.toolbox, **{t.name: t for t in extra}}) if extra else agent.toolbox
+        self.own_tools, self.toolsets = self.toolbox, agent.toolsets
+        self.listed: Listed | None = None  # what the toolsets offered to one session, once they were asked
         self.specs = tuple(t.spec for t in self.toolbox.values())
         self.instructions_body = agent.instructions.encode()
         self.instructions_hash = content_hash(self.instructions_body)
@@ -35,6 +41,16 @@ class PreparedAgent:
         self.options_hash = content_hash(self.options_body) if self.options_body else ""
         self.setup = agent.setup or digest(self.instructions_hash, self.tools_hash, agent.policy)
         self._told = ("", "", b"")
+
+    def with_tools(self, listed: Listed, tools: Mapping[str, Tool]) -> PreparedAgent:
+        """The same agent for one session, with its own tools and these, which its toolsets listed."""
+        made = copy.copy(self)
+        made.listed = listed
+        made.toolbox = describe_tools({**self.own_tools, **tools})
+        made.specs = tuple([tool.spec for tool in made.toolbox.values()])
+        made.tools_body = msgspec.json.encode(made.specs)
+        made.tools_hash = content_hash(made.tools_body)
+        return made
 
     def named(self, instructions: str) -> tuple[str, bytes]:
         """Instructions as hooks have changed them, by content hash and in bytes: mostly the last ones again."""

@@ -21,6 +21,7 @@ from upcall.core.turns.model_step import Thinker
 from upcall.core.turns.parking import Parking
 from upcall.core.turns.side_turn import NUDGE, outcome_in
 from upcall.core.turns.tool_step import ToolStep
+from upcall.core.turns.toolsets import ensure_tools
 from upcall.errors import (
     STOPS,
     LimitReached,
@@ -155,6 +156,8 @@ class Turn(Thinker):
     async def _run_tools(self) -> None:
         """Run what the response called: one call here, several side by side. Parking if one of them waits."""
         assert self._task is not None
+        if self.actor.toolsets:  # a turn that was resumed here has not asked them yet
+            await ensure_tools(self)
         task, tools = self._task, self.actor.toolbox
         calls = [ToolStep(self, c, task, tools) for c in self.state.calls.values() if not c.settled]
         if await (calls[0].run() if len(calls) == 1 else self._run_parallel(calls)):
