@@ -1,18 +1,16 @@
-"""A store whose appends are never done at once: each becomes readable a few milliseconds later, in order.
+"""A store that commits late: each write is committed a moment after the call, in the order of the calls.
 
-`pytest --delayed` puts every store behind it. It shows code that takes an append for done because SQLite or memory
-did it at once.
+It stands for a store behind a network. The contract suite runs on it, and `pytest --delayed` puts every store
+behind it: that finds code that takes an append for done because SQLite or memory did it at once.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
-from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, cast
 
-from upcall.callbacks import Held
 from upcall.contracts import Claim, Store
 from upcall.errors import StoreError
 from upcall.events import AnyEvent
@@ -21,17 +19,36 @@ SHORTEST, LONGEST = 0.0005, 0.003
 
 
 class DelayedStore:
-    """Hands every write on to another store, in order, after a delay; reads see what was handed on."""
+    """Hands every write to another store, one after the other, each after a delay; reads see what was committed."""
 
     def __init__(self, inner: Store) -> None:
         self._inner = inner
-        self._queue: deque[Callable[[], None]] = deque()
         self._random = random.Random(7)
-        self._due = 0.0
+        self._newest: asyncio.Task[Any] | None = None
         self._releasing: set[int] = set()
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
+        value = getattr(self._inner, name)
+        if name not in ("claim", "release", "append_all", "park", "settle", "delete"):
+            return value
+
+        async def call(*args: Any, **options: Any) -> Any:
+            return await asyncio.shield(self._in_turn(lambda: value(*args, **options)))
+
+        return call
+
+    def _in_turn(self, write: Callable[[], Awaitable[Any]]) -> asyncio.Task[Any]:
+        """Make a write after those before it."""
+        before, delay = self._newest, self._random.uniform(SHORTEST, LONGEST)
+
+        async def run() -> Any:
+            if before is not None:
+                await asyncio.wait({before})
+            await asyncio.sleep(delay)
+            return await write()
+
+        self._newest = asyncio.ensure_future(run())
+        return self._newest
 
     def hold(self, _: Callable[[], object]) -> bool:
         return False
@@ -46,84 +63,37 @@ class DelayedStore:
         release: bool = False,
         lazy: bool = False,
     ) -> asyncio.Future[None]:
-        if claim is not None and (claim.failure is not None or claim.released or id(claim) in self._releasing):
+        if claim is not None and (not claim.is_active or id(claim) in self._releasing):
             raise claim.failure or StoreError(self._inner.where, f"the claim on {claim.root!r} was given up")
         if release and claim is not None:
             self._releasing.add(id(claim))
-        stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-        def write() -> None:
+        async def write() -> None:
             try:
-                done = self._inner.append(session, events, claim, blobs=blobs, release=release, lazy=lazy)
-            except Exception as error:
-                stored.set_exception(error)
-                stored.exception()
-            else:
-                if done is None:
-                    _finish(stored)
-                else:
-                    done.add_done_callback(lambda ended: _finish(stored, ended.exception()))
-            self._releasing.discard(id(claim))
+                stored = self._inner.append(session, events, claim, blobs=blobs, release=release, lazy=lazy)
+                if stored is not None:
+                    await stored
+            finally:
+                self._releasing.discard(id(claim))
 
-        self._enqueue(write)
+        stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._in_turn(write).add_done_callback(lambda task: _finish(stored, task.exception()))
         return stored
 
-    def _enqueue(self, work: Callable[[], None]) -> None:
-        loop = asyncio.get_running_loop()
-        self._due = max(self._due, loop.time() + self._random.uniform(SHORTEST, LONGEST))
-        self._queue.append(work)
-        loop.call_at(self._due, self._run_next)
-
-    def _run_next(self) -> None:
-        if self._queue:
-            self._queue.popleft()()
-
-    async def _own_turn(self) -> None:
-        """Wait until all that was handed over before is handed on."""
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._enqueue(lambda: _finish(turn))
-        await turn
-
-    async def claim(self, root: str, *, take_over: bool = False) -> Claim:
-        await self._own_turn()
-        return await self._inner.claim(root, take_over=take_over)
-
-    async def release(self, claim: Claim) -> None:
-        await self._own_turn()
-        await self._inner.release(claim)
-
-    async def append_all(self, events: Mapping[str, Sequence[AnyEvent]]) -> None:
-        await self._own_turn()
-        await self._inner.append_all(events)
-
-    async def park(self, claim: Claim, events: Mapping[str, Sequence[AnyEvent]], waits: Sequence[str]) -> bool:
-        await self._own_turn()
-        return await self._inner.park(claim, events, waits)
-
-    async def settle(
-        self, callback_id: str, events: Mapping[str, AnyEvent], claim: Claim | None = None
-    ) -> Held | None:
-        await self._own_turn()
-        return await self._inner.settle(callback_id, events, claim)
-
-    async def delete(self, sessions: Sequence[str]) -> int:
-        await self._own_turn()
-        return await self._inner.delete(sessions)
-
     async def close(self) -> None:
-        while self._queue:
-            self._run_next()
+        if self._newest is not None:
+            await asyncio.wait({self._newest})
         await self._inner.close()
 
 
-def _finish(future: asyncio.Future[None], error: BaseException | None = None) -> None:
-    if future.done():
+def _finish(stored: asyncio.Future[None], error: BaseException | None) -> None:
+    if stored.done():
         return
-    if error is not None:
-        future.set_exception(error)
-        future.exception()
+    if error is None:
+        stored.set_result(None)
     else:
-        future.set_result(None)
+        stored.set_exception(error)
+        stored.exception()  # whoever awaits it is told; nobody is warned about the rest
 
 
 def delay_every_store() -> None:

@@ -231,7 +231,13 @@ class Store(Protocol):
         ...
 
     async def read_all(self, after: int = 0, limit: int = 1000) -> list[AnyEvent]:
-        """Events of all sessions with `pos` above `after`, in the order they were stored."""
+        """Events of all sessions with `pos` above `after`, in the order of their positions.
+
+        Positions become readable in their order: who has seen position N, here, from `last` or in an event, never
+        later finds anything at or below N that was not there. So whoever follows the log by position misses
+        nothing, however many processes write. A store that numbers events before it commits them must not show an
+        event while one with a lower position may still be committed.
+        """
         ...
 
     async def last(self) -> int:

@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from store.houses import House, MemoryHouse, SqliteHouse
+from store.houses import DelayedHouse, House, MemoryHouse, SqliteHouse
 from upcall.contracts import Store
 
 HOUSES: dict[str, Callable[[Path], House]] = {
     "memory": lambda _: MemoryHouse(),
     "sqlite": SqliteHouse,
+    "delayed": DelayedHouse,
 }
 
 

@@ -7,8 +7,9 @@ import time
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
+from delayed import DelayedStore
 from upcall.contracts import Claim, Store
 from upcall.events import AnyEvent, CallbackAsked, CallbackRaised, SessionStarted, TurnEnded, TurnStarted
 from upcall.messages import user
@@ -71,6 +72,13 @@ class SqliteHouse:
     async def close(self) -> None:
         for store in self.stores:
             await store.close()
+
+
+class DelayedHouse(SqliteHouse):
+    """The same file, behind stores that commit late."""
+
+    async def open(self) -> Store:
+        return cast("Store", DelayedStore(await super().open()))
 
 
 @asynccontextmanager
