@@ -50,9 +50,6 @@ class DelayedStore:
         self._newest = asyncio.ensure_future(run())
         return self._newest
 
-    def hold(self, _: Callable[[], object]) -> bool:
-        return False
-
     def append(
         self,
         session: str,

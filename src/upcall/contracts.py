@@ -210,10 +210,6 @@ class Store(Protocol):
         """
         ...
 
-    def hold(self, flush: Callable[[], object], /) -> bool:
-        """Whether an append may wait: `flush` makes it, before anything is read or written here, or others run."""
-        ...
-
     async def claim(self, root: str, *, take_over: bool = False) -> Claim:
         """Become the owner of a run tree; SessionBusy if a living process owns it, unless `take_over`.
 
@@ -266,8 +262,17 @@ class Store(Protocol):
         """Add events that need no claim to several sessions, all or none."""
         ...
 
-    async def park(self, claim: Claim, events: Mapping[str, Sequence[AnyEvent]], waits: Sequence[str]) -> bool:
-        """Append to several sessions and release the claim, if all these callbacks are still open; else nothing."""
+    async def park(
+        self,
+        claim: Claim,
+        events: Mapping[str, Sequence[AnyEvent]],
+        waits: Sequence[str],
+        blobs: Mapping[str, bytes] | None = None,
+    ) -> bool:
+        """Append to several sessions and release the claim, if all these callbacks are still open; else nothing.
+
+        `blobs` are stored with the events.
+        """
         ...
 
     async def settle(

@@ -111,12 +111,14 @@ class Overtaken(SqliteStore):
         super().__init__(path)
         self.first = True
 
-    async def park(self, claim: Claim, events: Mapping[str, Sequence[AnyEvent]], waits: Sequence[str] = ()) -> bool:
+    async def park(
+        self, claim: Claim, events: Mapping[str, Sequence[AnyEvent]], waits: Sequence[str], blobs: Any = None
+    ) -> bool:
         if self.first:
             self.first = False
             async with Runtime(self.where) as other:
                 await answer(other, "a?")
-        return await super().park(claim, events, waits)
+        return await super().park(claim, events, waits, blobs)
 
 
 async def test_an_answer_that_comes_while_such_a_call_is_parked_is_taken_at_once(path: Path) -> None:

@@ -152,10 +152,10 @@ async def test_an_answer_that_comes_while_a_begin_session_hook_parks_is_used_at_
     class AnsweredFirst(Kept):
         """Somebody answers in the moment before the run gives its memory up."""
 
-        async def park(self, claim: Claim, events: Any, waits: Sequence[str]) -> bool:
+        async def park(self, claim: Claim, events: Any, waits: Sequence[str], blobs: Any = None) -> bool:
             for callback_id in waits:
                 await self.settle(callback_id, {callback_id: CallbackAnswered(callback_id, "yes", "ops")})
-            return await super().park(claim, events, waits)
+            return await super().park(claim, events, waits, blobs)
 
     async with Runtime(AnsweredFirst(), agents=[agent]) as runtime:
         session = await runtime.start(agent, "s")

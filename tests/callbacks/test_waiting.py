@@ -1002,13 +1002,15 @@ async def test_cancel_withdraws_every_open_callback_of_the_tree_and_ends_its_chi
 class CancelledFirst(SqliteStore):
     """A store in which somebody else's cancel comes right before a turn is parked."""
 
-    async def park(self, claim: Claim, events: Mapping[str, Sequence[AnyEvent]], waits: Sequence[str]) -> bool:
+    async def park(
+        self, claim: Claim, events: Mapping[str, Sequence[AnyEvent]], waits: Sequence[str], blobs: Any = None
+    ) -> bool:
         if self.cancels:
             self.cancels = False
             asked = [h.raised.callback_id for h in await self.callbacks(root=claim.root) if h.status == "open"]
             withdrawn = [CallbackWithdrawn(callback_id, "enough") for callback_id in asked]
             await self.append_all({claim.root: [CancelRequested("them", "enough"), *withdrawn]})
-        return await super().park(claim, events, waits)
+        return await super().park(claim, events, waits, blobs)
 
     cancels = True
 

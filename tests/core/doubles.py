@@ -45,9 +45,6 @@ class Dying:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
 
-    def hold(self, _: Callable[[], object]) -> bool:
-        return False
-
     def append(
         self,
         session: str,

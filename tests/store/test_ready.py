@@ -10,6 +10,7 @@ from store.agents import counted
 from store.houses import House, asked, begin, child_of, opened, owned, put, question, turn, turn_end
 from upcall import Agent, Runtime
 from upcall.contracts import Claim, Store
+from upcall.errors import StoreError
 from upcall.events import (
     AnyEvent,
     CallbackAnswered,
@@ -210,3 +211,15 @@ async def test_looking_for_ready_trees_costs_the_same_beside_a_hundred_times_as_
                 assert await ready(store) == ["waiting0"]
                 steps.append(work.steps - before)
     assert steps[1] <= steps[0] * 1.5
+
+
+async def test_parking_stores_the_bodies_that_its_events_name_or_nothing_at_all(store: Store) -> None:
+    claim = await owned(store, "s")
+    await put(store, "s", turn(), *asked("q"), claim=claim)
+    await settle(store, "q")
+
+    assert not await store.park(claim, {"s": [Parked(("q",))]}, ["q"], {"refused": b"body"})
+    with pytest.raises(StoreError):
+        await store.blob("refused")
+    assert await store.park(claim, {"s": [Parked(())]}, [], {"stored": b"body"})
+    assert await store.blob("stored") == b"body"

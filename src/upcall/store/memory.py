@@ -53,7 +53,7 @@ class _Log(msgspec.Struct, eq=False):
         return self.owner is not None and self.owner.failure is None
 
 
-class _Kept(msgspec.Struct, eq=False):
+class _Stored(msgspec.Struct, eq=False):
     """What is stored."""
 
     logs: dict[str, _Log] = {}
@@ -64,11 +64,7 @@ class _Kept(msgspec.Struct, eq=False):
 
 
 class MemoryStore:
-    """A store that lives as long as the program.
-
-    One session's appends are held back while nobody could tell: they are made before anything else is read or
-    written here, and before the loop goes on.
-    """
+    """A store that lives as long as the program."""
 
     where = ":memory:"
     durable = False
@@ -76,39 +72,13 @@ class MemoryStore:
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self.now = clock
-        self._held: Callable[[], object] | None = None
-        self._stored = _Kept()
+        self._stored = _Stored()
         self._listeners: list[Callable[[AnyEvent], None]] = []
         self._waiters: list[asyncio.Future[None]] = []
-        self._epoch, self._soon = 0, False
+        self._epoch = 0
 
     async def open(self) -> None:
         """Nothing to get ready."""
-
-    @property
-    def _kept(self) -> _Kept:
-        """All that was appended, what was held back too."""
-        if self._held is not None:
-            self._write_held()
-        return self._stored
-
-    def hold(self, flush: Callable[[], object]) -> bool:
-        """Hold an append back."""
-        self._write_held()
-        self._held = flush
-        if not self._soon:
-            self._soon = True
-            asyncio.get_running_loop().call_soon(self._loop_goes_on)
-        return True
-
-    def _loop_goes_on(self) -> None:
-        self._soon = False
-        self._write_held()
-
-    def _write_held(self) -> None:
-        flush, self._held = self._held, None
-        if flush is not None:
-            flush()
 
     def append(
         self,
@@ -123,7 +93,7 @@ class MemoryStore:
         """Add events to one session, all or none, and stamp them."""
         if claim is not None and (claim.failure is not None or claim.released):
             raise claim_error(claim, self.where)  # a take-over marks the claim: that is the fence here
-        kept = self._kept
+        kept = self._stored
         log = kept.logs.get(session)
         if log is None:
             log = self._create(session, events, claim)
@@ -156,7 +126,7 @@ class MemoryStore:
             self._tell(events)
 
     def _check_append(self, session: str, events: Sequence[AnyEvent], claim: Claim | None) -> None:
-        log = self._kept.logs.get(session)
+        log = self._stored.logs.get(session)
         covered = log is not None and claim is not None and claim.root == log.root
         try:
             check_append(self.where, session, events, claim, exists=log is not None, covered=covered)
@@ -203,7 +173,7 @@ class MemoryStore:
 
     async def claim(self, root: str, *, take_over: bool = False) -> Claim:
         """Become the owner of a run tree."""
-        log = self._kept.logs.get(root)
+        log = self._stored.logs.get(root)
         if log is None:
             raise UnknownSession(root)
         if log.owner is not None and log.is_owned:
@@ -216,30 +186,30 @@ class MemoryStore:
 
     async def release(self, claim: Claim) -> None:
         """Stop owning; nothing happens if the claim was lost."""
-        log = self._kept.logs.get(claim.root)
+        log = self._stored.logs.get(claim.root)
         claim.released = True
         if log is not None and log.owner is claim:
             log.owner = None
 
     async def read(self, session: str, after: int = 0, limit: int = 1000) -> list[AnyEvent]:
         """Events of one session with `seq` above `after`."""
-        log = self._kept.logs.get(session)
+        log = self._stored.logs.get(session)
         return log.events[after : after + limit] if log else []
 
     async def read_all(self, after: int = 0, limit: int = 1000) -> list[AnyEvent]:
         """Events of all sessions with `pos` above `after`."""
-        if len(self._kept.order) == self._kept.pos:  # nothing was ever deleted: positions are indexes
-            return self._kept.order[after : after + limit]
-        start = bisect_right(self._kept.order, after, key=_position)
-        return self._kept.order[start : start + limit]
+        if len(self._stored.order) == self._stored.pos:  # nothing was ever deleted: positions are indexes
+            return self._stored.order[after : after + limit]
+        start = bisect_right(self._stored.order, after, key=_position)
+        return self._stored.order[start : start + limit]
 
     async def last(self) -> int:
         """The position of the newest event."""
-        return self._kept.order[-1].pos if self._kept.order else 0
+        return self._stored.order[-1].pos if self._stored.order else 0
 
     async def row(self, session: str) -> Row | None:
         """One session as listed, or None."""
-        log = self._kept.logs.get(session)
+        log = self._stored.logs.get(session)
         if log is None:
             return None
         return self._row(session, log)
@@ -264,7 +234,7 @@ class MemoryStore:
         self, *, parent: str | None = None, which: Selection = EVERYTHING, limit: int = 1000
     ) -> list[Row]:
         """Sessions that match, newest first; with `parent`, its children, oldest first."""
-        logs = self._kept.logs
+        logs = self._stored.logs
         ids = reversed(logs) if parent is None else logs[parent].children if parent in logs else ()
         found = (
             row
@@ -276,7 +246,7 @@ class MemoryStore:
     async def blob(self, name: str) -> bytes:
         """A body stored once under its content hash."""
         try:
-            return self._kept.blobs[name]
+            return self._stored.blobs[name]
         except KeyError:
             raise StoreError(self.where, f"no body is stored as {name}") from None
 
@@ -301,18 +271,25 @@ class MemoryStore:
             self.append(session, added, None)
 
     def _without_moot(self, events: Mapping[str, Sequence[AnyEvent]]) -> dict[str, list[AnyEvent]]:
-        find = self._kept.callbacks.get
+        find = self._stored.callbacks.get
         left = {session: [e for e in added if not is_moot(e, find)] for session, added in events.items()}
         return {session: added for session, added in left.items() if added}
 
-    async def park(self, claim: Claim, events: Mapping[str, Sequence[AnyEvent]], waits: Sequence[str]) -> bool:
+    async def park(
+        self,
+        claim: Claim,
+        events: Mapping[str, Sequence[AnyEvent]],
+        waits: Sequence[str],
+        blobs: Mapping[str, bytes] | None = None,
+    ) -> bool:
         """Append to several sessions and release the claim, if all these callbacks are still open."""
         if claim.failure is not None:
             raise claim.failure
-        if not all_open(waits, self._kept.callbacks.get):
+        if not all_open(waits, self._stored.callbacks.get):
             return False
         for session, added in self._without_moot(events).items():
             self.append(session, added, claim)
+        self._stored.blobs.update(blobs or {})
         await self.release(claim)
         return True
 
@@ -322,14 +299,14 @@ class MemoryStore:
         """Settle a callback, and others with it, if it is open and not expired: the first one wins."""
         if claim is not None and claim.failure is not None:
             raise claim.failure
-        settlement = settle_open(callback_id, events, self._kept.callbacks.get, self.now())
+        settlement = settle_open(callback_id, events, self._stored.callbacks.get, self.now())
         for session, event in settlement.events:
             self.append(session, [event], None)
         return settlement.refused
 
     async def callback(self, callback_id: str) -> Held | None:
         """One callback, or None."""
-        return self._kept.callbacks.get(callback_id)
+        return self._stored.callbacks.get(callback_id)
 
     async def callbacks(
         self,
@@ -341,12 +318,12 @@ class MemoryStore:
     ) -> list[Held]:
         """Callbacks of a run tree, oldest first; or those for a person that match, highest priority first."""
         if inbox:
-            return self._kept.callbacks.for_person(which, self.now(), limit)
-        return self._kept.callbacks.of_tree(root or "")[:limit]
+            return self._stored.callbacks.for_person(which, self.now(), limit)
+        return self._stored.callbacks.of_tree(root or "")[:limit]
 
     async def unfinished(self, limit: int | None = None) -> list[Row]:
         """Root sessions that are ready to continue, oldest first."""
-        kept, now = self._kept, self.now()
+        kept, now = self._stored, self.now()
         ready = (
             session
             for session, log in kept.logs.items()
@@ -360,7 +337,7 @@ class MemoryStore:
 
     async def next_deadline(self, after: float) -> float | None:
         """When the next callback that a parked session waits for expires, after that moment."""
-        return self._kept.callbacks.next_deadline(after)
+        return self._stored.callbacks.next_deadline(after)
 
     def listen(self, hear: Callable[[AnyEvent], None]) -> Callable[[], None]:
         """Call `hear` for every event appended without a claim; returns a stop."""
@@ -371,18 +348,19 @@ class MemoryStore:
         """Remove whole run trees that nobody owns; returns how many sessions went."""
         gone: set[str] = set()
         for session in sessions:
-            log = self._kept.logs.get(session)
+            log = self._stored.logs.get(session)
             if log is None:
                 raise UnknownSession(session)
-            if self._kept.logs[log.root].is_owned:
+            if self._stored.logs[log.root].is_owned:
                 raise SessionBusy(session, "this program", is_local=True)
-            gone |= {i for i, one in self._kept.logs.items() if one.root == log.root}
+            gone |= {i for i, one in self._stored.logs.items() if one.root == log.root}
         for session in gone:
-            del self._kept.logs[session]
-        self._kept.callbacks.forget(gone)
-        self._kept.order = [e for e in self._kept.order if e.session not in gone]
-        kept = [encode(e) for e in self._kept.order] if self._kept.blobs else []
-        self._kept.blobs = {n: b for n, b in self._kept.blobs.items() if any(n.encode() in body for body in kept)}
+            del self._stored.logs[session]
+        self._stored.callbacks.forget(gone)
+        stored = self._stored
+        stored.order = [e for e in stored.order if e.session not in gone]
+        left = [encode(e) for e in stored.order] if stored.blobs else []
+        stored.blobs = {n: b for n, b in stored.blobs.items() if any(n.encode() in body for body in left)}
         return len(gone)
 
     async def close(self) -> None:

@@ -55,5 +55,6 @@ async def _turn(access: HookSession, agent: str, child: str) -> int:
         child_id = f"{member.id}~{child}"
         state = await load_state(member.log.store, child_id)
         started = StepStarted(step, agent, child_id, 1 if state is None else state.turn + 1)
-        await member.log.write(started)
+        member.log.add(started)
+        await member.log.flush()
     return started.turn

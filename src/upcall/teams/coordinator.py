@@ -65,7 +65,7 @@ class Coordination(Turn):
             value = await value if hasattr(value, "__await__") else value
             found = Planned(name, plain_json(name, value))
             self.log.add(found)
-            await self.log.commit()
+            await self.log.flush()
         return found.value
 
     async def step(self, step: Step) -> StepEnded:
@@ -84,7 +84,7 @@ class Coordination(Turn):
         if step.must and ended.status != "done":
             raise ChildFailed(started.child, started.agent, f"it ended with {ended.error or ended.status}")
         self.log.add(ended)
-        await self.log.commit()
+        await self.log.flush()
         return ended
 
     async def together(self, steps: Sequence[Step]) -> list[StepEnded]:
@@ -108,7 +108,7 @@ class Coordination(Turn):
             self.log.add(
                 StepStarted(step.name, name, f"{self.id}~{step.child}", turn, step.place.role, note),
             )
-        await self.log.commit()
+        await self.log.flush()
 
     async def _run(self, step: Step, started: StepStarted, place: ChildSpec) -> StepEnded:
         prompt = f"{step.prompt}\n\n{started.note}" if started.note else step.prompt

@@ -1,34 +1,38 @@
-"""A live session's log: buffer events, append them, tell those who watch."""
+"""A live session's log: buffer events, append them to the store, show them to those who watch."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
 
 from upcall import events
 from upcall.contracts import Claim, Delta, Store
 from upcall.core.log.state import FOLDS, SessionState
+from upcall.errors import UpcallError
 
 Sink = Callable[[events.AnyEvent | Delta], None]
 
+JOIN_DELAY = 0.001
+"""Seconds that events which another append is likely to follow wait for it: one commit instead of two."""
+
 
 class SessionLog:
-    """One session's log in the hands of its owner: every event is folded as it is written.
+    """One session's log in the hands of its owner.
 
-    `add` may be called anywhere: what it adds goes out with the next `send` or `commit`, in order, all or none.
-    `sinks` are those who watch the run tree; `absorb` takes what others wrote; `held`: what is added is as good as
-    stored, in memory.
+    `add` folds an event into the state and buffers it. `flush` appends the buffered events, in order, all or none,
+    and returns once they are stored. `flush_soon` is for events that nobody waits for. `sinks` are those who watch
+    the run tree. `on_foreign_event` is called with events that others appended.
     """
 
     __slots__ = (
+        "_acknowledged",
+        "_blob_names",
         "_blobs",
-        "_kept",
-        "_last",
-        "_new",
-        "_sent",
-        "_soon",
+        "_buffer",
+        "_in_flight",
+        "_scheduled",
         "claim",
-        "held",
         "on_foreign_event",
         "sinks",
         "state",
@@ -36,109 +40,124 @@ class SessionLog:
     )  # fmt: skip
 
     def __init__(self, store: Store, claim: Claim | None, state: SessionState, sinks: list[Sink]) -> None:
-        self.store, self.claim, self.state, self.sinks = store, claim, state, sinks
-        self._soon = self.held = False
+        self.store = store
+        self.claim = claim
+        self.state = state
+        self.sinks = sinks
         self.on_foreign_event: Callable[[events.AnyEvent], None] | None = None
-        self._new: list[events.AnyEvent] = []
+        self._buffer: list[events.AnyEvent] = []
         self._blobs: dict[str, bytes] = {}
-        self._kept: set[str] = set()  # what is on its way already, or there
-        self._last: asyncio.Future[None] | None = None
-        self._sent: list[tuple[asyncio.Future[None], list[events.AnyEvent]]] = []  # and not heard of since
+        self._blob_names: set[str] = set()  # appended or buffered
+        self._in_flight: list[tuple[asyncio.Future[None], list[events.AnyEvent]]] = []
+        self._acknowledged: asyncio.Future[None] | None = None  # of the newest append in flight
+        self._scheduled = False
 
     def add(self, event: events.AnyEvent) -> None:
-        """Write an event down with the next ones."""
-        self._new.append(event)
-        FOLDS[type(event)](self.state, event)  # its stamps are not there yet, so no `apply`
+        """Fold an event and buffer it for the next append."""
+        self._buffer.append(event)
+        FOLDS[type(event)](self.state, event)  # not `apply`: the store stamps the event later
 
     def put_blob(self, name: str, body: bytes) -> None:
-        """Store a body once, with the next events."""
-        if name not in self._kept:
-            self._kept.add(name)
+        """Buffer a body for the next append, once per name."""
+        if name not in self._blob_names:
+            self._blob_names.add(name)
             self._blobs[name] = body
 
-    def send(self, release: bool = False, lazy: bool = False) -> bool:
-        """Hand over what was added; whether all of it is stored by now. If not, `stored` is to be waited for.
+    async def flush(self, *, release: bool = False, lazy: bool = False) -> None:
+        """Append the buffered events and return once all appended events are stored; raise what prevented it.
 
-        In two steps because mostly there is nothing to wait for, and awaiting nothing costs more than asking.
-        `lazy` is for what nobody waits for: it need not survive a power cut before what is added next.
+        `release` gives the claim up in the same transaction. What is `lazy` survives the death of this process, and
+        a power cut only with the next append that is not lazy.
         """
-        if not release:
-            claim = self.claim
-            if self._new and not (self.held or self.sinks or claim is None or claim.failure or claim.released):
-                self.held = self.store.hold(self.flush)
-            if self.held:  # as good as stored: it is, before anybody can look
-                return True
-        return self.flush(release, lazy)
+        self._append(release, lazy)
+        if self._acknowledged is not None:
+            await self._wait_acknowledged()
 
-    def flush(self, release: bool = False, lazy: bool = False) -> bool:
-        """Hand over what was added, now; whether all of it is stored by now."""
-        if self.claim is not None and self.claim.failure is not None:
-            raise self.claim.failure
-        added, blobs, self.held = self._new, self._blobs, False
-        if not added:
-            return self._last is None
-        self._new, self._blobs, self._soon = [], {}, False
-        future = self.store.append(self.state.id, added, self.claim, blobs=blobs, release=release, lazy=lazy)
-        if future is not None:
-            self._last = future
-            self._sent.append((future, added))
-            future.add_done_callback(self._on_acknowledged)
-            return False
-        if self._sent:
-            self._on_acknowledged()
-        self.on_stored(added)
-        return self._last is None
-
-    def send_soon(self) -> None:
-        """Send what nobody waits for: with the next append, or by itself a moment later."""
-        if self.sinks or not self.store.durable:  # who watches sees it in order
-            self.send(lazy=True)
-        elif self._new and not self._soon:
-            self._soon = True
-            asyncio.get_running_loop().call_later(0.001, self._send_late)
-
-    def _send_late(self) -> None:
-        if self._soon and self.claim is not None and self.claim.failure is None:
-            self.send(lazy=True)
-
-    def take(self, asked: Sequence[str]) -> list[events.AnyEvent]:
-        """What was not sent yet, for the parking to write, if it raises all these callbacks; else nothing."""
-        left = self._blobs or {*asked} - {e.callback_id for e in self._new if type(e) is events.CallbackRaised}
-        added, self._new = ([], self._new) if left else (self._new, [])
-        return added
-
-    async def stored(self) -> None:
-        """Return when everything that was sent is stored; raises what kept any of it from being."""
-        last = self._last
+    async def _wait_acknowledged(self) -> None:
+        last = self._acknowledged
         if last is not None:
             await asyncio.shield(last)
-            if self._last is last:
-                self._last = None
+            if self._acknowledged is last:
+                self._acknowledged = None
 
-    async def commit(self, release: bool = False) -> None:
-        """Write what was added and return when it is stored; raises what kept any of it from being."""
-        if not self.flush(release):
-            await self.stored()
+    def flush_soon(self, delay: float = 0.0) -> None:
+        """Append the buffered events lazily, without waiting until they are stored.
 
-    async def write(self, event: events.AnyEvent) -> None:
-        """Add an event and return when it is stored."""
-        self.add(event)
-        await self.commit()
+        With a `delay` in seconds they join the append that comes next, if one comes before it is over. Where
+        somebody watches there is no delay: deltas never overtake events.
+        """
+        if not delay or self.sinks or not self.store.durable:
+            self._append(release=False, lazy=True)
+        elif self._buffer and not self._scheduled:
+            self._scheduled = True
+            asyncio.get_running_loop().call_later(delay, self._flush_scheduled)
+
+    def _flush_scheduled(self) -> None:
+        if self._scheduled and self.claim is not None:
+            with contextlib.suppress(UpcallError):  # the store has marked the claim: the next flush raises it
+                self._append(release=False, lazy=True)
+
+    def _append(self, release: bool, lazy: bool) -> None:
+        """Hand the buffered events to the store."""
+        claim = self.claim
+        if claim is not None and claim.failure is not None:
+            raise claim.failure
+        if not self._buffer:
+            return
+        added, blobs = self._buffer, self._blobs
+        self._buffer = []
+        self._scheduled = False
+        if blobs:
+            self._blobs = {}
+        future = self.store.append(self.state.id, added, claim, blobs=blobs, release=release, lazy=lazy)
+        if future is not None:
+            self._acknowledged = future
+            self._in_flight.append((future, added))
+            future.add_done_callback(self._on_acknowledged)
+            return
+        if self._in_flight:
+            self._on_acknowledged()
+        self._on_stored(added)
+
+    async def park(
+        self, parked: Mapping[str, events.Parked], waits: Sequence[str]
+    ) -> Sequence[events.AnyEvent] | None:
+        """Park the run tree of this root session, and append its buffered events in the same transaction.
+
+        `waits` are the callbacks that the tree waits for. Return the events that were buffered; None where a
+        callback was settled meanwhile: then those events are appended, and the tree is neither parked nor released.
+        """
+        await self._wait_acknowledged()
+        assert self.claim is not None
+        buffered, blobs = self._buffer, self._blobs
+        self._buffer, self._blobs, self._scheduled = [], {}, False
+        new = {e.callback_id for e in buffered if type(e) is events.CallbackRaised}
+        added: dict[str, list[events.AnyEvent]] = {session: [event] for session, event in parked.items()}
+        added[self.state.id][:0] = buffered
+        can_be_settled = [callback_id for callback_id in waits if callback_id not in new]
+        if await self.store.park(self.claim, added, can_be_settled, blobs):
+            if buffered:
+                self._on_stored(buffered)
+            return buffered
+        self._buffer[:0] = buffered
+        self._blobs |= blobs
+        await self.flush()
+        return None
 
     def publish(self, item: events.AnyEvent | Delta) -> None:
-        """Show it to everybody who watches."""
+        """Show an event or a delta to everybody who watches."""
         for sink in self.sinks:
             sink(item)
 
     def _on_acknowledged(self, _: object = None) -> None:
-        """Take note of what is stored by now, in the order in which it was sent."""
-        while self._sent and self._sent[0][0].done():
-            future, added = self._sent.pop(0)
+        """Note which appends are stored by now, in the order in which they were made."""
+        while self._in_flight and self._in_flight[0][0].done():
+            future, added = self._in_flight.pop(0)
             if not future.cancelled() and future.exception() is None:
-                self.on_stored(added)
+                self._on_stored(added)
 
-    def on_stored(self, added: Sequence[events.AnyEvent]) -> None:
-        """These are in the store."""
+    def _on_stored(self, added: Sequence[events.AnyEvent]) -> None:
+        """Bring the state's position up to date with events that are in the store now, and publish them."""
         state = self.state
         if added[0].seq > state.seq + 1:
             self._read_gap(state.seq, added[0].seq)
@@ -149,13 +168,13 @@ class SessionLog:
                 self.publish(event)
 
     def _read_gap(self, after: int, before: int) -> None:
-        """Others wrote in between: read it. The store has told of most of it already; folding twice is harmless."""
+        """Read what others appended in between. The store has told of most of it; folding it twice is harmless."""
         task = asyncio.ensure_future(self.store.read(self.state.id, after, before - after - 1))
 
         def read(done: asyncio.Future[list[events.AnyEvent]]) -> None:
             if not done.cancelled() and done.exception() is None:
                 for event in done.result():
-                    if isinstance(event, events.FOREIGN):  # an own one is on its way here, it was only overtaken
+                    if isinstance(event, events.FOREIGN):  # an own event was only overtaken, and arrives by itself
                         (self.on_foreign_event or self.state.absorb)(event)
 
         task.add_done_callback(read)

@@ -14,6 +14,7 @@ import msgspec
 from upcall import events
 from upcall.callbacks import Answer, Held, Hints, intent_warning
 from upcall.contracts import Claim, Store
+from upcall.core.log.session_log import JOIN_DELAY
 from upcall.core.routing.answer import callback_of, route_of, stored_route
 from upcall.core.routing.question import Question
 from upcall.core.routing.route import Route, Station, refusal
@@ -180,8 +181,7 @@ class CallbackDispatcher:
         log = asker.member.log
         if not ask.delivered:
             log.add(events.CallbackDelivered(ask.raised.callback_id, ask.raised.origin))
-            if not log.send():
-                await log.stored()
+            await log.flush()
         asker.answered_at = asyncio.get_running_loop().time()
 
     async def _until_claimed(self, asker: CallbackScope) -> None:
@@ -248,7 +248,7 @@ class CallbackDispatcher:
             )
         )  # fmt: skip
         if way.asks:  # else that the person is asked, or nobody, is stored with it
-            await member.log.commit()
+            await member.log.flush()
         return state.callbacks[callback_id]
 
     # --- walking --------------------------------------------------------------------------
@@ -263,6 +263,11 @@ class CallbackDispatcher:
         try:
             self._road.check_idle()
             await wait
+        except asyncio.CancelledError:
+            # a call that parks cancels the tasks beside it: a child in one of them is parked with it, not cancelled
+            if member.state.header.parent and _is_unwound(wait):
+                raise Parking from None
+            raise
         finally:
             if wait.cancelled() and member.waits.get(callback_id) is wait:  # only who waited has gone
                 member.waits[callback_id] = asyncio.get_running_loop().create_future()
@@ -320,7 +325,8 @@ class CallbackDispatcher:
         """The route's end: the person, or nobody."""
         callback_id, way = ask.raised.callback_id, ask.raised.route
         if way["end"] != "person":
-            await member.log.write(events.CallbackWithdrawn(callback_id, way["why"], unresolved=True))
+            member.log.add(events.CallbackWithdrawn(callback_id, way["why"], unresolved=True))
+            await member.log.flush()
             member.wake(callback_id)
             return
         first = ask.target != "user"
@@ -330,10 +336,10 @@ class CallbackDispatcher:
                 last = self._road.store.now() + seconds
                 expires = last if expires is None else min(expires, last)
             member.log.add(events.CallbackAsked(callback_id, "user", ask.station, expires))
-            if self._road.parks_at_once(ask):  # it is written with the parking
-                member.log.send_soon()
+            if self._road.parks_at_once(ask):  # it is stored with the parking
+                member.log.flush_soon(JOIN_DELAY)
             else:
-                await member.log.commit()
+                await member.log.flush()
             self._watch_expiry(member, ask)
         if ask.status == "open":
             self.asked[callback_id] = PersonAsked(member, ask, self._road.store.now())
@@ -345,7 +351,7 @@ class CallbackDispatcher:
         if ask.expires > self._road.store.now():  # the loop's clock is ahead of the store's
             self._watch_expiry(member, ask)
         else:
-            await member.log.commit()
+            await member.log.flush()
             expired = events.CallbackExpired(ask.raised.callback_id)
             await self._road.store.settle(expired.callback_id, {expired.callback_id: expired}, self._road.claim)
 
@@ -388,17 +394,20 @@ class CallbackDispatcher:
             asked = await self._still_allowed(member, station, ask)
             if isinstance(asked, str):
                 refused = events.CallbackPassed(callback_id, station.agent, asked, at, skipped=True)
-                await member.log.write(refused)
+                member.log.add(refused)
+                await member.log.flush()
                 return
             if (
                 ask.target != station.agent
             ):  # written only now: a log never says that somebody was asked who was not
-                await member.log.write(events.CallbackAsked(callback_id, station.agent, at))
+                member.log.add(events.CallbackAsked(callback_id, station.agent, at))
+                await member.log.flush()
             said = await self._ask_agent_once(member, asked, ask)
         if ask.status != "open":
             return
         if isinstance(said, PassedUp):
-            await member.log.write(events.CallbackPassed(callback_id, station.agent, said.reason, at, said.message))
+            member.log.add(events.CallbackPassed(callback_id, station.agent, said.reason, at, said.message))
+            await member.log.flush()
             return
         answered = events.CallbackAnswered(callback_id, said.value, station.agent, said.right)
         await self._road.store.settle(callback_id, {callback_id: answered}, self._road.claim)
@@ -449,7 +458,8 @@ class CallbackDispatcher:
                 if isinstance(out, Answer):
                     return answer_of_agent(asked.actor, ask.raised, out.value, "hook", same_place=same_place)
             except (HookFailed, AnswerRefused) as error:
-                await asked.log.write(events.HookRaised("on_callback", name_of(hook), str(error)))
+                asked.log.add(events.HookRaised("on_callback", name_of(hook), str(error)))
+                await asked.log.flush()
                 if isinstance(error, HookFailed):  # what it would have said is not known: no model is asked instead
                     return PassedUp(str(error))
         return None
@@ -458,7 +468,8 @@ class CallbackDispatcher:
         """Tell the agent, in its own conversation, what it was asked and what it answered."""
         message = user(exchange_text(ask.raised, ask.message, said))
         if asked.state.header.kind != "side_turn" and message not in asked.state.messages():
-            await asked.log.write(events.MessageAdded(message, f"callback.{ask.raised.callback_id}"))
+            asked.log.add(events.MessageAdded(message, f"callback.{ask.raised.callback_id}"))
+            await asked.log.flush()
 
 
 def _note_parked(asker: CallbackScope) -> None:
@@ -474,6 +485,11 @@ def _retrieve(task: asyncio.Task[Any]) -> None:
     """Keep asyncio from reporting a parked task that its tool no longer waits for."""
     if not task.cancelled():
         task.exception()
+
+
+def _is_unwound(wait: asyncio.Future[None]) -> bool:
+    """Tell whether parking ended the wait."""
+    return wait.done() and not wait.cancelled() and isinstance(wait.exception(), Parking)
 
 
 def _logged(asker: CallbackScope, draft: events.CallbackRaised, count: int) -> Held | None:

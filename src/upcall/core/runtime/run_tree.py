@@ -15,7 +15,7 @@ from upcall.callbacks import Held, Hints, Kind
 from upcall.contracts import Claim, Files, Reply, Spent
 from upcall.core.log.call_state import CallState
 from upcall.core.log.load import end_session, load_state, refresh
-from upcall.core.log.session_log import SessionLog, Sink
+from upcall.core.log.session_log import JOIN_DELAY, SessionLog, Sink
 from upcall.core.log.state import SessionState
 from upcall.core.routing.answer import callback_of
 from upcall.core.routing.policy import Policy
@@ -45,7 +45,7 @@ from upcall.core.turns.side_turn import PassedUp, SideAnswer, outcome_in
 from upcall.core.turns.tree_storage import RootStorage
 from upcall.core.turns.turn import Turn
 from upcall.errors import ChildFailed, HookFailed, RuntimeClosed, TurnError, UnknownSession
-from upcall.events import AnyEvent, CallbackRaised, Parked, SessionStarted, TurnResumed, TurnStarted
+from upcall.events import CallbackRaised, Parked, SessionStarted, TurnResumed, TurnStarted
 from upcall.hooks import NO_HOOKS, Hooks
 from upcall.messages import Message, user
 
@@ -132,7 +132,7 @@ class RunTree:
     async def secure(self, member: Member) -> Claim:
         """The claim on this tree; a session that is just being created is stored and claimed first."""
         if self.claim is None:
-            await member.log.commit()
+            await member.log.flush()
             self.claim = member.log.claim = await self.home.store.claim(member.id)
             self.claim.on_failure = self.stop
         return self.claim
@@ -292,27 +292,21 @@ class RunTree:
         assert self.claim is not None
         all_parked = self._parked or {}
         waits = [i for parked in all_parked.values() for i in parked.waits]
-        events: dict[str, list[AnyEvent]] = {session: [parked] for session, parked in all_parked.items()}
-        new = root.log.take(waits)
-        if not root.log.flush():
-            await root.log.stored()
-        events[root.id][:0] = new
-        # nobody settles what nobody has seen
-        done = await self.store.park(self.claim, events, () if new else waits)
-        if done and new and new[0].seq > root.state.seq + 1:
-            others = await self.store.read(root.id, root.state.seq, new[0].seq - root.state.seq - 1)
-            if any(e.type == "cancel_requested" for e in others):  # nor could who cancelled it withdraw that
+        seq = root.state.seq
+        new = await root.log.park(all_parked, waits)
+        if new is None:
+            return False
+        if new and new[0].seq > seq + 1:
+            others = await self.store.read(root.id, seq, new[0].seq - seq - 1)
+            if any(e.type == "cancel_requested" for e in others):  # it could not withdraw a callback it did not see
                 self.claim = await self.store.claim(root.id)
                 return False
-        if done:
-            if new:
-                root.log.on_stored(new)
-            for sink in self.sinks:
-                for parked in all_parked.values():
-                    sink(parked)
-            for callback_id in waits:
-                self.withdraw(callback_id, "the run gave its memory up; the question waits in the inbox")
-        return done
+        for sink in self.sinks:
+            for parked in all_parked.values():
+                sink(parked)
+        for callback_id in waits:
+            self.withdraw(callback_id, "the run was parked; the question stays in the inbox")
+        return True
 
     def withdraw(self, callback_id: str, reason: str) -> None:
         """Tell the person who is here that an open ask has ended."""
@@ -349,7 +343,7 @@ class RunTree:
             said = "%s's instructions, tools or policy have changed since its turn in %s began"
             log.warning(said, member.actor.name, member.id)
         member.log.add(TurnResumed(state.turn, now if before != now else ""))
-        member.log.send_soon()
+        member.log.flush_soon(JOIN_DELAY)
 
     # --- when everything waits ------------------------------------------------------------
 
@@ -487,7 +481,7 @@ class RunTree:
         """The child as it is in the log, or None if it has not been started."""
         await self.secure(parent)
         if parent.children < 0:
-            parent.log.send(lazy=True)  # ahead of all below: a tree that is resumed must not be listed as waiting
+            await parent.log.flush(lazy=True)  # ahead of all below: a resumed tree must not be listed as waiting
         call = parent.state.call(name)
         if call is not None and not call.attempts:  # the call of that name has just begun: it has no child yet
             return None
@@ -564,7 +558,7 @@ class RunTree:
     async def _aside(self, asked: Member, name: str, text: str, raised: CallbackRaised | None) -> Turn:
         """A side session over what the asked agent's log says now, or the one that was begun before."""
         await self.secure(asked)
-        await asked.log.commit()
+        await asked.log.flush()
         side_id = side_turn_id(asked, name) if raised is not None else f"{asked.id}~{name}"
         state = await load_state(self.store, side_id)
         fresh = state or SessionState(side_id)
@@ -657,7 +651,8 @@ class RunTree:
         fresh = self.member(state, agent, member.actor.passed_on)
         if not state.seq:
             state.root_header = member.state.root_header
-            await fresh.log.write(child_header(member, agent.name, name, "side_turn"))
+            fresh.log.add(child_header(member, agent.name, name, "side_turn"))
+            await fresh.log.flush()
         return fresh
 
     def ask_host(self, ask: Held, first: bool) -> None:

@@ -294,7 +294,7 @@ class Sessions(People):
                 raise errors.HookFailed(error.hook, error.point, error.error, stored=False) from error.error
             raise
         if begun:
-            await member.log.commit(release=tree.claim is not None)
+            await member.log.flush(release=tree.claim is not None)
             self._begun = member
 
     async def load(self, id: str) -> Session:
@@ -393,7 +393,7 @@ class Sessions(People):
             return await self._with_callbacks(reply_of(state, agent.output), state)
         member = await tree.direct(state)
         if beginning and await tree.begin_root(member):
-            await member.log.commit(release=True)
+            await member.log.flush(release=True)
             reply = reply_of(state, agent.output)
         elif not beginning and (self.host is not None or not state.parked or await self._is_ready(tree.root)):
             tree.resume(member)
@@ -529,7 +529,7 @@ class Sessions(People):
         await self._open()
         turn = self.turns.get(id)
         if turn is not None:
-            await turn.log.commit()  # that it runs may not have been written yet
+            await turn.log.flush()  # that it runs may not have been written yet
         row = await self._row(id)
         events: dict[str, list[AnyEvent]] = {}
         if row.status in ("running", "waiting"):  # of another turn, only what it asks may still be open

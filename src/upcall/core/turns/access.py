@@ -261,8 +261,6 @@ class Member:
     def compact(self, keep_last: int, origin: str, summary: str = "") -> None:
         """Replace the history by its first message, the summary and the newest messages."""
         state = self.state
-        if state.prompt is not None and not state.prompt.seq:
-            self.log.flush()
         before = state.messages()
         newest = _place(before, state.history, state.response_at) if state.response is not None else -1
         if newest >= 0:  # what the turn goes on from always stays
@@ -453,7 +451,7 @@ class HookSession(SessionView):
     async def get_history(self) -> list[Message]:
         """The whole conversation from the log, what was compacted away too."""
         await self.member.tree.secure(self.member)
-        await self.member.log.commit()
+        await self.member.log.flush()
         return await conversation(self.member.log.store, self.id)
 
     def spent(self) -> CoroutineType[Any, Any, Spent]:
@@ -504,16 +502,19 @@ class HookSession(SessionView):
             await member.tree.secure(member)
             if key in member.state.once_effects:
                 return _logged_effect(name, member.state.once_effects[key])
-            await member.log.write(events.OnceStarted(self._origin, name))
+            member.log.add(events.OnceStarted(self._origin, name))
+            await member.log.flush()
             try:
                 out: Any = effect(*args, **kwargs)
                 value = await out if hasattr(out, "__await__") else out
             except Exception as error:
                 failed = f"{type(error).__name__}: {error}"
-                await member.log.write(events.OnceEnded(self._origin, name, error=failed))
+                member.log.add(events.OnceEnded(self._origin, name, error=failed))
+                await member.log.flush()
                 raise
             ended = events.OnceEnded(self._origin, name, plain_json(f"the effect {name!r}", value))
-            await member.log.write(ended)
+            member.log.add(ended)
+            await member.log.flush()
         return ended.value
 
     def asking(self) -> CallbackScope:

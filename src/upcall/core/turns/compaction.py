@@ -22,7 +22,7 @@ async def summarise(member: Member, keep_last: int, origin: str) -> None:
     A summary that fails, or is empty, changes nothing.
     """
     state, actor, ordinal = member.state, member.actor, member.state.ordinal
-    await member.log.commit()
+    await member.log.flush()
     messages, settings = state.messages(), actor.settings
     if settings is not None:  # what shapes a reply would cut a summary off, or keep it from being written
         settings = settings.replace(tool_choice=None, parallel_tool_calls=None, max_tokens=None, stop=None)
@@ -33,7 +33,7 @@ async def summarise(member: Member, keep_last: int, origin: str) -> None:
         request = Request(actor.name, "summary", actor.agent.instructions, told, actor.specs, settings=settings)
         asked = await run_hooks(member, "before_model", f"{ordinal}.summary{state.model_calls}", hooks, request)
         member.log.add(ModelStarted(ordinal, "summary"))
-        member.log.send()
+        member.log.flush_soon()
         try:
             response = asked if isinstance(asked, Response) else await actor.model.respond(asked, None)
             response = bounded(response, actor.model.name)

@@ -7,6 +7,7 @@ from typing import Any
 
 from upcall.callbacks import Answer
 from upcall.contracts import Reply
+from upcall.core.log.session_log import JOIN_DELAY
 from upcall.core.turns.access import HookSession, Member
 from upcall.errors import STOPS, HookFailed, LimitReached
 from upcall.hooks import name_of
@@ -68,12 +69,11 @@ async def run_hooks(member: Member, point: str, at: int | str, hooks: Sequence[A
 
 
 def _before_waiting(member: Member) -> None:
-    """Make the session known, or send what it wrote, before others can run."""
-    log = member.log
-    if log.claim is None:
+    """Register a session that is being created, or append what it wrote: others may look while a hook waits."""
+    if member.log.claim is None:
         member.come()
-    elif not (log.held or log.store.durable):
-        log.send()
+    else:
+        member.log.flush_soon(JOIN_DELAY)
 
 
 def _taken(point: str, out: Any, args: tuple[Any, ...]) -> Any:

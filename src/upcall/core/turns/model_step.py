@@ -76,6 +76,7 @@ class Thinker(Member):
         else:
             self._started(request, request, ordinal)
         if response is None:
+            self.log.flush_soon()  # nobody waits for it: the response, or the failure, is stored after it
             try:
                 response = await (self._cannot(lost) if lost else self.actor.model.respond(request, self._emit))
             except Exception as error:
@@ -121,13 +122,12 @@ class Thinker(Member):
 
     async def _before_model(self, asked: Request, ordinal: int) -> tuple[Request, Response | None]:
         """Run the hooks and write down that the model is asked, with what they changed."""
-        if not self.log.send():  # hooks may have effects: the prompt, or the results so far, are on disk before
-            await self.log.stored()
+        await self.log.flush()  # hooks may have effects: the prompt, or the results so far, are on disk before
         before = self.state.history
         out = await run_hooks(self, "before_model", ordinal, self.hooks.before_model, asked)
         request, response = (asked, out) if isinstance(out, Response) else (out, None)
         request = self._with_writes(asked, request, compacted=self.state.history is not before)
-        self._started(asked, request, ordinal, send=response is None)
+        self._started(asked, request, ordinal)
         return request, response
 
     def _with_writes(self, asked: Request, request: Request, *, compacted: bool) -> Request:
@@ -143,7 +143,7 @@ class Thinker(Member):
             messages = [*messages, *now[len(asked.messages) :]]
         return request if messages is asked.messages else request.replace(messages=close_dangling_calls(messages))
 
-    def _started(self, asked: Request, request: Request, ordinal: int, *, send: bool = True) -> None:
+    def _started(self, asked: Request, request: Request, ordinal: int) -> None:
         state, actor, log = self.state, self.actor, self.log
         instructions = tools = ""
         if state.instructions != actor.instructions_hash:
@@ -159,13 +159,12 @@ class Thinker(Member):
                 log.put_blob(options, actor.options_body)
         change = None if request is asked else change_of(asked, request, state.messages, log.put_blob, actor.named)
         log.add(ModelStarted(ordinal, self.purpose, instructions, tools, change, options))
-        if send:
-            log.send(lazy=True)  # nothing was acknowledged yet; the response, or the failure, is stored after it
 
     async def _recover(self, request: Request, ordinal: int, error: Exception) -> tuple[Response, int, bool]:
         """What model_failed hooks make of a failure: a response, or another try; else the failure is the turn's."""
         for _ in range(ASKED_AGAIN):
             self._drop_partial()
+            await self.log.flush()  # as before every hook; and what is compacted has its place in the log
             again = await self._model_failed(request, error) or self._shortened(error)
             if again is None:
                 raise error
@@ -174,6 +173,7 @@ class Thinker(Member):
             base = self._request()
             ordinal, request = self.state.ordinal + 1, again
             self._started(base, request, ordinal)
+            self.log.flush_soon()
             try:
                 return await self.actor.model.respond(request, self._emit), ordinal, False
             except Exception as failure:
@@ -214,13 +214,13 @@ class Thinker(Member):
     async def _post_response(self) -> None:
         responded = self.state.response
         assert responded is not None
-        self.log.send()
+        await self.log.flush(lazy=True)
         first = response_of(responded)
         response = await run_hooks(self, "post_response", responded.ordinal, self.hooks.post_response, first)
         if response is first:
             self.log.add(HooksPassed("post_response", str(responded.ordinal)))
             return
-        await self.log.commit()
+        await self.log.flush()
         message = bounded(response, self.actor.model.name).message(responded.ordinal)
         self.log.add(HooksPassed("post_response", str(responded.ordinal), responded.seq, message=message))
 
@@ -240,7 +240,7 @@ class Thinker(Member):
         asked = self.state.compaction
         assert asked is not None
         self.state.settle_calls()
-        await self.log.commit()
+        await self.log.flush()
         if asked.summarise:
             await self.summarise(asked.keep_last, "")
         else:
@@ -264,7 +264,7 @@ class Thinker(Member):
         elif state.history:
             await ensure_tools(self)
             await summarise(self, keep_last, "")
-        await self.log.commit()
+        await self.log.flush()
 
 
 def failure_of(failed: ModelFailed, model: str) -> ModelError:

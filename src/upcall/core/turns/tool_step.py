@@ -119,8 +119,7 @@ class ToolStep(msgspec.Struct, eq=False):
             self._check_draining()
             log = self.member.log
             log.add(ToolTriedAgain(call.id, self.call.attempts + 1))
-            if not log.send(lazy=True):  # refused where another process has taken the run tree over
-                await log.stored()
+            await log.flush(lazy=True)  # refused where another process has taken the run tree over
             self.end(await self._invoke(tool, call.id, tool.check(call.args)), "ran")
 
     async def _approved_again(self, tool: Tool, call: Call) -> bool:
@@ -172,8 +171,7 @@ class ToolStep(msgspec.Struct, eq=False):
         first, log = self.call.call, self.member.log
         changed = None if call is first or same_json(call.args, first.args) else call.args
         log.add(ToolStarted(call.id, call.name, changed, approval))
-        if not log.send():
-            await log.stored()
+        await log.flush()
         self.end(await self._invoke(tool, call.id, args), "ran")
 
     def _check_draining(self) -> None:
@@ -245,9 +243,10 @@ class ToolStep(msgspec.Struct, eq=False):
             told = edits_of(self.member, self.call.call.id)
             result = result.replace(text=f"{told}{result.text}") if told else result
             self._withdraw()
-        self.member.log.add(ToolEnded(self.call.call.id, result, how, bool(self.member.hooks.after_tool)))
-        if not self.alone:
-            self.member.log.send()
+        pending = bool(self.member.hooks.after_tool)
+        self.member.log.add(ToolEnded(self.call.call.id, result, how, pending))
+        if not self.alone and not pending:  # before its hooks run the result is flushed, and waited for
+            self.member.log.flush_soon()
 
     def _withdraw(self) -> None:
         """End what the call, the calls of its program, or hooks around them still ask."""
@@ -264,20 +263,19 @@ class ToolStep(msgspec.Struct, eq=False):
 
     async def _after_tool(self) -> None:
         """The hooks' chain over the result, which is stored before: whatever they do, the tool never runs again."""
-        if not self.member.log.send():
-            await self.member.log.stored()
+        await self.member.log.flush()
         call, first = self.call.call, self.call.result
         assert first is not None
         result = await run_hooks(self.member, "after_tool", call.id, self.member.hooks.after_tool, call, first)
         if result is first:
             self.member.log.add(HooksPassed("after_tool", call.id))
         else:
-            await self.member.log.commit()
+            await self.member.log.flush()
             ended = self.call.ended
             seq = ended.seq if ended is not None else 0
             self.member.log.add(HooksPassed("after_tool", call.id, seq, result=result.replace(call_id=call.id)))
         if not self.alone:
-            self.member.log.send()
+            self.member.log.flush_soon()
 
 
 def inner_step(

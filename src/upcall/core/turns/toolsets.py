@@ -52,8 +52,7 @@ async def update_tools(member: Member) -> None:
     """
     actor = member.actor
     if actor.listed is None or member.purpose != "side_turn":
-        if not member.log.send():  # what led to this model call is stored before somebody else's code runs
-            await member.log.stored()
+        await member.log.flush()  # what led to this model call is stored before somebody else's code runs
         offered = await _list_all(member, actor)
         if actor.listed != offered:
             member.actor = _merged(actor, offered)

@@ -36,4 +36,5 @@ class RootStorage(msgspec.Struct, eq=False):
         await self._member.tree.secure(self._member)
         for name, body in bodies.items():
             self._root.log.put_blob(name, body)
-        await self._root.log.write(ContextSet(key, value))
+        self._root.log.add(ContextSet(key, value))
+        await self._root.log.flush()

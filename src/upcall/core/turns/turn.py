@@ -69,8 +69,7 @@ class Turn(Thinker):
             if release and self.state.callbacks:
                 await self.tree.end_asides()
             self._end("done")
-            if not self.log.send(release):
-                await self.log.stored()
+            await self.log.flush(release=release)
         except Parking:
             return await self._parked(release)
         except BaseException as error:
@@ -140,15 +139,14 @@ class Turn(Thinker):
     # --- pre_request and the model --------------------------------------------------------
 
     async def _pre_request(self) -> None:
-        if not self.log.send():
-            await self.log.stored()
+        await self.log.flush()
         prompt = self.state.prompt
         assert prompt is not None
         message = await run_hooks(self, "pre_request", self.state.turn, self.hooks.pre_request, prompt.message)
         if message is prompt.message:
             self.log.add(events.HooksPassed("pre_request"))
         else:
-            await self.log.commit()
+            await self.log.flush()
             self.log.add(events.HooksPassed("pre_request", replaces=prompt.seq, message=message))
 
     # --- tools ----------------------------------------------------------------------------
@@ -224,7 +222,7 @@ class Turn(Thinker):
     # --- the end --------------------------------------------------------------------------
 
     async def _end_turn(self) -> None:
-        await self.log.commit()
+        await self.log.flush()
         reply = self.reply()
         for index in range(self.state.end_passed, len(self.hooks.end_turn)):
             at = f"{self.state.turn}.{index}"
@@ -232,7 +230,8 @@ class Turn(Thinker):
             text = changed.text if changed.text != reply.text else None
             output = plain_json("a reply's output", changed.output) if changed.output != reply.output else None
             reply = changed
-            await self.log.write(events.HooksPassed("end_turn", at, text=text, output=output))
+            self.log.add(events.HooksPassed("end_turn", at, text=text, output=output))
+            await self.log.flush()
 
     def _end(self, status: Any, limit: str = "", error: str = "") -> None:
         seconds = self.state.running_seconds(self.log.store.now())
@@ -244,7 +243,7 @@ class Turn(Thinker):
 
     async def _parked(self, release: bool) -> Reply:
         if not release:  # else the tree is parked next, and what is left goes with that
-            await self.log.commit()
+            await self.log.flush()
         self.tree.note_parked(self)
         return reply_of(self.state, waits=True)
 
@@ -274,14 +273,14 @@ class Turn(Thinker):
         self._task = None  # it ends: whoever still wants to stop it would only cut its last append off
         if self.state.phase != "running" and not isinstance(error, SessionTakenOver | StoreError):
             # its end is written already, only its commit was waited for
-            await self.log.commit()
+            await self.log.flush()
             if outside:
                 raise error
             return self.reply()
         failure = self.log.claim.failure if self.log.claim is not None else None
         if isinstance(error, STOPS) or failure is not None:
             if failure is None and isinstance(error, RuntimeClosed):
-                await self.log.commit()  # what has ended by now does not run again
+                await self.log.flush()  # what has ended by now does not run again
             raise failure or error
         if release:
             await self.tree.end_asides()
@@ -294,7 +293,7 @@ class Turn(Thinker):
         else:
             self._end("failed", error=f"{type(error).__name__}: {error}")
             outside = True
-        await self.log.commit(release)
+        await self.log.flush(release=release)
         if outside:
             raise error
         return self.reply()

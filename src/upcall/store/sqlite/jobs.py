@@ -95,8 +95,8 @@ class Append(Job):
             row = tx.create(self.session, cast("SessionStarted", self.events[0]))
         seq, pos = tx.add(row, self.bodies)
         self._stamps = (seq, pos, tx.now)
-        for name, body in (self._blobs or {}).items():
-            tx.execute("INSERT OR IGNORE INTO blobs VALUES (?, ?)", (name, body))
+        if self._blobs:
+            tx.put_blobs(self._blobs)
         changed = any(type(e) in INDEXED_EVENTS for e in self.events) and self._apply_effects(tx, row, seq)
         if self.releases and self.claim is not None:
             tx.release(self.claim)
@@ -158,9 +158,14 @@ class MultiAppend(Job):
     """
 
     def __init__(
-        self, events: Mapping[str, Sequence[AnyEvent]], claim: Claim | None = None, waits: Sequence[str] = ()
+        self,
+        events: Mapping[str, Sequence[AnyEvent]],
+        claim: Claim | None = None,
+        waits: Sequence[str] = (),
+        blobs: Mapping[str, bytes] | None = None,
     ) -> None:
         self.claim, self.releases, self._waits = claim, claim is not None, waits
+        self._blobs = blobs or {}
         self._events, self._root = events, claim.root if claim is not None else ""
         self.parts: list[Append] = []
         self._may_park = True
@@ -181,6 +186,7 @@ class MultiAppend(Job):
         rows = [part.check(tx) for part in self.parts]  # all of them before the first is written
         for part, row in zip(self.parts, rows, strict=True):
             part.write(tx, row)
+        tx.put_blobs(self._blobs)
         if self.releases and self.claim is not None and not any(part.releases for part in self.parts):
             tx.release(self.claim)
 

@@ -86,10 +86,6 @@ class SqliteStore:
         self._heart: Heartbeat | None = None
         self._beaten = 0.0
 
-    def hold(self, _: Callable[[], object]) -> bool:
-        """Nothing is held back: it would be lost with the process."""
-        return False
-
     # --- opening and closing --------------------------------------------------------------
 
     async def open(self) -> None:
@@ -372,9 +368,15 @@ class SqliteStore:
         """Add events that need no claim to several sessions, all or none."""
         await self._do(MultiAppend(events))
 
-    async def park(self, claim: Claim, events: Mapping[str, Sequence[AnyEvent]], waits: Sequence[str]) -> bool:
+    async def park(
+        self,
+        claim: Claim,
+        events: Mapping[str, Sequence[AnyEvent]],
+        waits: Sequence[str],
+        blobs: Mapping[str, bytes] | None = None,
+    ) -> bool:
         """Append to several sessions and release the claim, if all these callbacks are still open."""
-        parked: bool = await self._do(MultiAppend(events, claim, waits), claim.root)
+        parked: bool = await self._do(MultiAppend(events, claim, waits, blobs), claim.root)
         claim.released = claim.released or parked
         return parked
 

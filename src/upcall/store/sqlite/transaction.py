@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import apsw
@@ -160,6 +160,11 @@ class Tx(Rows):
         rows, self._rows = self._rows, []
         if rows:
             self.cursor.executemany("INSERT INTO events VALUES (?, ?, ?, ?)", rows)
+
+    def put_blobs(self, blobs: Mapping[str, bytes]) -> None:
+        """Store bodies under their content hashes, those that are new."""
+        for name, body in blobs.items():
+            self.execute("INSERT OR IGNORE INTO blobs VALUES (?, ?)", (name, body))
 
     def drop_body(self, key: int) -> None:
         """Keep of an event whose body a hook replaced only that it happened."""
