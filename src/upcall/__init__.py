@@ -6,7 +6,7 @@ from upcall import errors
 from upcall.agent import Agent, Kit, Limits
 from upcall.app import Runtime, load_agents, run
 from upcall.callbacks import Answer, Approve, Callback, Decline, Reject
-from upcall.contracts import Context, Delta, Reply, SessionAccess, SessionReads, Spent, SyncContext, Toolset
+from upcall.contracts import Context, Delta, Missed, Reply, SessionAccess, SessionReads, Spent, SyncContext, Toolset
 from upcall.core.runtime.session import Session
 from upcall.errors import (
     AlreadySettled,
@@ -94,6 +94,7 @@ __all__ = [
     "LimitReached",
     "Limits",
     "Message",
+    "Missed",
     "ModelError",
     "ModelRefused",
     "ModelUnavailable",

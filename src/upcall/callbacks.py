@@ -6,7 +6,7 @@ import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
 import msgspec
 from msgspec import Meta
@@ -85,6 +85,7 @@ class Callback(Value, frozen=True):
     `tags` are those of its run tree.
     """
 
+    type: ClassVar[Literal["callback"]] = "callback"
     id: str
     session_id: str
     agent: str

@@ -43,6 +43,19 @@ class Delta(Value, frozen=True):
     call_id: str = ""
 
 
+class Missed(Value, frozen=True):
+    """Items that a subscriber did not get, because its buffer was full.
+
+    count: how many items were dropped
+    after: `runtime.events(after=...)` with this position has all dropped events; None if no event was dropped.
+        Deltas are not stored; questions are in `runtime.inbox()`
+    """
+
+    type: ClassVar[Literal["missed"]] = "missed"
+    count: int
+    after: int | None = None
+
+
 _NO_OUTPUT: Any = None
 
 

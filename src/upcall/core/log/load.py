@@ -70,8 +70,8 @@ async def conversation(store: Store, session_id: str, upto: int = 0) -> list[Mes
     return state.messages()
 
 
-async def end_session(store: Store, claim: Claim | None, session_id: str, why: str) -> list[str]:
-    """End a session that nobody runs: its turn, and the callbacks that it has open; returns those."""
+async def end_session(store: Store, claim: Claim | None, session_id: str, why: str) -> list[AnyEvent]:
+    """End a session that nobody runs: its turn, and the callbacks that it has open; returns the stored events."""
     state = await load_state(store, session_id)
     assert state is not None
     asks = [i for i, ask in state.callbacks.items() if ask.status == "open"]
@@ -81,7 +81,7 @@ async def end_session(store: Store, claim: Claim | None, session_id: str, why: s
     stored = store.append(session_id, ended, claim) if ended else None
     if stored is not None:
         await stored
-    return asks
+    return ended
 
 
 async def _pages(store: Store, session_id: str, after: int, upto: int) -> list[AnyEvent]:

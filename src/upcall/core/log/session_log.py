@@ -37,13 +37,22 @@ class SessionLog:
         "sinks",
         "state",
         "store",
+        "watchers",
     )  # fmt: skip
 
-    def __init__(self, store: Store, claim: Claim | None, state: SessionState, sinks: list[Sink]) -> None:
+    def __init__(
+        self,
+        store: Store,
+        claim: Claim | None,
+        state: SessionState,
+        sinks: list[Sink],
+        watchers: Sequence[Sink] = (),
+    ) -> None:
         self.store = store
         self.claim = claim
         self.state = state
         self.sinks = sinks
+        self.watchers = watchers  # like sinks, but they don't change when anything is written
         self.on_foreign_event: Callable[[events.AnyEvent], None] | None = None
         self._buffer: list[events.AnyEvent] = []
         self._blobs: dict[str, bytes] = {}
@@ -148,6 +157,8 @@ class SessionLog:
         """Show an event or a delta to everybody who watches."""
         for sink in self.sinks:
             sink(item)
+        for watcher in self.watchers:
+            watcher(item)
 
     def _on_acknowledged(self, _: object = None) -> None:
         """Note which appends are stored by now, in the order in which they were made."""
@@ -163,7 +174,7 @@ class SessionLog:
             self._read_gap(state.seq, added[0].seq)
         if added[-1].seq > state.seq:
             state.seq, state.last_time = added[-1].seq, added[-1].time
-        if self.sinks:
+        if self.sinks or self.watchers:
             for event in added:
                 self.publish(event)
 

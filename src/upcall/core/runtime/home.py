@@ -9,6 +9,7 @@ from upcall.agent import Agent
 from upcall.callbacks import Callback
 from upcall.contracts import Host, Store
 from upcall.core.log.session_log import Sink
+from upcall.core.runtime.broadcast import Broadcast
 from upcall.core.turns.prepared_agent import PreparedAgent
 from upcall.core.turns.process_limit import ProcessLimit
 from upcall.core.turns.thread_cache import Threads
@@ -31,6 +32,7 @@ class Home(Protocol):
     deps: Any
     asks_of: dict[tuple[Any, ...], bool]  # whether an agent below such a chain has somebody to ask
     sinks: list[Sink]
+    broadcast: Broadcast
     person_watchers: list[Callable[[Callback], None]]
 
     def agent(self, name: str) -> Agent:

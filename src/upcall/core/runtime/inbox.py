@@ -14,6 +14,7 @@ from upcall.callbacks import Answer, Callback
 from upcall.contracts import Host, Store
 from upcall.core.log.session_log import Sink
 from upcall.core.routing.answer import already_settled, callback_of, check_principal, settling_event
+from upcall.core.runtime.broadcast import Broadcast
 from upcall.core.runtime.catalog import Catalog
 from upcall.core.turns.turn import Turn
 from upcall.errors import AlreadySettled, AnswerRefused, SetupError, UnknownCallback, UpcallError
@@ -37,6 +38,7 @@ class People(Catalog):
         self.host = host
         self.turns: dict[str, Turn] = {}
         self.sinks: list[Sink] = []  # who watches everything that this runtime runs
+        self.broadcast = Broadcast()
         self.person_watchers: list[Callable[[Callback], None]] = []  # told once of each question to the person
         self._asks: dict[tuple[str, ...], HostAsk] = {}
         self._ask_of: dict[str, HostAsk] = {}  # by callback id
@@ -69,7 +71,7 @@ class People(Catalog):
             turn.absorb(event)
             turn.log.publish(event)
         else:
-            for sink in self.sinks:
+            for sink in (*self.sinks, *self.broadcast.sinks):
                 sink(event)
         if isinstance(event, SETTLING):
             expired = isinstance(event, CallbackExpired)

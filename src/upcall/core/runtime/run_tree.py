@@ -45,7 +45,7 @@ from upcall.core.turns.side_turn import PassedUp, SideAnswer, outcome_in
 from upcall.core.turns.tree_storage import RootStorage
 from upcall.core.turns.turn import Turn
 from upcall.errors import ChildFailed, HookFailed, RuntimeClosed, TurnError, UnknownSession
-from upcall.events import CallbackRaised, Parked, SessionStarted, TurnResumed, TurnStarted
+from upcall.events import CallbackRaised, CallbackWithdrawn, Parked, SessionStarted, TurnResumed, TurnStarted
 from upcall.hooks import NO_HOOKS, Hooks
 from upcall.messages import Message, user
 
@@ -98,7 +98,7 @@ class RunTree:
         if known is not None and known.state is state:
             known.tree, known.log.claim, known.log.sinks = self, self.claim, self.sinks
             return known
-        log = SessionLog(self.store, self.claim, state, self.sinks)
+        log = SessionLog(self.store, self.claim, state, self.sinks, self.home.broadcast.sinks)
         return (agent.turn_class or Turn)(log, self.home.actor(agent, inherited, asks=state.header.asks), self)
 
     def workspace(self, member: Member) -> Files | None:
@@ -287,6 +287,7 @@ class RunTree:
             stored = self.store.append(session, [parked], self.claim)
             if stored is not None:
                 await stored
+            self.home.broadcast.publish_all([parked])
 
     async def _park(self, root: Turn) -> bool:
         assert self.claim is not None
@@ -304,6 +305,7 @@ class RunTree:
         for sink in self.sinks:
             for parked in all_parked.values():
                 sink(parked)
+        self.home.broadcast.publish_all(all_parked.values())
         for callback_id in waits:
             self.withdraw(callback_id, "the run was parked; the question stays in the inbox")
         return True
@@ -322,8 +324,11 @@ class RunTree:
             rows += await self.store.rows(parent=row.id)
         for row in reversed(rows):
             if row.status in ("running", "waiting", "failed") and row.id not in self.home.turns:
-                for callback_id in await end_session(self.store, self.claim, row.id, why):
-                    self.withdraw(callback_id, why)
+                ended = await end_session(self.store, self.claim, row.id, why)
+                for event in ended:
+                    if isinstance(event, CallbackWithdrawn):
+                        self.withdraw(event.callback_id, why)
+                self.home.broadcast.publish_all(ended)
 
     async def end_asides(self) -> None:
         """End every side turn that is still to answer something."""
@@ -565,7 +570,8 @@ class RunTree:
         actor = asked.actor
         if raised is not None and "answer_callback" not in actor.toolbox:
             actor = self.home.actor(actor.agent, actor.hooks, asks=asked.state.header.asks, answers=True)
-        side = Turn(SessionLog(self.store, self.claim, fresh, self.sinks), actor, self, "side_turn")
+        log = SessionLog(self.store, self.claim, fresh, self.sinks, self.home.broadcast.sinks)
+        side = Turn(log, actor, self, "side_turn")
         side.question = raised
         if state is not None and state.phase in ("running", "failed"):
             self.resume(side)
@@ -657,8 +663,11 @@ class RunTree:
 
     def ask_host(self, ask: Held, first: bool) -> None:
         """Put a question before the person who is here; who watches is told the first time."""
-        for tell in [*self.home.person_watchers] if first else ():
-            tell(callback_of(ask))
+        if first:
+            callback = callback_of(ask)
+            self.home.broadcast.ask(callback)
+            for tell in [*self.home.person_watchers]:
+                tell(callback)
         if self.home.host is not None and self.claim is not None:
             gather = self.active > 0 and bool(ask.raised.group)
             self.home.ask_host(callback_of(ask), ask.group_in(self.claim.root), gather=gather)

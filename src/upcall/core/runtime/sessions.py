@@ -21,6 +21,7 @@ from upcall.core.log.load import load_state, refresh
 from upcall.core.log.session_log import Sink
 from upcall.core.log.state import SessionState
 from upcall.core.routing.answer import callback_of
+from upcall.core.runtime.broadcast import Subscription
 from upcall.core.runtime.inbox import People
 from upcall.core.runtime.run_tree import RunTree
 from upcall.core.runtime.session import Session
@@ -123,6 +124,7 @@ class Sessions(People):
             close = getattr(model, "close", None)
             if close is not None:
                 await close()
+        self.broadcast.close()
         await self.store.close()
 
     async def drain(self, seconds: float = 20.0) -> None:
@@ -263,7 +265,7 @@ class Sessions(People):
             if stored is not None:
                 await stored
             state.apply(started)
-            for sink in self.sinks:
+            for sink in (*self.sinks, *self.broadcast.sinks):
                 sink(started)
         return Session(state, self)
 
@@ -514,6 +516,14 @@ class Sessions(People):
                 await self.store.release(tree.claim)
 
     # --- from outside ---------------------------------------------------------------------
+
+    def subscribe(self, session: str | None = None, *, buffer: int = 10_000) -> Subscription:
+        """Subscribe to the events, deltas and questions of all turns that run here, from any moment on.
+
+        session: only this one and all below it
+        buffer: items kept for a slow subscriber; then it gets a Missed in place of what is dropped
+        """
+        return Subscription(self.broadcast, session, buffer)
 
     async def steer(self, id: str, text: str, by: str = "") -> None:
         """Say something to a session that its next model call sees."""

@@ -208,8 +208,8 @@ class Thinker(Member):
             self._partial.append(text)
         elif kind == "drop":
             self._partial.clear()
-        for sink in self.log.sinks:
-            sink(Delta(self.state.id, text, kind))
+        if self.log.sinks or self.log.watchers:
+            self.log.publish(Delta(self.state.id, text, kind))
 
     async def _post_response(self) -> None:
         responded = self.state.response
