@@ -45,11 +45,16 @@ class Answer(Value, frozen=True):
 
 
 class Approve(Value, frozen=True):
-    """Let the call run: as it is, or with `args` in place of its own; once or for the session."""
+    """Let the call run: as it is, or with `args` in place of its own; once or for the session.
+
+    For the session it also settles the open approvals of equal calls. By a `pattern` it settles only those that
+    `also` names: the ids that `callback.covers[pattern]` listed when the approver saw the callback.
+    """
 
     args: dict[str, Any] | None = None
     for_session: bool = False
     pattern: str | None = None
+    also: tuple[str, ...] = ()
 
 
 class Reject(Value, frozen=True):
@@ -69,6 +74,13 @@ HostAnswer: TypeAlias = Answer | Approve | Reject | Decline | str | int | float 
 """What a host returns: the answer, alone or inside an Answer that says who gave it; None leaves it in the inbox."""
 
 
+class CoveredCall(Value, frozen=True):
+    """A call that waits for approval and that a pattern of another approval covers."""
+
+    id: str
+    args: dict[str, Any]
+
+
 class Step(Value, frozen=True):
     """One station of a callback's way: who, what happened there, and why."""
 
@@ -83,6 +95,10 @@ class Callback(Value, frozen=True):
     In `context`, `task`, `tool` and `arguments` are always the runtime's; `given` is what the asker gave, whole.
     `reworded` is how the last agent that passed it up put it. `problem` says why a host's answer was not taken.
     `tags` are those of its run tree.
+
+    Of an approval, `patterns` are those that the approver may pick, each with what it matches. `covers` lists, for
+    each pattern, the other calls of the session that wait now and that the pattern covers. It is filled in where
+    the callback is shown to somebody who may answer it: in the inbox and for a host.
     """
 
     type: ClassVar[Literal["callback"]] = "callback"
@@ -109,6 +125,8 @@ class Callback(Value, frozen=True):
     problem: str = ""
     given: dict[str, Any] = msgspec.field(default_factory=dict[str, Any])
     tags: Mapping[str, str] = {}
+    patterns: Mapping[str, str] = {}
+    covers: Mapping[str, tuple[CoveredCall, ...]] = {}
 
 
 class Held(msgspec.Struct, gc=False):

@@ -642,6 +642,7 @@ class CallbackAnswered(Event, frozen=True, tag="callback_answered"):
     value: the answer, as JSON
     by: who answered
     right: how that is known and why it was allowed, such as `asserted` or `agent`
+    covered_by: for an approval: the id of another one whose answer, for the session, settled this one too
     """
 
     type: ClassVar[Literal["callback_answered"]] = "callback_answered"
@@ -649,6 +650,7 @@ class CallbackAnswered(Event, frozen=True, tag="callback_answered"):
     value: Any
     by: str = ""
     right: str = ""
+    covered_by: str = ""
 
 
 class CallbackDeclined(Event, frozen=True, tag="callback_declined"):

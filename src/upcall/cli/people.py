@@ -32,7 +32,7 @@ from upcall.events import CallbackRaised
 from upcall.hosts.terminal import form
 from upcall.hosts.terminal.console import make_console
 from upcall.hosts.terminal.dialogue import Ambiguous, Later, chosen
-from upcall.hosts.terminal.host import Desk, known_of, outcome_text, told
+from upcall.hosts.terminal.host import Desk, outcome_text, told
 from upcall.hosts.terminal.question import command, commands, rows
 from upcall.hosts.terminal.screen import WIDEST, Piece, styled
 from upcall.observe.plain import visible
@@ -101,6 +101,8 @@ def _answer_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--pattern", metavar="NAME", help="approve, for the session, what the tool's pattern covers"
     )
+    also = "with --pattern: another call that it covers and that waits already; may be given several times"
+    parser.add_argument("--also", metavar="ID", action="append", help=also)
     parser.add_argument("--only", action="store_true", help="this one and no equal question")
     parser.add_argument("--by", metavar="NAME", help="who answers (default: the user of this system)")
     as_json(parser)
@@ -134,7 +136,7 @@ async def print_inbox(runtime: Runtime, args: argparse.Namespace, limit: int, **
         say("Nothing matches." if which else "Nothing waits for an answer.")
         return
     for callback in listed:
-        _print(callback, await runtime.store.callback(callback.id), args)
+        _print(callback, args)
     left = len(found) - len(listed)
     how = "at least " if sum(len(callback.group) for callback in found) >= most else ""
     status = which.get("status", "open")
@@ -147,10 +149,10 @@ def _counted(count: int, status: str) -> str:
     return f"{count} questions wait" if count != 1 else "1 question waits"
 
 
-def _print(callback: Callback, held: Held | None, args: argparse.Namespace) -> None:
+def _print(callback: Callback, args: argparse.Namespace) -> None:
     console = make_console(sys.stdout)
     store = given_store(args)
-    lines = rows(callback, known_of(held, store), now=time.time(), width=min(width(), WIDEST) - 2, whole=False)
+    lines = rows(callback, now=time.time(), width=min(width(), WIDEST) - 2, whole=False)
     last = commands(callback, store, program()) if callback.status == "open" else [_outcome(callback)]
     typed = [
         [Piece("          " if at else "answer    ", "dim"), Piece(text, "cyan")] for at, text in enumerate(last)
@@ -183,7 +185,7 @@ async def _answer(args: argparse.Namespace) -> int:
             raise UnknownCallback(args.id)
         if held.status == "open":
             try:
-                value = await _value(args, held)
+                value = await _value(args, held, runtime)
             except Later:
                 tell("nothing was answered")
                 return 1
@@ -209,18 +211,20 @@ def _check_usage(args: argparse.Namespace) -> None:
         raise SetupError("give a VALUE, or one of --approve, --edit, --set, --reject and --decline")
     if args.pattern is not None and has_other:
         raise SetupError("--pattern approves calls as they are; leave out --edit, --set, --reject and --decline")
+    if args.also and args.pattern is None:
+        raise SetupError("--also names calls that a pattern covers; give --pattern, too")
     if args.for_session and args.decline is not None:
         raise SetupError("--for-session is for approvals; a question is declined once")
 
 
-async def _value(args: argparse.Namespace, held: Held) -> Any:
+async def _value(args: argparse.Namespace, held: Held, runtime: Runtime) -> Any:
     """The answer that was meant, from options, VALUE, a pipe or the person at the terminal."""
     if args.decline is not None:
         return Decline(args.decline.encode("utf-8", "replace").decode())
     if args.approve or any(one is not None for one in (args.edit, args.set, args.reject, args.pattern)):
         return _verdict(args, held)
     if args.value is None and sys.stdin.isatty() and sys.stdout.isatty():
-        return await _asked(args, held)
+        return await _asked(args, await _as_listed(runtime, held))
     text = args.value
     if text is None or text == "-":
         text = _piped(args).strip("\r\n")
@@ -237,7 +241,8 @@ def _verdict(args: argparse.Namespace, held: Held) -> Approve | Reject:
         return Reject(args.reject, for_session=args.for_session)
     if args.set is not None:
         return Approve(_with_changes(args, held.raised), args.for_session)
-    return Approve(_edited(args) if args.edit is not None else None, args.for_session, args.pattern)
+    edited = _edited(args) if args.edit is not None else None
+    return Approve(edited, args.for_session, args.pattern, tuple(args.also or ()))
 
 
 def _edited(args: argparse.Namespace) -> dict[str, Any]:
@@ -334,14 +339,20 @@ def _read(text: str, args: argparse.Namespace, held: Held) -> Any:
         raise AnswerRefused(raised.callback_id, why) from None
 
 
-async def _asked(args: argparse.Namespace, held: Held) -> Any:
+async def _as_listed(runtime: Runtime, held: Held) -> Callback:
+    """The callback as the inbox lists it, with what an approval's patterns cover."""
+    listed = await runtime.inbox(session=held.raised.session, limit=_MORE * 50)
+    return next((one for one in listed if held.raised.callback_id in one.group), callback_of(held))
+
+
+async def _asked(args: argparse.Namespace, callback: Callback) -> Any:
     """The same question as a run at this terminal would put."""
-    desk, known = Desk(sys.stdout, editor()), known_of(held, given_store(args))
-    said = await desk.ask(callback_of(held), known)
+    said = await Desk(sys.stdout, editor()).ask(callback)
     return said.replace(for_session=True) if args.for_session and isinstance(said, Approve | Reject) else said
 
 
 def _settled(settled: Callback, value: Any) -> str:
     others = len(settled.group) - 1
-    with_it = f", and {others} equal question{'s' if others > 1 else ''} with it" if others > 0 else ""
+    what = "approval" if settled.tool else "equal question"
+    with_it = f", and {others} {what}{'s' if others > 1 else ''} with it" if others > 0 else ""
     return f"{settled.id} {told(value)}{with_it}"

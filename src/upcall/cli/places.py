@@ -67,7 +67,6 @@ def runtime_for(
         runtime = Runtime(store, agents=agents, events_file=file)
     else:
         runtime = Runtime(store, agents=agents, host=host, hold=_AS_LONG_AS_IT_TAKES, events_file=file)
-        host.look = runtime.store.callback
     stopping: Stopping | None = getattr(args, "stopping", None)
     if stopping is not None:
         stopping.register(runtime)

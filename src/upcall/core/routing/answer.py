@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
-from upcall.callbacks import PRIORITIES, Answer, Approve, Callback, Decline, Held, Reject, Step
+from upcall.callbacks import (
+    PRIORITIES,
+    Answer,
+    Approve,
+    Callback,
+    CoveredCall,
+    Decline,
+    Held,
+    Reject,
+    Step,
+    approval_digest,
+)
 from upcall.core.error_texts import shown
 from upcall.core.routing.route import Route
 from upcall.core.schema import words
@@ -43,7 +54,7 @@ def callback_of(held: Held, group: tuple[str, ...] = ()) -> Callback:
         priority, raised.choices, raised.schema, raised.context, raised.tool, raised.args, raised.digest,
         raised.time, held.expires, _path(raised.route, held.path), now.status,
         answer_of(now.settled, raised.gate) if held.status in ("answered", "declined") else None, group,
-        held.message if held.message != raised.message else "", "", raised.given, held.tags,
+        held.message if held.message != raised.message else "", "", raised.given, held.tags, raised.patterns,
     )  # fmt: skip
 
 
@@ -80,7 +91,8 @@ def answer_of(settled: CallbackAnswered | CallbackDeclined, gate: bool) -> Answe
 def decode_approval(stored: dict[str, Any]) -> Approve | Reject:
     """An approval's answer from the log."""
     if stored.get("approve"):
-        return Approve(stored.get("args"), stored.get("for_session", False), stored.get("pattern"))
+        also = tuple(stored.get("also", ()))
+        return Approve(stored.get("args"), stored.get("for_session", False), stored.get("pattern"), also)
     return Reject(stored.get("reason", ""), stored.get("for_session", False))
 
 
@@ -182,7 +194,74 @@ def _approval(raised: CallbackRaised, value: Any) -> dict[str, Any]:
     if said.pattern is not None and said.args is not None:
         raise AnswerRefused(raised.callback_id, "a pattern approves the call as it is; leave out args or pattern")
     for_session = said.for_session or said.pattern is not None
-    return {"approve": True, "args": said.args, "for_session": for_session, "pattern": said.pattern}
+    stored: dict[str, Any] = {"args": said.args, "for_session": for_session, "pattern": said.pattern}
+    return {"approve": True, **stored, **_also(raised, said)}
+
+
+def _also(raised: CallbackRaised, said: Approve) -> dict[str, Any]:
+    """The ids that an approver was shown beside a pattern, as the log stores them."""
+    also: Any = said.also
+    if not also:
+        return {}
+    if not isinstance(also, list | tuple) or not all(isinstance(i, str) for i in cast("Sequence[Any]", also)):
+        raise AnswerRefused(raised.callback_id, f"also={also!r:.80}: use a list of callback ids")
+    if said.pattern is None:
+        raise AnswerRefused(raised.callback_id, "also lists what a pattern covers: say which pattern")
+    return {"also": list(cast("Sequence[str]", also))}
+
+
+# --- an approval for the session --------------------------------------------------------
+
+
+def covered_calls(held: Held, others: Iterable[Held]) -> dict[str, tuple[CoveredCall, ...]]:
+    """For each pattern of an approval, the calls among `others` that wait for a person and that it covers."""
+    me = held.raised
+    waiting = [one.raised for one in others if one.status == "open" and one.target == "user"]
+    covers: dict[str, tuple[CoveredCall, ...]] = {}
+    for name in me.patterns:
+        found = [one for one in waiting if one.callback_id != me.callback_id and _matches(me, one, name)]
+        if found:
+            covers[name] = tuple([CoveredCall(one.callback_id, one.args or {}) for one in found])
+    return covers
+
+
+def settled_with(held: Held, event: CallbackAnswered, others: Iterable[Held], now: float) -> list[CallbackAnswered]:
+    """The events that settle the open approvals which an approval or rejection for the session covers too.
+
+    Those of equal calls always; by a pattern only those that the answer names, because the approver saw them. An id
+    that the pattern does not cover is refused: nothing is approved that was not shown.
+    """
+    answer: dict[str, Any] = event.value
+    if not answer.get("for_session"):
+        return []
+    raised, edited, pattern = held.raised, answer.get("args"), answer.get("pattern")
+    digest = raised.digest if edited is None else approval_digest(raised.tool, edited)
+    mine = {
+        one.raised.callback_id: one for one in others if one.raised.gate and one.raised.session == raised.session
+    }
+    also: list[str] = answer.get("also", [])
+    for callback_id in also:
+        if callback_id not in mine or not _matches(raised, mine[callback_id].raised, pattern or ""):
+            problem = f"{callback_id!r:.80} is not a call of this session that the pattern {pattern!r} covers"
+            raise AnswerRefused(raised.callback_id, problem)
+    once: dict[str, Any] = {"approve": False, "reason": answer.get("reason", ""), "for_session": False}
+    if answer["approve"]:
+        once = {"approve": True, "args": None, "for_session": False, "pattern": None}
+    return [
+        CallbackAnswered(callback_id, once, event.by, event.right, covered_by=raised.callback_id)
+        for callback_id, one in mine.items()
+        if callback_id != raised.callback_id
+        and one.status == "open"
+        and (one.expires is None or one.expires > now)
+        and (one.raised.digest == digest or callback_id in also)
+    ]
+
+
+def _matches(approved: CallbackRaised, other: CallbackRaised, pattern: str) -> bool:
+    """Tell whether a pattern of an approval covers another call of its session."""
+    if not other.gate or other.session != approved.session or other.tool != approved.tool:
+        return False
+    return pattern in approved.patterns and other.patterns.get(pattern) == approved.patterns[pattern]
 
 
 _APPROVE_KEYS = {"approve", *Approve.__struct_fields__}

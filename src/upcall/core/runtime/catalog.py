@@ -10,7 +10,7 @@ from upcall.callbacks import Callback, Held
 from upcall.contracts import Row, Selection, Store
 from upcall.core.error_texts import did_you_mean
 from upcall.core.log.load import readable_events
-from upcall.core.routing.answer import callback_of
+from upcall.core.routing.answer import callback_of, covered_calls
 from upcall.core.runtime.session_data import checked_tags
 from upcall.errors import SetupError, UnknownSession
 from upcall.events import AnyEvent
@@ -88,10 +88,20 @@ class Catalog(abc.ABC):
         """
         which = await self._selection(session, agent, status, tags, CALLBACK_STATUSES)
         groups: dict[tuple[str, ...], list[Held]] = {}
-        for one in await self.store.callbacks(inbox=True, which=which, limit=limit):
+        listed = await self.store.callbacks(inbox=True, which=which, limit=limit)
+        for one in listed:
             group = one.group_in(one.root) if one.status == "open" else (one.raised.callback_id,)
             groups.setdefault(group, []).append(one)
-        return [callback_of(g[0], tuple([h.raised.callback_id for h in g])) for g in groups.values()]
+        by_session: dict[str, list[Held]] = {}
+        for one in listed:
+            if one.raised.patterns:
+                by_session.setdefault(one.raised.session, []).append(one)
+        found: list[Callback] = []
+        for held, *equal in groups.values():
+            callback = callback_of(held, (held.raised.callback_id, *(one.raised.callback_id for one in equal)))
+            covers = covered_calls(held, by_session[held.raised.session]) if held.raised.patterns else {}
+            found.append(callback.replace(covers=covers) if covers and held.status == "open" else callback)
+        return found
 
     async def _selection(
         self,

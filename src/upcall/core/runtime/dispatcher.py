@@ -15,7 +15,7 @@ from upcall import events
 from upcall.callbacks import Answer, Held, Hints, intent_warning
 from upcall.contracts import Claim, Store
 from upcall.core.log.session_log import JOIN_DELAY
-from upcall.core.routing.answer import callback_of, route_of, stored_route
+from upcall.core.routing.answer import callback_of, route_of, settled_with, stored_route
 from upcall.core.routing.question import Question
 from upcall.core.routing.route import Route, Station, refusal
 from upcall.core.turns.access import CallbackScope, Member, Tree
@@ -410,7 +410,11 @@ class CallbackDispatcher:
             await member.log.flush()
             return
         answered = events.CallbackAnswered(callback_id, said.value, station.agent, said.right)
-        await self._road.store.settle(callback_id, {callback_id: answered}, self._road.claim)
+        settled = {callback_id: answered}
+        if ask.raised.gate:  # an approval for the session holds for equal calls that wait already
+            others = settled_with(ask, answered, member.state.callbacks.values(), self._road.store.now())
+            settled |= {one.callback_id: one for one in others}
+        await self._road.store.settle(callback_id, settled, self._road.claim)
 
     async def _still_allowed(self, member: Member, station: Station, ask: Held) -> Member | str:
         """The session of the agent that is to be asked, or why it may not be: the stricter of then and now."""

@@ -5,15 +5,22 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
-from upcall.callbacks import Answer, Callback
+from upcall.callbacks import Answer, Callback, CoveredCall, Held
 from upcall.contracts import Host, Store
 from upcall.core.log.session_log import Sink
-from upcall.core.routing.answer import already_settled, callback_of, check_principal, settling_event
+from upcall.core.routing.answer import (
+    already_settled,
+    callback_of,
+    check_principal,
+    covered_calls,
+    settled_with,
+    settling_event,
+)
 from upcall.core.runtime.broadcast import Broadcast
 from upcall.core.runtime.catalog import Catalog
 from upcall.core.turns.turn import Turn
@@ -74,8 +81,7 @@ class People(Catalog):
             for sink in (*self.sinks, *self.broadcast.sinks):
                 sink(event)
         if isinstance(event, SETTLING):
-            expired = isinstance(event, CallbackExpired)
-            self.withdraw(event.callback_id, "it expired" if expired else "it was settled elsewhere")
+            self.withdraw(event.callback_id, _why_withdrawn(event))
 
     async def _is_ready(self, root: str) -> bool:
         """Tell whether a parked run tree can continue; also where nothing is open any more: that was cancelled."""
@@ -109,21 +115,32 @@ class People(Catalog):
             raise already_settled(held)
         if held.raised.kind == "request_resolution":
             raise AnswerRefused(id, "request_resolution is settled by agents, tools and memory, never by a person")
-        event, group = settling_event(held.raised, value, by, right), held.group_in(held.root)
+        event = settling_event(held.raised, value, by, right)
         events: dict[str, CallbackAnswered | CallbackDeclined] = {id: event}
-        for one in await self.store.callbacks(root=held.root) if held.raised.group and not only else ():
-            if (
-                one is not held
-                and one.group_in(held.root) == group
-                and one.status == "open"
-                and one.target == "user"
-            ):
-                events[one.raised.callback_id] = event.replace(callback_id=one.raised.callback_id)
+        if not only:
+            events |= {one.callback_id: one for one in await self._settled_too(held, event)}
         refused = await self.store.settle(id, events)
         if refused is not None:
             raise already_settled(refused)
         status = event.type.removeprefix("callback_")
         return callback_of(replace(held, status=status, settled=events[id]), tuple(events))
+
+    async def _settled_too(
+        self, held: Held, event: CallbackAnswered | CallbackDeclined
+    ) -> Sequence[CallbackAnswered | CallbackDeclined]:
+        """The events that settle others too: equal questions, or the calls that an approval covers."""
+        if not held.raised.gate and not held.raised.group:
+            return []
+        if held.raised.gate and isinstance(event, CallbackAnswered) and not event.value["for_session"]:
+            return []
+        tree, now = await self.store.callbacks(root=held.root), self.store.now()
+        if held.raised.gate and isinstance(event, CallbackAnswered):
+            return settled_with(held, event, tree, now)
+        group = held.group_in(held.root)
+        equal = [one for one in tree if one.group_in(held.root) == group and one.status == "open"]
+        waiting = [one for one in equal if one.target == "user" and (one.expires is None or one.expires > now)]
+        ids = [one.raised.callback_id for one in waiting]
+        return [event.replace(callback_id=i) for i in ids if i != event.callback_id]
 
     # --- the person who is here -----------------------------------------------------------
 
@@ -157,7 +174,8 @@ class People(Catalog):
         asked.shown = callback.id
         try:
             everybody = (callback.id, *[i for i in asked.members if i != callback.id])
-            value = None if self.host is None else await self.host.ask(callback.replace(group=everybody))
+            shown = callback.replace(group=everybody, covers=await self._covers(callback))
+            value = None if self.host is None else await self.host.ask(shown)
         except Exception:  # somebody else's program: the question itself is safe in the inbox
             log.exception("the host failed to ask callback %s; it waits in the inbox", callback.id)
             value = None
@@ -171,6 +189,13 @@ class People(Catalog):
             turn = self.turns.get(member.session_id)
             if turn is not None:
                 turn.tree.left_waiting(member.id)
+
+    async def _covers(self, callback: Callback) -> dict[str, tuple[CoveredCall, ...]]:
+        """For each pattern of an approval, the other calls of its session that wait now and that it covers."""
+        if not callback.patterns:
+            return {}
+        held = await self.store.callback(callback.id)
+        return {} if held is None else covered_calls(held, await self.store.callbacks(root=held.root))
 
     async def _first_open(self, asked: HostAsk) -> Callback | None:
         """The question to show: the oldest of the group. Once one was taken off the screen, look which are open."""
@@ -239,6 +264,15 @@ class People(Catalog):
         self._asks.pop(asked.key, None)
         for callback_id in asked.members:
             self._ask_of.pop(callback_id, None)
+
+
+def _why_withdrawn(event: AnyEvent) -> str:
+    """The reason that a host is given when an open ask has ended elsewhere."""
+    if isinstance(event, CallbackExpired):
+        return "it expired"
+    if isinstance(event, CallbackAnswered) and event.covered_by:
+        return f"the answer to {event.covered_by} covers it"
+    return "it was settled elsewhere"
 
 
 class HostAsk:

@@ -9,7 +9,7 @@ import msgspec
 
 from upcall.callbacks import Approve, Callback, Decline, Reject, same_json
 from upcall.hosts.terminal import form
-from upcall.hosts.terminal.question import NOTHING_MORE, Known, is_approval
+from upcall.hosts.terminal.question import is_approval
 from upcall.hosts.terminal.screen import Piece
 from upcall.observe.plain import escaped, one_line, shell_word
 
@@ -44,13 +44,13 @@ class Desk(Protocol):
         ...
 
 
-async def answer(callback: Callback, desk: Desk, known: Known = NOTHING_MORE) -> Any:
+async def answer(callback: Callback, desk: Desk) -> Any:
     """The person's answer: a value, Approve, Reject or Decline. Later if the person leaves the question.
 
     At the prompt of a question `/decline` and a reason decline it; without a reason the person is asked for one.
     """
     if is_approval(callback):
-        return await _approval(callback, desk, known)
+        return await _approval(callback, desk)
     try:
         return await _value(callback, desk)
     except _Declined as declined:
@@ -182,8 +182,8 @@ async def _field(field: form.Field, root: Mapping[str, Any], desk: Desk) -> tupl
 # --- approvals --------------------------------------------------------------------------
 
 
-async def _approval(callback: Callback, desk: Desk, known: Known) -> Approve | Reject:
-    pattern = "  [p]attern" if known.patterns else ""
+async def _approval(callback: Callback, desk: Desk) -> Approve | Reject:
+    pattern = "  [p]attern" if callback.patterns else ""
     while True:
         said = (await desk.line(f"[a]pprove  [s]ession{pattern}  [e]dit  [r]eject  [l]ater")).strip().lower()
         match said:
@@ -191,9 +191,10 @@ async def _approval(callback: Callback, desk: Desk, known: Known) -> Approve | R
                 return Approve()
             case "s" | "session":
                 return Approve(for_session=True)
-            case "p" | "pattern" if known.patterns:
-                name = await _choice([name for name, _ in known.patterns], desk)
-                return Approve(for_session=True, pattern=name)
+            case "p" | "pattern" if callback.patterns:
+                name = await _choice(list(callback.patterns), desk)
+                shown = tuple([one.id for one in callback.covers.get(name, ())])
+                return Approve(for_session=True, pattern=name, also=shown)
             case "e" | "edit":
                 if (edited := await _edited(callback, desk)) is not None:
                     return Approve(args=edited)

@@ -8,16 +8,15 @@ import shlex
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from upcall.callbacks import PRIORITIES, Answer, Approve, Callback, Decline, Held, Reject
-from upcall.core.routing.answer import route_of
+from upcall.callbacks import PRIORITIES, Answer, Approve, Callback, Decline, Reject
 from upcall.hosts.terminal.console import make_console
 from upcall.hosts.terminal.dialogue import Later, answer
 from upcall.hosts.terminal.keys import drop_early_keys, keys_kept
-from upcall.hosts.terminal.question import NOTHING_MORE, Known, command, is_approval, rows, settled_as
+from upcall.hosts.terminal.question import command, is_approval, rows, settled_as
 from upcall.hosts.terminal.screen import WIDEST, Piece, View, styled
 from upcall.observe.plain import one_line, plain, shortened, visible
 from upcall.safety.small_files import read_small
@@ -54,20 +53,20 @@ class Desk:
         for line in lines:
             self.say([Piece("┃ ", "yellow"), *line])
 
-    async def ask(self, callback: Callback, known: Known = NOTHING_MORE, waiting: int = 0) -> Any:
+    async def ask(self, callback: Callback, waiting: int = 0) -> Any:
         """Put a question and take its answer; `waiting` is how many wait behind it. Later where it is left.
 
         An approval takes no key that was pressed before it was on the screen, or in the half second after. Only a
         Ctrl-C counts, which leaves it.
         """
-        self.put(rows(callback, known, now=time.time(), width=self.width, waiting=waiting))
+        self.put(rows(callback, now=time.time(), width=self.width, waiting=waiting))
         with keys_kept():
             approves = is_approval(callback) or callback.intent == "approval"
             if approves and await drop_early_keys():
                 raise Later
             if not is_approval(callback):
                 self.say([Piece("/decline WHY declines it, Ctrl-C leaves it for later", "dim")])
-            return await answer(callback, self, known)
+            return await answer(callback, self)
 
     async def line(self, prompt: str, default: str = "") -> str:
         """What the person types; Ctrl-C and Ctrl-D raise Later."""
@@ -126,7 +125,6 @@ class TerminalHost:
     ) -> None:
         self.by = by
         self.view: View | None = None
-        self.look: Callable[[str], Awaitable[Held | None]] | None = None
         self._desk = Desk(out or sys.stdout, editor)
         self._store, self._program = store, program
         self._queue: list[_Waiting] = []
@@ -216,25 +214,13 @@ class TerminalHost:
     async def _one(self, waiting: _Waiting) -> Any:
         """Put one question; None where it is left."""
         callback = waiting.callback
-        known, more = await self._known(callback), len(self._queue) - 1
         try:
-            return await self._desk.ask(callback, known, more)
+            return await self._desk.ask(callback, len(self._queue) - 1)
         except Later:
             self._desk.say(
                 [Piece("left for later: ", "yellow"), Piece(command(callback, self._store, self._program))]
             )
             return None
-
-    async def _known(self, callback: Callback) -> Known:
-        held = await self.look(callback.id) if self.look is not None else None
-        return known_of(held, self._store)
-
-
-def known_of(held: Held | None, store: str = "") -> Known:
-    """What the log knows of a callback beside the callback itself."""
-    if held is None:
-        return Known(store=store)
-    return Known(route_of(held.raised).why, tuple(held.raised.patterns.items()), store)
 
 
 def told(said: Any) -> str:

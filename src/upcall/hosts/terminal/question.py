@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import msgspec
 
@@ -30,23 +30,11 @@ _STEPS = {"skipped": "was skipped", "passed": "passed it up", "reworded": "rewor
 _BEGUN_ESCAPE = re.compile(r"(?<!\\)(?:\\\\)*(\\(?:u[0-9a-f]{0,3}|U[0-9a-f]{0,7})?)\Z")
 
 
-class Known(NamedTuple):
-    """What a host knows beside the callback: why it ended at the person, and an approval's patterns."""
-
-    why: str = ""
-    patterns: tuple[tuple[str, str], ...] = ()
-    store: str = ""
-
-
-NOTHING_MORE = Known()
-
-
 # --- the parts --------------------------------------------------------------------------
 
 
 def rows(
     callback: Callback,
-    known: Known = NOTHING_MORE,
     *,
     now: float,
     width: int = 80,
@@ -64,7 +52,7 @@ def rows(
     if is_approval(callback) and callback.reworded:
         lines += said
     lines += [row for at, choice in enumerate(callback.choices, 1) for row in _choice(at, choice, width, most)]
-    facts = [row for name, text in _facts(callback, known) for row in _fact(name, text, width, most)]
+    facts = [row for name, text in _facts(callback) for row in _fact(name, text, width, most)]
     if callback.problem:
         refused = wrapped(f"not taken: {callback.problem}", width)
         facts += [[], *([Piece(row, "red")] for row in refused)]
@@ -118,7 +106,7 @@ def _call(callback: Callback, width: int, most: int) -> list[list[Piece]]:
     return lines or [[Piece("  without arguments", "dim")]]
 
 
-def _facts(callback: Callback, known: Known) -> list[tuple[str, str]]:
+def _facts(callback: Callback) -> list[tuple[str, str]]:
     """What stands beside the question, each with its name."""
     context = callback.context
     facts: list[tuple[str, str]] = []
@@ -130,8 +118,11 @@ def _facts(callback: Callback, known: Known) -> list[tuple[str, str]]:
         facts += _inside(str(context["tool"]), context.get("arguments"))
     facts += [("tags", tag_line(callback.tags))] if callback.tags else []
     facts += [("way", step) for step in way(callback.path)]
-    facts += [("here by", known.why)] if known.why else []
-    facts += [("pattern", visible(f"{name}: {made}")) for name, made in known.patterns]
+    facts += [("here by", step.reason) for step in callback.path[-1:] if step.agent == "user" and step.reason]
+    for name, made in callback.patterns.items():
+        facts.append(("pattern", visible(f"{name}: {made}")))
+        covered = callback.covers.get(name, ())
+        facts += [("covers", visible(f"{one.id} {' '.join(exact(one.args, 10_000))}")) for one in covered]
     others = len(callback.group) - 1
     if others > 0:
         facts.append(("equal", f"{others} more like it ({', '.join(callback.group[1:])}); one answer settles all"))
