@@ -249,6 +249,13 @@ class Store(Protocol):
         """
         ...
 
+    async def read_tree(self, session: str, after: int = 0, limit: int = 1000) -> list[AnyEvent]:
+        """Events of a session and all below it with `pos` above `after`, in the order of their positions.
+
+        Positions become readable in their order, as for `read_all`.
+        """
+        ...
+
     async def last(self) -> int:
         """The position of the newest event."""
         ...
@@ -258,9 +265,19 @@ class Store(Protocol):
         ...
 
     async def rows(
-        self, *, parent: str | None = None, which: Selection = EVERYTHING, limit: int = 1000
+        self,
+        *,
+        parent: str | None = None,
+        which: Selection = EVERYTHING,
+        before: str | None = None,
+        limit: int = 1000,
     ) -> list[Row]:
-        """Sessions that match, newest first; with `parent`, its children, oldest first."""
+        """Sessions that match, newest first; with `parent`, its children, oldest first.
+
+        parent: the id of a session, or "" for the sessions without a parent, newest first
+        before: only sessions that were started before this one; the last id of one page gives the next page
+        limit: at most so many that match
+        """
         ...
 
     async def blob(self, name: str) -> bytes:

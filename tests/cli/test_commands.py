@@ -230,6 +230,7 @@ def test_sessions_and_show_have_the_same_shape(folder: Path) -> None:
     }  # fmt: skip
     assert len(out("sessions", "--limit", "1", cwd=folder)) == 1
     assert upcall("sessions", "--ids", cwd=folder).stdout == "s2\ns1\n"
+    assert upcall("sessions", "--ids", "--before", "s2", cwd=folder).stdout == "s1\n"
 
 
 def test_sessions_in_a_pipe_are_plain_aligned_columns(folder: Path) -> None:

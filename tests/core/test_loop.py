@@ -31,6 +31,7 @@ from upcall import (
     Tool,
     tool,
 )
+from upcall.errors import SetupError, UnknownSession
 from upcall.models import Script, call
 from upcall.store.memory import MemoryStore
 
@@ -250,6 +251,7 @@ async def test_the_next_plain_function_runs_in_the_thread_that_has_become_idle()
 async def test_a_program_ends_although_a_plain_function_that_was_cut_off_still_runs() -> None:
     program = """
 import threading, upcall
+from upcall.errors import SetupError, UnknownSession
 from upcall.models import Script, call
 from upcall.store.memory import MemoryStore
 
@@ -639,6 +641,32 @@ async def test_events_of_parent_and_child_stand_in_the_order_in_which_they_happe
             started = [i for i, (s, t) in enumerate(order) if (s, t) == ("s", "tool_started")][number]
             ended = [i for i, (s, t) in enumerate(order) if (s, t) == ("s", "tool_ended")][number]
             assert started < mine[0] <= mine[-1] < ended
+
+
+async def test_the_events_of_a_session_and_all_below_it_are_read_and_followed_by_position() -> None:
+    child = Agent("child", model=Script(lambda r: "done"))
+    agent = Agent("a", model=Script([call("task", agent="child", prompt="do"), "ok"]), agents=[child])
+    async with Runtime(agents=[agent, Agent("b", model=Script(["ok"]))]) as runtime:
+        await (await runtime.start("b", "other")).prompt("go")
+        session = await runtime.start(agent, "s")
+        running = asyncio.ensure_future(session.prompt("go"))
+        followed: list[int] = []
+        async for event in runtime.events(tree="s", follow=True):
+            followed.append(event.pos)
+            if event.session == "s" and event.type == "turn_ended":
+                break
+        await running
+        every = [event async for event in runtime.events() if event.session != "other"]
+        assert [event async for event in runtime.events(tree="s")] == every
+        assert followed == [event.pos for event in every]
+        assert [event async for event in runtime.events(after=every[2].pos, tree="s")] == every[3:]
+        with pytest.raises(UnknownSession):
+            await anext(runtime.events(tree="nobody"))
+        with pytest.raises(SetupError, match="not both"):
+            await anext(runtime.events("s", tree="s"))
+        assert [row.id for row in await runtime.rows(parent="", before="s")] == ["other"]
+        with pytest.raises(UnknownSession):
+            await runtime.rows(before="nobody")
 
 
 async def test_a_turn_that_was_taken_over_and_goes_on_harms_nobody_else() -> None:

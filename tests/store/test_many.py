@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from store.agents import counted, worker
-from store.houses import opened, owned, put, turn
+from store.houses import child_of, opened, owned, put, turn
 from upcall import Runtime
 from upcall.errors import UnknownSession
 from upcall.events import ContextSet
@@ -81,6 +81,22 @@ async def test_a_turn_costs_the_same_however_long_the_session_is(tmp_path: Path)
                 await session.prompt("go")
                 costs.append(work.steps - before)
     assert sum(costs[170:190]) <= sum(costs[10:30]) * 1.2
+
+
+async def test_a_page_of_a_run_tree_costs_about_the_same_wherever_it_begins(tmp_path: Path) -> None:
+    with counted() as work:
+        async with opened(tmp_path / "log.db") as store:
+            claim = await owned(store)
+            await put(store, "s~1", child_of("s"), claim=claim)
+            for number in range(100):
+                await put(store, "s", *[ContextSet("k", number) for _ in range(50)], claim=claim)
+            costs: list[tuple[int, int]] = []
+            for after in (100, 2500, 4900):
+                before = work.statements, work.steps
+                assert len(await store.read_tree("s", after, 20)) == 20
+                costs.append((work.statements - before[0], work.steps - before[1]))
+    assert {statements for statements, _ in costs} == {1}
+    assert max(steps for _, steps in costs) < 4000  # of 5,000 events
 
 
 async def test_a_failed_claim_is_given_up_so_that_others_may_go_on(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from store.houses import House, begin, child_of, owned, put, turn, turn_end
-from upcall.contracts import Store
+from upcall.contracts import Selection, Store
 from upcall.events import Carried, Compacted, ContextSet, Steered, TurnEnded, TurnResumed
 from upcall.messages import user
 
@@ -124,3 +124,47 @@ async def test_another_process_reads_at_once_what_was_stored(store: Store, other
 async def test_the_clock_is_the_one_that_was_given(house: House, store: Store) -> None:
     house.clock.now = 42.0
     assert store.now() == 42.0
+
+
+# --- pages and run trees ------------------------------------------------------------------
+
+
+async def test_the_last_id_of_one_page_gives_the_next_page(store: Store) -> None:
+    for number in range(5):
+        await begin(store, f"s{number}")
+    pages: list[list[str]] = []
+    before = None
+    while page := await store.rows(before=before, limit=2):
+        pages.append([row.id for row in page])
+        before = page[-1].id
+    assert pages == [["s4", "s3"], ["s2", "s1"], ["s0"]]
+    assert [row.id for row in await store.rows(before="s3", which=Selection(session="s1"))] == ["s1"]
+    assert await store.rows(before="nobody") == []
+
+
+async def test_sessions_without_a_parent_are_listed_newest_first(store: Store) -> None:
+    claim = await owned(store, "a")
+    await put(store, "a~1", child_of("a"), claim=claim)
+    await begin(store, "b")
+    assert [row.id for row in await store.rows(parent="")] == ["b", "a"]
+    assert [row.id for row in await store.rows(parent="", limit=1, before="b")] == ["a"]
+    assert [row.id for row in await store.rows(parent="a")] == ["a~1"]
+
+
+async def test_the_events_of_a_run_tree_are_read_in_the_order_of_their_positions(store: Store) -> None:
+    claim = await owned(store, "top")
+    await begin(store, "top2")
+    for number in range(4):
+        child = f"top~{number % 2}"
+        new = [child_of("top")] if number < 2 else []
+        await put(store, child, *new, *[ContextSet("n", n) for n in range(number)], claim=claim)
+        await put(store, "top", ContextSet("n", number), claim=claim)
+    await put(store, "top~1~1", child_of("top~1", "top"), claim=claim)
+    every = await store.read_all()
+    for session in ("top", "top~1", "top2", "nobody"):
+        wanted = [e for e in every if f"{e.session}~".startswith(f"{session}~")]
+        assert await store.read_tree(session) == wanted
+        for after in range(len(every) + 1):
+            later = [e for e in wanted if e.pos > after]
+            assert await store.read_tree(session, after) == later
+            assert await store.read_tree(session, after, 3) == later[:3]

@@ -10,7 +10,7 @@ import pytest
 
 from store.houses import House, asked, begin, child_of, opened, owned, put, question, turn, turn_end
 from upcall.callbacks import Held
-from upcall.contracts import Claim, Selection, Store
+from upcall.contracts import EVERYTHING, Claim, Selection, Store
 from upcall.events import AnyEvent, CallbackAnswered, CallbackAsked, CallbackExpired, Parked, SessionStarted
 from upcall.store.sqlite.listing_sql import COLUMNS, callbacks_where, sessions_where
 
@@ -202,6 +202,8 @@ async def test_tags_and_sessions_are_looked_up_and_not_searched_for(tmp_path: Pa
         where, values = sessions_where(which, None, lambda: "[]")
         sql = f"SELECT {COLUMNS} WHERE {where} ORDER BY s.n DESC LIMIT 50"
         assert scanned(path, sql, values) <= {"json_each"}
+        where, values = sessions_where(EVERYTHING, None, lambda: "[]", "one")
+        assert scanned(path, f"SELECT {COLUMNS} WHERE {where} ORDER BY s.n DESC LIMIT 50", values) == set()
         where, values = callbacks_where(which.replace(status=None), 0.0)
         sql = f"SELECT id FROM callbacks WHERE {where} ORDER BY rank, created, raised LIMIT 50"
         assert scanned(path, sql, values) <= {"callbacks"}  # those that wait for a person, by their index

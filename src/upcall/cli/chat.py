@@ -91,9 +91,8 @@ async def _chat(args: argparse.Namespace) -> int:
 
 
 async def _newest(runtime: Runtime, agent: str) -> str:
-    for row in await runtime.rows(agent=agent, limit=1_000_000):
-        if not row.parent:
-            return row.id
+    for row in await runtime.rows(agent=agent, parent="", limit=1):
+        return row.id
     raise SetupError(f"{agent} has no session to go on with here; leave out -c to begin one")
 
 

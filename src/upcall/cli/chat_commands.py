@@ -197,10 +197,7 @@ async def _all_events(talk: Talk) -> list[AnyEvent]:
     """What happened in the session and below it, in order; nothing before the first prompt."""
     if talk.session is None:
         return []
-    root = talk.id
-    rows = await talk.runtime.rows(session=root, limit=1_000_000)
-    found = [event for row in rows async for event in talk.runtime.events(row.id)]
-    return sorted(found, key=lambda event: event.pos)
+    return [event async for event in talk.runtime.events(tree=talk.id)]
 
 
 async def _new(talk: Talk, _: str) -> None:

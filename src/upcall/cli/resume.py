@@ -102,9 +102,8 @@ async def resumed(runtime: Runtime, session_id: str, view: Any) -> Reply:
 async def _recall(runtime: Runtime, session_id: str, view: Any) -> None:
     """Let the view know what the sessions of the tree were doing when they stopped."""
     root = session_id.partition("~")[0]
-    for row in reversed(await runtime.rows(session=root, limit=1_000_000)):
-        async for event in runtime.events(row.id):
-            view.recall(event)
+    async for event in runtime.events(tree=root):
+        view.recall(event)
 
 
 # --- all of them ------------------------------------------------------------------------

@@ -61,6 +61,7 @@ def add(commands: Commands) -> None:
         ],
     )
     parser.add_argument("--limit", metavar="N", type=count, default=50, help="at most so many (default: 50)")
+    parser.add_argument("--before", metavar="ID", help="only those that began before this session: the next page")
     parser.add_argument("--ids", action="store_true", help="print the ids alone, one a line")
     filters(parser, SESSION_STATUSES, "only those that are")
     as_json(parser)
@@ -112,11 +113,11 @@ def _days(text: str) -> float:
 # --- listing ----------------------------------------------------------------------------
 
 
-async def print_sessions(runtime: Runtime, limit: int, **which: Any) -> None:
+async def print_sessions(runtime: Runtime, limit: int, before: str | None = None, **which: Any) -> None:
     """The newest sessions, or those that `which` asks for, with the beginning of what each said last."""
-    rows = await runtime.rows(limit=limit, **which)
+    rows = await runtime.rows(limit=limit, before=before, **which)
     if not rows:
-        say("No sessions match." if which else "No sessions yet. Begin one: upcall run AGENT PROMPT")
+        say("No sessions match." if which or before else "No sessions yet. Begin one: upcall run AGENT PROMPT")
         return
     _print_list([(row, await last_text(runtime, row)) for row in _families(rows)])
 
@@ -126,9 +127,9 @@ async def _list(args: argparse.Namespace) -> int:
         return tell_no_log(args, "so there are no sessions. Begin one: upcall run AGENT PROMPT", lists=True)
     async with viewing(args) as runtime:
         if not args.ids and not args.json:
-            await print_sessions(runtime, args.limit, **selected(args))
+            await print_sessions(runtime, args.limit, args.before, **selected(args))
             return 0
-        rows = await runtime.rows(limit=args.limit, **selected(args))
+        rows = await runtime.rows(limit=args.limit, before=args.before, **selected(args))
         if args.ids:
             for row in rows:
                 say(visible(row.id))

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import time
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from heapq import merge
 from itertools import islice
 from operator import attrgetter
 from typing import cast
@@ -203,6 +204,16 @@ class MemoryStore:
         start = bisect_right(self._stored.order, after, key=_position)
         return self._stored.order[start : start + limit]
 
+    async def read_tree(self, session: str, after: int = 0, limit: int = 1000) -> list[AnyEvent]:
+        """Events of a session and all below it with `pos` above `after`."""
+        logs = self._stored.logs
+        ids = [session] if session in logs else []
+        for one in ids:  # grows while it is read
+            ids += logs[one].children
+        starts = [bisect_right(logs[one].events, after, key=_position) for one in ids]
+        pages = [logs[one].events[start : start + limit] for one, start in zip(ids, starts, strict=True)]
+        return list(islice(merge(*pages, key=_position), limit))
+
     async def last(self) -> int:
         """The position of the newest event."""
         return self._stored.order[-1].pos if self._stored.order else 0
@@ -231,11 +242,22 @@ class MemoryStore:
         return bool(below) and all(h.target == "user" for h in below)
 
     async def rows(
-        self, *, parent: str | None = None, which: Selection = EVERYTHING, limit: int = 1000
+        self,
+        *,
+        parent: str | None = None,
+        which: Selection = EVERYTHING,
+        before: str | None = None,
+        limit: int = 1000,
     ) -> list[Row]:
         """Sessions that match, newest first; with `parent`, its children, oldest first."""
         logs = self._stored.logs
-        ids = reversed(logs) if parent is None else logs[parent].children if parent in logs else ()
+        if parent:
+            ids: Iterable[str] = logs[parent].children if parent in logs else ()
+        else:
+            ids = (i for i in reversed(logs) if parent is None or not logs[i].header.parent)
+        if before is not None:
+            position = logs[before].events[0].pos if before in logs else 0
+            ids = (i for i in ids if logs[i].events[0].pos < position)
         found = (
             row
             for row in (self._row(i, logs[i]) for i in ids)

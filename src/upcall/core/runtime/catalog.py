@@ -55,18 +55,23 @@ class Catalog(abc.ABC):
         agent: str | None = None,
         status: str | None = None,
         tags: Mapping[str, str] | None = None,
+        before: str | None = None,
         limit: int = 1000,
     ) -> list[Row]:
         """Sessions that match, newest first; with `parent`, its children, oldest first.
 
+        parent: only the children of this session; "" lists the sessions without a parent, newest first
         session: only this one and all below it
         agent: only those of the agent of that name
         status: only those that are doing that, as `status(id)` says it
         tags: only those whose run tree has all these tags
+        before: only those that were started before this session; the last id of one page gives the next page
         limit: at most so many
         """
         which = await self._selection(session, agent, status, tags, SESSION_STATUSES)
-        rows = await self.store.rows(parent=parent, which=which, limit=limit)
+        if before is not None:
+            await self._row(before)
+        rows = await self.store.rows(parent=parent, which=which, before=before, limit=limit)
         return [row if row.status != "running" else row.replace(status=row.current_status) for row in rows]
 
     async def inbox(
@@ -120,22 +125,24 @@ class Catalog(abc.ABC):
             await self._row(session)
         return which
 
-    async def events(self, id: str | None = None, after: int = 0, follow: bool = False) -> AsyncIterator[AnyEvent]:
+    async def events(
+        self, id: str | None = None, after: int = 0, follow: bool = False, *, tree: str | None = None
+    ) -> AsyncIterator[AnyEvent]:
         """What happened, in order, from any point on; with `follow` also what happens from now on.
 
-        `after` is a sequence number of the session, or without an id a position of the store.
+        id: only the events of this session
+        after: with an `id` a sequence number of that session, otherwise a position of the store
+        tree: only the events of this session and all below it
         """
         await self._open()
-        if id is not None:
-            await self._row(id)
-        position = 0
+        if id is not None and tree is not None:
+            raise SetupError("events() takes the id of one session or a tree, not both")
+        for session in (id, tree):
+            if session is not None:
+                await self._row(session)
         while True:
-            if id is None:
-                page = await self.store.read_all(after)
-                last = page[-1].pos if page else after
-            else:
-                position = await self.store.last() if follow else 0
-                page, last = await readable_events(self.store, id, after)
+            position = await self.store.last() if follow else 0
+            page, last = await self._page(id, tree, after)
             for event in page:
                 yield event
             if last > after:
@@ -143,4 +150,11 @@ class Catalog(abc.ABC):
             elif not follow:
                 return
             else:
-                await self.store.wait(after if id is None else position, _FOLLOW)
+                await self.store.wait(position, _FOLLOW)
+
+    async def _page(self, id: str | None, tree: str | None, after: int) -> tuple[list[AnyEvent], int]:
+        """The next events, and the number to continue after."""
+        if id is not None:
+            return await readable_events(self.store, id, after)
+        page = await (self.store.read_all(after) if tree is None else self.store.read_tree(tree, after))
+        return page, page[-1].pos if page else after

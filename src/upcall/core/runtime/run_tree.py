@@ -12,7 +12,7 @@ from msgspec.structs import force_setattr
 
 from upcall.agent import Agent
 from upcall.callbacks import Held, Hints, Kind
-from upcall.contracts import Claim, Files, Reply, Spent
+from upcall.contracts import Claim, Files, Reply, Selection, Spent
 from upcall.core.log.call_state import CallState
 from upcall.core.log.load import end_session, load_state, refresh
 from upcall.core.log.session_log import JOIN_DELAY, SessionLog, Sink
@@ -318,11 +318,8 @@ class RunTree:
 
     async def end_below(self, session_id: str, why: str) -> None:
         """End a session and all below it that wait or failed; what runs here ends by itself."""
-        row = await self.store.row(session_id)
-        rows = [] if row is None else [row]
-        for row in rows:
-            rows += await self.store.rows(parent=row.id)
-        for row in reversed(rows):
+        rows = await self.store.rows(which=Selection(session=session_id), limit=1_000_000)
+        for row in rows:  # newest first: a session ends before the one that started it
             if row.status in ("running", "waiting", "failed") and row.id not in self.home.turns:
                 ended = await end_session(self.store, self.claim, row.id, why)
                 for event in ended:

@@ -8,7 +8,7 @@ import re
 import msgspec
 
 from upcall.agent import Limits
-from upcall.contracts import Spent, Store
+from upcall.contracts import Selection, Spent, Store
 from upcall.core.log.load import load_state
 from upcall.core.log.state import SessionState
 from upcall.core.turns.access import Member
@@ -36,17 +36,13 @@ class Spending(msgspec.Struct, eq=False):
 
     async def total(self, root: str) -> Spent:
         """What all of them have used; those that have not run here are looked up in the log once."""
-        above = [] if self.loaded else [root]
-        if above and root not in self.running:  # a child was prompted by its own id
-            state = await load_state(self.store, root)
-            if state is not None:
-                self.ended.setdefault(root, self._spent(state))
-        while above:
-            for row in await self.store.rows(parent=above.pop(), limit=1_000_000):
+        if not self.loaded:
+            for row in await self.store.rows(which=Selection(session=root), limit=1_000_000):
+                if row.id == root and root in self.running:
+                    continue
                 state = await load_state(self.store, row.id)
                 if state is not None:
                     self.ended.setdefault(row.id, self._spent(state))  # what ended here meanwhile is known better
-                    above.append(row.id)
         self.loaded = True
         if not self.ended and len(self.running) == 1 and root in self.running:
             return self._spent(self.running[root])

@@ -48,6 +48,34 @@ _WITH_TAG = "SELECT root FROM tags WHERE name = ? AND value = ?"
 _TAGGED = f"(s.n IN ({_WITH_TAG}) OR s.parent IS NOT NULL AND s.root IN ({_WITH_TAG}))"
 """Roots and those below them apart: there is an index for each."""
 
+TREE_EVENTS = f"""
+WITH RECURSIVE
+tree (n, last) AS MATERIALIZED (
+    SELECT n, (SELECT key FROM events WHERE key > n << 32 AND key < (n + 1) << 32 ORDER BY key DESC LIMIT 1)
+    FROM sessions WHERE {_BELOW.format("id", ":session")}
+),
+search (n, low, high) AS (
+    SELECT n, (n << 32) + 1, last FROM tree WHERE (SELECT pos FROM events WHERE key = last) > :after
+    UNION ALL
+    SELECT n,
+        CASE WHEN (SELECT pos FROM events WHERE key = (low + high) / 2) > :after
+            THEN low ELSE (low + high) / 2 + 1 END,
+        CASE WHEN (SELECT pos FROM events WHERE key = (low + high) / 2) > :after
+            THEN (low + high) / 2 ELSE high END
+    FROM search WHERE low < high
+),
+page (key, pos) AS (
+    SELECT e.key, e.pos FROM search CROSS JOIN events e
+        ON e.key >= low AND e.key < min(low + :limit, (n + 1) << 32)
+    WHERE low = high ORDER BY e.pos LIMIT :limit
+)
+SELECT s.id, e.key, e.pos, e.time, e.body
+FROM page CROSS JOIN events e ON e.key = page.key CROSS JOIN sessions s ON s.n = page.key >> 32 ORDER BY page.pos
+"""
+"""The next events of a session and all below it. No index is needed for that: sequence numbers have no gaps and
+positions rise with them, so a binary search finds where the page begins in each session. CROSS JOIN keeps the order
+of the joins: the planner does not know that a page is small."""
+
 _tags = msgspec.json.Decoder(dict[str, str])
 
 
@@ -58,6 +86,11 @@ class Condition(NamedTuple):
     values: tuple[Any, ...]
 
 
+def tree_values(session: str, after: int, limit: int) -> dict[str, Any]:
+    """The values for TREE_EVENTS."""
+    return {"session": session, "after": after, "limit": limit}
+
+
 def row_of(values: Sequence[Any], living: Callable[[Sequence[Any]], str]) -> Row:
     """A row of COLUMNS; `living` names a process, given its columns, if it lives."""
     owner = living(values[12:]) if values[12] else ""
@@ -65,11 +98,17 @@ def row_of(values: Sequence[Any], living: Callable[[Sequence[Any]], str]) -> Row
     return Row(*values[:10], owner=owner, tags=tags, asks_person=bool(values[11]) and not owner)
 
 
-def sessions_where(which: Selection, parent: str | None, alive: Callable[[], str]) -> Condition:
+def sessions_where(
+    which: Selection, parent: str | None, alive: Callable[[], str], before: str | None = None
+) -> Condition:
     """The sessions that match; `alive` gives the ids of the processes that live, as a JSON list."""
     parts: list[Condition] = []
-    if parent is not None:
+    if parent:
         parts.append(Condition("p.id = ?", (parent,)))
+    elif parent is not None:
+        parts.append(Condition("s.parent IS NULL", ()))
+    if before is not None:
+        parts.append(Condition("s.n < (SELECT n FROM sessions WHERE id = ?)", (before,)))
     if which.session is not None:
         parts.append(Condition(_BELOW.format("s.id", "?"), (which.session,) * 3))
     if which.agent is not None:

@@ -32,7 +32,14 @@ from upcall.store.opening import Place, open_log
 from upcall.store.rules import as_of, claim_error
 from upcall.store.sqlite.heartbeat import BEATS, HEARTBEAT_INTERVAL, Heartbeat
 from upcall.store.sqlite.jobs import Append, Job, MultiAppend, Operation, Settle
-from upcall.store.sqlite.listing_sql import COLUMNS, callbacks_where, row_of, sessions_where
+from upcall.store.sqlite.listing_sql import (
+    COLUMNS,
+    TREE_EVENTS,
+    callbacks_where,
+    row_of,
+    sessions_where,
+    tree_values,
+)
 from upcall.store.sqlite.private_copy import PrivateCopy
 from upcall.store.sqlite.process import LEASE_TIMEOUT, Identity, is_gone
 from upcall.store.sqlite.queries import DUE, READY, Rows
@@ -286,7 +293,7 @@ class SqliteStore:
 
     # --- reading --------------------------------------------------------------------------
 
-    def _query(self, sql: str, values: Sequence[Any] = ()) -> list[Any]:
+    def _query(self, sql: str, values: Sequence[Any] | Mapping[str, Any] = ()) -> list[Any]:
         return self._look_up(lambda rows: cast("list[Any]", rows.execute(sql, values).fetchall()))
 
     def _look_up(self, read: Callable[[Rows], R]) -> R:
@@ -313,13 +320,21 @@ class SqliteStore:
         """Events of all sessions with `pos` above `after`, in the order they were stored."""
         return self._between(after, 1 << 62, limit)
 
+    async def read_tree(self, session: str, after: int = 0, limit: int = 1000) -> list[AnyEvent]:
+        """Events of a session and all below it with `pos` above `after`, in the order they were stored."""
+        return self._decoded(lambda after: self._query(TREE_EVENTS, tree_values(session, after, limit)), after)
+
     def _between(self, after: int, before: int, limit: int, which: str = "1") -> list[AnyEvent]:
         sql = (
             "SELECT s.id, e.key, e.pos, e.time, e.body FROM events e JOIN sessions s ON s.n = e.key >> 32 "
             f"WHERE e.pos > ? AND e.pos < ? AND ({which}) ORDER BY e.pos LIMIT ?"
         )
+        return self._decoded(lambda after: self._query(sql, (after, before, limit)), after)
+
+    def _decoded(self, read: Callable[[int], list[Any]], after: int) -> list[AnyEvent]:
+        """The next events that can be read: one that can't be is left out, with a warning."""
         found: list[AnyEvent] = []
-        while not found and (rows := self._query(sql, (after, before, limit))):
+        while not found and (rows := read(after)):
             for session, key, pos, at, body in rows:
                 try:
                     found.append(self._decode(body, session, key & _SEQ, pos, at))
@@ -347,11 +362,16 @@ class SqliteStore:
         return row_of(rows[0], self._living) if rows else None
 
     async def rows(
-        self, *, parent: str | None = None, which: Selection = EVERYTHING, limit: int = 1000
+        self,
+        *,
+        parent: str | None = None,
+        which: Selection = EVERYTHING,
+        before: str | None = None,
+        limit: int = 1000,
     ) -> list[Row]:
         """Sessions that match, newest first; with `parent`, its children, oldest first."""
-        where, values = sessions_where(which, parent, self._alive)
-        order = "s.n DESC" if parent is None else "s.n"
+        where, values = sessions_where(which, parent, self._alive, before)
+        order = "s.n" if parent else "s.n DESC"
         found = self._query(f"SELECT {COLUMNS} WHERE {where} ORDER BY {order} LIMIT ?", (*values, limit))
         return [row_of(values, self._living) for values in found]
 
