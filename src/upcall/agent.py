@@ -15,6 +15,7 @@ from upcall.errors import BadAgent, UnknownAgent
 from upcall.events import SessionStarted
 from upcall.hooks import NO_HOOKS, Hooks, Maybe
 from upcall.messages import Call, JsonSchema, Result, Value
+from upcall.safety.bounds import brief
 from upcall.safety.json_text import read_json
 from upcall.settings import Settings
 from upcall.tools import Tool, as_tool, describe_tools
@@ -321,7 +322,9 @@ def _check(
         raise BadAgent(name, f"workspace is a place for files, such as Folder('work'), not {workspace!r}")
     for piece in kit:
         if not isinstance(piece, Kit):
-            raise BadAgent(name, f"kit is a list of Kit values; {piece!r:.80} is none (did you forget to call it?)")
+            raise BadAgent(
+                name, f"kit is a list of Kit values; {brief(piece)} is none (did you forget to call it?)"
+            )
 
 
 def _check_settings(name: str, settings: Any) -> None:

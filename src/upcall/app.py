@@ -15,6 +15,7 @@ from upcall.core.runtime.sessions import Sessions
 from upcall.core.turns.access import prompt_message
 from upcall.errors import BadAgent, SetupError, UnknownSession, UpcallError
 from upcall.messages import Message
+from upcall.safety.bounds import brief
 
 Where = str | os.PathLike[str] | Store
 
@@ -42,7 +43,9 @@ class Runtime(Sessions):
         if isinstance(given, Agent):
             raise SetupError(f"agents is a list: Runtime(..., agents=[{given.name}])")
         if wrong := [one for one in given if not isinstance(one, Agent)]:
-            raise SetupError(f"agents is a list of agents, not of {wrong[0]!r:.80}; load_agents(folder) reads some")
+            raise SetupError(
+                f"agents is a list of agents, not of {brief(wrong[0])}; load_agents(folder) reads some"
+            )
         if host is not None and not hasattr(host, "ask"):
             raise SetupError(
                 f"a host has `async ask(callback)` and `withdraw(callback_id, reason)`; {host!r} has not"
@@ -81,7 +84,7 @@ def open_store(where: Where, trusted: bool | None = None, *, found: bool = False
     """
     if not isinstance(where, str | os.PathLike):
         if not hasattr(where, "append"):
-            raise SetupError(f"a store is a path, ':memory:' or a Store, not {where!r:.80}")
+            raise SetupError(f"a store is a path, ':memory:' or a Store, not {brief(where)}")
         return where
     if str(where) == ":memory:":
         from upcall.store.memory import MemoryStore
@@ -171,7 +174,7 @@ def run(
     given: tuple[Any, Any] = (agent, prompt)
     if not isinstance(given[0], Agent) or not isinstance(given[1], str | Message):
         raise SetupError(
-            f"upcall.run(agent, prompt) takes an Agent and a text, not {agent!r:.80} and {prompt!r:.80}"
+            f"upcall.run(agent, prompt) takes an Agent and a text, not {brief(agent)} and {brief(prompt)}"
         )
     prompt_message(prompt)  # before a session is begun for it
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Literal, Self, cast
 
 import msgspec
 
-from upcall.safety.bounds import DEPTH, is_too_deep
+from upcall.safety.bounds import DEPTH, RESULT, RESULT_PARTS, excess, is_too_deep
 from upcall.settings import Settings
 
 Role = Literal["user", "assistant", "tool"]
@@ -269,10 +269,30 @@ def json_round_trip(value: Any) -> Any:
     kind = cast("type[Any]", type(value))
     if kind is Message and isinstance(value.parts, str):
         value = Message(value.role, (Text(value.parts),))
+    for one in _json_in(value):
+        if problem := excess(one, RESULT, RESULT_PARTS):
+            raise ValueError(f"it holds JSON that is too large: {problem}")
     body = msgspec.json.encode(value)
     if is_too_deep(body, DEPTH + _AROUND):
         raise ValueError(f"it holds JSON that is nested more than {DEPTH} levels deep")
     return msgspec.json.decode(body, type=kind)
+
+
+def _json_in(value: Any) -> Iterator[Any]:
+    """The JSON values in a call, a result, a message or a response."""
+    match value:
+        case Call():
+            yield value.args
+        case Result():
+            yield value.json
+        case Message():
+            for part in value.parts:
+                yield from _json_in(part)
+        case Response():
+            for call in value.calls:
+                yield from _json_in(call)
+        case _:
+            pass
 
 
 # --- settling what a provider would refuse ----------------------------------------------

@@ -9,6 +9,7 @@ from typing import Any, Self, cast
 import msgspec
 
 from upcall.errors import SetupError
+from upcall.safety.bounds import brief
 
 NOT_KEPT = "(not kept)"
 """What stands in the log for the value of a header."""
@@ -107,7 +108,7 @@ def setting_problem(name: str, value: Any) -> str:
     if name == "extra_body":
         return _body_problem(value)
     fits, words = _RULES[name]
-    return "" if fits(value) else f"must be {words}, not {value!r:.80}"
+    return "" if fits(value) else f"must be {words}, not {brief(value)}"
 
 
 def _number(least: float, most: float) -> Callable[[Any], bool]:
@@ -142,10 +143,10 @@ _RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
 
 def _body_problem(value: Any) -> str:
     if not isinstance(value, Mapping):
-        return f"must be a dict of JSON values, not {value!r:.80}"
+        return f"must be a dict of JSON values, not {brief(value)}"
     body = dict(cast("Mapping[Any, Any]", value))
     if wrong := [key for key in body if not isinstance(key, str)]:
-        return f"must have texts as keys, not {wrong[0]!r:.80}"
+        return f"must have texts as keys, not {brief(wrong[0])}"
     try:
         msgspec.json.encode(body)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
@@ -158,7 +159,7 @@ def _headers_problem(value: Any) -> str:
         return f"must be a dict of names and texts, not a {type(value).__name__}"
     for name, text in cast("Mapping[Any, Any]", value).items():
         if not isinstance(name, str) or not _TOKEN.fullmatch(name):
-            return f"must have HTTP header names as keys, not {name!r:.80}"
+            return f"must have HTTP header names as keys, not {brief(name)}"
         if name.lower() in _FRAMING:
             return f"can't set {name}: the connection needs its own"
         if not isinstance(text, str):

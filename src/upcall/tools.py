@@ -18,7 +18,7 @@ from upcall.core.foreign_schema import CALL_CONTEXT, argument_problem, by_name, 
 from upcall.core.schema import Shape, check_each, closest_or_all, is_pydantic, read_docstring, read_hints, shapes
 from upcall.errors import BadTool
 from upcall.messages import Image, JsonSchema, Result, Text, ToolSpec, Value, replace_surrogates
-from upcall.safety.bounds import DESCRIPTION, STRUCTURE, is_too_deep
+from upcall.safety.bounds import DESCRIPTION, RESULT, RESULT_PARTS, STRUCTURE, brief, excess, is_too_deep
 
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}\Z")
 _CONTEXTS: tuple[Any, ...] = (Context, SyncContext, SessionAccess)
@@ -253,7 +253,7 @@ def _make_from_schema(
 def _read_call(name: str, call: Any) -> tuple[bool, str | None]:
     """Tell whether a function of the arguments as a dict is async, and which of its parameters is its context."""
     if not callable(call):
-        raise BadTool(name, f"call is a function of the arguments as a dict, not {call!r:.80}")
+        raise BadTool(name, f"call is a function of the arguments as a dict, not {brief(call)}")
     written: Any = getattr(call, "func", call) if isinstance(call, _PARTIAL) else call
     written = written if inspect.isroutine(written) else type(written).__call__
     is_async = inspect.iscoroutinefunction(written)
@@ -421,6 +421,9 @@ def unknown_tool_text(name: str, known: Iterable[str]) -> str:
     return f"there is no tool called {name!r}{rather} The tools are: {', '.join(names) or 'none'}"
 
 
+_RESULT_DEPTH = 10_000  # what is deeper than Python's stack is refused when it is encoded
+
+
 def to_result(call_id: str, value: Any) -> Result:
     """What a tool's return value becomes for the model.
 
@@ -449,6 +452,9 @@ def to_result(call_id: str, value: Any) -> Result:
 
 
 def _as_json(call_id: str, value: Any) -> Result:
+    if problem := excess(value, RESULT, RESULT_PARTS, depth=_RESULT_DEPTH):
+        why = f"the tool ran, but what it returned is too large: {problem}. Return less, or write it to a file"
+        return Result(call_id, why, is_error=True)
     try:
         plain = _storable(value)
         text = msgspec.json.encode(plain).decode()

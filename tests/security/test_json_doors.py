@@ -28,7 +28,7 @@ from upcall import (
 from upcall.errors import AnswerRefused, UpcallError
 from upcall.messages import Value
 from upcall.models import Script, call
-from upcall.safety.bounds import ARGUMENTS, DEPTH, excess, plain, read_bounded_json
+from upcall.safety.bounds import ARGUMENTS, DEPTH, RESULT_PARTS, excess, plain, read_bounded_json
 
 Use = Callable[[Context, Any], Awaitable[Any]]
 
@@ -275,6 +275,36 @@ def test_results_keep_their_structure_up_to_a_megabyte_and_then_only_their_text(
     assert isinstance(cut, Result)
     assert cut.json is None
     assert len(cut.text) == 1_000_004
+
+
+@pytest.mark.parametrize(
+    "attack", ["one text of a megabyte 400 times", "a list doubled 60 times", "a million empty texts"]
+)
+async def test_a_tools_value_that_is_too_large_is_an_error_result_and_is_never_written_out(
+    desk: Desk, attack: str
+) -> None:
+    @tool
+    def give() -> Any:
+        return TOO_MUCH[attack]()
+
+    def play(request: Request) -> Any:
+        results = request.messages[-1].results
+        return results[0].text if results else call("give")
+
+    async with measured() as cost:
+        reply = await desk.prompt(Agent("a", model=Script(play), tools=[give]))
+
+    assert reply.text.startswith("the tool ran, but what it returned is too large: it has more than")
+    cost.check()
+
+
+def test_a_tools_value_at_the_bound_is_its_result() -> None:
+    from upcall.tools import to_result
+
+    assert not to_result("c", [0] * (RESULT_PARTS - 1)).is_error
+    assert to_result("c", [0] * (RESULT_PARTS + 1)).is_error
+    assert not to_result("c", ["x" * 1000] * 7900).is_error
+    assert to_result("c", ["x" * 1000] * 8001).is_error
 
 
 async def test_a_call_with_thousands_of_unknown_arguments_is_told_the_first_ones(desk: Desk) -> None:

@@ -7,7 +7,10 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
+from upcall.safety.bounds import brief, excess
+
 _LONGEST_NAME = 100
+_FEW_BYTES = 10_000
 
 
 def nearest(given: str, known: Iterable[str]) -> str:
@@ -33,6 +36,8 @@ def shown(value: Any) -> str:
     """A value as a message shows it."""
     if value is None or isinstance(value, bool):  # nearly always, and every route says some
         return "null" if value is None else str(value).lower()
+    if excess(value, _FEW_BYTES):
+        return brief(value)
     try:
         text = json.dumps(value, ensure_ascii=False)
     except (TypeError, ValueError, RecursionError):

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from upcall.errors import BadTool
 from upcall.messages import JsonSchema
-from upcall.safety.bounds import SCHEMA, plain
+from upcall.safety.bounds import SCHEMA, brief, plain
 from upcall.safety.schema_check import misfit_of
 
 CALL_CONTEXT = "context of the call"
@@ -21,7 +21,7 @@ CALL_CONTEXT = "context of the call"
 def checked_schema(name: str, schema: Any) -> JsonSchema:
     """A copy of the schema of a tool's arguments; BadTool says why it can't be used."""
     if not isinstance(schema, Mapping):
-        raise BadTool(name, f'its schema is a JSON object such as {{"type": "object"}}, not {schema!r:.80}')
+        raise BadTool(name, f'its schema is a JSON object such as {{"type": "object"}}, not {brief(schema)}')
     given = dict(cast("Mapping[str, Any]", schema))
     try:
         own: JsonSchema = {"type": "object", "properties": {}, **plain(given, SCHEMA)}
@@ -29,7 +29,7 @@ def checked_schema(name: str, schema: Any) -> JsonSchema:
         raise BadTool(name, f"its schema can't be used: {error}") from None
     if own["type"] != "object":
         raise BadTool(
-            name, f"arguments are an object, so its schema has the type 'object', not {own['type']!r:.80}"
+            name, f"arguments are an object, so its schema has the type 'object', not {brief(own['type'])}"
         )
     if problem := misfit_of(own):
         raise BadTool(name, f"its schema can't be used: {problem}")

@@ -11,6 +11,7 @@ from typing import Any, cast
 
 from upcall.errors import BadKit
 from upcall.messages import Value
+from upcall.safety.bounds import brief
 from upcall.safety.front_matter import construct
 from upcall.safety.small_files import read_small
 
@@ -140,7 +141,7 @@ def _problems(head: Mapping[str, Any], folder: str) -> Iterator[str]:
         yield f"name: {name!r} must be its folder's name, {folder!r}"
     given = head.get("triggers", [])
     if not isinstance(given, list) or any(_text_problem(one) for one in cast("list[Any]", given)):
-        yield f"triggers: {given!r:.200} is no list of texts, such as [pdf, fill a form]"
+        yield f"triggers: {brief(given, 200)} is no list of texts, such as [pdf, fill a form]"
     if "description" not in head and not given:
         yield "description: it is missing, and so are triggers; nobody could find it"
     elif "description" in head and (problem := _text_problem(head["description"], _MOST_DESCRIPTION)):
@@ -167,5 +168,5 @@ def _parts(path: Path, text: str) -> tuple[dict[str, Any], str]:
 def _text_problem(value: Any, most: int | None = None) -> str:
     """Why a value is not a text of at most so many characters, or ""."""
     if not isinstance(value, str) or not value.strip():
-        return "it is missing" if value is None else f"{value!r:.200} is no text"
+        return "it is missing" if value is None else f"{brief(value, 200)} is no text"
     return f"it has {len(value)} characters; {most} are allowed" if most is not None and len(value) > most else ""

@@ -6,6 +6,7 @@ megabytes once it is written. So values are counted part by part, and counting s
 
 from __future__ import annotations
 
+import reprlib
 from typing import Any
 
 import msgspec
@@ -21,6 +22,12 @@ ARGUMENTS = 2_000_000
 
 STRUCTURE = 1_000_000
 """Bytes of JSON up to which a tool's result is kept as a value beside its text."""
+
+RESULT = 8_000_000
+"""Bytes of JSON that the value which a tool returns may have. Its text is cut to `Limits(result_chars)` later."""
+
+RESULT_PARTS = 500_000
+"""Values that it may consist of."""
 
 KEPT = 4_000_000
 """Bytes of JSON that a session keeps as one value: in its context, or as what a `once` effect returned."""
@@ -112,6 +119,19 @@ def _is_small(value: Any) -> bool:
         if _type_of(key) is not str or len(key) > _SHORT:
             return False
     return True
+
+
+def brief(value: Any, most: int = 80) -> str:
+    """Show a value in an error message: at most so many characters, made without looking at all of the value."""
+    shape = reprlib.Repr()
+    shape.maxstring = shape.maxlong = shape.maxother = most
+    shape.maxlevel = 3
+    shape.maxdict = shape.maxlist = shape.maxtuple = shape.maxset = shape.maxfrozenset = 8
+    try:
+        text = shape.repr(value)
+    except Exception:  # a class may do anything in __repr__, and a number may have too many digits
+        text = f"a {type(value).__name__}"
+    return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 class TooLarge(ValueError):

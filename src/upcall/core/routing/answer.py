@@ -27,7 +27,7 @@ from upcall.core.schema import words
 from upcall.errors import AlreadySettled, AnswerRefused, SetupError
 from upcall.events import CallbackAnswered, CallbackDeclined, CallbackRaised
 from upcall.messages import replace_surrogates
-from upcall.safety.bounds import DEPTH, TooLarge, excess, plain
+from upcall.safety.bounds import DEPTH, TooLarge, brief, excess, plain
 
 LARGEST = 1_000_000
 """Bytes of JSON that a callback or an answer may have."""
@@ -113,9 +113,9 @@ def check_principal(by: Any, right: Any) -> tuple[str, str]:
     The rights `agent` and `hook` belong to answers of agents and hooks: nobody else may claim them.
     """
     if not isinstance(by, str) or len(by) > _LONGEST_PRINCIPAL:
-        raise SetupError(f"by={by!r:.80}: use a text of at most {_LONGEST_PRINCIPAL} characters")
+        raise SetupError(f"by={brief(by)}: use a text of at most {_LONGEST_PRINCIPAL} characters")
     if not isinstance(right, str) or not _RIGHT.fullmatch(right):
-        raise SetupError(f"right={right!r:.80}: use 1-50 lower-case letters, digits, '-', '_', '.' or ':'")
+        raise SetupError(f"right={brief(right)}: use 1-50 lower-case letters, digits, '-', '_', '.' or ':'")
     if right in ("agent", "hook"):
         raise SetupError(f"right={right!r}: only agents and hooks answer by that right")
     return replace_surrogates(by), right
@@ -127,7 +127,7 @@ _RIGHT = re.compile("[a-z0-9][a-z0-9._:-]{0,49}")
 
 def _reason(raised: CallbackRaised, reason: Any) -> str:
     if not isinstance(reason, str):
-        raise AnswerRefused(raised.callback_id, f"the reason of Decline() is a text, not {reason!r:.80}")
+        raise AnswerRefused(raised.callback_id, f"the reason of Decline() is a text, not {brief(reason)}")
     if problem := excess(reason, LARGEST):
         raise _too_large(raised, problem)
     return replace_surrogates(reason)
@@ -151,7 +151,7 @@ def validate_answer(raised: CallbackRaised, value: Any) -> Any:
         raise AnswerRefused(raised.callback_id, f"an answer is what JSON can hold: {error}") from None
     if raised.choices and given not in raised.choices:
         allowed = ", ".join([*map(repr, raised.choices[:20]), *(["…"] if len(raised.choices) > 20 else [])])
-        raise AnswerRefused(raised.callback_id, f"{given!r:.200} is none of its choices: {allowed}")
+        raise AnswerRefused(raised.callback_id, f"{brief(given, 200)} is none of its choices: {allowed}")
     if raised.schema is not None and not raised.gate:  # of an approval it is that of the arguments
         require_schema(raised.callback_id, raised.schema, given)
     return given
@@ -287,7 +287,7 @@ def _read(callback_id: str, value: Any) -> Approve | Reject:
                 raise AnswerRefused(callback_id, f"it is no Approve(): {error}") from None
         case _:
             wanted = "Approve(), Approve(args={...}) or Reject('why') (or 'approve', 'reject')"
-            raise AnswerRefused(callback_id, f"it asks for an approval: answer with {wanted}, not {value!r:.80}")
+            raise AnswerRefused(callback_id, f"it asks for an approval: answer with {wanted}, not {brief(value)}")
 
 
 def already_settled(held: Held) -> AlreadySettled:

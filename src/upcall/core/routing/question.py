@@ -23,7 +23,7 @@ from upcall.core.routing.route import plain as plain_text
 from upcall.errors import CallbackExpired, CallbackUnresolved, UpcallError
 from upcall.events import CallbackDeclined, CallbackRaised
 from upcall.messages import Value
-from upcall.safety.bounds import DEPTH, KEPT, TooLarge, plain
+from upcall.safety.bounds import DEPTH, KEPT, TooLarge, brief, plain
 
 log = logging.getLogger("upcall")
 
@@ -44,6 +44,9 @@ class Question(Value, frozen=True):
     hints: Hints = _NO_HINTS
 
 
+_LONGEST_KEY = 1000
+
+
 def ask(
     message: str,
     callback_type: str = "query",
@@ -60,18 +63,23 @@ def ask(
     **hints: Any,
 ) -> Question:
     """A checked question; what is wrong with it is said at once, to the code that asks."""
+    for name, text in (("message", message), ("intent", callback_type)):
+        if not isinstance(text, str):
+            raise UpcallError(f"raise_callback takes a text as its {name}, not {brief(text)}")
     if not message.strip() or not callback_type.strip():
         raise UpcallError("raise_callback needs a message and an intent such as 'query' or 'blocker'")
+    if key is not None and not (isinstance(key, str) and len(key) <= _LONGEST_KEY):
+        raise UpcallError(f"key={brief(key)}: use a text of at most {_LONGEST_KEY} characters")
     for name, value, allowed in (("kind", kind, KINDS), ("priority", priority, PRIORITIES)):
         if value not in allowed:
-            raise UpcallError(f"{name}={value!r} is none of: {', '.join(allowed)}")
+            raise UpcallError(f"{name}={brief(value)} is none of: {', '.join(allowed)}")
     if default is not NO_DEFAULT and meant_intent(callback_type) == "approval":
         like = f" ({intent_warning(callback_type)})" if callback_type != "approval" else ""
         raise UpcallError(f"an approval has no default: what nobody approved must not run{like}")
     if required not in (None, True, False) or type(required) is int:
-        raise UpcallError(f"required={required!r}: True, False, or None for what follows from the intent")
+        raise UpcallError(f"required={brief(required)}: True, False, or None for what follows from the intent")
     if timeout is not None and not (type(timeout) in (int, float) and timeout > 0):
-        raise UpcallError(f"timeout={timeout!r}: seconds above 0, or None")
+        raise UpcallError(f"timeout={brief(timeout)}: seconds above 0, or None")
     if choices != () or schema is not None:
         _check_shape(choices, schema)
     if context and not isinstance(context, Mapping):
@@ -102,7 +110,7 @@ def _check_shape(choices: Any, schema: Mapping[str, Any] | None) -> None:
     # a bare string is a sequence of letters: choices="yes" would offer y, e and s
     are_texts = isinstance(choices, list | tuple) and all(isinstance(c, str) and c for c in cast("Any", choices))
     if not are_texts:
-        raise UpcallError(f"choices is a list of texts, such as ['yes', 'no'], not {choices!r:.80}")
+        raise UpcallError(f"choices is a list of texts, such as ['yes', 'no'], not {brief(choices)}")
     if choices and schema is not None:
         raise UpcallError("give choices or a schema, not both")
     if schema is not None and (problem := schema_error(schema)):
@@ -140,9 +148,9 @@ def plain_json(what: str, value: Any) -> Any:
 
 def _check_default(choices: Sequence[str], schema: dict[str, Any] | None, default: Any) -> None:
     if choices and default not in choices:
-        raise UpcallError(f"default={default!r:.200} is none of its choices")
+        raise UpcallError(f"default={brief(default, 200)} is none of its choices")
     if schema is not None and (why := schema_error(schema, default)):
-        raise UpcallError(f"default={default!r:.200} does not fit the schema: {why}")
+        raise UpcallError(f"default={brief(default, 200)} does not fit the schema: {why}")
 
 
 def outcome_of(ask: Held) -> Any:

@@ -8,7 +8,7 @@ from typing import Any, cast
 from upcall.callbacks import same_json
 from upcall.core.turns.access import SessionView
 from upcall.errors import SetupError
-from upcall.safety.bounds import DATA, DEPTH, TAG_NAME, TAG_VALUE, TAGS, TooLarge, plain
+from upcall.safety.bounds import DATA, DEPTH, TAG_NAME, TAG_VALUE, TAGS, TooLarge, brief, plain
 
 
 def checked_data(data: Any) -> dict[str, Any]:
@@ -23,7 +23,7 @@ def checked_data(data: Any) -> dict[str, Any]:
     except ValueError as error:
         raise SetupError(f"data takes what JSON can hold: {error}. Objects of a program go into deps") from None
     if not isinstance(kept, dict):
-        raise SetupError(f'data is a JSON object, such as {{"customer": 17}}, not {data!r:.80}')
+        raise SetupError(f'data is a JSON object, such as {{"customer": 17}}, not {brief(data)}')
     return cast("dict[str, Any]", kept)
 
 
@@ -32,7 +32,7 @@ def checked_tags(tags: Any) -> dict[str, str]:
     if tags is None:
         return {}
     if not isinstance(tags, Mapping):
-        raise SetupError(f'tags are names with values, such as {{"customer": "acme"}}, not {tags!r:.80}')
+        raise SetupError(f'tags are names with values, such as {{"customer": "acme"}}, not {brief(tags)}')
     given = dict(cast("Mapping[Any, Any]", tags))
     if len(given) > TAGS:
         raise SetupError(f"a session has at most {TAGS} tags, not {len(given)}")
@@ -44,9 +44,8 @@ def checked_tags(tags: Any) -> dict[str, str]:
 
 def _problem(name: Any, value: Any) -> str:
     if type(name) is not str or type(value) is not str:
-        return (
-            f'the name and the value of a tag are text, such as {{"order": "17"}}, not {name!r:.80}: {value!r:.80}'
-        )
+        what = f"{brief(name)}: {brief(value)}"
+        return f'a tag has a text as its name and as its value, such as {{"order": "17"}}, not {what}'
     if not (0 < len(name) <= TAG_NAME and name.isprintable()) or "=" in name or " " in name:
         rule = f"1 to {TAG_NAME} printable characters without spaces and '='"
         return f"{name[:80]!r} is not a valid name of a tag: use {rule}"

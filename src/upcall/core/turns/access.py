@@ -38,6 +38,7 @@ from upcall.messages import (
     replace_surrogates,
     user,
 )
+from upcall.safety.bounds import brief
 from upcall.safety.private_files import private_paths
 
 R = TypeVar("R")
@@ -619,7 +620,7 @@ def _logged_effect(name: str, ended: events.OnceEnded | None) -> Any:
 def prompt_message(given: str | Message) -> Message:
     """The message that a prompt is; SetupError where it is empty, which no provider takes."""
     if not isinstance(given, str) and not hasattr(given, "parts"):
-        raise SetupError(f"a prompt is a text or a Message, not {given!r:.80}")
+        raise SetupError(f"a prompt is a text or a Message, not {brief(given)}")
     if not given.strip() if isinstance(given, str) else is_blank(given):
         raise SetupError("the prompt is empty; say what the agent should do")
     return user(given) if isinstance(given, str) else given
