@@ -7,7 +7,7 @@ from typing import Any, Literal, Self, cast
 
 import msgspec
 
-from upcall.safety.bounds import DEPTH, RESULT, RESULT_PARTS, excess, is_too_deep
+from upcall.safety.bounds import ARGUMENTS, DEPTH, excess, is_too_deep
 from upcall.settings import Settings
 
 Role = Literal["user", "assistant", "tool"]
@@ -270,7 +270,7 @@ def json_round_trip(value: Any) -> Any:
     if kind is Message and isinstance(value.parts, str):
         value = Message(value.role, (Text(value.parts),))
     for one in _json_in(value):
-        if problem := excess(one, RESULT, RESULT_PARTS):
+        if problem := excess(one, ARGUMENTS):
             raise ValueError(f"it holds JSON that is too large: {problem}")
     body = msgspec.json.encode(value)
     if is_too_deep(body, DEPTH + _AROUND):

@@ -15,7 +15,20 @@ from hypothesis import strategies as st
 from security.measuring import measured
 from security.test_json_doors import user_of
 from security.values import nested
-from upcall import Agent, Approve, Call, Context, Hooks, Reject, Response, Runtime, SessionAccess, load_agents, tool
+from upcall import (
+    Agent,
+    Approve,
+    Call,
+    Context,
+    Hooks,
+    Message,
+    Reject,
+    Response,
+    Runtime,
+    SessionAccess,
+    load_agents,
+    tool,
+)
 from upcall.errors import UpcallError
 from upcall.models import Script, call
 from upcall.safety.bounds import excess
@@ -163,7 +176,7 @@ async def _hook(value: Any, _: Path) -> None:
 
 
 async def _kept_by_hook(value: Any, _: Path) -> None:
-    def keep(session: SessionAccess, text: str) -> None:
+    def keep(session: SessionAccess, message: Message) -> None:
         session.set_context("k", value)
 
     await _run(Agent("a", model=Script(["done"]), hooks=Hooks(pre_request=[keep])))

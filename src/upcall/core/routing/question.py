@@ -63,13 +63,7 @@ def ask(
     **hints: Any,
 ) -> Question:
     """A checked question; what is wrong with it is said at once, to the code that asks."""
-    for name, text in (("message", message), ("intent", callback_type)):
-        if not isinstance(text, str):
-            raise UpcallError(f"raise_callback takes a text as its {name}, not {brief(text)}")
-    if not message.strip() or not callback_type.strip():
-        raise UpcallError("raise_callback needs a message and an intent such as 'query' or 'blocker'")
-    if key is not None and not (isinstance(key, str) and len(key) <= _LONGEST_KEY):
-        raise UpcallError(f"key={brief(key)}: use a text of at most {_LONGEST_KEY} characters")
+    _check_texts(message, callback_type, key)
     for name, value, allowed in (("kind", kind, KINDS), ("priority", priority, PRIORITIES)):
         if value not in allowed:
             raise UpcallError(f"{name}={brief(value)} is none of: {', '.join(allowed)}")
@@ -95,6 +89,16 @@ def ask(
         has_default=default is not NO_DEFAULT, default=fallback, required=required,
     )  # fmt: skip
     return Question(raised, timeout, _hints(hints) if hints else _NO_HINTS)
+
+
+def _check_texts(message: Any, intent: Any, key: Any) -> None:
+    for name, text in (("message", message), ("intent", intent)):
+        if not isinstance(text, str):
+            raise UpcallError(f"raise_callback takes a text as its {name}, not {brief(text)}")
+        if not text.strip():
+            raise UpcallError("raise_callback needs a message and an intent such as 'query' or 'blocker'")
+    if key is not None and not (isinstance(key, str) and len(key) <= _LONGEST_KEY):
+        raise UpcallError(f"key={brief(key)}: use a text of at most {_LONGEST_KEY} characters")
 
 
 def asking(message: str, callback_type: str, options: dict[str, Any]) -> Question:
