@@ -45,7 +45,7 @@ def checked_tags(tags: Any) -> dict[str, str]:
 def _problem(name: Any, value: Any) -> str:
     if type(name) is not str or type(value) is not str:
         what = f"{brief(name)}: {brief(value)}"
-        return f'a tag has a text as its name and as its value, such as {{"order": "17"}}, not {what}'
+        return f'the name and the value of a tag are text, such as {{"order": "17"}}, not {what}'
     if not (0 < len(name) <= TAG_NAME and name.isprintable()) or "=" in name or " " in name:
         rule = f"1 to {TAG_NAME} printable characters without spaces and '='"
         return f"{name[:80]!r} is not a valid name of a tag: use {rule}"
