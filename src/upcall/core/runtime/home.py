@@ -35,16 +35,16 @@ class Home(Protocol):
     broadcast: Broadcast
     person_watchers: list[Callable[[Callback], None]]
 
-    def agent(self, name: str) -> Agent:
-        """An agent by its name."""
+    def agent(self, name: str, root: str = "") -> Agent:
+        """An agent by its name, as the run tree of this root knows it."""
         ...
 
     def agent_of(self, header: SessionStarted) -> Agent:
         """The agent of a session."""
         ...
 
-    def agent_names(self) -> tuple[str, ...]:
-        """Every agent's name."""
+    def agent_names(self, root: str = "") -> tuple[str, ...]:
+        """Every agent's name, as the run tree of this root knows them."""
         ...
 
     def actor(self, agent: Agent, inherited: Hooks, *, asks: bool, answers: bool = False) -> PreparedAgent:

@@ -443,7 +443,7 @@ class RunTree:
         """Run a child called after its parent and `name`; called again, resume it, or return its logged end."""
         if self.draining and not self._finishes(parent, name):
             raise RuntimeClosed
-        declared = self.home.agent(agent) if isinstance(agent, str) else agent
+        declared = self.home.agent(agent, self.root) if isinstance(agent, str) else agent
         child_id = f"{parent.id}~{name}"
         with self.running():  # until the child's own turn does
             state = await self._load_child(parent, child_id, name)
@@ -625,7 +625,8 @@ class RunTree:
 
     async def way(self, member: Member, asked: CallbackRaised, hints: Hints) -> Route:
         """Where such a question of the member would go by the policies as they are now."""
-        home, agent, kind, known = self.home, member.actor.agent, cast("Kind", asked.kind), self.home.agent_names()
+        home, agent, kind = self.home, member.actor.agent, cast("Kind", asked.kind)
+        known = home.agent_names(self.root)
         policy, chain = await effective_policy_and_ancestors(
             agent, member.state.header, self.store, home.turns, home.agent_of
         )
@@ -635,7 +636,7 @@ class RunTree:
         )
         targets = {hints.fallback_target, policy.callback_policy.fallback_target} if asked.gate else ()
         if fallbacks := [name for name in targets if name in known]:
-            rights = [(name, home.agent(name).policy.callback_policy.may_approve) for name in fallbacks]
+            rights = [(name, home.agent(name, self.root).policy.callback_policy.may_approve) for name in fallbacks]
             raised = raised.replace(fallback_approves=tuple(rights))
         return route(raised, chain)
 
@@ -648,7 +649,7 @@ class RunTree:
             state = await load_state(self.store, station.session_id)
             if state is not None:
                 return self.member(state, self.home.agent_of(state.header), await self.inherited(state.header))
-        agent = self.home.agent(station.agent)
+        agent = self.home.agent(station.agent, self.root)
         name = f"{station.agent}.{callback_id}"
         state = await load_state(self.store, f"{member.id}~{name}") or SessionState(f"{member.id}~{name}")
         fresh = self.member(state, agent, member.actor.passed_on)

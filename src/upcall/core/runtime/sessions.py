@@ -13,7 +13,7 @@ from typing import Any, Self, TypeVar
 from msgspec.structs import replace
 
 from upcall import errors
-from upcall.agent import Agent, all_agents
+from upcall.agent import Agent
 from upcall.callbacks import Callback
 from upcall.contracts import Host, Model, OutputT_co, Reply, Store
 from upcall.core.declared import Declared, find
@@ -23,6 +23,7 @@ from upcall.core.log.state import SessionState
 from upcall.core.routing.answer import callback_of
 from upcall.core.runtime.broadcast import Subscription
 from upcall.core.runtime.inbox import People
+from upcall.core.runtime.known_agents import KnownAgents
 from upcall.core.runtime.run_tree import RunTree
 from upcall.core.runtime.session import Session
 from upcall.core.runtime.session_data import checked_data, checked_tags
@@ -69,7 +70,7 @@ class Sessions(People):
         super().__init__(store, host)
         self.hold, self.deps = hold, deps
         self.deadlines = Deadlines()
-        self._agents = all_agents(agents)
+        self._agents = KnownAgents(agents)
         self._model = model
         self._actors: dict[tuple[int, int, bool, bool], PreparedAgent] = {}
         self.asks_of: dict[tuple[Any, ...], bool] = {}  # whether an agent below such a chain has somebody to ask
@@ -172,7 +173,7 @@ class Sessions(People):
     async def _resume_ready(self, root: str) -> bool:
         """Resume a ready run tree for `work`; False where this runtime does not have its agent."""
         row = await self._row(root)
-        if row.agent not in self._agents:
+        if not self._agents.has(row.agent, root):
             return False
         if root not in self._trees:
             await self._resume_root(root, wait=False)
@@ -180,30 +181,17 @@ class Sessions(People):
 
     # --- agents ---------------------------------------------------------------------------
 
-    def agent(self, name: str) -> Agent:
-        """An agent by its name."""
-        try:
-            return self._agents[name]
-        except KeyError:
-            raise errors.UnknownAgent(name, self._agents) from None
+    def agent(self, name: str, root: str = "") -> Agent:
+        """An agent by its name, as the run tree of this root knows it."""
+        return self._agents.get(name, root)
 
     def agent_of(self, header: SessionStarted) -> Agent:
         """The agent of a session: a team says who its members are."""
-        return self.agent(header.team).member_for(header) if header.team else self.agent(header.agent)
+        return self._agents.of(header)
 
-    def _known(self, agent: Agent | str) -> Agent:
-        if isinstance(agent, str):
-            return self.agent(agent)
-        known = self._agents.get(agent.name)
-        if known is None:
-            self._agents.update(all_agents([*self._agents.values(), agent]))
-        elif known is not agent:
-            raise errors.BadAgent(agent.name, "this runtime has another agent of this name")
-        return agent
-
-    def agent_names(self) -> tuple[str, ...]:
-        """Every agent's name."""
-        return tuple(self._agents)
+    def agent_names(self, root: str = "") -> tuple[str, ...]:
+        """Every agent's name, as the run tree of this root knows them."""
+        return self._agents.names(root)
 
     def actor(self, agent: Agent, inherited: Hooks, *, asks: bool, answers: bool = False) -> PreparedAgent:
         """The agent, ready to run: `asks` gives it the tool `ask`, `answers` those for answering."""
@@ -233,7 +221,8 @@ class Sessions(People):
     ) -> Session[OutputT_co]:
         """A new session. Its begin_session hooks have run; if one raises, there is no session.
 
-        agent: the agent, or the name of one that this runtime has
+        agent: the agent, or the name of one that this runtime has. If the runtime has another agent of its name,
+            this session uses the given one in this process; elsewhere it is found by its name
         id: the session's id; without one it gets a new one
         data: a JSON object of the application, kept in the log; the session and all below it read it as `data`
         tags: names with short values, by which `rows` and `inbox` find the session and all below it
@@ -242,7 +231,8 @@ class Sessions(People):
             await self._open()
         if self._closing:
             raise errors.RuntimeClosed(begun=False)
-        declared = self._known(agent)
+        declared = self.agent(agent) if isinstance(agent, str) else agent
+        own = None if isinstance(agent, str) else self._agents.register(agent)
         session_id = self._new_id() if id is None else checked_id(id)
         kept, labels = checked_data(data), checked_tags(tags)
         begins = bool(declared.hooks.begin_session)
@@ -259,7 +249,13 @@ class Sessions(People):
         if begins:
             if id is not None and await self.store.row(id) is not None:
                 raise errors.SessionExists(id)
-            await self._begin(RunTree(self, None), state, declared, started)
+            if own is not None:  # its begin_session hooks may start children
+                self._agents.bind(session_id, own)
+            try:
+                await self._begin(RunTree(self, None, root=session_id), state, declared, started)
+            except BaseException:
+                self._agents.forget([session_id])
+                raise
         else:
             stored = self.store.append(session_id, [started], None)
             if stored is not None:
@@ -267,6 +263,8 @@ class Sessions(People):
             state.apply(started)
             for sink in (*self.sinks, *self.broadcast.sinks):
                 sink(started)
+            if own is not None:
+                self._agents.bind(session_id, own)
         return Session(state, self)
 
     def _place(self, agent: Agent) -> Declared:
@@ -559,7 +557,9 @@ class Sessions(People):
     async def delete(self, *ids: str) -> int:
         """Remove sessions with all they started; returns how many went."""
         await self._open()
-        return await self.store.delete(ids)
+        deleted = await self.store.delete(ids)
+        self._agents.forget(ids)
+        return deleted
 
 
 def checked_id(given: str) -> str:
