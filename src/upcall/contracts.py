@@ -189,6 +189,28 @@ class Selection(Value, frozen=True):
 EVERYTHING = Selection()
 
 
+class Ready(Value, frozen=True):
+    """A run tree that can be resumed: a record for a job queue, written with what made the tree ready.
+
+    root: the id of its root session
+    reason: `settled`: a callback that it waits for was settled; `parked`: it waits for an agent, or for a callback
+        that expires; `child_ended`: a child's turn ended, and its owner released the tree
+    due: the moment from which it can be resumed, by the store's clock; 0 for now
+    """
+
+    root: str
+    reason: Literal["settled", "parked", "child_ended"]
+    due: float = 0.0
+
+
+OnReady = Callable[[Any, Ready], None]
+"""Called by a store inside the transaction that makes a run tree ready, with that transaction and the record.
+
+Rows that it adds to the transaction are committed with the cause, or not at all. If it raises, a durable store
+commits nothing.
+"""
+
+
 class Store(Protocol):
     """An append-only log of events per session, with one owner at a time per run tree."""
 

@@ -22,8 +22,14 @@ class CallbackIndex:
         self._parked: dict[str, tuple[str, ...]] = {}  # the callbacks that each parked session waits for
         self._waiting: list[tuple[tuple[int, float, int], str]] = []  # the inbox: rank and id, sorted
 
-    def update(self, session: str, root: str, effects: Effects, tags: Mapping[str, str] | None = None) -> None:
-        """Apply the effects of an append to one session; `root` and `tags` are those of its run tree."""
+    def update(
+        self, session: str, root: str, effects: Effects, tags: Mapping[str, str] | None = None
+    ) -> list[Held]:
+        """Apply the effects of an append to one session; returns the callbacks that changed.
+
+        `root` and `tags` are those of its run tree.
+        """
+        changed: list[Held] = []
         for callback_id in effects.reopened:
             held = self._held.get(callback_id)
             if held is not None and held.status != "open":
@@ -36,11 +42,13 @@ class CallbackIndex:
                 self._trees.setdefault(root, []).append(callback_id)
             for callback_id, held in changes.changed.items():
                 self._put(callback_id, held)
+            changed += changes.changed.values()
             for callback_id in changes.delivered:
                 if callback_id in self._held:
                     self._held[callback_id] = replace(self._held[callback_id], delivered=True)
         if effects.status is not None:
             self._set_waits(session, effects.waits)
+        return changed
 
     def _put(self, callback_id: str, held: Held) -> None:
         """Store a callback, and keep the inbox sorted."""

@@ -14,9 +14,9 @@ from typing import cast
 import msgspec
 
 from upcall.callbacks import Held
-from upcall.contracts import EVERYTHING, Claim, Row, Selection
+from upcall.contracts import EVERYTHING, Claim, OnReady, Row, Selection
 from upcall.errors import SessionBusy, SessionTakenOver, StoreError, UnknownSession, UpcallError
-from upcall.events import FOREIGN, AnyEvent, SessionStarted, encode
+from upcall.events import FOREIGN, AnyEvent, SessionStarted, TurnEnded, encode
 from upcall.store.callback_index import CallbackIndex
 from upcall.store.rules import (
     INDEXED_EVENTS,
@@ -27,6 +27,7 @@ from upcall.store.rules import (
     effects_of,
     is_moot,
     matches,
+    ready_records,
     required_sessions,
     settle_open,
     without_body,
@@ -71,7 +72,9 @@ class MemoryStore:
     durable = False
     lease = 0.0
 
-    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, clock: Callable[[], float] = time.time, on_ready: OnReady | None = None) -> None:
+        """`on_ready` is called as a run tree becomes ready, with None for a transaction."""
+        self._on_ready = on_ready
         self.now = clock
         self._stored = _Stored()
         self._listeners: list[Callable[[AnyEvent], None]] = []
@@ -117,7 +120,7 @@ class MemoryStore:
         kept.order += events
         kept.pos, log.updated = pos, now
         if indexed:
-            self._apply(session, log, effects_of(events, seq - len(events) + 1))
+            self._apply(session, log, effects_of(events, seq - len(events) + 1), releases=release)
         if release and claim is not None:
             kept.logs[claim.root].owner = None
             claim.released = True
@@ -146,11 +149,12 @@ class MemoryStore:
             logs[first.parent].children += (session,)
         return log
 
-    def _apply(self, session: str, log: _Log, effects: Effects) -> None:
+    def _apply(self, session: str, log: _Log, effects: Effects, *, releases: bool) -> None:
         """Update the session and its callbacks."""
         stored = self._stored
+        changed: list[Held] = []
         if effects.callbacks or effects.reopened or effects.waits or log.status == "waiting":
-            stored.callbacks.update(session, log.root, effects, stored.logs[log.root].header.tags)
+            changed = stored.callbacks.update(session, log.root, effects, stored.logs[log.root].header.tags)
         if effects.status is not None:
             log.status = effects.status
         if effects.base is not None:
@@ -159,6 +163,10 @@ class MemoryStore:
             old, order = log.events[seq - 1], stored.order
             slim = log.events[seq - 1] = without_body(old)
             order[bisect_left(order, old.pos, key=_position)] = slim
+        if self._on_ready is not None:
+            ended = releases and session != log.root and type(log.events[-1]) is TurnEnded
+            for record in ready_records(log.root, effects, changed, stored.callbacks.get, child_ended=ended):
+                self._on_ready(None, record)
 
     def _release_waiters(self) -> None:
         waiters, self._waiters = self._waiters, []

@@ -13,7 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from upcall.callbacks import PRIORITIES, Held
-from upcall.contracts import Claim, Selection
+from upcall.contracts import Claim, Ready, Selection
 from upcall.errors import SessionExists, SessionTakenOver, StoreError, UnknownCallback, UnknownSession
 from upcall.events import (
     ANSWERING,
@@ -264,6 +264,27 @@ def settle_open(callback_id: str, events: Mapping[str, AnyEvent], find: Find, no
     return Settlement(
         None, [(one.raised.session, event) for one, event in held if one is not None and one.status == "open"]
     )
+
+
+def ready_records(
+    root: str, effects: Effects, changed: Iterable[Held], find: Find, *, child_ended: bool
+) -> list[Ready]:
+    """The reasons why a run tree can be resumed after an append, now or at a moment.
+
+    changed: the callbacks that the append changed
+    child_ended: it ended the turn of a child and released the claim on the tree
+    """
+    records: list[Ready] = []
+    if any(held.awaited and held.status != "open" for held in changed):
+        records.append(Ready(root, "settled"))
+    waits = [held for one in effects.waits if (held := find(one)) is not None]
+    moments = [held.expires if held.target == "user" else 0.0 for held in waits]
+    due = [moment for moment in moments if moment is not None]
+    if due:
+        records.append(Ready(root, "parked", min(due)))
+    if child_ended:
+        records.append(Ready(root, "child_ended"))
+    return records
 
 
 # --- listing ----------------------------------------------------------------------------

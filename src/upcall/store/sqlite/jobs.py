@@ -11,14 +11,16 @@ from functools import partial
 from typing import Any, cast
 
 from upcall.callbacks import Held
-from upcall.contracts import Claim
-from upcall.events import AnyEvent, SessionStarted, encode, stamp
+from upcall.contracts import Claim, OnReady
+from upcall.events import AnyEvent, SessionStarted, TurnEnded, encode, stamp
 from upcall.store.rules import (
     INDEXED_EVENTS,
+    Effects,
     all_open,
     check_append,
     effects_of,
     is_moot,
+    ready_records,
     required_sessions,
     settle_open,
 )
@@ -118,10 +120,22 @@ class Append(Job):
         for at in effects.replaced:
             tx.drop_body(first_key + at)
         reopen(tx, effects.reopened)
+        changed: list[Held] = []
         if effects.callbacks or effects.waits:
             events = [(first_key + at, event) for at, event in effects.callbacks]
-            update_callback_rows(tx, row.root, events, effects.waits)
+            changed = update_callback_rows(tx, row.root, events, effects.waits)
+        if tx.on_ready is not None:
+            self._record_ready(tx, tx.on_ready, row, effects, changed)
         return before != (row.status, row.base)
+
+    def _record_ready(
+        self, tx: Tx, on_ready: OnReady, row: SessionRow, effects: Effects, changed: Sequence[Held]
+    ) -> None:
+        """Let the store's user add rows to the transaction if the run tree can be resumed after it."""
+        ended = self.releases and row.n != row.root and any(type(e) is TurnEnded for e in self.events)
+        root = tx.session_id(row.root)
+        for record in ready_records(root, effects, changed, partial(find, tx), child_ended=ended):
+            on_ready(tx, record)
 
     def notifications(self) -> Sequence[AnyEvent]:
         """The events, if they were appended without a claim."""

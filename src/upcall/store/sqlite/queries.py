@@ -130,7 +130,7 @@ class Rows:
             raise ValueError(wrong)  # noqa: TRY004 - of the log, not of an argument
         message = message or raised.message
         more = (steps, expires, settled, bool(delivered), bool(awaited), self._tags(tree))
-        return Held(raised, self._name(tree), status, target, message, *more)
+        return Held(raised, self.session_id(tree), status, target, message, *more)
 
     def _tags(self, root: int) -> dict[str, str]:
         """The tags of a run tree."""
@@ -147,14 +147,15 @@ class Rows:
             if len(self._events) > _MOST:
                 self._events.clear()
             _, pos, at, body = self.execute(EVENTS, (key - 1, key + 1, 1)).get
-            session, seq = self._name(key >> SEQ_BITS), key & _MASK
+            session, seq = self.session_id(key >> SEQ_BITS), key & _MASK
             try:
                 found = self._events[key] = decode(body, session, seq, pos, at)
             except ValueError as error:
                 raise ValueError(f"event {seq} of session {session!r} can't be read ({error})") from None
         return found
 
-    def _name(self, n: int) -> str:
+    def session_id(self, n: int) -> str:
+        """The id of the session with this number."""
         found = self._names.get(n)
         if found is None:
             if len(self._names) > _MOST:
@@ -172,8 +173,8 @@ def stop_waiting(tx: Rows, root: int, session: int) -> None:
 
 def update_callback_rows(
     tx: Rows, root: int, events: Sequence[tuple[int, AnyEvent]], waits: Sequence[str] = ()
-) -> None:
-    """Apply the callback events of one append, each with its key, to the callbacks' rows: each is written once.
+) -> list[Held]:
+    """Apply the callback events of one append, each with its key, to the rows; returns the callbacks that changed.
 
     waits: the callbacks for which the same append parks its session
     """
@@ -192,6 +193,7 @@ def update_callback_rows(
     for callback_id in waits:
         if callback_id not in changes.raised:
             tx.execute(_MARK, (callback_id,))
+    return list(changes.changed.values())
 
 
 def _row_values(held: Held) -> tuple[str, str, str | None, str]:

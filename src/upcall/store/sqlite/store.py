@@ -18,7 +18,7 @@ from typing import Any, TypeVar, cast
 import apsw
 
 from upcall.callbacks import Held
-from upcall.contracts import EVERYTHING, Claim, Row, Selection
+from upcall.contracts import EVERYTHING, Claim, OnReady, Row, Selection
 from upcall.errors import (
     SessionBusy,
     SessionTakenOver,
@@ -74,10 +74,13 @@ class SqliteStore:
         path: str | Path | Place,
         clock: Callable[[], float] = time.time,
         busy: float = BUSY,
+        on_ready: OnReady | None = None,
     ) -> None:
+        """`on_ready` is called in the transaction that makes a run tree ready: see `upcall.contracts.OnReady`."""
         place = path if isinstance(path, Place) else Place(os.fspath(path))
         self.where = place.path if os.path.isabs(place.path) else str(Path(place.path).absolute())  # noqa: PTH117
         self.now = clock
+        self._on_ready = on_ready
         self._place, self._busy = place._replace(path=self.where), busy
         self._file = self.where
         self._copy: PrivateCopy | None = None
@@ -108,6 +111,7 @@ class SqliteStore:
             self._remove_copy()
             raise explain(self.where, error) from error
         self._seen = self._writer.tx.pos
+        self._writer.tx.on_ready = self._on_ready
         self._me = Identity()
         self._wake = Wakeup(self._file, self._me.id, self._place.trusted)
 

@@ -85,6 +85,11 @@ CREATE TABLE counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL);
 INSERT INTO counters VALUES ('pos', 0), ('n', 0), ('epoch', 0);
 """
 
+READY_QUEUE = """
+CREATE TABLE ready_queue (id INTEGER PRIMARY KEY, root TEXT NOT NULL, reason TEXT NOT NULL, due REAL NOT NULL)
+"""
+"""Made when `ready_queue.add` is first called; a log without a job queue does not have it."""
+
 UPGRADES = {
     1: """
 ALTER TABLE callbacks ADD COLUMN awaited INTEGER NOT NULL DEFAULT 0;
@@ -218,7 +223,7 @@ def _known_sql() -> frozenset[str]:
     """The statements that make our tables and indexes, of every format."""
     ours = {_plain_sql(one) for one in TABLES.split(";")}
     ours |= {one.replace(_AWAITED, ")") for one in ours}  # format 1
-    return frozenset({*ours, *_STATISTICS})
+    return frozenset({*ours, *_STATISTICS, _plain_sql(READY_QUEUE)})
 
 
 def _plain_sql(sql: str) -> str:

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import apsw
 
-from upcall.contracts import Claim
+from upcall.contracts import Claim, OnReady
 from upcall.errors import StoreUnavailable, UnknownSession
 from upcall.events import SessionStarted, decode, encode
 from upcall.store.rules import check_fence, without_body
@@ -52,6 +52,7 @@ class Tx(Rows):
         super().__init__(db)
         self.where, self._file = where, _identity(where)
         self.first = self.pos = self._newest = self._epoch = 0
+        self.on_ready: OnReady | None = None
         self._rows: list[Any] = []
         self._sessions: dict[str, SessionRow] = {}
         self._version = -1
