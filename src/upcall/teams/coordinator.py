@@ -6,7 +6,6 @@ begun goes on with its child, and what was decided stays decided; so it may stop
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, NoReturn, TypeVar, cast
 
@@ -76,11 +75,8 @@ class Coordination(Turn):
         await self._start([step])
         started = cast("StepStarted", self.logged(StepStarted, step.name))
         place = step.place._replace(turn_number=started.turn, retry_failed=step.must)
-        self.leave()  # it only waits for its child
-        try:
+        with self.activity.waiting():  # for its child
             ended = await self._run(step, started, place)
-        finally:
-            self.enter()
         if step.must and ended.status != "done":
             raise ChildFailed(started.child, started.agent, f"it ended with {ended.error or ended.status}")
         self.log.add(ended)
@@ -90,10 +86,18 @@ class Coordination(Turn):
     async def together(self, steps: Sequence[Step]) -> list[StepEnded]:
         """Have steps done side by side; returns when all have ended, in the order given."""
         await self._start(steps)
-        beside = [_Beside(self, step) for step in steps]
-        if await self._run_parallel(beside):
+        outcomes = await self.activity.run_all([self._step_unless_parked(step) for step in steps])
+        ended = [outcome for outcome in outcomes if outcome is not None]
+        if len(ended) < len(steps):
             raise Parking
-        return [cast("StepEnded", one.came_to) for one in beside]
+        return ended
+
+    async def _step_unless_parked(self, step: Step) -> StepEnded | None:
+        """Have a step done; None where it is parked."""
+        try:
+            return await self.step(step)
+        except Parking:
+            return None
 
     async def _start(self, steps: Sequence[Step]) -> None:
         """Write down what begins now, in one append: all of it hears what was said to the coordinator meanwhile."""
@@ -124,28 +128,6 @@ class Coordination(Turn):
             summary = state.summary if state is not None else ""
         error = f"limit {reply.limit}" if reply.limit else ""
         return StepEnded(step.name, cast("Any", reply.status), reply.text, error, reply.usage, summary)
-
-
-class _Beside:
-    """A step in a task of its own."""
-
-    alone: bool
-    task: asyncio.Task[Any]
-
-    def __init__(self, turn: Coordination, step: Step) -> None:
-        self.turn, self.step = turn, step
-        self.came_to: StepEnded | None = None
-
-    async def run_beside(self, ended: Callable[[], None]) -> bool:
-        """Run it; whether it is parked."""
-        try:
-            self.came_to = await self.turn.step(self.step)
-        except Parking:
-            return True
-        finally:
-            ended()
-            self.turn.leave()
-        return False
 
 
 class Coordinator(Agent[None]):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
@@ -82,7 +83,8 @@ class Program:
         self._stored = 0  # bytes that it added to the log
         self._shown = sum(i.startswith(f"{context.call_id}.") for i in self._state.inner)
         """How many calls an earlier process made: what is printed before the last of them has been shown."""
-        self._saved = self._due = self._waiting = False
+        self._saved = self._due = False
+        self._waits = ExitStack()
         limits = {
             "max_feed_duration_secs": bounds.seconds,
             "max_memory": bounds.memory,
@@ -198,8 +200,7 @@ class Program:
             raise Unreadable(f"{problem} {before} and is now {now}. Calls before that had their effects.\n{GONE}")
         call = self._calls[number] = inner_step(self._context, number, name, args, self._toolbox)
         if not call.call.settled:
-            self._member.enter()
-            call.task = self._tasks[number] = asyncio.ensure_future(call.run_beside(self._go_on))
+            self._tasks[number] = self._member.activity.start(call.run_in_place(), self._stop_waiting)
 
     async def _until(self, numbers: Collection[int]) -> None:
         """Return when one of the calls is settled; Parking when one of them is left waiting instead."""
@@ -224,18 +225,13 @@ class Program:
     async def _one_ended(self) -> None:
         """Wait until a call has ended, counting as waiting meanwhile."""
         self._interpreter.rest()
-        self._context.asking().begin_wait()
-        self._waiting = True
-        try:
+        with ExitStack() as self._waits:
+            self._waits.enter_context(self._context.asking().waiting())
             await asyncio.wait(self._tasks.values(), return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            self._go_on()
 
-    def _go_on(self) -> None:
-        """Count as running from the moment a call ends: else everything would seem to wait, and be let go of."""
-        if self._waiting:
-            self._waiting = False
-            self._context.asking().end_wait()
+    def _stop_waiting(self, _: object) -> None:
+        """Count as running from the moment a call ends: else everything would seem to wait, and be parked."""
+        self._waits.close()
 
     def _finished(self) -> bool:
         """Let go of the calls that have ended; whether one of them is parked. Raises what failed one."""

@@ -125,7 +125,7 @@ class CallbackDispatcher:
         the call must not be parked while this one is being written or its answer delivered.
         """
         road = self._road
-        with road.running():
+        with road.activity.running():
             if road.claim is None:
                 await road.secure(asker.member)
             count = asker.occurrence(question.raised.digest)
@@ -138,7 +138,7 @@ class CallbackDispatcher:
         if ask.status == "open":
             await self._wait(asker, ask)
         if not ask.raised.gate:  # an approval is written down with the start of its tool
-            with road.running():
+            with road.activity.running():
                 await self._deliver(asker, ask)
         return ask
 
@@ -146,31 +146,25 @@ class CallbackDispatcher:
         """Wait until a callback is settled; the call that asked counts as waiting meanwhile."""
         callback_id = ask.raised.callback_id
         self.waiting[callback_id] = asker
-        asker.begin_wait()
         try:
-            await self.until_settled(asker.member, ask)
+            with asker.waiting():
+                await self.until_settled(asker.member, ask)
         except Parking:
             _note_parked(asker)
             raise
         finally:
             self.waiting.pop(callback_id, None)
-            asker.end_wait()
 
     async def _raise_in_place(self, asker: CallbackScope, question: Question, count: int) -> Held:
         """Ask once the response has room for one more open question, counting as waiting until then."""
         places, road = asker.member.places, self._road
         if (place := places.begin_question(asker.origin)) is not None:
-            asker.begin_wait()
-            road.leave()
-            road.check_idle()
             try:
-                await place
+                with asker.waiting(), road.activity.waiting():
+                    await place
             except Parking:
                 _note_parked(asker)
                 raise
-            finally:
-                road.active += 1
-                asker.end_wait()
         try:
             return await self._raise(asker, question, count)
         finally:
@@ -196,15 +190,11 @@ class CallbackDispatcher:
         asker.held_back.append(claimed)
         asker.answered_at = asyncio.get_running_loop().time()
         self.held_back[claimed] = asker
-        asker.begin_wait()
-        self._road.leave()
-        self._road.check_idle()
         try:
-            await claimed
+            with asker.waiting(), self._road.activity.waiting():
+                await claimed
         finally:
             del self.held_back[claimed]
-            self._road.active += 1
-            asker.end_wait()
 
     def refuse_held_back(self) -> bool:
         """End the new questions of runs that left an answer unclaimed; False if there are none."""
@@ -301,9 +291,6 @@ class CallbackDispatcher:
 
     def _spawn(self, member: Member, ask: Held, work: Any) -> None:
         callback_id = ask.raised.callback_id
-        self._road.active += 1
-        task: asyncio.Task[None] = asyncio.ensure_future(work)
-        self.drivers[task] = callback_id
 
         def ended(done: asyncio.Task[None]) -> None:
             del self.drivers[done]
@@ -311,9 +298,8 @@ class CallbackDispatcher:
             if not done.cancelled() and done.exception() is not None and wait is not None and not wait.done():
                 wait.set_exception(done.exception() or UpcallError("lost"))
                 wait.exception()  # who waited may be gone already, and then nobody has to hear of it
-            self._road.leave()
 
-        task.add_done_callback(ended)
+        self.drivers[self._road.activity.start(work, ended)] = callback_id
 
     async def _climb(self, member: Member, ask: Held, stations: Sequence[Station]) -> None:
         while ask.status == "open" and ask.station < len(stations):
@@ -361,8 +347,7 @@ class CallbackDispatcher:
         waiting = [a for a in asks if a.status == "open" and not a.raised.gate]
         if not waiting or any(a.status != "open" and not a.delivered and not a.raised.gate for a in asks):
             return
-        member.leave()
-        try:
+        with member.activity.waiting():
             tasks = [asyncio.ensure_future(self.until_settled(member, a)) for a in waiting]
             try:
                 await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -370,11 +355,9 @@ class CallbackDispatcher:
                 for task in tasks:
                     task.cancel()
                 done = await asyncio.gather(*tasks, return_exceptions=True)
-            for outcome in done:
-                if isinstance(outcome, BaseException) and not isinstance(outcome, asyncio.CancelledError):
-                    raise outcome
-        finally:
-            member.enter()
+        for outcome in done:
+            if isinstance(outcome, BaseException) and not isinstance(outcome, asyncio.CancelledError):
+                raise outcome
 
     async def close(self) -> None:
         """End what still walks."""

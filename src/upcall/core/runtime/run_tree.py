@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 from types import CoroutineType
-from typing import Any, Self, cast
+from typing import Any, cast
 
 from msgspec.structs import force_setattr
 
@@ -40,7 +40,7 @@ from upcall.core.turns.access import (
     Member,
     prompt_message,
 )
-from upcall.core.turns.parking import Parking
+from upcall.core.turns.parking import Activity, Parking
 from upcall.core.turns.side_turn import PassedUp, SideAnswer, outcome_in
 from upcall.core.turns.tree_storage import RootStorage
 from upcall.core.turns.turn import Turn
@@ -58,12 +58,12 @@ EXPIRY_MARGIN = 1.0
 class RunTree:
     """The sessions of one claim: runs their turns, starts children, lets agents answer, parks when all wait.
 
-    `claim` is None until a session that is being created needs one; `active` counts what runs.
+    `claim` is None until a session that is being created needs one; `activity` counts what runs.
     `has_asked`: something here has asked, or was asked before.
     """
 
     __slots__ = (
-        "_below", "_ended", "_parked", "_parking", "_resolver", "_sides", "_unwound", "above", "active", "claim",
+        "_below", "_ended", "_parked", "_parking", "_resolver", "_sides", "_unwound", "above", "activity", "claim",
         "deadlines", "deps", "draining", "has_asked", "home", "processes", "root", "sinks", "spending", "store",
         "threads",
     )  # fmt: skip
@@ -74,7 +74,7 @@ class RunTree:
         self.processes = home.processes
         self._ended: asyncio.Future[Reply | None] | None = None
         self.sinks = [*home.sinks] if sink is None else [*home.sinks, sink]
-        self.active, self.has_asked = 0, False
+        self.activity, self.has_asked = Activity(), False
         self._resolver: CallbackDispatcher | None = None
         self._parking: asyncio.TimerHandle | None = None
         self._parked: dict[str, Parked] | None = None
@@ -91,13 +91,11 @@ class RunTree:
         """What walks this tree's callbacks; most trees never raise one."""
         if self._resolver is None:
             self._resolver, self.has_asked = CallbackDispatcher(self), True
+            self.activity.on_idle = self.check_idle  # what never asks is never parked
         return self._resolver
 
-    def member(self, state: SessionState, agent: Agent, inherited: Hooks, known: Turn | None = None) -> Turn:
-        """A session of this tree, ready to run; as `known`, in which it began, if that is of this session."""
-        if known is not None and known.state is state:
-            known.tree, known.log.claim, known.log.sinks = self, self.claim, self.sinks
-            return known
+    def member(self, state: SessionState, agent: Agent, inherited: Hooks) -> Turn:
+        """A session of this tree, ready to run."""
         log = SessionLog(self.store, self.claim, state, self.sinks, self.home.broadcast.sinks)
         return (agent.turn_class or Turn)(log, self.home.actor(agent, inherited, asks=state.header.asks), self)
 
@@ -123,11 +121,11 @@ class RunTree:
             raise UnknownSession(session_id)
         return self.member(state, self.home.agent_of(state.header), await self.inherited(state.header))
 
-    async def direct(self, state: SessionState, known: Turn | None = None) -> Turn:
+    async def direct(self, state: SessionState) -> Turn:
         """A session that is run by its own id, guarded by all that is above it; SetupError if that can't be."""
         check_runs_alone(state)
         inherited = await self.inherited(state.header) if state.header.parent else NO_HOOKS
-        return self.member(state, self.home.agent_of(state.header), inherited, known)
+        return self.member(state, self.home.agent_of(state.header), inherited)
 
     async def secure(self, member: Member) -> Claim:
         """The claim on this tree; a session that is just being created is stored and claimed first."""
@@ -349,31 +347,15 @@ class RunTree:
 
     # --- when everything waits ------------------------------------------------------------
 
-    def running(self) -> Self:
-        """Count what is done inside as running, so that the tree is not parked meanwhile."""
-        return self
-
-    def __enter__(self) -> None:
-        self.active += 1
-
-    def __exit__(self, *_: object) -> None:
-        self.leave()
-
-    def leave(self) -> None:
-        """Note that something ended, or waits."""
-        self.active -= 1
-        if self.active == 0:
-            self.check_idle()
-
     def check_idle(self) -> None:
         """Park the tree if nothing in it runs, once what is scheduled now has run."""
         resolver = self._resolver
-        if self.active == 0 and resolver is not None and (resolver.asked or resolver.held_back):
+        if not self.activity.count and resolver is not None and (resolver.asked or resolver.held_back):
             asyncio.get_running_loop().call_soon(self._park_if_idle)
 
     def _park_if_idle(self) -> None:
         """Unwind everything if all of it waits: at once, or when the hold is over."""
-        if self.active or not (self.resolver.asked or self.resolver.held_back):
+        if self.activity.count or not (self.resolver.asked or self.resolver.held_back):
             return
         if self.home.host is not None and self.claim is not None:
             self.home.end_gathering(self.claim.root)
@@ -417,7 +399,7 @@ class RunTree:
 
     def parks_at_once(self, ask: Held) -> bool:
         """Tell whether a question to the person is parked right after it was asked."""
-        if self.active or self.home.host is not None or self.home.person_watchers:
+        if self.activity.count or self.home.host is not None or self.home.person_watchers:
             return False
         return ask.expires is None or ask.expires > self.store.now() + self.home.hold
 
@@ -445,7 +427,7 @@ class RunTree:
             raise RuntimeClosed
         declared = self.home.agent(agent, self.root) if isinstance(agent, str) else agent
         child_id = f"{parent.id}~{name}"
-        with self.running():  # until the child's own turn does
+        with self.activity.running():  # until the child's own turn does
             state = await self._load_child(parent, child_id, name)
             unfinished = state is not None and state.phase == "running" and state.turn < place.turn_number
         if state is not None and unfinished:  # that turn is finished first
@@ -459,7 +441,7 @@ class RunTree:
         if state is None or state.turn < place.turn_number:
             prompt_message(prompt)
         state = state or SessionState(child_id)
-        with self.running():
+        with self.activity.running():
             member = await self._prepare_child(parent, declared, state, name, place)
         try:
             if state.turn >= place.turn_number:
@@ -602,7 +584,7 @@ class RunTree:
         if any(a.status != "open" and not a.delivered for a in member.state.asks_of(call_id)):
             return True
         children = await unfinished_children(self.store, member, call_id)
-        with member.resting():
+        with member.activity.waiting():
             runs = [self.start_child(member, self.home.agent_of(header), "", header.origin) for header in children]
             outcomes = await asyncio.gather(*runs, return_exceptions=True)
         failures = [one for one in outcomes if isinstance(one, BaseException) and not isinstance(one, ChildFailed)]
@@ -667,5 +649,5 @@ class RunTree:
             for tell in [*self.home.person_watchers]:
                 tell(callback)
         if self.home.host is not None and self.claim is not None:
-            gather = self.active > 0 and bool(ask.raised.group)
+            gather = self.activity.count > 0 and bool(ask.raised.group)
             self.home.ask_host(callback_of(ask), ask.group_in(self.claim.root), gather=gather)

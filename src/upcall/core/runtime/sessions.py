@@ -35,7 +35,7 @@ from upcall.core.turns.process_limit import ProcessLimit
 from upcall.core.turns.side_turn import SIDE_TOOLS
 from upcall.core.turns.thread_cache import Threads
 from upcall.core.turns.timeouts import Deadlines
-from upcall.core.turns.turn import Turn, reply_of
+from upcall.core.turns.turn import reply_of
 from upcall.events import AnyEvent, CallbackWithdrawn, CancelRequested, SessionStarted, Steered
 from upcall.hooks import NO_HOOKS, Hooks
 from upcall.messages import Message, replace_surrogates
@@ -79,7 +79,6 @@ class Sessions(People):
         self.threads, self.processes = Threads(), ProcessLimit(processes)
         self._parked: dict[str, SessionState] = {}  # the newest turns that wait, as far as they were folded here
         self._newest_id = int.from_bytes(os.urandom(6))
-        self._begun: Turn | None = None  # what the newest session began in: mostly its first turn comes next
         self._trees: dict[str, RunTree] = {}  # what runs here, by the root's id
         self._workers: list[Worker] = []
         self._closing = False
@@ -295,7 +294,6 @@ class Sessions(People):
             raise
         if begun:
             await member.log.flush(release=tree.claim is not None)
-            self._begun = member
 
     async def load(self, id: str) -> Session:
         """A session from the store, whoever made it."""
@@ -329,8 +327,7 @@ class Sessions(People):
         waits = state.parked and (state.phase == "running" or not state.begun)
         if waits and not await self._is_ready(state.header.root or state.id):
             raise await self._waiting(state)
-        begun, self._begun = self._begun, None
-        member = await tree.direct(state, begun)
+        member = await tree.direct(state)
         if not state.begun and not await tree.begin_root(member):
             raise await self._waiting(state)
         if state.phase == "running":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Generator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from functools import partial
 from types import CoroutineType
 from typing import Any, NamedTuple, Protocol, TypeVar
@@ -21,7 +21,7 @@ from upcall.core.log.session_log import SessionLog
 from upcall.core.log.state import SessionState
 from upcall.core.routing.answer import callback_of
 from upcall.core.routing.question import Question, asking, outcome_of, plain_json
-from upcall.core.turns.parking import Parking
+from upcall.core.turns.parking import Activity, Parking
 from upcall.core.turns.prepared_agent import PreparedAgent
 from upcall.core.turns.process_limit import ProcessLimit
 from upcall.core.turns.question_limit import Places
@@ -79,8 +79,7 @@ class Tree(Protocol):
     deps: Any
     """The application's object, for tools and hooks."""
     processes: ProcessLimit
-    active: int
-    """How many things run; `leave` lowers it."""
+    activity: Activity
     draining: bool
     """Nothing new starts: turns stop between two steps."""
 
@@ -106,14 +105,6 @@ class Tree(Protocol):
 
     def note_parked(self, member: Member) -> None:
         """It waits, and is part of what is parked when all of the tree does."""
-        ...
-
-    def leave(self) -> None:
-        """Something ended, or waits."""
-        ...
-
-    def running(self) -> AbstractContextManager[None]:
-        """Count what is done inside as running, so that the tree is not parked meanwhile."""
         ...
 
     def left_waiting(self, callback_id: str) -> None:
@@ -167,7 +158,7 @@ class Member:
     """One session of a run tree while this process holds it; `loop.Turn` is one that can run."""
 
     __slots__ = (
-        "_busy", "_partial", "_places", "_stopping", "_summing", "_task", "actor", "children", "hooks", "log",
+        "_partial", "_places", "_stopping", "_summing", "_task", "activity", "actor", "children", "hooks", "log",
         "purpose", "question", "room", "same_place", "savers", "state", "tree", "waits",
     )  # fmt: skip
 
@@ -181,7 +172,7 @@ class Member:
         self.room: Callable[[], str] | None = None  # names the limit that leaves none to a side turn
         self.same_place = True  # a side turn's agent works in the workspace of the one who asks
         self.savers: list[Callable[[], None]] = []  # programs to save in the append that raises a callback
-        self._busy = 0
+        self.activity = Activity(tree.activity)
         self._places: Places | None = None
         self._partial: list[str] = []  # what its model has said so far
         self._task: asyncio.Task[Any] | None = None  # what runs the turn, once it does
@@ -205,35 +196,19 @@ class Member:
         if self._places is not None:
             self._places.unwind(Parking)
 
-    def enter(self) -> None:
-        """Something of this session runs: its clock too."""
-        self._busy += 1
-        self.tree.active += 1
-        if self._busy == 1:
-            state = self.state
-            state.running_since = self.log.store.now()
-            seconds = self.actor.limits.turn_seconds
-            if seconds is not None:
-                self.tree.deadlines.add(self, seconds - state.ran_seconds, self.out_of_time)
+    def start_clock(self) -> None:
+        """Count the turn's time from now on, and stop the turn when it is used up."""
+        state, seconds = self.state, self.actor.limits.turn_seconds
+        state.running_since = self.log.store.now()
+        if seconds is not None:
+            self.tree.deadlines.add(self, seconds - state.ran_seconds, self.out_of_time)
 
-    def leave(self) -> None:
-        """Something ended, or waits: while nothing runs, no time is counted."""
-        self._busy -= 1
-        if self._busy == 0:
-            self.tree.deadlines.drop(self)
-            state = self.state
-            if state.running_since:
-                state.ran_seconds, state.running_since = state.running_seconds(self.log.store.now()), 0.0
-        self.tree.leave()
-
-    @contextmanager
-    def resting(self) -> Generator[None]:
-        """Count what is done inside as waiting."""
-        self.leave()
-        try:
-            yield
-        finally:
-            self.enter()
+    def stop_clock(self) -> None:
+        """Count no time while everything in the turn waits."""
+        self.tree.deadlines.drop(self)
+        state = self.state
+        if state.running_since:
+            state.ran_seconds, state.running_since = state.running_seconds(self.log.store.now()), 0.0
 
     def out_of_time(self) -> None:
         """Its time is up; only a turn that runs can be stopped."""
@@ -310,31 +285,31 @@ class CallbackScope:
         self._counts[digest] = count + 1
         return count
 
-    def begin_wait(self) -> None:
-        """It waits for somebody."""
+    @contextmanager
+    def waiting(self) -> Generator[None]:
+        """Count the run as waiting during the block; other tasks of the same run may wait at the same time."""
         self._waiting += 1
         if self._waiting == 1:
             if self.guard is not None:
                 self.guard.pause()
-            self.member.leave()
-
-    def end_wait(self) -> None:
-        """It goes on."""
-        if not self._waiting:  # the run has ended and left this task behind
-            return
-        self._waiting -= 1
-        if self._waiting == 0:
-            if self.guard is not None:
-                self.guard.resume()
-            self.member.enter()
+            self.member.activity.leave()
+        try:
+            yield
+        finally:
+            if self._waiting:  # else the run has ended and left this task behind
+                self._waiting -= 1
+                if self._waiting == 0:
+                    if self.guard is not None:
+                        self.guard.resume()
+                    self.member.activity.enter()
 
     def close(self) -> None:
-        """The run has ended: what it left behind no longer makes it count as waiting."""
+        """The run has ended: tasks that it left behind no longer make it count as waiting."""
         for claimed in self.held_back:
             claimed.cancel()
         if self._waiting:
             self._waiting = 0
-            self.member.enter()
+            self.member.activity.enter()
 
     def claim(self, callback_id: str) -> None:
         """Note that this run has asked for that callback; what was held back for it may be asked now."""
@@ -475,14 +450,13 @@ class HookSession(SessionView):
         """Run a child called `name`, counting as waiting meanwhile."""
         asker, places = self.asking(), self.member.places
         places.step_out(asker.origin)
-        asker.begin_wait()
         try:
-            return await self.member.tree.start_child(self.member, agent, prompt, name, place)
+            with asker.waiting():
+                return await self.member.tree.start_child(self.member, agent, prompt, name, place)
         except Parking:
             self.member.tree.note_child_waits(self.member, self._origin)
             raise
         finally:
-            asker.end_wait()
             places.step_in(asker.origin)
 
     async def raise_callback(self, message: str, callback_type: str = "query", **options: Any) -> Any:
@@ -499,7 +473,7 @@ class HookSession(SessionView):
     async def once(self, name: str, effect: Callable[..., Awaitable[R] | R], *args: Any, **kwargs: Any) -> R:
         """Run a side effect at most once, its result kept in the log."""
         member, key = self.member, (self._origin, name)
-        with member.tree.running():  # from its first append to its last it is not parked, whatever else waits
+        with member.tree.activity.running():  # not parked between its first append and its last
             await member.tree.secure(member)
             if key in member.state.once_effects:
                 return _logged_effect(name, member.state.once_effects[key])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import Any, TypeVar
 
@@ -46,34 +46,23 @@ class ToolStep(msgspec.Struct, eq=False):
 
     member: Member
     call: CallState
-    task: asyncio.Task[Any]
     toolbox: Mapping[str, Tool]
     alone: bool = True
     inner: bool = False
 
-    async def run_beside(self, ended: Callable[[], None]) -> bool:
-        """Run it in a task of its own, beside the others of its response, once it has a place."""
+    async def run_in_place(self) -> bool:
+        """Run it beside the others of its response, once it has a place; return whether it is parked."""
         places, call_id = self.member.places, self.call.call.id
         try:
             place = places.enter(self.call)
-            if place is not None and not await self._comes(place):
-                return True
+            if place is not None:
+                with self.member.activity.waiting():
+                    await place
             return await self.run()
+        except Parking:  # while it waited for its place
+            return True
         finally:
             places.leave(call_id)
-            ended()
-            self.member.leave()
-
-    async def _comes(self, place: asyncio.Future[None]) -> bool:
-        """Wait for a place, counting as waiting; False where the turn is parked before it comes."""
-        self.member.leave()
-        try:
-            await place
-        except Parking:
-            return False
-        finally:
-            self.member.enter()
-        return True
 
     async def run(self) -> bool:
         """Run it, or what is left of it; whether it is parked: it waits and its memory was given up."""
@@ -187,7 +176,7 @@ class ToolStep(msgspec.Struct, eq=False):
             args[tool.context] = context if tool.is_async else SyncCallContext(context, asyncio.get_running_loop())
         limits = self.member.actor.limits
         seconds = tool.timeout if tool.timeout is not None else limits.tool_seconds
-        guard = ToolTimeout(self.task, self.member.tree.deadlines, scoped=tool.is_async)
+        guard = ToolTimeout(_current_task(), self.member.tree.deadlines, scoped=tool.is_async)
         if context is not None:
             context.guard = guard
         if seconds is not None and not tool.inline:
@@ -285,9 +274,13 @@ def inner_step(
     member, call_id = context.member, f"{context.call_id}.{number}"
     if call_id not in member.state.inner:
         member.log.add(InnerCalled(context.call_id, Call(call_id, name, args)))
+    return ToolStep(member, member.state.inner[call_id], toolbox, alone=False, inner=True)
+
+
+def _current_task() -> asyncio.Task[Any]:
     task = asyncio.current_task()
     assert task is not None
-    return ToolStep(member, member.state.inner[call_id], task, toolbox, alone=False, inner=True)
+    return task
 
 
 def _timeout_text(error: asyncio.CancelledError, tool: str, guard: ToolTimeout, seconds: float | None) -> str:

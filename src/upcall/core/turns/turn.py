@@ -8,8 +8,7 @@ Each step looks at the folded log first, so the same code begins a turn and goes
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from upcall import events
 from upcall.agent import Output
@@ -34,19 +33,6 @@ from upcall.errors import (
 from upcall.messages import Message, Text, cancelled
 
 OUTPUT_TRIES = 3
-GRACE = 5.0
-"""Seconds that calls which don't end when they are cancelled are waited for."""
-
-
-class Beside(Protocol):
-    """Something of a turn that can run beside others, in a task that it is given."""
-
-    alone: bool
-    task: asyncio.Task[Any]
-
-    async def run_beside(self, ended: Callable[[], None]) -> bool:
-        """Run it, leave its turn and tell that it has ended; whether it is parked."""
-        ...
 
 
 class Turn(Thinker):
@@ -100,11 +86,14 @@ class Turn(Thinker):
         if self._task is None:
             self._task, self.log.on_foreign_event = asyncio.current_task(), self.absorb
             self.tree.admit(self)
-            self.enter()
+            activity = self.activity
+            activity.on_start, activity.on_idle = self.start_clock, self.stop_clock
+            activity.enter()
 
     def _go(self) -> None:
         self._task = self.log.on_foreign_event = None
-        self.leave()
+        self.activity.leave()
+        self.activity.on_start = self.activity.on_idle = None
         self.tree.dismiss(self)
 
     async def _work(self) -> None:
@@ -153,45 +142,17 @@ class Turn(Thinker):
 
     async def _run_tools(self) -> None:
         """Run what the response called: one call here, several side by side. Parking if one of them waits."""
-        assert self._task is not None
         if self.actor.toolsets:  # a turn that was resumed here has not asked them yet
             await ensure_tools(self)
-        task, tools = self._task, self.actor.toolbox
-        calls = [ToolStep(self, c, task, tools) for c in self.state.calls.values() if not c.settled]
-        if await (calls[0].run() if len(calls) == 1 else self._run_parallel(calls)):
+        toolbox = self.actor.toolbox
+        calls = [call for call in self.state.calls.values() if not call.settled]
+        if len(calls) == 1:
+            parked = await ToolStep(self, calls[0], toolbox).run()
+        else:
+            steps = [ToolStep(self, call, toolbox, alone=False) for call in calls]
+            parked = True in await self.activity.run_all([step.run_in_place() for step in steps])
+        if parked:
             raise Parking
-
-    async def _run_parallel(self, calls: Sequence[Beside]) -> bool:
-        """Run calls in tasks of their own; whether one of them is parked."""
-        loop, left = asyncio.get_running_loop(), len(calls)
-        all_ended = loop.create_future()
-
-        def ended() -> None:
-            nonlocal left
-            left -= 1
-            if not left and not all_ended.done():
-                self.enter()  # before the last call leaves: else everything would seem to wait
-                all_ended.set_result(None)
-
-        for call in calls:
-            call.alone, call.task = False, loop.create_task(call.run_beside(ended))
-            self.enter()
-        tasks = [call.task for call in calls]
-        self.leave()  # while they run, this turn itself only waits for them
-        try:
-            await all_ended
-        except asyncio.CancelledError:
-            for task in tasks:
-                task.cancel()
-            await asyncio.wait([asyncio.gather(*tasks, return_exceptions=True)], timeout=GRACE)
-            if all_ended.cancelled():
-                self.enter()
-            for _ in range(sum(task.done() for task in tasks) - (len(tasks) - left)):
-                self.leave()  # it was cancelled before its first step, so it could not leave by itself
-            raise
-        for task in tasks:
-            task.exception()  # each failure is looked at; the first one is the turn's
-        return True in [task.result() for task in tasks]
 
     # --- limits, compaction, output -------------------------------------------------------
 
