@@ -48,8 +48,8 @@ def test_what_came_too_late_for_a_turn_is_told_and_read_with_the_next_one(folder
         screen.enter("hold gate", "running")
         screen.enter("hurry", "steered: hurry")
         screen.press(CTRL_C)
-        screen.see("too late for this turn, your next message brings it along: hurry")
-        screen.see("Ctrl-C again leaves")
+        screen.see("too late for this turn; it is sent with your next message: hurry")
+        screen.see("press Ctrl-C again to leave")
         screen.enter("so", "You said: hurry", "done ·")
 
 
@@ -76,7 +76,7 @@ def test_ctrl_d_while_it_works_does_not_leave(folder: Path) -> None:
     with chat(folder) as screen:
         screen.enter("hold gate", "running")
         screen.press(CTRL_D)
-        screen.see("it is still at work: Ctrl-C cancels it")
+        screen.see("the turn is still running; Ctrl-C cancels it")
         (folder / "gate").touch()
         screen.see("The tools said: held")
         screen.see("done ·")
@@ -113,7 +113,7 @@ def test_a_call_is_one_line_and_unfolds_whole(folder: Path) -> None:
         screen.press(CTRL_O)
         screen.see("only 2 calls can be unfolded")
         screen.enter("/unfold 2", "│ line 30 of the file\n")
-        screen.enter("/unfold all", "/unfold all: say how far back")
+        screen.enter("/unfold all", "/unfold all: not a valid number")
 
 
 def test_todos_are_shown_when_they_change(folder: Path) -> None:
@@ -174,17 +174,17 @@ def test_a_terminal_that_can_not_move_its_cursor_can_be_chatted_at(folder: Path)
         screen.see("your answer ›")
         screen.enter("Otto", "called Otto", "› ")
         screen.press("/cost\n")
-        screen.see("model calls, with all that this session started")
+        screen.see("model calls, including child sessions")
         screen.see("› ")
         screen.press("hold more\n")
         eventually(
             lambda: upcall("events", "s1", "--json", cwd=folder).stdout.count("tool_started") == 3, "it runs"
         )
         screen.press(CTRL_C)
-        screen.see("Ctrl-C again leaves")
+        screen.see("press Ctrl-C again to leave")
         screen.see("› ")
         screen.press(CTRL_C)
-        screen.see("kept; continue with")
+        screen.see("stored; continue with")
         assert screen.end() == 0
     assert not re.search(r"\x1b\[[0-9;]*[A-Hm]", screen.raw), "no movement, no colour"
 
@@ -196,8 +196,8 @@ def test_commands_tell_about_tools_cost_sessions_and_inbox(folder: Path) -> None
     upcall("run", "crew:helper", "hello", "--id", "older", cwd=folder)
     with chat(folder) as screen:
         screen.enter("hello there", "done ·")
-        screen.enter("/tools", "Wait for a file of that name.", "deploy    asks first: Deploy.", "task ")
-        screen.enter("/cost", "tokens in 1 model call, with all that this session started")
+        screen.enter("/tools", "Wait for a file of that name.", "deploy    needs approval: Deploy.", "task ")
+        screen.enter("/cost", "tokens in 1 model call, including child sessions")
         screen.enter("/sessions", "SESSION", "s1 ", "older ")
         screen.enter("/inbox", "Nothing waits for an answer.")
         screen.enter("/help", "/compact", "Ctrl-O")
@@ -207,9 +207,10 @@ def test_commands_tell_about_tools_cost_sessions_and_inbox(folder: Path) -> None
 def test_an_unknown_command_is_an_error_that_lists_them_and_a_space_before_it_says_it(folder: Path) -> None:
     with chat(folder) as screen:
         screen.enter(
-            "/nonsense", "upcall: there is no /nonsense; there are /compact, /tools, /sessions, /cost, /inbox,"
+            "/nonsense",
+            "upcall: unknown command /nonsense; the commands are /compact, /tools, /sessions, /cost, /inbox,",
         )
-        screen.enter("/cost much", "upcall: /cost takes nothing after it")
+        screen.enter("/cost much", "upcall: /cost takes no argument")
         screen.enter(" /nonsense", "You said: ")
         screen.enter("/etc/hosts is a file", "You said: /etc/hosts is a file", "done ·")
     assert len(prompts(folder)) == 2
@@ -219,8 +220,8 @@ def test_the_inbox_and_the_cost_are_told_while_a_turn_runs(folder: Path) -> None
     with chat(folder) as screen:
         screen.enter("hold gate", "running")
         screen.enter("/inbox", "Nothing waits for an answer.")
-        screen.enter("/cost", "1 model call, with all")
-        screen.enter("/compact", "it is still at work; wait for it to end")
+        screen.enter("/cost", "1 model call, including")
+        screen.enter("/compact", "the turn is still running; wait")
         (folder / "gate").touch()
         screen.see("The tools said: held")
         screen.see("done ·")
@@ -229,17 +230,17 @@ def test_the_inbox_and_the_cost_are_told_while_a_turn_runs(folder: Path) -> None
 def test_compact_has_the_model_summarise_what_is_old(folder: Path) -> None:
     with chat(folder) as screen:
         screen.enter("one", "You said: one", "done ·")
-        screen.enter("/compact", "there is nothing to compact yet: the conversation has 2 messages")
+        screen.enter("/compact", "the conversation is too short to compact: 2 messages")
         for word in ("two", "three", "four", "five"):
             screen.enter(word, f"You said: {word}", "done ·")
         (folder / "no-summary").touch()
         screen.enter(
             "/compact",
             "the model call failed: script: no summary today",
-            "there is no summary, so nothing was changed",
+            "the model wrote no summary, so nothing was changed",
         )
         (folder / "no-summary").unlink()
-        screen.enter("/compact", "compacted: 4 messages left the conversation")
+        screen.enter("/compact", "compacted: 4 messages were summarised")
         screen.enter("six", "You said: six", "done ·")
     assert "They talked." in upcall("events", "s1", "--json", cwd=folder).stdout
 
@@ -251,10 +252,10 @@ def test_what_is_typed_during_a_summary_is_taken_after_it(folder: Path) -> None:
             screen.enter(word, f"You said: {word}", "done ·")
         (folder / "slow-summary").touch()
         screen.enter("/compact", "summarising ›")
-        screen.enter("six", "that waits for the summary: six")
+        screen.enter("six", "queued until the summary is done: six")
         screen.press(CTRL_D)
         (folder / "slow-summary").unlink()
-        screen.see("compacted: 4 messages left the conversation")
+        screen.see("compacted: 4 messages were summarised")
         screen.see("You said: six")
         screen.see("done ·")
         assert screen.end() == 0
@@ -339,12 +340,12 @@ def test_c_goes_on_with_the_agents_newest_session_and_shows_where_it_was(folder:
     upcall("run", "crew:helper", "newer words", "--id", "s2", cwd=folder)
     upcall("run", "crew:other", "others", "--id", "s3", cwd=folder)
     with Screen("chat", "crew:helper", "-c", cwd=folder) as screen:
-        screen.see("helper · going on with session s2")
+        screen.see("helper · continuing session s2")
         screen.see("› newer words")
         screen.see("You said: newer words")
         screen.enter("and on", "You said: and on", "done ·")
         screen.press(CTRL_D)
-        screen.see("kept; continue with: upcall chat crew:helper --id s2")
+        screen.see("stored; continue with: upcall chat crew:helper --id s2")
         assert screen.end() == 0
     assert prompts(folder, "s2") == ["newer words", "and on"]
 
@@ -353,7 +354,7 @@ def test_c_without_a_session_of_the_agent_is_an_error(folder: Path) -> None:
     upcall("run", "crew:other", "others", "--id", "s3", cwd=folder)
     done = upcall("chat", "crew:helper", "-c", cwd=folder, given="hello\n")
     assert done.returncode != 0
-    assert "helper has no session to go on with here; leave out -c to begin one" in done.stderr
+    assert "helper has no session to continue here; omit -c to start one" in done.stderr
     assert upcall("chat", "crew:helper", "-c", "--id", "s3", cwd=folder).returncode == 2
 
 
@@ -381,44 +382,42 @@ def test_exit_leaves_as_ctrl_d_does_but_not_while_it_works(folder: Path) -> None
     with Screen("chat", "crew:helper", "--id", "s1", cwd=folder) as screen:
         screen.see("›")
         screen.enter("hold gate", "running")
-        screen.enter("/exit", "it is still at work; wait for it to end")
+        screen.enter("/exit", "the turn is still running; wait")
         (folder / "gate").touch()
         screen.see("The tools said: held")
         screen.see("done ·")
-        screen.enter("/exit now", "upcall: /exit takes nothing after it")
-        screen.enter("/exit", "kept; continue with: upcall chat crew:helper --id s1")
+        screen.enter("/exit now", "upcall: /exit takes no argument")
+        screen.enter("/exit", "stored; continue with: upcall chat crew:helper --id s1")
         assert screen.end() == 0
 
 
 def test_new_begins_another_session_and_keeps_the_first(folder: Path) -> None:
     with chat(folder) as screen:
         screen.enter("one", "You said: one", "done ·")
-        screen.enter("/new", "a new session ", "; s1 is kept")
+        screen.enter("/new", "new session ", "; s1 is stored")
         screen.enter("/cost", "0 tokens in 0 model calls")
         screen.enter("two", "You said: two", "done ·")
-        screen.enter("/new", "a new session ", " is kept")
+        screen.enter("/new", "new session ", " is stored")
     second, first = out("sessions", cwd=folder)
     assert (first["id"], first["text"], second["text"]) == ("s1", "You said: one", "You said: two")
     assert prompts(folder, second["id"]) == ["two"]
-    assert "kept; continue with" not in screen.text
+    assert "stored; continue with" not in screen.text
 
 
 @pytest.mark.parametrize("args", [[], ["--id", "s1"]], ids=["new", "named"])
 def test_a_chat_in_which_nothing_was_said_leaves_no_session_behind(args: list[str], folder: Path) -> None:
     with Screen("chat", "crew:helper", *args, cwd=folder) as screen:
-        screen.see("helper · a new session ")
+        screen.see("helper · new session ")
         screen.enter("/tools", "Wait for a file of that name.")
         screen.enter("/cost", "0 tokens in 0 model calls")
-        screen.enter("/unfold", "no tool was called yet")
-        screen.enter("/compact", "there is nothing to compact yet: the conversation has 0 messages")
+        screen.enter("/unfold", "no tool has been called yet")
+        screen.enter("/compact", "the conversation is too short to compact: 0 messages")
         screen.enter("/sessions", "No sessions yet.")
         screen.enter("/inbox", "Nothing waits for an answer.")
-        screen.enter(
-            "/help", "/new         begin a new session; this one is kept", "/exit        leave, as Ctrl-D does"
-        )
+        screen.enter("/help", "/new         start a new session; this one is stored", "/exit        leave (Ctrl-D)")
         screen.press(CTRL_D)
         assert screen.end() == 0
-    assert "kept; continue with" not in screen.text
+    assert "stored; continue with" not in screen.text
     assert out("sessions", cwd=folder) == []
 
 
@@ -448,11 +447,11 @@ def test_a_pipe_takes_prompts_and_commands_line_by_line(folder: Path) -> None:
     done = upcall("chat", "crew:helper", "--id", "s1", cwd=folder, given=given)
     assert done.stdout.splitlines() == [
         "You said: one",
-        "0 tokens in 1 model call, with all that this session started",
+        "0 tokens in 1 model call, including child sessions",
         "You said: /tools",
     ]
-    assert "there is no /nonsense" in done.stderr
-    assert "no tool was called yet" in done.stderr
+    assert "unknown command /nonsense" in done.stderr
+    assert "no tool has been called yet" in done.stderr
     assert done.returncode == 1
     assert upcall("chat", "crew:helper", "-c", cwd=folder, given="two\n").stdout == "You said: two\n"
     assert prompts(folder) == ["one", "/tools", "two"]
@@ -462,7 +461,7 @@ def test_new_and_exit_are_commands_in_a_pipe_too(folder: Path) -> None:
     done = upcall("chat", "crew:helper", "--id", "s1", cwd=folder, given="one\n/new\ntwo\n/exit\nnever read\n")
     first, told, last = done.stdout.splitlines()
     assert (done.returncode, first, last) == (0, "You said: one", "You said: two")
-    new = re.fullmatch(r"a new session (\w{12}); s1 is kept", told)
+    new = re.fullmatch(r"new session (\w{12}); s1 is stored", told)
     assert new is not None
     assert prompts(folder) == ["one"]
     assert prompts(folder, new[1]) == ["two"]

@@ -289,7 +289,7 @@ def test_deleting_needs_a_yes_where_nobody_can_be_asked(folder: Path) -> None:
 
     refused = upcall("sessions", "delete", "s1", cwd=folder)
     assert refused.returncode == 2
-    assert "say --yes" in refused.stderr
+    assert "give --yes" in refused.stderr
 
     done = upcall("sessions", "delete", "s1", "--yes", cwd=folder)
     assert (done.returncode, done.stderr) == (0, "deleted 1 session\n")
@@ -547,7 +547,7 @@ def test_every_command_works_as_it_is_installed(folder: Path) -> None:
     assert sorted([*errors, "demo"]) == sorted(COMMANDS)  # the demo was started above
     assert errors.pop("answer").startswith("upcall: no callback is called 'q1'")
     assert errors.pop("cancel") == "nothing to cancel: session s1 is done\n"
-    assert errors.pop("adopt") == ".upcall/log.db is your log already; nothing was changed\n"
+    assert errors.pop("adopt") == ".upcall/log.db is already your log; nothing was changed\n"
     assert set(errors.values()) == {""}
 
 
@@ -580,7 +580,7 @@ def test_help_and_version_are_commands_too(tmp_path: Path) -> None:
         assert (done.returncode, done.stdout) == (0, upcall(*command, "--help", cwd=tmp_path).stdout)
     unknown = upcall("help", "rnu", cwd=tmp_path)
     assert (unknown.returncode, unknown.stdout) == (2, "")
-    assert unknown.stderr.startswith("upcall: there is no 'rnu'. Did you mean run? There are demo, new, run, ")
+    assert unknown.stderr.startswith("upcall: unknown command 'rnu'. Did you mean 'run'?")
 
 
 @pytest.mark.parametrize(
@@ -607,33 +607,33 @@ def test_wrong_usage_is_exit_code_2_and_says_what_would_be_right(args: list[str]
 @pytest.mark.parametrize(
     ("args", "says"),
     [
-        (["rnu", "agents"], "upcall: there is no 'rnu'. Did you mean run? There are demo, new, run, "),
+        (["rnu", "agents"], "upcall: unknown command 'rnu'. Did you mean 'run'?"),
         (
             ["run", "agents", "x", "--agents", "y"],
-            "upcall run: there is no option --agents. Did you mean --agent?\n",
+            "upcall run: unknown option --agents. Did you mean '--agent'?\n",
         ),
         (
             ["sessions", "prune", "--older-than", "1", "--yse"],
-            "upcall sessions prune: there is no option --yse. Did",
+            "upcall sessions prune: unknown option --yse. Did",
         ),
         (
             ["run", "agents", "add", "them"],
-            "upcall run: 'them' is too much; a text of several words stands in quot",
+            "upcall run: unexpected argument 'them'; put quotes around text with",
         ),
         (
             ["run", "agents", "x", "--agent", "helpr"],
             "upcall: no agent is called 'helpr'; there are: helper. Choose",
         ),
-        (["--verson"], "upcall: there is no option --verson. Did you mean --version?\n"),
-        (["sessions", "c1"], "upcall sessions: there is no 'c1'. There are delete, prune\n"),
-        (["demo", "--nope"], "upcall demo: there is no option --nope.\n"),
+        (["--verson"], "upcall: unknown option --verson. Did you mean '--version'?\n"),
+        (["sessions", "c1"], "upcall sessions: unknown value 'c1'. Use one of delete, prune\n"),
+        (["demo", "--nope"], "upcall demo: unknown option --nope.\n"),
         (["completion"], "upcall completion: the following arguments are required: bash|zsh|fish\n"),
         (["explain", "agents/helper.md"], "upcall explain agents/helper.md callback_to_caller blocker\n"),
         (["explain", "agents", "error"], "upcall explain agents callback_to_caller error\n"),
         (["explain", "agents", "query", "request_user_input"], "upcall explain agents request_user_input query\n"),
         (
             ["explain", "agents", "callback_to_calller", "query"],
-            "no kind 'callback_to_calller'. Did you mean:\n  upcall explain agents callback_to_caller query\n",
+            "unknown kind 'callback_to_calller'. Did you mean:\n  upcall explain agents callback_to_caller query\n",
         ),
         (
             ["explain", "agents", "request-user-input", "preference"],
@@ -646,7 +646,7 @@ def test_wrong_usage_is_exit_code_2_and_says_what_would_be_right(args: list[str]
         ),
         (
             ["explain", "agents", "whoever", "error"],
-            "there is no kind 'whoever'. Say one, such as:\n  upcall explain agents callback_to_caller error\n",
+            "unknown kind 'whoever'. For example:\n  upcall explain agents callback_to_caller error\n",
         ),
         (["explain", "agnets", "callback_to_caller", "query"], "'agnets' is no agent: no such folder or file. Did"),
         (["explain", "agents/helpr.md"], "no such folder or file. Did you mean agents/helper.md?"),

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 from upcall.callbacks import Approve, Callback, Decline, Reject, Step
 from upcall.hosts.terminal import form
-from upcall.hosts.terminal.dialogue import Ambiguous, Later, answer, chosen
+from upcall.hosts.terminal.dialogue import Ambiguous, Later, ask_person, match_choice
+from upcall.hosts.terminal.layout import Piece
 from upcall.hosts.terminal.phrases import args_line
-from upcall.hosts.terminal.question import command, exact, rows, way, wrapped
-from upcall.hosts.terminal.screen import Piece
+from upcall.hosts.terminal.question import answer_command, json_rows, question_rows, route_steps, wrap
 from upcall.observe.plain import visible
 
 INTEGER = {"type": "integer"}
@@ -37,16 +37,16 @@ class Desk:
         self.typed, self.edited = list(typed), edited
         self.shown: list[str] = []
 
-    async def line(self, prompt: str, default: str = "") -> str:
+    async def read_line(self, prompt: str, default: str = "") -> str:
         self.shown.append(prompt)
         if not self.typed:
             raise Later
         return self.typed.pop(0)
 
-    def say(self, row: Sequence[Piece]) -> None:
+    def show_row(self, row: Sequence[Piece]) -> None:
         self.shown.append("".join(piece.text for piece in row))
 
-    async def edit(self, text: str) -> str | None:
+    async def open_editor(self, text: str) -> str | None:
         return self.edited
 
 
@@ -73,7 +73,7 @@ def question(**fields: Any) -> Callback:
     ],
 )
 def test_a_text_is_read_as_the_schema_wants_it(text: str, schema: dict[str, Any], value: Any) -> None:
-    assert form.read(text, schema) == value
+    assert form.parse(text, schema) == value
 
 
 @pytest.mark.parametrize(
@@ -81,43 +81,43 @@ def test_a_text_is_read_as_the_schema_wants_it(text: str, schema: dict[str, Any]
     [
         ("many", INTEGER, "it must be integer"),
         ("0", {"type": "integer", "minimum": 1}, "it must be bigger than or equal to 1"),
-        ("{", {"type": "object"}, "that is no JSON; wanted is JSON object"),
+        ("{", {"type": "object"}, "not valid JSON; expected JSON object"),
         ('{"a": "x"}', {"type": "object", "properties": {"a": INTEGER}}, "a must be integer"),
         ("huge", {"enum": ["small", "large"]}, "it must be one of ['small', 'large']"),
     ],
 )
 def test_a_text_that_does_not_fit_is_told_why(text: str, schema: dict[str, Any], why: str) -> None:
-    with pytest.raises(form.Wrong) as wrong:
-        form.read(text, schema)
+    with pytest.raises(form.InvalidInput) as wrong:
+        form.parse(text, schema)
     assert str(wrong.value) == why
 
 
 @given(st.text())
 def test_any_text_is_a_text_answer_or_is_refused_by_name(text: str) -> None:
-    assert form.read(text, {"type": "string"}) == text
-    with contextlib.suppress(form.Wrong):
-        assert isinstance(form.read(text, INTEGER), int | float)
+    assert form.parse(text, {"type": "string"}) == text
+    with contextlib.suppress(form.InvalidInput):
+        assert isinstance(form.parse(text, INTEGER), int | float)
 
 
 async def test_references_are_followed_and_what_may_be_nothing_is_left_out() -> None:
     desk = Desk("huge", "2", "")
-    assert await answer(question(schema=REFERRING), desk) == {"size": "large"}
+    assert await ask_person(question(schema=REFERRING), desk) == {"size": "large"}
     assert desk.shown[0] == "size (one of small, large)"
     assert desk.shown[-1] == "lid (yes or no or nothing, or nothing)"
 
 
 async def test_a_single_typed_value_is_asked_for_until_it_fits() -> None:
     desk = Desk("x", "", "5")
-    assert await answer(question(schema=INTEGER), desk) == 5
-    assert [row for row in desk.shown if row.startswith("  ")] == ["  it must be integer", "  it is needed"]
+    assert await ask_person(question(schema=INTEGER), desk) == 5
+    assert [row for row in desk.shown if row.startswith("  ")] == ["  it must be integer", "  a value is required"]
 
 
 async def test_an_empty_answer_is_none_and_later_is_later() -> None:
-    assert await answer(question(), Desk("", "  ", "so")) == "so"
+    assert await ask_person(question(), Desk("", "  ", "so")) == "so"
     with pytest.raises(Later):
-        await answer(question(), Desk(""))
+        await ask_person(question(), Desk(""))
     with pytest.raises(Later):
-        await answer(question(tool="rm", args={}), Desk("l"))
+        await ask_person(question(tool="rm", args={}), Desk("l"))
 
 
 @pytest.mark.parametrize(
@@ -135,34 +135,34 @@ async def test_an_empty_answer_is_none_and_later_is_later() -> None:
 )
 async def test_an_approval_is_given_in_each_of_its_forms(typed: list[str], said: Any) -> None:
     call = question(tool="rm", args={"path": "/"}, schema={"type": "object", "properties": {"path": {}}})
-    assert await answer(call.replace(patterns={"folder": "/"}), Desk(*typed)) == said
+    assert await ask_person(call.replace(patterns={"folder": "/"}), Desk(*typed)) == said
 
 
 async def test_arguments_come_back_from_the_editor() -> None:
     call = question(tool="rm", args={"path": "/"})
-    assert await answer(call, Desk("e", edited='{"path": "/tmp"}\n')) == Approve({"path": "/tmp"})
+    assert await ask_person(call, Desk("e", edited='{"path": "/tmp"}\n')) == Approve({"path": "/tmp"})
 
 
 @pytest.mark.parametrize(("before", "after"), [(1, "true"), (0, "false"), (1, "1.0"), ([1], "[true]")])
 async def test_an_edit_at_the_terminal_that_python_calls_equal_is_an_edit(before: Any, after: str) -> None:
     call = question(tool="pay", args={"amount": before})
-    said = await answer(call, Desk("e", edited=f'{{"amount": {after}}}\n'))
+    said = await ask_person(call, Desk("e", edited=f'{{"amount": {after}}}\n'))
     assert isinstance(said, Approve)
     assert msgspec.json.encode(said.args) == f'{{"amount":{after}}}'.encode()
 
 
 def test_a_given_value_is_a_choice_by_its_text_or_its_number_and_never_one_of_two() -> None:
-    assert chosen("1", ["a", "b"]) == "a"
-    assert chosen("B ", ["a", "b"]) == "b"
-    assert chosen("3", ["a", "b"]) is None
-    assert chosen("9" * 5000, ["a", "b"]) is None
-    assert chosen("yes", ["Yes", "yes"]) == "yes"
-    assert chosen("1", ["1", "2"]) == "1"
-    assert chosen("20", ["10", "20"]) == "20"
+    assert match_choice("1", ["a", "b"]) == "a"
+    assert match_choice("B ", ["a", "b"]) == "b"
+    assert match_choice("3", ["a", "b"]) is None
+    assert match_choice("9" * 5000, ["a", "b"]) is None
+    assert match_choice("yes", ["Yes", "yes"]) == "yes"
+    assert match_choice("1", ["1", "2"]) == "1"
+    assert match_choice("20", ["10", "20"]) == "20"
     with pytest.raises(Ambiguous, match=r"'1' is a choice, and also the number of the choice '2'") as refused:
-        chosen("1", ["2", "1"])
+        match_choice("1", ["2", "1"])
     assert """'"1"'""" in str(refused.value)
-    assert chosen('"1"', ["2", "1"]) == "1"
+    assert match_choice('"1"', ["2", "1"]) == "1"
 
 
 @pytest.mark.parametrize(
@@ -176,25 +176,25 @@ def test_a_given_value_is_a_choice_by_its_text_or_its_number_and_never_one_of_tw
 async def test_at_the_prompt_a_number_is_the_one_beside_a_choice(
     choices: tuple[str, ...], typed: str, taken: str
 ) -> None:
-    assert await answer(question(choices=choices), Desk(typed)) == taken
+    assert await ask_person(question(choices=choices), Desk(typed)) == taken
 
 
 async def test_a_number_that_stands_beside_no_choice_is_asked_again() -> None:
     desk = Desk("20", "2")
-    assert await answer(question(choices=("10", "20")), desk) == "20"
-    assert "'20' is none of them" in "\n".join(desk.shown)
+    assert await ask_person(question(choices=("10", "20")), desk) == "20"
+    assert "'20' is not one of the choices" in "\n".join(desk.shown)
 
 
 def test_a_number_is_no_place_in_a_list_of_numbers() -> None:
-    with pytest.raises(form.Wrong):
-        form.read("2", {"enum": [3, 5]})
+    with pytest.raises(form.InvalidInput):
+        form.parse("2", {"enum": [3, 5]})
 
 
 # --- how it looks -----------------------------------------------------------------------
 
 
 def text_of(callback: Callback, **options: Any) -> str:
-    lines = rows(callback, now=1000.0, **options)
+    lines = question_rows(callback, now=1000.0, **options)
     return "\n".join("".join(piece.text for piece in line) for line in lines)
 
 
@@ -205,12 +205,12 @@ def test_a_question_shows_its_age_deadline_way_and_why_an_answer_was_not_taken()
     shown = text_of(asked)
     assert shown.startswith("developer asks · query · critical · 1 min 0 s ago · expires in 1 h 0 min\n\nWell?\n")
     for part in (
-        "way       lead was skipped: it passes all\nway       boss passed it up: no idea\n",
-        "here by   its own right\n",
-        "not taken: too short",
+        "route     lead was skipped: it passes all\nroute     boss passed it up: no idea\n",
+        "why you   its own right\n",
+        "invalid answer: too short",
     ):
         assert part in shown
-    assert way((Step("boss", "asked"),)) == ["boss is asked"]
+    assert route_steps((Step("boss", "asked"),)) == ["boss is asked"]
 
 
 def test_a_reworded_question_keeps_what_was_asked_first() -> None:
@@ -248,7 +248,7 @@ def test_no_argument_has_a_character_that_can_not_be_seen(blank: str) -> None:
 
 @given(st.text(st.sampled_from('ab\\"\n\u200b\U000e0041\xa0')), st.integers(20, 40))
 def test_no_row_of_an_argument_ends_inside_an_escape(text: str, width: int) -> None:
-    shown = exact(text, width)
+    shown = json_rows(text, width)
     assert "".join(shown) == visible(json.dumps(text, ensure_ascii=False))
     for row in shown:
         assert not re.search(r"\\(?:u[0-9a-f]{0,3}|U[0-9a-f]{0,7})?\Z", row.replace("\\\\", "  "))
@@ -257,13 +257,13 @@ def test_no_row_of_an_argument_ends_inside_an_escape(text: str, width: int) -> N
 def test_a_long_argument_is_whole_where_it_is_answered_and_cut_in_a_list() -> None:
     call = question(tool="write", args={"body": "x" * 5000})
     assert text_of(call).count("x") == 5000
-    assert "more lines" in text_of(call, whole=False)
+    assert "more lines" in text_of(call, in_full=False)
     assert all(len(row) <= 80 for row in text_of(call, width=78).splitlines())
 
 
 @given(st.text(), st.integers(20, 100))
 def test_wrapped_and_exact_rows_fit_and_steer_nothing(text: str, width: int) -> None:
-    for row in [*wrapped(text, width), *exact(text, width)]:
+    for row in [*wrap(text, width), *json_rows(text, width)]:
         assert len(row) <= width
         assert "\x1b" not in row
         assert "\n" not in row
@@ -280,20 +280,20 @@ def test_wrapped_and_exact_rows_fit_and_steer_nothing(text: str, width: int) -> 
     ],
 )
 def test_the_command_to_answer_fits_the_question(fields: dict[str, Any], typed: str) -> None:
-    assert command(question(**fields)) == typed
-    assert command(question(**fields), "my log.db") == f"{typed} --store 'my log.db'"
+    assert answer_command(question(**fields)) == typed
+    assert answer_command(question(**fields), "my log.db") == f"{typed} --store 'my log.db'"
 
 
 @pytest.mark.parametrize(
     "fields", [{}, {"choices": ("red", "blue")}, {"schema": INTEGER}, {"schema": REFERRING}], ids=str
 )
 async def test_a_question_of_any_shape_is_declined_at_its_prompt(fields: dict[str, Any]) -> None:
-    assert await answer(question(**fields), Desk("/decline ask legal")) == Decline("ask legal")
-    assert await answer(question(**fields), Desk("/Decline", "ask legal")) == Decline("ask legal")
+    assert await ask_person(question(**fields), Desk("/decline ask legal")) == Decline("ask legal")
+    assert await ask_person(question(**fields), Desk("/Decline", "ask legal")) == Decline("ask legal")
     with pytest.raises(Later):
-        await answer(question(**fields), Desk("/decline"))
+        await ask_person(question(**fields), Desk("/decline"))
 
 
 async def test_a_word_that_only_begins_like_the_command_is_an_answer() -> None:
-    assert await answer(question(), Desk("/declined")) == "/declined"
-    assert await answer(question(), Desk("I /decline")) == "I /decline"
+    assert await ask_person(question(), Desk("/declined")) == "/declined"
+    assert await ask_person(question(), Desk("I /decline")) == "I /decline"

@@ -21,10 +21,10 @@ def test_questions_are_asked_one_at_a_time_most_urgent_first(folder: Path) -> No
     with Screen("run", "team:developer", "many", "--id", "s1", cwd=folder) as screen:
         screen.see("┃ developer asks · blocker · high")
         screen.see("2 more wait")
-        screen.see("┃ here by   its own right")
+        screen.see("┃ why you   its own right")
         screen.see("your choice, 1-2 ›")
         assert "wants to run" not in screen.text
-        screen.enter("5", "'5' is none of them; type a number, 1-2")
+        screen.enter("5", "'5' is not one of the choices; type a number, 1-2")
         screen.enter("2", "✓ answered: dark blue")
         for _ in range(2):
             screen.see("┃ developer ")
@@ -40,7 +40,7 @@ def test_questions_are_asked_one_at_a_time_most_urgent_first(folder: Path) -> No
 
 def test_a_typed_answer_is_asked_field_by_field_and_wrong_ones_are_told_why(folder: Path) -> None:
     with Screen("run", "team:manager", "book", "--id", "s1", cwd=folder) as screen:
-        screen.see("┃ way       manager passed it up: not mine to say")
+        screen.see("┃ route     manager passed it up: not mine to say")
         screen.see("how many come")
         screen.see("guests (whole number from 1) ›")
         screen.enter("none", "it must be integer")
@@ -48,7 +48,7 @@ def test_a_typed_answer_is_asked_field_by_field_and_wrong_ones_are_told_why(fold
         screen.enter("4", "window (yes or no, default true) ›")
         screen.enter("n", "area (one of inside, terrace) ›")
         screen.press(ENTER)
-        screen.see("it is needed")
+        screen.see("a value is required")
         screen.enter("terrace", "note (text, or nothing) ›")
         screen.press(ENTER)
         assert screen.end() == 0
@@ -130,7 +130,7 @@ def test_a_question_left_while_others_are_answered_does_not_keep_the_run(folder:
             screen.see("›")
             asked = screen.text.rpartition("┃")[0].rpartition("\n\n")[2]
             screen.press("l" + ENTER if "wants to run deploy" in asked else "Otto" + ENTER)
-        screen.see("waits for 2 answers")
+        screen.see("is waiting for 2 answers")
         assert screen.end() == 3
     assert len(out("inbox", cwd=folder)) == 2
 
@@ -139,7 +139,7 @@ def test_ctrl_c_pressed_fast_leaves_one_question_after_the_other_and_cancels_not
     with Screen("run", "team:developer", "many", "--id", "s1", cwd=folder) as screen:
         screen.see("your choice, 1-2 ›")
         screen.press(CTRL_C * 3)
-        screen.see("waits for 3 answers")
+        screen.see("is waiting for 3 answers")
         assert screen.end() == 3
     assert len(out("inbox", cwd=folder)) == 3
 
@@ -159,7 +159,7 @@ def test_an_answer_from_another_process_takes_the_question_off_the_screen(folder
         screen.see("your choice, 1-2 ›")
         (entry,) = out("inbox", cwd=folder)
         told = upcall("answer", entry["id"], "red", "--by", "ops", cwd=folder).stdout
-        assert "session s1 is running and continues by itself" in told
+        assert "session s1 is running and continues on its own" in told
         screen.see("no longer asked: Which colour? (")
         screen.see("answered by ops (asserted)")
         assert screen.end() == 0
@@ -203,7 +203,7 @@ def test_the_inbox_at_a_terminal_fits_and_has_no_raw_colours_without_colour(fold
 
 def test_a_chat_asks_and_what_was_left_is_asked_again_before_the_next_prompt(folder: Path) -> None:
     with Screen("chat", "team:manager", "--id", "s1", cwd=folder) as screen:
-        screen.see("a new session s1")
+        screen.see("new session s1")
         screen.see("›")
         screen.enter("paint", "your choice, 1-2 ›")
         screen.press(CTRL_C)

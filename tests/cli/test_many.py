@@ -12,8 +12,8 @@ import pytest
 
 from upcall import Agent, Context, Runtime, tool
 from upcall.callbacks import Held
-from upcall.cli.output import described_rows
-from upcall.cli.people import print_inbox
+from upcall.cli.inbox import print_inbox
+from upcall.cli.output import sessions_json
 from upcall.cli.sessions import print_sessions
 from upcall.models import Script, call
 from upcall.store.sqlite.store import SqliteStore
@@ -54,7 +54,7 @@ async def test_the_callbacks_of_a_run_tree_are_read_once_however_many_sessions_a
             assert (await session.prompt("paint")).status == "waiting"
         store.listed.clear()
 
-        described = await described_rows(runtime, await runtime.rows())
+        described = await sessions_json(runtime, await runtime.rows())
 
         assert store.listed == {"one": 1, "two": 1}
         asked = {one["id"]: len(one["callbacks"]) for one in described}

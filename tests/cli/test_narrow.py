@@ -14,7 +14,7 @@ from cli.command import upcall
 from cli.screen import CTRL_D, Screen
 from cli.test_commands import COMMANDS
 from upcall.callbacks import Callback
-from upcall.hosts.terminal.question import rows
+from upcall.hosts.terminal.question import question_rows
 
 
 @pytest.fixture
@@ -97,7 +97,7 @@ def test_a_question_is_shown_whole_however_long_its_choices_and_its_facts_are() 
         "q1", "s1", "developer", "Which?", "clarification", priority="critical", choices=(long, "none"),
         created=1000.0, expires=5000.0,
     )  # fmt: skip
-    lines = ["".join(piece.text for piece in row) for row in rows(asked, now=2000.0, width=38, waiting=2)]
+    lines = ["".join(piece.text for piece in row) for row in question_rows(asked, now=2000.0, width=38, waiting=2)]
     assert max(map(len, lines)) <= 38
     assert " ".join(" ".join(lines).split()).startswith(
         "developer asks · clarification critical · 16 min 40 s ago expires in 50 min 0 s · 2 more wait Which? "
@@ -111,7 +111,7 @@ def test_the_help_of_a_chat_is_told_whole_on_a_narrow_screen(tmp_path: Path) -> 
         screen.see("›")
         screen.enter(
             "/help",
-            "Enter        send; while it works, what\n             you send steers it\n",
+            "Enter        send; while the agent\n             works, this steers it\n",
             "complete a file's name\n",
         )
         screen.press(CTRL_D)

@@ -58,8 +58,8 @@ def test_the_inbox_shows_who_asks_what_for_its_way_and_what_to_type(folder: Path
         "┃ developer asks · blocker · high",
         "┃ Which colour?\n┃   1  red\n┃   2  dark blue\n",
         "┃ task      many\n",
-        "┃ way       manager passed it up: not mine to say\n",
-        "┃ here by   its own right",
+        "┃ route     manager passed it up: not mine to say\n",
+        "┃ why you   its own right",
         f"upcall answer {first['id']} red\n",
         "┃ developer wants to run deploy",
         '┃   env = "prod"\n',
@@ -85,7 +85,7 @@ def test_equal_questions_are_one_entry_and_one_answer_settles_all(folder: Path) 
     assert "2 more like it" in upcall("inbox", cwd=folder).stdout
     waiting = upcall("resume", "s1", cwd=folder)
     assert waiting.returncode == 3
-    assert "waits for 1 answer\n" in waiting.stderr
+    assert "is waiting for 1 answer\n" in waiting.stderr
     assert "What is it called? (and 2 equal questions)\n" in waiting.stderr
 
     done = upcall("answer", entry["id"], "Otto", cwd=folder)
@@ -146,7 +146,7 @@ def test_a_typed_answer_is_json_and_is_read_from_a_pipe_too(folder: Path) -> Non
     assert "guests must be bigger than or equal to 1. Answer again: " in wrong.stderr
     no_json = upcall("answer", entry["id"], "{guests", cwd=folder).stderr
     assert no_json.endswith(
-        "'{guests' does not fit: that is no JSON; wanted is JSON object. Answer again: "
+        "'{guests' is not a valid answer: not valid JSON; expected JSON object. Answer again: "
         f'upcall answer {entry["id"]} \'{{"guests": …, "area": …}}\'\n'
     )
     piped = upcall("answer", entry["id"], cwd=folder, given='{"guests": 2, "area": "inside"}\n')
@@ -185,7 +185,7 @@ def test_a_word_from_a_pipe_approves_no_call(typed: str, folder: Path) -> None:
     (entry,) = parked(folder, "deploy")
     done = upcall("answer", entry["id"], cwd=folder, given=typed)
     assert (done.returncode, done.stdout) == (1, "")
-    assert "it asks for an approval of deploy: say --approve" in done.stderr
+    assert "it asks for approval of deploy; use --approve" in done.stderr
     assert out("inbox", cwd=folder) == [entry]
     assert not (folder / "deployed.txt").exists()
 
@@ -226,14 +226,14 @@ def test_an_approval_by_pattern_holds_for_the_session(folder: Path) -> None:
     ("prompt", "args", "says"),
     [
         ("paint", ["purple"], "'purple' is none of its choices: 'red', 'dark blue'"),
-        ("paint", ["--approve"], "it is a question and no approval"),
-        ("deploy", ["perhaps"], "say --approve, --edit JSON, --set NAME=VALUE or --reject WHY"),
-        ("deploy", ["yes"], "it asks for an approval of deploy: say --approve"),
-        ("deploy", ["y"], "say --approve"),
+        ("paint", ["--approve"], "it is a question, not an approval"),
+        ("deploy", ["perhaps"], "use --approve, --edit JSON, --set NAME=VALUE or --reject WHY"),
+        ("deploy", ["yes"], "it asks for approval of deploy; use --approve"),
+        ("deploy", ["y"], "use --approve"),
         ("deploy", ["no"], "--reject WHY"),
         ("deploy", ["n"], "--reject WHY"),
-        ("deploy", ["true"], "say --approve"),
-        ("deploy", ["--edit", "[1]"], "--edit needs the arguments as a JSON object, not [1]"),
+        ("deploy", ["true"], "use --approve"),
+        ("deploy", ["--edit", "[1]"], "--edit expects the arguments as a JSON object, not [1]"),
         (
             "deploy",
             ["--edit", "{'env': 'x'}"],
@@ -242,9 +242,13 @@ def test_an_approval_by_pattern_holds_for_the_session(folder: Path) -> None:
         ("deploy", ["--edit", '{"env": 5}'], "does not fit"),
         ("deploy", ["--edit", "latin.json"], "--edit latin.json: the file is not UTF-8 text"),
         ("deploy", ["--set", "force=perhaps"], "does not fit"),
-        ("deploy", ["--set", "evn=x"], "deploy has no argument 'evn'; it takes env, force. Did you mean env?"),
-        ("paint", ["--set", "colour=red"], "it is a question and no approval"),
-        ("deploy", ["--edit", "wrong.json"], "--edit needs the arguments as a JSON object"),
+        (
+            "deploy",
+            ["--set", "evn=x"],
+            "deploy has no argument 'evn'; its arguments are env, force. Did you mean env?",
+        ),
+        ("paint", ["--set", "colour=red"], "it is a question, not an approval"),
+        ("deploy", ["--edit", "wrong.json"], "--edit expects the arguments as a JSON object"),
         ("deploy", ["--edit", "python.json"], "python.json:1: this is not JSON, at column 9: write true, not True"),
         ("deploy", ["--edit", "unfit.json"], "does not fit"),
         (
@@ -274,10 +278,10 @@ def test_a_refused_answer_is_one_line_and_changes_nothing(
 @pytest.mark.parametrize(
     ("prompt", "args", "piped", "says"),
     [
-        ("deploy", ["--edit", "-"], "[" * 900_000, "standard input: this is not JSON that can be read"),
-        ("deploy", ["--edit", "-"], "9" * 900_000, "standard input: this is not JSON that can be read"),
-        ("deploy", ["--edit", "-"], "x" * 1_000_001, "standard input has more than the 1000000 bytes"),
-        ("name", ["-"], "x" * 1_000_001, "standard input has more than the 1000000 bytes"),
+        ("deploy", ["--edit", "-"], "[" * 900_000, "standard input: not valid JSON"),
+        ("deploy", ["--edit", "-"], "9" * 900_000, "standard input: not valid JSON"),
+        ("deploy", ["--edit", "-"], "x" * 1_000_001, "standard input has more than 1000000 characters"),
+        ("name", ["-"], "x" * 1_000_001, "standard input has more than 1000000 characters"),
     ],
 )
 def test_an_answer_from_a_pipe_is_bounded(
@@ -344,7 +348,7 @@ def test_an_answer_that_says_two_things_is_wrong_usage(args: list[str], folder: 
 def test_a_run_that_waits_prints_the_questions_and_the_commands_that_answer_them(folder: Path) -> None:
     done = upcall("run", "team:manager", "many", "--id", "s1", "--store", "other.db", cwd=folder)
     assert (done.returncode, done.stdout) == (3, "")
-    assert "upcall: session s1 waits for 3 answers\n" in done.stderr
+    assert "upcall: session s1 is waiting for 3 answers\n" in done.stderr
     assert "  developer asks: Which colour?\n" in done.stderr
     commands = [row.split() for row in done.stderr.splitlines() if row.startswith("    upcall answer ")]
     assert len(commands) == 3
@@ -414,7 +418,7 @@ def test_resume_all_takes_what_was_answered_and_leaves_what_waits(folder: Path) 
     assert done.returncode == 0
     assert sorted(done.stdout.splitlines()) == ["s1 done: called Otto", "s2 done: painted red"]
     again = upcall("resume", "--all", cwd=folder)
-    assert (again.returncode, again.stdout, again.stderr) == (0, "", "nothing to go on with\n")
+    assert (again.returncode, again.stdout, again.stderr) == (0, "", "nothing to resume\n")
     assert [entry["session_id"] for entry in out("inbox", cwd=folder)] == ["s3~r1c0"]
 
 

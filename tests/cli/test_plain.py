@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from upcall.hosts.terminal.screen import settled
+from upcall.hosts.terminal.markdown_text import stable_length
 from upcall.observe.plain import escaped, one_line, plain
 
 FORBIDDEN = {"Cc", "Cs", "Zl", "Zp"}
@@ -65,12 +65,12 @@ def test_what_is_settled_never_ends_inside_a_fence_and_never_shrinks(parts: list
     text, before = "", 0
     for part in parts:
         text += part
-        end = settled(text)
+        end = stable_length(text)
         assert before <= end <= len(text)
         before = end
 
 
 def test_a_blank_line_inside_a_code_fence_settles_nothing() -> None:
     text = "One.\n\n```python\nx = 1\n\ny = 2\n"
-    assert text[: settled(text)] == "One.\n\n"
-    assert settled(text + "```\n\n") == len(text + "```\n\n")
+    assert text[: stable_length(text)] == "One.\n\n"
+    assert stable_length(text + "```\n\n") == len(text + "```\n\n")

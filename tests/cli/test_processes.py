@@ -141,5 +141,5 @@ def test_a_second_run_of_a_busy_session_says_who_has_it(folder: Path) -> None:
         running.kill()
         running.communicate(timeout=30)
     assert busy.returncode == 1
-    assert "session 's1' is being run by" in busy.stderr
-    assert "end its turn: upcall cancel s1\n" in busy.stderr
+    assert "session 's1' is running in" in busy.stderr
+    assert "cancel its turn: upcall cancel s1\n" in busy.stderr

@@ -75,7 +75,7 @@ def test_ctrl_c_during_a_run_cancels_it_with_130(folder: Path) -> None:
 
 def test_a_chat_streams_cancels_goes_on_and_is_left_with_ctrl_d(folder: Path) -> None:
     with Screen("chat", "agents", "--id", "s1", cwd=folder) as screen:
-        screen.see("helper · a new session s1")
+        screen.see("helper · new session s1")
         screen.see("›")
         screen.enter("hello there", "You said: hello there", "done · 1 model call", "›")
         screen.enter("wait 60", "running")
@@ -84,7 +84,7 @@ def test_a_chat_streams_cancels_goes_on_and_is_left_with_ctrl_d(folder: Path) ->
         screen.see("›")
         screen.enter("and now", "You said: and now", "›")
         screen.press(CTRL_D)
-        screen.see("kept; continue with: upcall chat agents --id s1")
+        screen.see("stored; continue with: upcall chat agents --id s1")
         assert screen.end() == 0
     assert out("show", "s1", cwd=folder)["text"] == "You said: and now"
     assert "+hello there" in (folder / ".upcall" / "history").read_text()
@@ -93,11 +93,11 @@ def test_a_chat_streams_cancels_goes_on_and_is_left_with_ctrl_d(folder: Path) ->
 def test_a_chat_tells_a_failed_turn_and_is_left_with_ctrl_c_twice(folder: Path) -> None:
     upcall("run", "agents", "hello", "--id", "s1", cwd=folder)
     with Screen("chat", "agents", "--id", "s1", cwd=folder) as screen:
-        screen.see("going on with session s1")
+        screen.see("continuing session s1")
         screen.see("›")
         screen.enter("fail", "upcall: script: the line is dead", "›")
         screen.press(CTRL_C)
-        screen.see("Ctrl-C again leaves")
+        screen.see("press Ctrl-C again to leave")
         screen.see("›")
         screen.press(CTRL_C)
         assert screen.end() == 0
@@ -108,7 +108,7 @@ def test_ctrl_c_twice_during_a_turn_leaves_the_chat(folder: Path) -> None:
         screen.see("›")
         screen.enter("block 60", "running")
         screen.press(CTRL_C)
-        screen.see("Ctrl-C again leaves")
+        screen.see("press Ctrl-C again to leave")
         screen.see("›")
         screen.press(CTRL_C)
         assert screen.end() == 0
@@ -156,7 +156,7 @@ def test_tables_and_shown_sessions_fit_on_80_columns(folder: Path) -> None:
 
 def test_the_demo_at_a_terminal_really_asks(tmp_path: Path) -> None:
     with Screen("demo", cwd=tmp_path, TMPDIR=str(tmp_path)) as screen:
-        screen.see("A manager plans, and two developers work side by side.")
+        screen.see("A manager plans, and two developers work in parallel.")
         screen.see("┃ Which colour should the button 'Sign in' have?")
         screen.see("your choice, 1-3 ›")
         screen.enter("3", "answered: orange", "Who asked whom:", "(os-user) answered: orange")
@@ -167,7 +167,7 @@ def test_a_question_of_the_demo_that_is_left_can_be_answered_later(tmp_path: Pat
     with Screen("demo", cwd=tmp_path, TMPDIR=str(tmp_path)) as screen:
         screen.see("your choice, 1-3 ›")
         screen.press(CTRL_C)
-        screen.see("Whenever you like: cd ")
+        screen.see("To answer it later: cd ")
         screen.see("then: upcall resume demo")
         assert screen.end() == 3
     (folder,) = tmp_path.glob("upcall-demo-*")

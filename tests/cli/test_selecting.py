@@ -73,7 +73,7 @@ def test_data_may_be_in_a_file_and_is_the_same_when_a_session_is_continued(folde
     upcall("run", "team:manager", "name", "--id", "third", "--data", "data.json", cwd=folder)
     assert out("show", "third", cwd=folder)["data"] == {"order": 18}
     again = upcall("run", "team:manager", "name", "--id", "tagged", *GIVEN, cwd=folder)
-    assert (again.returncode, "waits for 1 answer" in again.stderr) == (3, True)
+    assert (again.returncode, "is waiting for 1 answer" in again.stderr) == (3, True)
 
 
 @pytest.mark.parametrize(
@@ -86,8 +86,8 @@ def test_data_may_be_in_a_file_and_is_the_same_when_a_session_is_continued(folde
         (["run", "team:manager", "name", "--data", "[1]"], "data is a JSON object"),
         (["run", "team:manager", "name", "--data", '{"a":'], "--data: "),
         (["run", "team:manager", "name", "--data", "no.json"], "--data no.json: neither a JSON object nor a file"),
-        (["sessions", "--status", "waitin"], "there is no 'waitin'"),
-        (["inbox", "--status", "waiting"], "There are open, answered"),
+        (["sessions", "--status", "waitin"], "unknown value 'waitin'"),
+        (["inbox", "--status", "waiting"], "Use one of open, answered"),
         (["sessions", "--tag", "a=1", "--tag", "a=2"], "--tag a has two values"),
     ],
 )

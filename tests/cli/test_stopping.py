@@ -187,7 +187,7 @@ def test_the_exit_code_is_3_where_all_that_is_left_waits_for_an_answer(folder: P
         eventually(lambda: bool(out("inbox", cwd=folder)), "the other child asks")
         code, _, errors = terminated(running, folder)
     assert code == 3
-    assert "session s1 waits for 1 answer" in errors
+    assert "session s1 is waiting for 1 answer" in errors
 
     (question,) = out("inbox", cwd=folder)
     upcall("answer", question["id"], "b", cwd=folder)
@@ -303,7 +303,7 @@ def test_a_chat_ends_when_its_turn_has_stopped_and_says_how_it_is_continued(fold
         assert screen.process.poll() is None
         (folder / "go").touch()
         assert screen.end() == 143
-        assert "kept; continue with: upcall chat crew:agent --id s1" in screen.text
+        assert "stored; continue with: upcall chat crew:agent --id s1" in screen.text
     assert upcall("resume", "s1", cwd=folder).stdout == "it worked\n"
     assert effects(folder) == ["waits for go", "worked"]
 

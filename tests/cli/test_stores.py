@@ -80,7 +80,7 @@ def test_a_log_that_can_not_be_made_is_wrong_usage_without_a_trace(args: list[st
 def test_an_empty_name_of_a_log_is_not_taken_for_the_default_one(args: list[str], folder: Path) -> None:
     done = upcall(*args, "--store", "", cwd=folder)
     assert (done.returncode, done.stdout) == (2, "")
-    assert "argument --store: the path is empty; name a log, or leave out --store" in done.stderr
+    assert "argument --store: the path is empty; give the path of a log, or omit --store" in done.stderr
     assert not (folder / ".upcall").exists()
 
 
@@ -97,7 +97,7 @@ def test_the_demo_makes_a_named_log_and_the_folders_above_it(folder: Path) -> No
 @pytest.mark.parametrize(
     ("args", "means"),
     [
-        (["sessions"], "so there are no sessions. Begin one: upcall run AGENT PROMPT"),
+        (["sessions"], "so there are no sessions. Start one: upcall run AGENT PROMPT"),
         (["inbox"], "so nothing waits for an answer"),
     ],
 )
@@ -137,7 +137,7 @@ def test_what_is_named_by_its_id_is_not_in_an_absent_default_log(tmp_path: Path)
         done = upcall(*args, cwd=tmp_path)
         assert (done.returncode, done.stdout) == (1, "")
         assert done.stderr.startswith(
-            "upcall: no log here yet: .upcall/log.db does not exist; `upcall run` makes one"
+            "upcall: no log here yet: .upcall/log.db does not exist; `upcall run` creates one"
         )
     assert not list(tmp_path.iterdir())
 

@@ -104,7 +104,7 @@ def test_a_managers_plan_is_a_list_to_read(folder: Path) -> None:
 def test_a_run_at_a_terminal_tells_the_plan_once(folder: Path) -> None:
     with Screen("run", "crew:team", "Build a house", "--store", "its-own.db", cwd=folder) as screen:
         screen.see("2 · tester: Test it (may ask nobody)")
-        screen.see("the plan is taken: developer01, developer02, tester01")
+        screen.see("plan accepted: developer01, developer02, tester01")
         screen.see("How wide, for developer02?")
         assert '"role"' not in screen.text
 

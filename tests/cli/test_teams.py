@@ -89,7 +89,7 @@ def test_new_leaves_alone_what_is_there(there: str, tmp_path: Path) -> None:
     done = upcall("new", "agent", "made", cwd=tmp_path)
 
     assert done.returncode == 2
-    assert done.stderr == "upcall: 'made' is there already; take another name, or remove it first\n"
+    assert done.stderr == "upcall: 'made' already exists; choose another name, or remove it first\n"
     assert [file for file in tmp_path.rglob("*") if file.is_file()] == [kept]
 
 
@@ -104,7 +104,10 @@ def test_new_fills_an_empty_folder(tmp_path: Path) -> None:
         ("a/b", "'a/b' is no agent's name"),
         ("..", "'..' is no agent's name"),
         ("fail", "no agent may be called 'fail'"),
-        ("tester", "'tester' is one of its agents, as are developer, manager, reviewer; take another"),
+        (
+            "tester",
+            "'tester' is the name of one of its agents (developer, manager, reviewer, tester); choose another name",
+        ),
     ],
 )
 def test_a_name_that_can_not_be_one_is_told_and_nothing_is_made(name: str, says: str, tmp_path: Path) -> None:

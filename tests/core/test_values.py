@@ -10,7 +10,7 @@ import pytest
 from core.doubles import Asked, turn
 from core.rules import check
 from upcall import Agent, Call, Message, Request, Response, Result, Usage
-from upcall.cli.events import flat
+from upcall.cli.events import event_json
 from upcall.contracts import Reply
 from upcall.events import (
     AnyEvent,
@@ -132,7 +132,7 @@ def test_fields_of_a_later_version_are_tolerated(event: AnyEvent) -> None:
 def test_an_event_is_printed_with_session_seq_time_and_type_first(event: AnyEvent) -> None:
     stamp(back := decode(encode(event), "", 0, 0, 0.0), "s", 4, 11, 99.5)
 
-    printed = flat(back)
+    printed = event_json(back)
 
     assert list(printed)[:4] == ["session", "seq", "time", "type"]
     assert list(printed.values())[:4] == ["s", 4, 99.5, event.type]
@@ -141,7 +141,7 @@ def test_an_event_is_printed_with_session_seq_time_and_type_first(event: AnyEven
 
 @pytest.mark.parametrize("event", [ToolStarted("r1c0", name="look"), ToolEnded("r1c0", RESULT)], ids=name_of)
 def test_every_tool_event_carries_its_call_id(event: AnyEvent) -> None:
-    assert flat(event)["call_id"] == "r1c0"
+    assert event_json(event)["call_id"] == "r1c0"
 
 
 def test_the_list_above_has_every_type_that_this_module_knows() -> None:

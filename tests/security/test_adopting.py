@@ -108,7 +108,7 @@ def test_what_is_in_the_log_is_shown_before_it_is_adopted(theirs: Path, their_st
     done = upcall("adopt", ".upcall/log.db", cwd=ours)
 
     assert done.returncode == 2
-    assert "Nobody can be asked here: say --yes" in done.stderr
+    assert "Nobody can be asked here; give --yes" in done.stderr
     for text in (
         "developer asks: What is it called?",
         'developer wants to run deploy env="prod", answered by mallory, once',
@@ -126,7 +126,7 @@ def test_an_approval_that_was_given_and_not_used_is_asked_again(
     assert upcall("answer", callback["id"], "--approve", cwd=theirs).returncode == 0
     ours = cloned(theirs, their_state)
 
-    assert "1 approval will be asked again" in adopt(ours)
+    assert "1 approval will be asked for again" in adopt(ours)
 
     assert waiting(ours) == [(callback["id"], "deploy", "open")]
     assert upcall("resume", "s1", "--agents", "team:manager", cwd=ours).returncode == 3
@@ -245,13 +245,13 @@ def test_a_log_stays_its_makers_own_when_somebody_else_adopts_it(
 def test_adopting_ones_own_log_changes_nothing(theirs: Path) -> None:
     parked(theirs, "paint")
     before = upcall("events", "--json", cwd=theirs).stdout
-    assert "is your log already; nothing was changed" in adopt(theirs)
+    assert "is already your log; nothing was changed" in adopt(theirs)
     assert upcall("events", "--json", cwd=theirs).stdout == before
 
 
 @pytest.mark.parametrize(
     ("path", "why"),
-    [("nothing.db", "there is no log"), (".upcall", "is a folder"), ("team.py", "no SQLite database")],
+    [("nothing.db", "does not exist"), (".upcall", "is a folder"), ("team.py", "no SQLite database")],
 )
 def test_what_is_not_a_log_is_not_adopted(path: str, why: str, theirs: Path) -> None:
     parked(theirs, "paint")

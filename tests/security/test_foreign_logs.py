@@ -92,7 +92,7 @@ def test_a_foreign_log_is_shown_and_stays_as_it_is(args: list[str], folder: Path
 
     assert done.returncode == 0, done.stderr
     assert "s1" in done.stdout or "Nothing waits" in done.stdout
-    assert "is not your log, so it is only shown" in done.stderr
+    assert "is not your log, so it is read-only" in done.stderr
     assert content(folder) == before
 
 
@@ -232,15 +232,15 @@ def test_a_link_in_the_folder_is_refused_and_not_written_through(name: str, tmp_
 def test_the_history_is_never_written_through_a_link_or_read_from_a_pipe(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from upcall.cli.typed_history import TypedHistory
+    from upcall.cli.input_history import InputHistory
     from upcall.errors import StoreUnavailable
 
     monkeypatch.chdir(tmp_path)
     Path(".upcall").mkdir(mode=0o700)
-    kept = TypedHistory(Path(".upcall/history"))
+    kept = InputHistory(Path(".upcall/history"))
     kept.store_string("one\ntwo")
     kept.store_string("three")
-    assert list(TypedHistory(Path(".upcall/history")).load_history_strings()) == ["three", "one\ntwo"]
+    assert list(InputHistory(Path(".upcall/history")).load_history_strings()) == ["three", "one\ntwo"]
     precious = tmp_path / "precious.txt"
     precious.write_text("precious")
     Path(".upcall/history").unlink()

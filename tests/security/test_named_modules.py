@@ -95,7 +95,7 @@ def test_a_module_elsewhere_that_a_log_names_is_not_imported_where_nobody_can_be
     assert "which is neither below this folder nor installed; if you trust them: " in one.stderr
     assert "--agents" in one.stderr
     assert (everything.returncode, everything.stdout) == (0, "")
-    assert everything.stderr.startswith("upcall: left alone: session s1 names agents in ")
+    assert everything.stderr.startswith("upcall: skipped: session s1 names agents in ")
     assert "--agents" in everything.stderr
     assert not marks(far)
     assert upcall("resume", "s1", "--agents", "team:manager", cwd=here).returncode == 0
@@ -109,7 +109,7 @@ def test_other_sessions_are_resumed_beside_one_that_is_left_alone(here: Path, fa
         assert upcall("answer", one["id"], "red", cwd=here).returncode == 0
     done = upcall("resume", "--all", cwd=here)
     assert done.stdout == "s2 done: painted red\n"
-    assert "left alone: session s1" in done.stderr
+    assert "skipped: session s1" in done.stderr
     assert not marks(far)
     assert callback["choices"] == ["red", "dark blue"]
 

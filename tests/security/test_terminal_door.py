@@ -18,7 +18,7 @@ from security.old_sessions import keep_sessions
 from security.texts import ALL, HOSTILE, raw_in
 from upcall import Agent, Callback, Runtime, tool
 from upcall.hosts.terminal.console import make_console, plain_output, plain_stream
-from upcall.hosts.terminal.question import exact, rows, wrapped
+from upcall.hosts.terminal.question import json_rows, question_rows, wrap
 from upcall.models import Script, call
 from upcall.observe.plain import is_visible, one_line, plain, visible
 
@@ -219,7 +219,7 @@ async def test_notifications_carry_nothing_raw(monkeypatch: pytest.MonkeyPatch, 
 def test_a_text_of_a_megabyte_is_made_plain_and_wrapped_in_a_moment(letter: str) -> None:
     text = letter * (1_000_000 // len(letter))
     began = time.process_time()
-    for made in (wrapped(text, 80), exact({"a": text}, 80), [plain(text), visible(text), one_line(text)]):
+    for made in (wrap(text, 80), json_rows({"a": text}, 80), [plain(text), visible(text), one_line(text)]):
         assert raw_in("".join(made)) == []
-    rows(Callback("q1", "s1", "agent", text, choices=(text,)), now=0.0, whole=False)
+    question_rows(Callback("q1", "s1", "agent", text, choices=(text,)), now=0.0, in_full=False)
     assert time.process_time() - began < 5

@@ -1,4 +1,4 @@
-"""The command `upcall`: one module for each group of commands, and what happens when one fails."""
+"""The command `upcall`: dispatch to the command modules, and error reporting."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from collections.abc import Coroutine, Sequence
 from io import StringIO, TextIOWrapper
 from typing import Any
 
-from upcall.cli import about, adopt, agents, chat, completion, demo, events, new, people, resume, run, sessions
+from upcall.cli import about, adopt, agents, chat, completion, demo, events, inbox, new, resume, run, sessions
 from upcall.cli.options import Commands
-from upcall.cli.output import clock
+from upcall.cli.output import local_time
 from upcall.cli.places import command_line, program
 from upcall.cli.stopping import Stopping
 from upcall.errors import AlreadySettled, SessionBusy, SessionWaiting, SetupError, UnknownAgent, UpcallError
@@ -27,43 +27,43 @@ from upcall.safety.agent_commands import calling_session
 from upcall.safety.secrets import deny_debuggers, without_password
 
 CANCELLED = 130
-READER_LEFT = 128 + signal.SIGPIPE
-GRACE = 1.0
+BROKEN_PIPE = 128 + signal.SIGPIPE
+EXIT_GRACE = 1.0
 _LONGEST_ERROR = 10_000
-"""Characters of an error that are shown: its text may be a server's answer."""
+"""The longest error text to print, in characters. It may contain a server's answer."""
 
-READING = frozenset(
+READ_ONLY_COMMANDS = frozenset(
     ("help", "version", "check", "explain", "completion", "events", "inbox", "new", "sessions", "show")
 )
-"""The commands that agents may run too, because they change no session. `sessions delete` is not among them."""
+"""Commands that agents may run too: they change no session. `sessions delete` is not one of them."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; returns its exit code."""
-    if argv is None:  # else it is a part of somebody's program
+    """Run one command and return its exit code."""
+    if argv is None:  # otherwise it is called from within a program
         deny_debuggers()
     for name in ("stdin", "stdout", "stderr"):
-        if getattr(sys, name) is None:  # whoever began this process closed it
+        if getattr(sys, name) is None:  # the parent process closed it
             setattr(sys, name, StringIO())
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a narrow terminal shows ? where it can't show more
+            stream.reconfigure(errors="replace")  # print ? for characters that the terminal can't show
     with plain_output():
         try:
-            code = _parsed_and_run(argv)
+            code = _parse_and_run(argv)
             sys.stdout.flush()
         except BrokenPipeError:
-            code = _reader_left()
+            code = _on_broken_pipe()
         if argv is None:
-            _leave(code)
+            _exit(code)
     return code
 
 
-def _parsed_and_run(argv: Sequence[str] | None) -> int:
-    commands = build()
+def _parse_and_run(argv: Sequence[str] | None) -> int:
+    commands = build_commands()
     try:
         args = commands.parse(argv)
-    except SystemExit as left:  # the help, or wrong usage: both have been told
+    except SystemExit as left:  # argparse has printed the help or the error
         return left.code if isinstance(left.code, int) else 0
     if args.version:
         return about.print_version()
@@ -73,32 +73,32 @@ def _parsed_and_run(argv: Sequence[str] | None) -> int:
     return _run(args)
 
 
-def _reader_left() -> int:
-    """End as a program that the system stops for writing where nobody reads; Python would complain at its exit."""
+def _on_broken_pipe() -> int:
+    """Exit as a program that SIGPIPE killed, and keep Python from reporting the broken pipe on exit."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError, ValueError):  # a StringIO has no number
+        with contextlib.suppress(OSError, ValueError):  # a StringIO has no file descriptor
             os.dup2(nowhere, stream.fileno())
-    return READER_LEFT
+    return BROKEN_PIPE
 
 
-def build() -> Commands:
-    """Every command, in the order of the help."""
+def build_commands() -> Commands:
+    """Build all commands, in the order of the help."""
     commands = Commands()
-    commands.group("Begin")
+    commands.group("Get started")
     demo.add(commands)
     new.add(commands)
     commands.group("Run agents")
     run.add(commands)
     chat.add(commands)
     resume.add(commands)
-    run.add_more(commands)
-    commands.group("Answer what they ask")
-    people.add(commands)
-    commands.group("Look at what happened")
+    run.add_cancel(commands)
+    commands.group("Answer questions")
+    inbox.add(commands)
+    commands.group("Inspect sessions")
     sessions.add(commands)
     events.add(commands)
-    commands.group("Check agents before they run")
+    commands.group("Check agents")
     agents.add(commands)
     commands.group("Set up")
     adopt.add(commands)
@@ -108,12 +108,12 @@ def build() -> Commands:
 
 
 def _refuse_agents(args: argparse.Namespace) -> None:
-    """Refuse a command that writes where an agent's command runs it: it would speak for the person."""
+    """Refuse a command that writes if an agent's own command runs it: it would speak for the person."""
     name = args.parser.prog.removeprefix("upcall ")
-    session_id = None if name in READING else calling_session()
+    session_id = None if name in READ_ONLY_COMMANDS else calling_session()
     if session_id is not None:
         who = f"a command of an agent (session {session_id!r})" if session_id else "a command of an agent"
-        raise UpcallError(f"{who} may not run `upcall {name}`; a person types it in a terminal of their own")
+        raise UpcallError(f"{who} may not run `upcall {name}`; a person has to run it in their own terminal")
 
 
 def _run(args: argparse.Namespace) -> int:
@@ -125,11 +125,11 @@ def _run(args: argparse.Namespace) -> int:
         raise
     except (KeyboardInterrupt, asyncio.CancelledError):
         return CANCELLED
-    except SystemExit as error:  # only code of an agent's: its number would be taken for one of ours
-        left = UpcallError(f"the program called sys.exit({error.code!r}), which ended the command")
-        return _failed(left, args)
+    except SystemExit as error:  # raised by an agent's code: its exit code must not be taken for ours
+        exit_error = UpcallError(f"the program called sys.exit({error.code!r}), which ended the command")
+        return _report_failure(exit_error, args)
     except Exception as error:
-        return _failed(error, args)
+        return _report_failure(error, args)
     return code
 
 
@@ -138,20 +138,20 @@ def _run_stoppable(args: argparse.Namespace, command: Coroutine[Any, Any, int]) 
     return asyncio.run(args.stopping.run(command))
 
 
-def _failed(error: Exception, args: argparse.Namespace) -> int:
+def _report_failure(error: Exception, args: argparse.Namespace) -> int:
     if args.trace:
         traceback.print_exc()
     known = isinstance(error, UpcallError | OSError)
     text = str(error) if known else f"{type(error).__name__}: {error}. --trace shows where"
     if isinstance(error, AlreadySettled):
         by = f" by {error.by}" if error.by else ""
-        text = f"callback {error.callback_id} was {error.status}{by} on {clock(error.at)}; nothing was changed"
+        text = f"callback {error.callback_id} was {error.status}{by} on {local_time(error.at)}; nothing was changed"
     if isinstance(error, SessionBusy):
-        text = f"session {error.session_id!r} is being run by {error.owner}; wait for it, or end its turn: "
+        text = f"session {error.session_id!r} is running in {error.owner}; wait for it, or cancel its turn: "
         text += command_line(args, "cancel", error.session_id)
     if isinstance(error, SessionWaiting):
         ids = ", ".join(error.callbacks)
-        text = f"session {error.session_id!r} waits for an answer to {ids}; answer with "
+        text = f"session {error.session_id!r} is waiting for an answer to {ids}; answer with "
         text += f"`{program()} answer ID`, then `{command_line(args, 'resume', error.session_id)}`"
     if isinstance(error, OSError) and error.filename and error.strerror:
         text = f"{error.filename}: {error.strerror}"
@@ -160,13 +160,13 @@ def _failed(error: Exception, args: argparse.Namespace) -> int:
         sys.stderr.write(f"upcall: {shortened(plain(without_password(text)).strip(), _LONGEST_ERROR)}\n")
     if isinstance(error, SessionWaiting):
         return 3
-    # a plain SetupError is about what was typed; its kinds are about what was found there
+    # a plain SetupError is about what was typed; its subclasses are about what was found
     return 2 if type(error) is SetupError or isinstance(error, UnknownAgent) else 1
 
 
-def _leave(code: int) -> None:
-    """Leave although a tool's thread still runs: it can't be stopped, and its turn has ended."""
-    until = time.monotonic() + GRACE
+def _exit(code: int) -> None:
+    """Exit even if a tool's thread still runs: the thread can't be stopped, and its turn has ended."""
+    until = time.monotonic() + EXIT_GRACE
     while any(thread.name.startswith("upcall-tool") for thread in threading.enumerate()):
         if time.monotonic() > until:
             with contextlib.suppress(OSError, ValueError):

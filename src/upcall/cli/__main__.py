@@ -1,4 +1,4 @@
-"""`python -m upcall.cli` is the command."""
+"""Run the command: `python -m upcall.cli`."""
 
 import sys
 

@@ -10,20 +10,20 @@ from upcall.cli.output import say
 
 
 def add(commands: Commands) -> None:
-    """The commands `help` and `version`."""
+    """Add the commands `help` and `version`."""
     parser = commands.add(
         "help",
-        "explain a command, or list all of them",
+        "show the help of a command, or list all commands",
         _help,
         examples=["upcall help", "upcall help run", "upcall help sessions delete"],
         takes="command",
     )
-    parser.add_argument("words", metavar="COMMAND", nargs="*", help="the command; without it all are listed")
+    parser.add_argument("words", metavar="COMMAND", nargs="*", help="the command (default: list all commands)")
     commands.add("version", "print the version", lambda _: print_version(), examples=["upcall version"])
 
 
 def print_version() -> int:
-    """Print the version; returns the exit code."""
+    """Print the version and return the exit code."""
     say(f"upcall {upcall.__version__}")
     return 0
 

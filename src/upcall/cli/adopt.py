@@ -1,4 +1,4 @@
-"""The command `adopt`: make a log that came from somebody else one's own, after a look at what is in it."""
+"""The command `adopt`: show what a foreign log contains, then make it the user's own."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 from upcall.app import Runtime, open_store
 from upcall.cli.options import Commands
-from upcall.cli.output import confirmed, say, tell
+from upcall.cli.output import confirm, say, tell
 from upcall.cli.places import os_user
 from upcall.core.log.load import load_state
 from upcall.errors import SetupError, StoreDamaged, StoreError, UpcallError
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
     from upcall.store.sqlite.store import SqliteStore
 
 _ALL = 10_000_000
-_LISTED = 50
-"""Lines of each kind that are shown."""
+_MOST_LINES = 50
+"""The most lines to print in each section."""
 
-_LONGEST = 500
-"""Characters of a line."""
+_LONGEST_LINE = 500
+"""The longest line to print, in characters."""
 
 
 class _Content(NamedTuple):
-    """What is in a log that somebody may not expect: lines to show, and where its last event is."""
+    """Parts of a foreign log that may surprise its new owner, as lines to print."""
 
     sessions: int
     waiting: list[str]
@@ -40,19 +40,19 @@ class _Content(NamedTuple):
 
 
 def add(commands: Commands) -> None:
-    """The command `adopt`."""
+    """Add the command `adopt`."""
     parser = commands.add(
         "adopt",
-        "make a log your own that came with a folder or from an older version",
+        "make a log yours that came with a folder or from an older version",
         _adopt,
-        about="A log in .upcall that you did not make is only shown: it may hold approvals that somebody\n"
-        "else gave, and name modules to import. This shows what waits in it, which approvals were\n"
-        "given and can still be used, and which modules its sessions name. Then it asks you, and\n"
-        "notes the log as yours. Those approvals are asked again.",
+        about="A log in .upcall that you did not create is read-only: it may contain approvals that\n"
+        "somebody else gave, and names of modules to import. This command shows the open\n"
+        "questions, the approvals that can still be used, and the modules that its sessions\n"
+        "name. If you confirm, the log becomes yours, and those approvals are asked for again.",
         examples=["upcall adopt .upcall/log.db", "upcall adopt .upcall/log.db --yes"],
     )
     parser.add_argument("path", metavar="PATH", help="the log, such as .upcall/log.db")
-    parser.add_argument("--yes", action="store_true", help="don't ask")
+    parser.add_argument("--yes", action="store_true", help="do not ask for confirmation")
 
 
 async def _adopt(args: argparse.Namespace) -> int:
@@ -60,38 +60,38 @@ async def _adopt(args: argparse.Namespace) -> int:
     store = cast("SqliteStore", open_store(path, found=True, view=True))
     async with Runtime(store) as runtime:
         if not store.foreign:
-            tell(f"{visible(args.path)} is your log already; nothing was changed")
+            tell(f"{visible(args.path)} is already your log; nothing was changed")
             return 0
         content = await _content(runtime)
     _show(args.path, content)
-    if not confirmed("Make this log yours?", args.yes):
+    if not confirm("Make this log yours?", args.yes):
         tell("nothing was changed")
         return 1
-    reopened = await _take(path, content.position)
-    again = f"; {reopened} approval{'s' if reopened != 1 else ''} will be asked again" if reopened else ""
+    reopened = await _adopt_log(path, content.position)
+    again = f"; {reopened} approval{'s' if reopened != 1 else ''} will be asked for again" if reopened else ""
     tell(f"{visible(args.path)} is your log now{again}")
     return 0
 
 
-def _log_path(given: str) -> Path:
-    path = Path(given)
+def _log_path(argument: str) -> Path:
+    path = Path(argument)
     if not path.exists():
-        raise SetupError(f"there is no log {given}")
+        raise SetupError(f"log {argument} does not exist")
     if path.is_dir():
-        raise SetupError(f"{given} is a folder; name the log in it, such as {path / 'log.db'}")
+        raise SetupError(f"{argument} is a folder; give the path of the log in it, such as {path / 'log.db'}")
     return path.resolve()
 
 
-async def _take(path: Path, position: int) -> int:
-    """Revoke the approvals in the log, then note it; returns how many approvals are asked again."""
+async def _adopt_log(path: Path, position: int) -> int:
+    """Revoke the approvals in the log and mark it as adopted; returns how many will be asked for again."""
     store = cast("SqliteStore", open_store(path))
     async with Runtime(store) as runtime:
         if await store.last() != position:
-            raise StoreError(str(path), "it changed while you looked at it; nothing was changed. Look again")
+            raise StoreError(str(path), "it changed in the meantime; nothing was adopted. Run `upcall adopt` again")
         events: dict[str, list[AnyEvent]] = {}
         for row in await runtime.rows(limit=_ALL):
-            doubtful = (await _state(runtime, row.id)).approvals_in_doubt()
-            ids = tuple(ask.raised.callback_id for ask in doubtful)
+            uncertain = (await _state(runtime, row.id)).approvals_in_doubt()
+            ids = tuple(ask.raised.callback_id for ask in uncertain)
             events[row.id] = [SessionAdopted(os_user(), ids)]
         if events:
             await store.append_all(events)
@@ -104,7 +104,7 @@ async def _state(runtime: Runtime, session_id: str) -> SessionState:
         state = await load_state(runtime.store, session_id)
     except (UpcallError, asyncio.CancelledError):
         raise
-    except Exception as error:  # its events do not follow from each other
+    except Exception as error:  # its events are inconsistent
         problem = f"session {session_id!r} can't be read ({type(error).__name__}: {error}); nothing was changed"
         raise StoreDamaged(runtime.store.where, problem) from error
     if state is None:
@@ -124,11 +124,11 @@ async def _content(runtime: Runtime) -> _Content:
         state = await _state(runtime, row.id)
         sources |= {one for one in (state.header.source, state.header.program) if one}
         waiting += [_question(ask.raised) for ask in state.callbacks.values() if ask.status == "open"]
-        given = [(ask.raised, ask.answer, "once") for ask in state.approvals_in_doubt()]
-        given += [(raised, answered, "for the session") for raised, answered in state.grants]
+        granted = [(ask.raised, ask.answer, "once") for ask in state.approvals_in_doubt()]
+        granted += [(raised, answered, "for the session") for raised, answered in state.grants]
         approvals += [
             f"{_call(raised)}, answered by {answered.by or 'somebody'}, {how}"
-            for raised, answered, how in given
+            for raised, answered, how in granted
             if answered is not None
         ]
     return _Content(len(rows), waiting, approvals, sorted(sources), await runtime.store.last())
@@ -144,14 +144,14 @@ def _call(raised: CallbackRaised) -> str:
 
 def _show(path: str, content: _Content) -> None:
     say(f"{visible(path)}: {content.sessions} session{'s' if content.sessions != 1 else ''}")
-    _section("what waits in it", content.waiting)
-    _section("approvals that were given and can still be used (they will be asked again)", content.approvals)
-    _section("modules and folders that its sessions import their agents from", content.sources)
+    _section("open questions", content.waiting)
+    _section("approvals that can still be used (they will be asked for again)", content.approvals)
+    _section("modules and folders that its sessions import agents from", content.sources)
 
 
 def _section(title: str, lines: list[str]) -> None:
     say(f"\n{title}:")
-    for line in lines[:_LISTED] or ["nothing"]:
-        say(f"  {one_line(line, _LONGEST)}")
-    if len(lines) > _LISTED:
-        say(f"  and {len(lines) - _LISTED} more")
+    for line in lines[:_MOST_LINES] or ["nothing"]:
+        say(f"  {one_line(line, _LONGEST_LINE)}")
+    if len(lines) > _MOST_LINES:
+        say(f"  and {len(lines) - _MOST_LINES} more")

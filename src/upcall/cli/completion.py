@@ -1,4 +1,4 @@
-"""The command `completion`: shell scripts that complete commands, options, session ids and callback ids."""
+"""The command `completion`: scripts for shells that complete commands, options, session ids and callback ids."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ WAITING = "upcall inbox --ids --limit 200 2>/dev/null"
 
 
 def add(commands: Commands) -> None:
-    """The command `completion`."""
+    """Add the command `completion`."""
     parser = commands.add(
         "completion",
         "print a script that lets your shell complete commands and ids",
@@ -24,7 +24,7 @@ def add(commands: Commands) -> None:
             "upcall completion fish > ~/.config/fish/completions/upcall.fish",
         ],
     )
-    parser.add_argument("shell", choices=tuple(_SHELLS), metavar="|".join(_SHELLS), help="which shell")
+    parser.add_argument("shell", choices=tuple(_SHELLS), metavar="|".join(_SHELLS), help="the shell")
 
 
 def _completion(args: argparse.Namespace) -> int:
@@ -37,12 +37,12 @@ def _names(commands: Sequence[Command]) -> str:
     return " ".join(command.name for command in commands)
 
 
-def _taking(commands: Sequence[Command], takes: str, between: str) -> str:
+def _names_taking(commands: Sequence[Command], takes: str, between: str) -> str:
     return between.join(command.name for command in commands if command.takes == takes)
 
 
 def _bash(commands: Sequence[Command]) -> str:
-    """A bash script. It never lets the shell expand an id or a file's name: each is read as a line and quoted."""
+    """Return a bash script. It reads ids and file names as quoted lines, so that the shell never expands them."""
     options = "\n".join(
         f'            {c.name}) _upcall_words "{" ".join(long_options(c.parser))}" ;;' for c in commands
     )
@@ -84,9 +84,9 @@ _upcall() {{
         --id|--session|delete) _upcall_lines < <({IDS}); return ;;
     esac
     case "$command" in
-        {_taking(commands, "session", "|")}) _upcall_lines < <({IDS}) ;;
-        {_taking(commands, "callback", "|")}) _upcall_lines < <({WAITING}) ;;
-        {_taking(commands, "command", "|")}) _upcall_words "{_names(commands)}" ;;
+        {_names_taking(commands, "session", "|")}) _upcall_lines < <({IDS}) ;;
+        {_names_taking(commands, "callback", "|")}) _upcall_lines < <({WAITING}) ;;
+        {_names_taking(commands, "command", "|")}) _upcall_words "{_names(commands)}" ;;
         explain) _upcall_lines < <({WAITING}); _upcall_files ;;
         sessions) _upcall_words "delete prune" ;;
         new) _upcall_words "agent team" ;;
@@ -122,9 +122,9 @@ _upcall() {{
         --id|--session|delete) compadd -- ${{(f)"$({IDS})"}}; return ;;
     esac
     case "$words[2]" in
-        {_taking(commands, "session", "|")}) compadd -- ${{(f)"$({IDS})"}} ;;
-        {_taking(commands, "callback", "|")}) compadd -- ${{(f)"$({WAITING})"}} ;;
-        {_taking(commands, "command", "|")}) compadd -- {_names(commands)} ;;
+        {_names_taking(commands, "session", "|")}) compadd -- ${{(f)"$({IDS})"}} ;;
+        {_names_taking(commands, "callback", "|")}) compadd -- ${{(f)"$({WAITING})"}} ;;
+        {_names_taking(commands, "command", "|")}) compadd -- {_names(commands)} ;;
         explain) compadd -- ${{(f)"$({WAITING})"}}; _files ;;
         sessions) compadd -- delete prune ;;
         new) compadd -- agent team ;;
@@ -142,7 +142,9 @@ def _fish(commands: Sequence[Command]) -> str:
     for command in commands:
         seen = f"-n '__fish_seen_subcommand_from {command.name}'"
         lines += [f"complete -c upcall {seen} -l {name[2:]}" for name in long_options(command.parser)]
-    sessions, callbacks, helped = (_taking(commands, takes, " ") for takes in ("session", "callback", "command"))
+    sessions, callbacks, helped = (
+        _names_taking(commands, takes, " ") for takes in ("session", "callback", "command")
+    )
     lines += [
         f"complete -c upcall -n '__fish_seen_subcommand_from {sessions} delete' -f -a '({IDS})'",
         f"complete -c upcall -n '__fish_seen_subcommand_from {callbacks}' -f -a '({WAITING})'",

@@ -1,4 +1,4 @@
-"""The command `demo`: agents that ask back, offline, in a folder of their own."""
+"""The command `demo`: agents that ask back, offline, in a temporary folder."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
-from upcall.cli.family import family
 from upcall.cli.options import Commands
 from upcall.cli.output import say, width
-from upcall.cli.places import HOME, is_url, make_place, person_here, program, runtime_for
-from upcall.cli.run import CODES, stopped, tell_waiting, turn, watched
-from upcall.cli.stopping import Stopping, stopped_code, stopping_of
+from upcall.cli.places import HOME, is_url, make_log_folder, person_here, program, runtime_for
+from upcall.cli.run import CODES, report_stopped, report_waiting, run_turn, view_for
+from upcall.cli.stopping import Stopping, exit_code_when_stopped, stopping_of
+from upcall.cli.tree_drawing import draw_tree
 from upcall.contracts import Reply
 from upcall.errors import RuntimeClosed, SetupError
 from upcall.hosts.terminal.console import make_console
@@ -27,52 +27,52 @@ SESSION = "demo"
 PROMPT = "Build the sign-in page"
 
 _BEFORE = """\
-A manager plans, and two developers work side by side. One of them gets
-stuck and asks up: the manager's own model answers, from a side turn. The
-other one writes Python that stops in the middle, to ask what only a person
-can say. A reviewer reports. Scripts play the models: no key is needed, and
+A manager plans, and two developers work in parallel. One of them gets
+stuck and asks the manager, whose model answers in a side turn. The
+other one writes a Python program that stops in the middle to ask a
+person. A reviewer reports. Scripts play the models: no key is needed, and
 nothing leaves {folder}
 """
 _PARKED = """
-Nothing runs now, and nothing is held in memory: the question is on disk.
-Anybody may look, from any terminal in that folder:
+Nothing is running and nothing is held in memory: the question is on disk.
+Anybody can look at it, from any terminal in that folder:
 """
 _ANSWER = """
-Nobody sits here, so the demo answers itself, as you would:
+This is not a terminal, so the demo answers the question itself:
 """
 _RESUME = """
-What has finished is not done again. A new process goes on at that line:
+Finished work is not repeated. A new process continues at that line:
 """
 _TREE = """
 Who asked whom:
 """
 _AFTER = """
-See more there: cd {quoted}
+To see more: cd {quoted}
   {program} show {session}{where}
   {program} explain {callback}{where}
   {program} events {session}{where}
-The program is shop.py there, {lines} lines: change it and run it again."""
+The program is shop.py in that folder, {lines} lines: change it and run it again."""
 
 
-class _Place(NamedTuple):
-    """Where the demo works: its folder, and the log if it was named."""
+class _DemoFolder(NamedTuple):
+    """The demo's folder, and the log if one was named."""
 
     folder: Path
     store: str
 
     @property
-    def where(self) -> str:
+    def store_option(self) -> str:
         return f" --store {shlex.quote(self.store)}" if self.store else ""
 
 
 def add(commands: Commands) -> None:
-    """The command `demo`."""
+    """Add the command `demo`."""
     commands.add(
         "demo",
         "watch agents ask back for a few seconds, offline",
         _demo,
-        about="Needs no key and no network. Everything it makes is in a new temporary folder, or\n"
-        "beside the log that --store names. At a terminal it really asks you.",
+        about="Needs no key and no network. It writes only to a new temporary folder, or beside the\n"
+        "log that --store names. At a terminal, you answer its question.",
         examples=["upcall demo"],
     )
 
@@ -80,80 +80,81 @@ def add(commands: Commands) -> None:
 async def _demo(args: argparse.Namespace) -> int:
     from upcall.agentfiles.load import load_spec
 
-    place = _prepared(args)
+    place = _prepare(args)
     _narrate(_BEFORE.format(folder=place.folder))
     args.store = place.store or str(place.folder / HOME / "log.db")
     loaded = load_spec(f"{place.folder}/shop:team")
     async with runtime_for(args, loaded.agents, person_here(args)) as runtime:
         session = await runtime.start(loaded.agent, None if place.store else SESSION)
         try:
-            with stopping_of(args).then():
-                async with watched(runtime, sys.stdout, prompts=True) as view:
-                    reply = await turn(runtime, session, PROMPT, view)
+            with stopping_of(args).on_drained():
+                async with view_for(runtime, sys.stdout, prompts=True) as view:
+                    reply = await run_turn(runtime, session, PROMPT, view)
         except RuntimeClosed:
-            return await stopped(runtime, session.id, args)
+            return await report_stopped(runtime, session.id, args)
     args.store = place.store
-    if reply.status == "waiting" and not stopping_of(args).asked.is_set():
+    if reply.status == "waiting" and not stopping_of(args).requested.is_set():
         try:
-            reply = await _asked(reply, place, args)
+            reply = await _answer_and_resume(reply, place, args)
         except RuntimeClosed:
-            async with runtime_for(_at(args, place)) as runtime:
-                return await stopped_code(runtime, session.id)
+            async with runtime_for(_args_with_store(args, place)) as runtime:
+                return await exit_code_when_stopped(runtime, session.id)
     if reply.status == "done":
-        await _ended(reply, place)
+        await _show_end(reply, place)
     return CODES[reply.status]
 
 
-def _prepared(args: argparse.Namespace) -> _Place:
-    """A folder to work in, with the program."""
+def _prepare(args: argparse.Namespace) -> _DemoFolder:
+    """Create a folder with the demo's program."""
     from upcall.demo import shop
 
-    given = getattr(args, "store", "")
-    if given == ":memory:" or is_url(given):
-        raise SetupError(f"--store {given}: the demo keeps its program beside its log; name a file")
-    if given:
-        make_place(args)
-    store = str(Path(given).absolute()) if given else ""
-    folder = Path(store).parent if given else Path(tempfile.mkdtemp(prefix="upcall-demo-")).resolve()
+    store_path = getattr(args, "store", "")
+    if store_path == ":memory:" or is_url(store_path):
+        raise SetupError(f"--store {store_path}: the demo stores its program beside its log; give a file")
+    if store_path:
+        make_log_folder(args)
+    store = str(Path(store_path).absolute()) if store_path else ""
+    folder = Path(store).parent if store_path else Path(tempfile.mkdtemp(prefix="upcall-demo-")).resolve()
     for made in ("settings.ini", *folder.glob("*.html")):
         (folder / made).unlink(missing_ok=True)
     shutil.copyfile(shop.__file__, folder / "shop.py")
-    return _Place(folder, store)
+    return _DemoFolder(folder, store)
 
 
 # --- when it waits ----------------------------------------------------------------------
 
 
-async def _asked(reply: Reply, place: _Place, args: argparse.Namespace) -> Reply:
-    """Show what waits; where nobody sits, answer it and go on, by the commands that a person would type."""
+async def _answer_and_resume(reply: Reply, place: _DemoFolder, args: argparse.Namespace) -> Reply:
+    """Show the open questions. Without a terminal, answer them and resume, as a person would."""
     waits = [callback for callback in reply.callbacks if callback.status == "open"]
     if sys.stdin.isatty() and sys.stdout.isatty():
-        _narrate(f"\nIt waits, on disk. Whenever you like: cd {shlex.quote(str(place.folder))}")
-        async with runtime_for(_at(args, place)) as runtime:
-            await tell_waiting(runtime, reply.session_id, args)
+        _narrate(f"\nThe question waits on disk. To answer it later: cd {shlex.quote(str(place.folder))}")
+        async with runtime_for(_args_with_store(args, place)) as runtime:
+            await report_waiting(runtime, reply.session_id, args)
         return reply
     _narrate(_PARKED)
     stopping = stopping_of(args)
-    await _type(stopping, place, "inbox")
+    await _run_command(stopping, place, "inbox")
     _narrate(_ANSWER)
     for callback in waits:
-        await _type(stopping, place, "answer", callback.id, callback.choices[0])
+        await _run_command(stopping, place, "answer", callback.id, callback.choices[0])
     _narrate(_RESUME)
-    code = await _type(stopping, place, "resume", reply.session_id)
+    code = await _run_command(stopping, place, "resume", reply.session_id)
     return reply.replace(status="done" if code == 0 else "cancelled")
 
 
-def _at(args: argparse.Namespace, place: _Place) -> argparse.Namespace:
+def _args_with_store(args: argparse.Namespace, place: _DemoFolder) -> argparse.Namespace:
     store = place.store or str(place.folder / HOME / "log.db")
     return argparse.Namespace(**{**vars(args), "store": store})
 
 
-async def _type(stopping: Stopping, place: _Place, *words: str) -> int:
-    """Run a command in a process of its own, as somebody in that folder would; SIGTERM stops that too."""
-    say(f"$ {program()} {shlex.join(words)}{place.where}")
+async def _run_command(stopping: Stopping, place: _DemoFolder, *words: str) -> int:
+    """Run a command in a new process in the demo's folder; SIGTERM stops that process too."""
+    say(f"$ {program()} {shlex.join(words)}{place.store_option}")
     sys.stdout.flush()
     store = ["--store", place.store] if place.store else []
-    log = place.store or str(place.folder / HOME / "log.db")  # named: there may be no home folder to note it in
+    # named explicitly: without a home folder, the log can't be registered as the user's own
+    log = place.store or str(place.folder / HOME / "log.db")
     variables = {**os.environ, "UPCALL_STORE": log}
     running = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "upcall.cli", *words, *store),
@@ -166,9 +167,9 @@ async def _type(stopping: Stopping, place: _Place, *words: str) -> int:
         with contextlib.suppress(ProcessLookupError):
             running.terminate()
 
-    with stopping.then(stop):
+    with stopping.on_drained(stop):
         code = await running.wait()
-    if stopping.asked.is_set():
+    if stopping.requested.is_set():
         raise RuntimeClosed
     return code
 
@@ -176,10 +177,10 @@ async def _type(stopping: Stopping, place: _Place, *words: str) -> int:
 # --- the end ----------------------------------------------------------------------------
 
 
-async def _ended(reply: Reply, place: _Place) -> None:
+async def _show_end(reply: Reply, place: _DemoFolder) -> None:
     _narrate(_TREE)
-    async with runtime_for(_at(argparse.Namespace(), place)) as runtime:
-        for line in await family(runtime, reply.session_id, min(width(), 80)):
+    async with runtime_for(_args_with_store(argparse.Namespace(), place)) as runtime:
+        for line in await draw_tree(runtime, reply.session_id, min(width(), 80)):
             say(f"  {line}")
     last = reply.callbacks[-1].id if reply.callbacks else "CALLBACK"
     after = _AFTER.format(
@@ -187,14 +188,14 @@ async def _ended(reply: Reply, place: _Place) -> None:
         program=program(),
         session=reply.session_id,
         callback=last,
-        where=place.where,
+        where=place.store_option,
         lines=len((place.folder / "shop.py").read_text().splitlines()),
     )
     _narrate(after)
 
 
 def _narrate(text: str) -> None:
-    """The command's own words, set apart from the agents' where there are colours."""
+    """Print the command's own text, in a colour of its own if there are colours."""
     if sys.stdout.isatty():
         make_console(sys.stdout).print(text, style="cyan", soft_wrap=True)
     else:

@@ -1,4 +1,4 @@
-"""The command `new`: a small agent or team that works at once, to be changed."""
+"""The command `new`: create a small, working agent or team."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TEMPLATES = Path(__file__).with_name("templates")
 
 
 class _Template(NamedTuple):
-    """What is said of a folder once it is made: its files, what to run, what to change first."""
+    """The texts to print about a new folder: its files, commands to run, and what to change first."""
 
     about: str
     files: dict[str, str]
@@ -31,9 +31,9 @@ class _Template(NamedTuple):
 _AGENT = _Template(
     "an agent that writes greeting cards",
     {
-        "NAME.md": "what it is told, its model and its tools",
+        "NAME.md": "its instructions, model and tools",
         "NAME.json": "its sidecar: whom it may ask",
-        "tools_MODULE.py": "its tool, which asks whom a card is for if nobody said",
+        "tools_MODULE.py": "its tool, which asks who the card is for if that is not known",
     },
     {
         "Run it": 'run NAME "Write a card for Ada"',
@@ -45,8 +45,8 @@ _AGENT = _Template(
 _TEAM = _Template(
     "a team that makes a web page",
     {
-        "team.toml": "who is in it: the manager, the roles, the reviewer",
-        "manager.md, …": "what each agent is told, its model and its tools",
+        "team.toml": "the manager, the roles and the reviewer",
+        "manager.md, …": "each agent's instructions, model and tools",
         "manager.json, …": "sidecars: whom each agent may ask",
         "tools_MODULE.py": "the tools; the developer's asks for a colour",
     },
@@ -56,67 +56,70 @@ _TEAM = _Template(
     },
     "the colour in NAME/manager.md, or\ncan_query_caller in NAME/developer.json",
 )
-_BOTH_FILES = {"play.py": "plays the model: no key is needed", "test_MODULE.py": "tests, for pytest"}
+_COMMON_FILES = {
+    "play.py": "the script that plays the model: no key is needed",
+    "test_MODULE.py": "tests, for pytest",
+}
 _TEMPLATES = {"agent": _AGENT, "team": _TEAM}
 
 
 def add(commands: Commands) -> None:
-    """The command `new`."""
+    """Add the command `new`."""
     parser = commands.add(
         "new",
-        "write a small agent or team that works at once, to change",
+        "create a small, working agent or team for you to edit",
         _new,
-        about="Makes the folder NAME in the current one: agent files, sidecars, a tool that asks, and\n"
-        "tests. A script plays the model, so that it runs without a key.",
+        about="Creates the folder NAME here, with agent files, sidecars, a tool that asks, and tests.\n"
+        "A script plays the model, so no key is needed.",
         examples=["upcall new agent cards", "upcall new team site"],
     )
-    parser.add_argument("what", choices=tuple(_TEMPLATES), metavar="agent|team", help="which of the two")
-    parser.add_argument("name", metavar="NAME", help="its name, and the folder's")
+    parser.add_argument("what", choices=tuple(_TEMPLATES), metavar="agent|team", help="what to create")
+    parser.add_argument("name", metavar="NAME", help="the name of the agent or team, and of the folder")
 
 
 def _new(args: argparse.Namespace) -> int:
     files = _files(args.what, args.name)
     folder = Path(args.name)
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
-        raise SetupError(f"{args.name!r} is there already; take another name, or remove it first")
+        raise SetupError(f"{args.name!r} already exists; choose another name, or remove it first")
     folder.mkdir(exist_ok=True)
     for name, text in files.items():
         (folder / name).write_text(text, encoding="utf-8")
-    _say_next(args.name, _TEMPLATES[args.what])
+    _print_next_steps(args.name, _TEMPLATES[args.what])
     return 0
 
 
 def _files(what: str, name: str) -> dict[str, str]:
-    """What to write, by file; SetupError where the name can't be used."""
+    """Return the files to write, by name. Raises SetupError if the name can't be used."""
     sources = sorted((TEMPLATES / what).iterdir())
-    taken = [source.stem for source in sources if source.suffix == ".md"]
+    agent_names = [source.stem for source in sources if source.suffix == ".md"]
     if problem := name_problem(name):
         raise SetupError(problem)
-    if name in taken:
+    if name in agent_names:
         raise SetupError(
-            f"{name!r} is one of its agents, as are {', '.join(t for t in taken if t != name)}; take another"
+            f"{name!r} is the name of one of its agents ({', '.join(agent_names)}); choose another name"
         )
-    # Python's own files carry .txt in the package, where they would be modules of it
-    return {_filled(s.name.removesuffix(".txt"), name): _filled(s.read_text("utf-8"), name) for s in sources}
+    # Python files are stored as .txt: otherwise they would be modules of this package
+    return {_fill(s.name.removesuffix(".txt"), name): _fill(s.read_text("utf-8"), name) for s in sources}
 
 
-def _filled(text: str, name: str) -> str:
+def _fill(text: str, name: str) -> str:
     module = re.sub(r"\W", "_", name, flags=re.ASCII)
     return text.replace("MODULE", module).replace("NAME", name)
 
 
-def _say_next(name: str, template: _Template) -> None:
-    say(f"Made {name}/, {template.about}:\n")
-    files = {_filled(file, name): what for file, what in {**template.files, **_BOTH_FILES}.items()}
+def _print_next_steps(name: str, template: _Template) -> None:
+    say(f"Created {name}/, {template.about}:\n")
+    files = {_fill(file, name): what for file, what in {**template.files, **_COMMON_FILES}.items()}
     for file, what in files.items():
         say(f"  {file:<{max(map(len, files))}}  {what}")
     for what, command in {**template.runs, "Find mistakes": "check NAME"}.items():
-        say(f"\n{what}:\n  {program()} {_filled(command, name)}")
-    say(f"\nRun its tests, where pytest is installed:\n  {_python()} -m pytest {name}")
-    say(f"\nThen change {_filled(template.change, name)}, and run it again.")
+        say(f"\n{what}:\n  {program()} {_fill(command, name)}")
+    say(f"\nRun its tests (needs pytest):\n  {_python()} -m pytest {name}")
+    say(f"\nThen change {_fill(template.change, name)}, and run it again.")
 
 
 def _python() -> str:
-    """What to type for this Python: its name where a shell finds it, else its path."""
+    """Return the command for this Python, to paste: its name if a shell finds it, otherwise its path."""
     found, own = shutil.which("python"), Path(sys.executable)
     return "python" if found is not None and Path(found).parent == own.parent else shlex.quote(str(own))

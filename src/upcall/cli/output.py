@@ -1,4 +1,4 @@
-"""Printing: JSON for programs, tables and plain text for people, questions where somebody can be asked."""
+"""Printing: JSON for programs, tables and plain text for people, and confirmation prompts."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from upcall.errors import SetupError, StoreDamaged, UnknownSession, UpcallError
 from upcall.events import SessionStarted
 from upcall.hosts.terminal.console import make_console
 from upcall.hosts.terminal.keys import drop_early_lines
-from upcall.hosts.terminal.question import wrapped
-from upcall.hosts.terminal.screen import WIDEST
+from upcall.hosts.terminal.layout import WIDEST
+from upcall.hosts.terminal.question import wrap
 from upcall.messages import NO_USAGE
 from upcall.observe.plain import escaped, one_line, plain, shortened
 
@@ -35,22 +35,22 @@ STYLES = {
 
 
 _LONGEST_FAILURE = 10_000
-"""Characters of a failure that are shown: its text may be a server's answer."""
+"""The longest failure text to print, in characters. It may contain a server's answer."""
 
 
 def say(text: str = "") -> None:
-    """A line of the command's own on stdout."""
+    """Print a line on stdout."""
     sys.stdout.write(f"{text}\n")
 
 
 def tell(text: str) -> None:
-    """A line for the person beside the output, on stderr."""
+    """Print a message for the person on stderr, apart from the output."""
     sys.stderr.write(f"{text}\n")
     sys.stderr.flush()
 
 
-def tell_no_log(args: argparse.Namespace, means: str, *, lists: bool = False) -> int:
-    """Say that the default log was never made, and what that means; a program's list is empty. Returns 0."""
+def report_no_log(args: argparse.Namespace, means: str, *, lists: bool = False) -> int:
+    """Report that the default log does not exist and what that means; print an empty list for --json. Returns 0."""
     if lists and args.json:
         dump([])
     write = say if lists and not (args.json or args.ids) else tell
@@ -59,14 +59,14 @@ def tell_no_log(args: argparse.Namespace, means: str, *, lists: bool = False) ->
 
 
 def dump(value: Any, *, lines: bool = False) -> None:
-    """A value as JSON: indented, or one line of many."""
+    """Print a value as JSON: indented, or on one line."""
     body = msgspec.json.encode(value)
     body = body if lines else msgspec.json.format(body, indent=2)
     sys.stdout.write(escaped(body.decode()) + "\n")
 
 
 def table(headers: Sequence[str], rows: Sequence[Sequence[str]], *, styled: int | None = None) -> None:
-    """Columns; the last one is cut to the screen. At a terminal, column `styled` holds a status with its colour."""
+    """Print a table. At a terminal, the last column is cut to the screen, and column `styled` is a status."""
     if sys.stdout.isatty():
         _rich_table(headers, rows, styled)
         return
@@ -89,22 +89,22 @@ def _rich_table(headers: Sequence[str], rows: Sequence[Sequence[str]], styled: i
 
 
 def width() -> int:
-    """Columns of the screen."""
+    """Return the width of the screen in columns."""
     return shutil.get_terminal_size().columns
 
 
-def room() -> int:
-    """Columns for a text: a screen's, and without a bound in a pipe, where a row is for programs to read."""
+def text_width() -> int:
+    """Return the columns for a text: the screen's, or no limit in a pipe, where programs read the rows."""
     return min(width(), WIDEST) if sys.stdout.isatty() else 1_000_000
 
 
-def hung(text: str, first: str, room: int) -> list[str]:
-    """A text in rows behind `first`, below which nothing of it stands."""
-    return [f"{' ' * len(first) if at else first}{row}" for at, row in enumerate(wrapped(text, room - len(first)))]
+def hanging_indent(text: str, first: str, room: int) -> list[str]:
+    """Wrap a text with a hanging indent: `first` starts the first row."""
+    return [f"{' ' * len(first) if at else first}{row}" for at, row in enumerate(wrap(text, room - len(first)))]
 
 
 def ago(then: float) -> str:
-    """How long ago, for people."""
+    """Format the time since `then` for people."""
     seconds = max(time.time() - then, 0)
     if seconds < 60:
         return f"{seconds:.0f} s ago"
@@ -115,39 +115,39 @@ def ago(then: float) -> str:
     return f"{seconds // 86400:.0f} days ago"
 
 
-def clock(then: float) -> str:
-    """A moment in local time."""
+def local_time(then: float) -> str:
+    """Format a time as local time."""
     return datetime.fromtimestamp(then).astimezone().isoformat(" ", "seconds")
 
 
-async def described(runtime: Runtime, session_id: str) -> dict[str, Any]:
-    """A session as `show --json` has it."""
+async def session_json(runtime: Runtime, session_id: str) -> dict[str, Any]:
+    """Return a session as `show --json` prints it."""
     row = await runtime.store.row(session_id)
     if row is None:
         raise UnknownSession(session_id)
-    return (await described_rows(runtime, [row]))[0]
+    return (await sessions_json(runtime, [row]))[0]
 
 
-async def described_turn(
+async def turn_json(
     runtime: Runtime, session_id: str, reply: Reply | None = None, error: Exception | None = None
 ) -> dict[str, Any]:
-    """A session as `run --json` has it: with its last turn's usage, the limit that ended it, and what failed it."""
+    """Return a session as `run --json` prints it: with the last turn's usage, limit and error."""
     try:
         found = reply or await load_state(runtime.store, session_id)
-    except StoreDamaged:  # which is the error, or was told
+    except StoreDamaged:  # it is the error itself, or was already reported
         found = None
     usage, limit = (found.usage, found.limit) if found is not None else (NO_USAGE, "")
     failed = f"{type(error).__name__}: {error}" if error is not None else None
     extra = {"usage": msgspec.structs.asdict(usage), "limit": limit, "error": failed}
-    return {**await described(runtime, session_id), **extra}
+    return {**await session_json(runtime, session_id), **extra}
 
 
-async def described_rows(runtime: Runtime, rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """Listed sessions as `sessions --json` has them."""
-    asked: dict[str, list[Any]] = {}
+async def sessions_json(runtime: Runtime, rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """Return sessions as `sessions --json` prints them."""
+    callbacks: dict[str, list[Any]] = {}
     data: dict[str, Mapping[str, Any]] = {}
     for root in {row.root for row in rows}:
-        await _callbacks(runtime, root, asked)
+        await _collect_callbacks(runtime, root, callbacks)
         data[root] = await _data(runtime, root)
     return [
         {
@@ -157,7 +157,7 @@ async def described_rows(runtime: Runtime, rows: Sequence[Row]) -> list[dict[str
             "text": await last_text(runtime, row),
             "parent": row.parent or None,
             "children": [child.id for child in await children_of(runtime, row.id)],
-            "callbacks": asked.get(row.id, []),
+            "callbacks": callbacks.get(row.id, []),
             "tags": row.tags,
             "data": data[row.root],
         }
@@ -166,7 +166,7 @@ async def described_rows(runtime: Runtime, rows: Sequence[Row]) -> list[dict[str
 
 
 async def _data(runtime: Runtime, root: str) -> Mapping[str, Any]:
-    """The data of a run tree; none where its first event can't be read, of which `last_text` tells."""
+    """Return the data of a run tree; empty if its first event can't be read, which `last_text` reports."""
     try:
         first = (await runtime.store.read(root, 0, 1))[0]
     except StoreDamaged:
@@ -175,58 +175,58 @@ async def _data(runtime: Runtime, root: str) -> Mapping[str, Any]:
 
 
 async def last_text(runtime: Runtime, row: Row) -> str:
-    """What a session said last."""
+    """Return the last reply text of a session."""
     try:
         state = await load_state(runtime.store, row.id)
-    except StoreDamaged as error:  # of one session: the others are listed all the same
+    except StoreDamaged as error:  # one damaged session: the others are listed all the same
         tell(f"upcall: {failure_line(error)}")
         return ""
     return state.reply_text if state is not None else ""
 
 
 async def children_of(runtime: Runtime, session_id: str) -> list[Row]:
-    """The sessions that this one started; a side turn over it is none of them."""
+    """Return the sessions that this one started, without side turns."""
     rows = await runtime.rows(parent=session_id, limit=100_000)
     return [row for row in rows if row.kind != "side_turn"]
 
 
-async def _callbacks(runtime: Runtime, root: str, asked: dict[str, list[Any]]) -> None:
-    """Note the callbacks of a run tree, oldest first, for each session and for all above it."""
+async def _collect_callbacks(runtime: Runtime, root: str, callbacks: dict[str, list[Any]]) -> None:
+    """Collect the callbacks of a run tree, oldest first, for each session and its ancestors."""
     for held in await runtime.store.callbacks(root=root, limit=100_000):
-        shown, names = whole(callback_of(held)), held.raised.session.split("~")
+        shown, names = all_fields(callback_of(held)), held.raised.session.split("~")
         for depth in range(len(names)):
-            asked.setdefault("~".join(names[: depth + 1]), []).append(shown)
+            callbacks.setdefault("~".join(names[: depth + 1]), []).append(shown)
 
 
-def whole(value: Any) -> Any:
-    """A value for JSON with every field there is, the empty ones too."""
+def all_fields(value: Any) -> Any:
+    """Convert a value for JSON with all fields, including empty ones."""
     if isinstance(value, msgspec.Struct):
-        return {name: whole(getattr(value, name)) for name in value.__struct_fields__}
+        return {name: all_fields(getattr(value, name)) for name in value.__struct_fields__}
     if isinstance(value, list | tuple):
-        return [whole(one) for one in cast("Sequence[Any]", value)]
+        return [all_fields(one) for one in cast("Sequence[Any]", value)]
     return value
 
 
 def failure_line(error: Exception) -> str:
-    """A failure in a line: what is not ours or the system's is named by its class."""
+    """Format a failure; exceptions that are neither ours nor the system's are shown with their class."""
     known = isinstance(error, UpcallError | OSError)
     return shortened(plain(str(error) if known else f"{type(error).__name__}: {error}"), _LONGEST_FAILURE)
 
 
 def first_line(text: str, most: int) -> str:
-    """The beginning of a text for a table."""
+    """Return the beginning of a text, for a table."""
     return one_line(plain(text[:2000]).strip().partition("\n\n")[0], max(most, 8))
 
 
-def confirmed(question: str, yes: bool) -> bool:
-    """Whether the person agrees to what can't be undone; where nobody can be asked, `--yes` has to have been said.
+def confirm(question: str, yes: bool) -> bool:
+    """Ask for confirmation of something that can't be undone. Without a terminal, --yes is required.
 
-    What was typed before the question could be read does not count.
+    Input that was typed before the question was visible does not count.
     """
     if yes:
         return True
     if not sys.stdin.isatty():
-        raise SetupError(f"{question} Nobody can be asked here: say --yes")
+        raise SetupError(f"{question} Nobody can be asked here; give --yes")
     sys.stderr.write(question)
     sys.stderr.flush()
     drop_early_lines()

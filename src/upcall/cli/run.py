@@ -1,4 +1,4 @@
-"""Commands that make agents work: run, cancel. And one turn that a person watches."""
+"""The commands `run` and `cancel`, and the running of one turn with a view."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from upcall.app import Runtime, open_session
 from upcall.callbacks import Callback
-from upcall.cli.options import Commands, agent_argument, as_json, events_file, tag_option, tags_of
-from upcall.cli.output import described_turn, dump, tell
+from upcall.cli.options import Commands, agent_argument, events_file_option, json_option, tag_option, tags_of
+from upcall.cli.output import dump, tell, turn_json
 from upcall.cli.places import (
     command_line,
-    existing,
-    given_store,
-    load,
+    load_agent,
+    open_log,
     origin_of,
     person_here,
     program,
     resume_command,
     runtime_for,
+    store_option,
 )
 from upcall.cli.stopping import TERMINATED, stopping_of
 from upcall.contracts import Reply
@@ -32,9 +32,10 @@ from upcall.core.routing.answer import callback_of
 from upcall.errors import RuntimeClosed, SessionWaiting, SetupError
 from upcall.hosts.terminal.console import make_console
 from upcall.hosts.terminal.host import TerminalHost
+from upcall.hosts.terminal.live_view import open_view
 from upcall.hosts.terminal.phrases import args_line
-from upcall.hosts.terminal.question import command, is_approval
-from upcall.hosts.terminal.screen import Drawing, View, view_on
+from upcall.hosts.terminal.question import answer_command, is_approval
+from upcall.hosts.terminal.views import Drawing, View
 from upcall.observe.plain import one_line, plain, visible
 from upcall.safety.bounds import DATA, read_bounded_json
 
@@ -49,13 +50,13 @@ _UNFINISHED = {
 
 
 def add(commands: Commands) -> None:
-    """The command `run`."""
+    """Add the command `run`."""
     parser = commands.add(
         "run",
         "give an agent one task and wait for its reply",
         _run,
-        about="At a terminal you see the work as it happens. In a pipe only the reply is printed.\n"
-        "With the id of an existing session, the conversation goes on.",
+        about="At a terminal you see the work as it happens. In a pipe, only the reply is printed.\n"
+        "With the id of an existing session, the conversation continues.",
         examples=[
             "upcall run agents/ 'Summarise README.md'",
             "upcall run agents/writer.md 'Make it shorter' --id readme",
@@ -65,19 +66,19 @@ def add(commands: Commands) -> None:
     )
     agent_argument(parser)
     parser.add_argument("prompt", metavar="PROMPT", help="the task; - reads it from standard input")
-    parser.add_argument("--id", metavar="ID", help="the session's id: a new one, or one to go on with")
-    tag_option(parser, "a tag of the new session, to find it by")
-    about = "data of the new session, which its tools read as ctx.data: a JSON object, or a file with one"
+    parser.add_argument("--id", metavar="ID", help="the id of a new session, or of one to continue")
+    tag_option(parser, "a tag for the new session, to filter by")
+    about = "data for the new session, which tools read as ctx.data: a JSON object, or a file with one"
     parser.add_argument("--data", metavar="JSON|FILE", help=about)
-    events_file(parser)
-    as_json(parser)
+    events_file_option(parser)
+    json_option(parser)
 
 
-def add_more(commands: Commands) -> None:
-    """The command `cancel`."""
+def add_cancel(commands: Commands) -> None:
+    """Add the command `cancel`."""
     parser = commands.add(
         "cancel",
-        "end a running turn, in whichever process it runs",
+        "cancel a running turn, in any process",
         _cancel,
         examples=["upcall cancel 4f0c2a9d11e7"],
         takes="session",
@@ -90,56 +91,58 @@ def add_more(commands: Commands) -> None:
 
 async def _run(args: argparse.Namespace) -> int:
     prompt = _prompt(args.prompt)
-    given = {"data": _data(args.data), "tags": tags_of(args) or None}
-    loaded = load(args)
+    options = {"data": _data(args.data), "tags": tags_of(args) or None}
+    loaded = load_agent(args)
     async with runtime_for(args, loaded.agents, person_here(args)) as runtime:
-        session, _ = await open_session(runtime, loaded.agent, args.id, **given)
-        return await shown(runtime, session.id, args, lambda view: turn(runtime, session, prompt, view))
+        session, _ = await open_session(runtime, loaded.agent, args.id, **options)
+        return await run_and_show(runtime, session.id, args, lambda view: run_turn(runtime, session, prompt, view))
 
 
 async def _cancel(args: argparse.Namespace) -> int:
-    async with existing(args) as runtime:
+    async with open_log(args) as runtime:
         before = await runtime.status(args.id)
         if before not in ("running", "interrupted", "waiting"):
             tell(f"nothing to cancel: session {visible(args.id)} is {before}")
             return 0
         await runtime.cancel(args.id, "by `upcall cancel`")
-        status = await _ended(runtime, args.id)
+        status = await _wait_for_end(runtime, args.id)
     tell(f"session {visible(args.id)}: {status}")
     return 0
 
 
-async def _ended(runtime: Runtime, session_id: str) -> str:
+async def _wait_for_end(runtime: Runtime, session_id: str) -> str:
     for _ in range(50):
         status = await runtime.status(session_id)
         if status not in ("running", "interrupted"):
             return status
         await asyncio.sleep(0.1)
-    return "asked to end; it has not yet"
+    return "cancellation requested; the turn has not ended yet"
 
 
 _LONGEST_PROMPT = 4_000_000
-"""Characters; far more than any model takes."""
+"""The longest prompt, in characters: far more than any model accepts."""
 
 
-def _prompt(given: str) -> str:
-    text = sys.stdin.read(_LONGEST_PROMPT + 1) if given == "-" else given
+def _prompt(argument: str) -> str:
+    text = sys.stdin.read(_LONGEST_PROMPT + 1) if argument == "-" else argument
     if len(text) > _LONGEST_PROMPT:
-        raise SetupError(f"the prompt has more than {_LONGEST_PROMPT} characters; give it as a file")
+        raise SetupError(
+            f"the prompt has more than {_LONGEST_PROMPT} characters; put the text into a file and give its path"
+        )
     if not text.strip():
-        raise SetupError("the prompt is empty; say what the agent should do")
+        raise SetupError("the prompt is empty; write what the agent should do")
     return text.encode("utf-8", "replace").decode()
 
 
-def _data(given: str | None) -> Any:
-    """The data that --data gives: JSON itself, or a file's."""
-    if given is None:
+def _data(argument: str | None) -> Any:
+    """Return the data that --data gives, as JSON or in a file."""
+    if argument is None:
         return None
-    where, text = "--data", given.encode("utf-8", "replace")
+    where, text = "--data", argument.encode("utf-8", "replace")
     try:
         if text.lstrip()[:1] not in (b"{", b"["):
-            where = f"--data {given}"
-            text = Path(given).read_bytes()
+            where = f"--data {argument}"
+            text = Path(argument).read_bytes()
         return read_bounded_json(text, DATA)
     except OSError as error:
         raise SetupError(f"{where}: neither a JSON object nor a file ({error.strerror})") from None
@@ -150,35 +153,39 @@ def _data(given: str | None) -> Any:
 # --- one turn ---------------------------------------------------------------------------
 
 
-async def shown(
+async def run_and_show(
     runtime: Runtime, session_id: str, args: argparse.Namespace, work: Callable[[Any], Awaitable[Reply]]
 ) -> int:
-    """Run a turn with a view where somebody looks, then print its reply where nobody has seen it."""
+    """Run a turn with a view if there is a screen; then print the reply if it has not been seen.
+
+    Returns the exit code.
+    """
     out = progress_stream(quiet=args.json)
     if out is not None:
         make_console(out).print(f"session {visible(session_id)}", style="dim")
     try:
-        with stopping_of(args).then():
-            async with watched(runtime, out, fresh=False) as view:
+        with stopping_of(args).on_drained():
+            async with view_for(runtime, out, fresh=False) as view:
                 reply = await work(view)
     except RuntimeClosed:
-        return await stopped(runtime, session_id, args)
+        return await report_stopped(runtime, session_id, args)
     except SessionWaiting:
         if args.json:
-            dump(await described_turn(runtime, session_id))
-        await tell_waiting(runtime, session_id, args)
+            dump(await turn_json(runtime, session_id))
+        await report_waiting(runtime, session_id, args)
         return CODES["waiting"]
     except Exception as error:
         if args.json:
-            dump(await described_turn(runtime, session_id, error=error))
+            dump(await turn_json(runtime, session_id, error=error))
         raise
     if args.json:
-        dump(await described_turn(runtime, session_id, reply))
-    elif out is not sys.stdout and reply.text.strip() and reply.status != "waiting":  # then it is an earlier one's
+        dump(await turn_json(runtime, session_id, reply))
+    elif out is not sys.stdout and reply.text.strip() and reply.status != "waiting":
+        # while a turn waits, the last reply is an earlier one's
         sys.stdout.write(plain(reply.text).strip() + "\n")
     sys.stdout.flush()
     if reply.status == "waiting" and not args.json:
-        await tell_waiting(runtime, session_id, args)
+        await report_waiting(runtime, session_id, args)
     elif reply.status in _UNFINISHED and not args.json:
         agent = getattr(args, "agent", "") or (await origin_of(runtime, session_id)).source or "AGENT"
         named = getattr(args, "agent_name", None)
@@ -187,20 +194,20 @@ async def shown(
     return CODES[reply.status]
 
 
-async def stopped(runtime: Runtime, session_id: str, args: argparse.Namespace) -> int:
-    """Tell how a session that SIGTERM stopped is resumed; returns the exit code."""
+async def report_stopped(runtime: Runtime, session_id: str, args: argparse.Namespace) -> int:
+    """Print how to resume a session that SIGTERM stopped; returns the exit code."""
     if getattr(args, "json", False):
-        dump(await described_turn(runtime, session_id))
+        dump(await turn_json(runtime, session_id))
     tell(f"upcall: stopped; continue with: {await resume_command(runtime, session_id, args)}")
     return TERMINATED
 
 
 @contextlib.asynccontextmanager
-async def watched(
+async def view_for(
     runtime: Runtime, out: TextIO | None, drawing: Drawing | None = None, **options: Any
 ) -> AsyncGenerator[View | None]:
-    """The view that fits, which makes room where the person at this terminal is asked something."""
-    async with view_on(out, drawing, **options) as view:
+    """Open the right view; it makes room when the person at this terminal is asked something."""
+    async with open_view(out, drawing, **options) as view:
         host = runtime.host
         if isinstance(host, TerminalHost):
             host.view = view
@@ -208,13 +215,13 @@ async def watched(
             yield view
         finally:
             if isinstance(host, TerminalHost):
-                await host.rest()
+                await host.finish()
                 host.view = None
 
 
-async def tell_waiting(runtime: Runtime, session_id: str, args: argparse.Namespace) -> None:
-    """What a session waits for, what to type to answer it, and how it goes on then."""
-    store = given_store(args)
+async def report_waiting(runtime: Runtime, session_id: str, args: argparse.Namespace) -> None:
+    """Print what a session waits for, the commands that answer it, and the command that resumes it."""
+    store = store_option(args)
     root = session_id.partition("~")[0]
     held = await runtime.store.callbacks(root=root, limit=1000)
     groups: dict[tuple[str, ...], list[Callback]] = {}
@@ -222,36 +229,36 @@ async def tell_waiting(runtime: Runtime, session_id: str, args: argparse.Namespa
         if one.status == "open":
             groups.setdefault(one.group_in(root), []).append(callback_of(one))
     answers = f"{len(groups)} answer{'s' if len(groups) != 1 else ''}"
-    tell(f"upcall: session {visible(session_id)} waits for {answers}")
+    tell(f"upcall: session {visible(session_id)} is waiting for {answers}")
     for callback, *equal in groups.values():
         others = f" (and {len(equal)} equal question{'s' if len(equal) > 1 else ''})" if equal else ""
-        tell(f"  {one_line(_asks(callback), 76 - len(others))}{others}")
-        tell(f"    {command(callback, store, program())}")
+        tell(f"  {one_line(_question_text(callback), 76 - len(others))}{others}")
+        tell(f"    {answer_command(callback, store, program())}")
     tell(f"then: {await resume_command(runtime, session_id, args)}")
 
 
-def _asks(callback: Callback) -> str:
+def _question_text(callback: Callback) -> str:
     if is_approval(callback):
         return f"{callback.agent} wants to run {callback.tool} {args_line(callback.args or {})}"
     return f"{callback.agent} asks: {callback.message}"
 
 
 def progress_stream(*, quiet: bool = False) -> TextIO | None:
-    """Where to show a run: the screen, if there is one."""
+    """Return the stream to show a run on: a terminal, or None."""
     if quiet:
         return None
     return next((stream for stream in (sys.stdout, sys.stderr) if stream.isatty()), None)
 
 
-async def turn(runtime: Runtime, session: Session, text: str, view: Any) -> Reply:
-    """One turn, shown; Ctrl-C cancels it, twice leaves it where it is."""
-    task = asyncio.ensure_future(streamed(session, text, view))
+async def run_turn(runtime: Runtime, session: Session, text: str, view: Any) -> Reply:
+    """Run one turn and show it. Ctrl-C cancels it; a second Ctrl-C stops waiting for it."""
+    task = asyncio.ensure_future(stream_turn(session, text, view))
     with interruptible(runtime, session.id, task):
         return await task
 
 
-async def streamed(session: Session, text: str, view: Any) -> Reply:
-    """One turn, shown."""
+async def stream_turn(session: Session, text: str, view: Any) -> Reply:
+    """Run one turn and feed its events to the view."""
     async for item in session.stream(text):
         if view is not None:
             view.feed(item)
@@ -261,7 +268,7 @@ async def streamed(session: Session, text: str, view: Any) -> Reply:
 
 @contextlib.contextmanager
 def interruptible(runtime: Runtime, session_id: str, task: asyncio.Task[Any]) -> Generator[None]:
-    """Ctrl-C ends the turn if it runs here; before that, and the second time, it ends the waiting for it."""
+    """Let Ctrl-C cancel the turn if it runs here; before that, and the second time, it cancels the task."""
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGINT, interrupter(runtime, session_id, task))
     try:
@@ -271,13 +278,13 @@ def interruptible(runtime: Runtime, session_id: str, task: asyncio.Task[Any]) ->
 
 
 def interrupter(runtime: Runtime, session_id: str, task: asyncio.Task[Any]) -> Callable[[], None]:
-    """What Ctrl-C does: ends the turn if it runs here; before that, and the second time, the waiting for it."""
-    asked: list[asyncio.Task[None]] = []
+    """Return the handler for Ctrl-C: it cancels the turn if it runs here, otherwise the task."""
+    requests: list[asyncio.Task[None]] = []
 
     def interrupt() -> None:
-        if asked or not any(one == session_id or one.startswith(f"{session_id}~") for one in runtime.turns):
+        if requests or not any(one == session_id or one.startswith(f"{session_id}~") for one in runtime.turns):
             task.cancel()
         else:
-            asked.append(asyncio.ensure_future(runtime.cancel(session_id, "Ctrl-C")))
+            requests.append(asyncio.ensure_future(runtime.cancel(session_id, "Ctrl-C")))
 
     return interrupt

@@ -1,4 +1,4 @@
-"""Commands over kept sessions: list, show, delete, prune."""
+"""The commands `sessions` and `show`, and the subcommands `sessions delete` and `sessions prune`."""
 
 from __future__ import annotations
 
@@ -11,47 +11,47 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from upcall.cli.options import Commands, as_json, count, filters, selected, subcommand
+from upcall.cli.options import Commands, filter_options, filters_of, json_option, positive_number, subcommand
 from upcall.cli.output import (
     ago,
     children_of,
-    clock,
-    confirmed,
-    described,
-    described_rows,
+    confirm,
     dump,
     first_line,
     last_text,
+    local_time,
+    report_no_log,
     say,
+    session_json,
+    sessions_json,
     table,
     tell,
-    tell_no_log,
     width,
 )
-from upcall.cli.places import existing, has_log, origin_of, viewing
+from upcall.cli.places import has_log, open_log, origin_of, view_log
 from upcall.contracts import Row
 from upcall.core.runtime.catalog import SESSION_STATUSES
 from upcall.hosts.terminal.console import make_console
 from upcall.hosts.terminal.question import tag_line
-from upcall.hosts.terminal.screen import PlainView, RichView
+from upcall.hosts.terminal.views import PlainView, RichView
 from upcall.observe.plain import one_line, visible
 
 if TYPE_CHECKING:
     from upcall.app import Runtime
 
 _ALL = 1_000_000
-_LINE = 200
-_ROOM = 10
-"""Columns without which a reply is not worth beginning."""
+_LONGEST_DATA = 200
+_FEWEST_COLUMNS = 10
+"""The fewest columns for a reply; with less room the column is left out."""
 
 
 def add(commands: Commands) -> None:
-    """The commands `sessions` and `show`."""
+    """Add the commands `sessions` and `show`."""
     parser = commands.add(
         "sessions",
-        "list the sessions that are kept, newest first",
+        "list sessions, newest first",
         _list,
-        about="Below it: delete ID..., and prune, which deletes what nobody has touched for a while.",
+        about="Subcommands: delete ID..., and prune, which deletes sessions without recent events.",
         examples=[
             "upcall sessions",
             "upcall sessions --json --limit 5",
@@ -60,44 +60,48 @@ def add(commands: Commands) -> None:
             "upcall sessions prune --older-than 30",
         ],
     )
-    parser.add_argument("--limit", metavar="N", type=count, default=50, help="at most so many (default: 50)")
-    parser.add_argument("--before", metavar="ID", help="only those that began before this session: the next page")
-    parser.add_argument("--ids", action="store_true", help="print the ids alone, one a line")
-    filters(parser, SESSION_STATUSES, "only those that are")
-    as_json(parser)
-    _add_deleting(parser)
+    parser.add_argument(
+        "--limit", metavar="N", type=positive_number, default=50, help="the most sessions to list (default: 50)"
+    )
+    parser.add_argument(
+        "--before", metavar="ID", help="only sessions that started before this one, for the next page"
+    )
+    parser.add_argument("--ids", action="store_true", help="print only the ids, one per line")
+    filter_options(parser, SESSION_STATUSES, "only sessions with this status")
+    json_option(parser)
+    _add_delete_and_prune(parser)
     parser = commands.add(
         "show",
-        "show one session: its conversation, calls, changes by hooks, and children",
+        "show one session: conversation, calls, changes by hooks, children",
         _show,
         examples=["upcall show readme", "upcall show readme --json"],
         takes="session",
     )
     parser.add_argument("id", metavar="ID", help="the session")
-    as_json(parser)
+    json_option(parser)
 
 
-def _add_deleting(parser: argparse.ArgumentParser) -> None:
+def _add_delete_and_prune(parser: argparse.ArgumentParser) -> None:
     sub = parser.add_subparsers(metavar="[delete | prune]")
     one = subcommand(
         sub,
         "delete",
-        "delete sessions, with their children",
+        "delete sessions and their children",
         _delete,
         examples=["upcall sessions delete readme 4f0c2a9d11e7"],
     )
     one.add_argument("ids", metavar="ID", nargs="+", help="the sessions")
-    one.add_argument("--yes", action="store_true", help="do not ask")
+    one.add_argument("--yes", action="store_true", help="do not ask for confirmation")
     many = subcommand(
         sub,
         "prune",
-        "delete sessions that nothing has happened in for a while",
+        "delete sessions without recent events",
         _prune,
-        about="Sessions that are running or waiting for an answer stay.",
+        about="Sessions that are running or waiting for an answer are not deleted.",
         examples=["upcall sessions prune --older-than 30 --yes"],
     )
     many.add_argument("--older-than", metavar="DAYS", type=_days, required=True, help="days without an event")
-    many.add_argument("--yes", action="store_true", help="do not ask")
+    many.add_argument("--yes", action="store_true", help="do not ask for confirmation")
 
 
 def _days(text: str) -> float:
@@ -106,7 +110,7 @@ def _days(text: str) -> float:
     except ValueError:
         days = -1.0
     if not 0 <= days < 1e6:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of days")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a valid number of days")
     return days
 
 
@@ -114,27 +118,27 @@ def _days(text: str) -> float:
 
 
 async def print_sessions(runtime: Runtime, limit: int, before: str | None = None, **which: Any) -> None:
-    """The newest sessions, or those that `which` asks for, with the beginning of what each said last."""
+    """Print the newest sessions, or those that match `which`, with the beginning of their last reply."""
     rows = await runtime.rows(limit=limit, before=before, **which)
     if not rows:
-        say("No sessions match." if which or before else "No sessions yet. Begin one: upcall run AGENT PROMPT")
+        say("No sessions match." if which or before else "No sessions yet. Start one: upcall run AGENT PROMPT")
         return
-    _print_list([(row, await last_text(runtime, row)) for row in _families(rows)])
+    _print_list([(row, await last_text(runtime, row)) for row in _sort_by_tree(rows)])
 
 
 async def _list(args: argparse.Namespace) -> int:
     if not has_log(args):
-        return tell_no_log(args, "so there are no sessions. Begin one: upcall run AGENT PROMPT", lists=True)
-    async with viewing(args) as runtime:
+        return report_no_log(args, "so there are no sessions. Start one: upcall run AGENT PROMPT", lists=True)
+    async with view_log(args) as runtime:
         if not args.ids and not args.json:
-            await print_sessions(runtime, args.limit, args.before, **selected(args))
+            await print_sessions(runtime, args.limit, args.before, **filters_of(args))
             return 0
-        rows = await runtime.rows(limit=args.limit, before=args.before, **selected(args))
+        rows = await runtime.rows(limit=args.limit, before=args.before, **filters_of(args))
         if args.ids:
             for row in rows:
                 say(visible(row.id))
         else:
-            dump(await described_rows(runtime, rows))
+            dump(await sessions_json(runtime, rows))
     return 0
 
 
@@ -145,21 +149,23 @@ def _print_list(found: Sequence[tuple[Row, str]]) -> None:
     ]
     headers = ("SESSION", "AGENT", "STATUS", "CHANGED", "LAST REPLY")
     screen = sys.stdout.isatty()
-    wide = {at: max(len(row[at]) for row in (headers, *rows)) + 2 for at in range(4)}
+    widths = {at: max(len(row[at]) for row in (headers, *rows)) + 2 for at in range(4)}
     for least_needed in (3, 1) if screen else ():
-        if width() - sum(wide.values()) < _ROOM:
-            del wide[least_needed]
-    if screen and sum(wide.values()) > width():  # what a child's id has in common with the one above stands there
+        if width() - sum(widths.values()) < _FEWEST_COLUMNS:
+            del widths[least_needed]
+    if (
+        screen and sum(widths.values()) > width()
+    ):  # drop the part of a child's id that the parent's row already shows
         for row in rows:
             row[0] = re.sub(r"\S+(?=~)", "…", row[0])
-    room = width() - sum(wide.values())
-    columns = [*wide, *([4] if room >= _ROOM or not screen else [])]
-    cut = [(*row[:4], first_line(row[4], room if screen else max(room, 20))) for row in rows]
-    table([headers[at] for at in columns], [[row[at] for at in columns] for row in cut], styled=columns.index(2))
+    room = width() - sum(widths.values())
+    columns = [*widths, *([4] if room >= _FEWEST_COLUMNS or not screen else [])]
+    cells = [(*row[:4], first_line(row[4], room if screen else max(room, 20))) for row in rows]
+    table([headers[at] for at in columns], [[row[at] for at in columns] for row in cells], styled=columns.index(2))
 
 
-def _families(rows: Sequence[Row]) -> list[Row]:
-    """Newest session first, each followed by its children in the order they began, and those by theirs."""
+def _sort_by_tree(rows: Sequence[Row]) -> list[Row]:
+    """Sort sessions newest first, each followed by its descendants in the order they started."""
     order = {root: at for at, root in enumerate(dict.fromkeys(row.root for row in rows))}
     began = {row.id: row.created for row in rows}
 
@@ -175,21 +181,21 @@ def _families(rows: Sequence[Row]) -> list[Row]:
 
 
 async def _show(args: argparse.Namespace) -> int:
-    async with viewing(args) as runtime:
-        found = await described(runtime, args.id)
+    async with view_log(args) as runtime:
+        found = await session_json(runtime, args.id)
         if args.json:
             dump(found)
             return 0
         row = await runtime.store.row(args.id)
         assert row is not None
         origin = await origin_of(runtime, args.id)
-        facts = [("agent", found["agent"]), ("status", found["status"]), ("began", clock(row.created))]
+        facts = [("agent", found["agent"]), ("status", found["status"]), ("began", local_time(row.created))]
         facts += [
             ("role", await _role(runtime, args.id)),
-            ("changed", clock(row.updated)),
+            ("changed", local_time(row.updated)),
             ("parent", found["parent"]),
             ("tags", tag_line(found["tags"])),
-            ("data", one_line(msgspec.json.encode(found["data"]).decode(), _LINE) if found["data"] else ""),
+            ("data", one_line(msgspec.json.encode(found["data"]).decode(), _LONGEST_DATA) if found["data"] else ""),
             ("agents from", origin.source or origin.program),
         ]
         say(f"session {visible(args.id)}")
@@ -209,7 +215,7 @@ async def _show(args: argparse.Namespace) -> int:
 
 
 async def _role(runtime: Any, session_id: str) -> str:
-    """What a team's member is in it."""
+    """Return the role of a team member, such as "developer of shop"."""
     first = await runtime.store.read(session_id, 0, 1)
     return f"{first[0].role} of {first[0].team}" if first and first[0].team else ""
 
@@ -221,24 +227,26 @@ _OPTIONS: dict[str, Any] = {"prompts": True, "results": True, "fresh": False}
 
 
 async def _delete(args: argparse.Namespace) -> int:
-    async with existing(args) as runtime:
+    async with open_log(args) as runtime:
         ids = list(dict.fromkeys(args.ids))
         for session_id in ids:
-            await runtime.status(session_id)  # an unknown one is told before anything is asked
-        return await _remove(runtime, ids, args.yes, f"Delete {_counted(len(ids))} with all children?")
+            await runtime.status(session_id)  # report an unknown session before asking for confirmation
+        return await _delete_confirmed(runtime, ids, args.yes, f"Delete {_count_text(len(ids))} with all children?")
 
 
 async def _prune(args: argparse.Namespace) -> int:
     if not has_log(args):
-        return tell_no_log(args, "so there is nothing to delete")
-    async with existing(args) as runtime:
+        return report_no_log(args, "so there is nothing to delete")
+    async with open_log(args) as runtime:
         rows = await runtime.rows(limit=_ALL)
         ids = _stale(rows, time.time() - args.older_than * 86400)
         if not ids:
             tell("nothing to delete")
             return 0
-        question = f"Delete {_counted(len(ids))} without an event for {args.older_than:g} days, with all children?"
-        return await _remove(runtime, ids, args.yes, question)
+        question = (
+            f"Delete {_count_text(len(ids))} without an event for {args.older_than:g} days, with all children?"
+        )
+        return await _delete_confirmed(runtime, ids, args.yes, question)
 
 
 def _stale(rows: Iterable[Row], before: float) -> list[str]:
@@ -251,14 +259,14 @@ def _stale(rows: Iterable[Row], before: float) -> list[str]:
     return [root for root, updated in newest.items() if updated < before and root not in busy]
 
 
-async def _remove(runtime: Any, ids: Sequence[str], yes: bool, question: str) -> int:
-    if not confirmed(question, yes):
+async def _delete_confirmed(runtime: Any, ids: Sequence[str], yes: bool, question: str) -> int:
+    if not confirm(question, yes):
         tell("nothing was deleted")
         return 1
-    gone = await runtime.delete(*ids)
-    tell(f"deleted {_counted(gone)}")
+    deleted = await runtime.delete(*ids)
+    tell(f"deleted {_count_text(deleted)}")
     return 0
 
 
-def _counted(count: int) -> str:
+def _count_text(count: int) -> str:
     return f"{count} session{'s' if count != 1 else ''}"

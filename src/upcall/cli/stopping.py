@@ -1,7 +1,7 @@
-"""Stop a command when it gets SIGTERM: nothing new starts, and what is under way may end.
+"""Stop a command on SIGTERM: start nothing new, and let running calls finish.
 
-The first signal drains every runtime of the command. Turns then end, wait, or stop between two steps. A second
-signal leaves at once, as a crash would: what ran is interrupted.
+The first signal drains every runtime of the command: its turns end, wait, or stop between two steps. A second
+signal exits at once, as a crash would; the turns are then interrupted.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from upcall.errors import RuntimeClosed
 if TYPE_CHECKING:
     from upcall.core.runtime.sessions import Sessions
 
-DRAIN = 20.0
-"""Seconds that calls and model calls under way have to end after SIGTERM."""
+DRAIN_SECONDS = 20.0
+"""Seconds that running tool calls and model calls have to finish after SIGTERM."""
 
 TERMINATED = 128 + signal.SIGTERM
 WAITING = 3
@@ -29,10 +29,10 @@ _SHOW_CURSOR = "\x1b[?25h"
 
 
 class Stopping:
-    """The runtimes of a command, and what SIGTERM does to them. `asked` is set once it came."""
+    """The runtimes of a command, and the handling of SIGTERM. `requested` is set when the signal arrives."""
 
     def __init__(self) -> None:
-        self.asked = asyncio.Event()
+        self.requested = asyncio.Event()
         self._runtimes: list[Sessions] = []
         self._tasks: set[asyncio.Task[Any]] = set()
         self._once_drained: Callable[[], object] | None = None
@@ -40,9 +40,9 @@ class Stopping:
         self._terminal = _terminal_state()
 
     def register(self, runtime: Sessions) -> None:
-        """Drain this runtime too; one that comes after the signal starts nothing."""
+        """Drain this runtime on SIGTERM; at once if the signal has already arrived."""
         self._runtimes.append(runtime)
-        if self.asked.is_set():
+        if self.requested.is_set():
             self._spawn(runtime.drain(0))
 
     async def run(self, command: Coroutine[Any, Any, int]) -> int:
@@ -52,15 +52,18 @@ class Stopping:
         try:
             return await command
         except (RuntimeClosed, asyncio.CancelledError):
-            if self.asked.is_set():
+            if self.requested.is_set():
                 return TERMINATED
             raise
         finally:
             loop.remove_signal_handler(signal.SIGTERM)
 
     @contextlib.contextmanager
-    def then(self, once_drained: Callable[[], object] = lambda: None) -> Generator[None]:
-        """Where SIGTERM comes inside, call this once nothing runs any more; elsewhere the command is cancelled."""
+    def on_drained(self, once_drained: Callable[[], object] = lambda: None) -> Generator[None]:
+        """If SIGTERM arrives inside the block, call this once everything is drained.
+
+        Outside such a block, SIGTERM cancels the command.
+        """
         before, self._once_drained = self._once_drained, once_drained
         try:
             yield
@@ -68,20 +71,20 @@ class Stopping:
             self._once_drained = before
 
     def _stop(self) -> None:
-        self.asked.set()
+        self.requested.set()
         asyncio.get_running_loop().remove_signal_handler(signal.SIGTERM)
-        for number in (signal.SIGTERM, signal.SIGINT):  # not through the loop: a tool may keep that busy
-            signal.signal(number, self._leave)
+        for number in (signal.SIGTERM, signal.SIGINT):  # not through the loop, which a tool may block
+            signal.signal(number, self._exit_at_once)
         self._spawn(self._drain(self._once_drained))
 
     async def _drain(self, once_drained: Callable[[], object] | None) -> None:
-        await asyncio.gather(*[runtime.drain(DRAIN) for runtime in self._runtimes])
+        await asyncio.gather(*[runtime.drain(DRAIN_SECONDS) for runtime in self._runtimes])
         if once_drained is not None:
             once_drained()
         elif self._command is not None:
             self._command.cancel()
 
-    def _leave(self, *_: object) -> None:
+    def _exit_at_once(self, *_: object) -> None:
         if self._terminal is not None:
             import termios
 
@@ -97,7 +100,7 @@ class Stopping:
 
 
 def _terminal_state() -> list[Any] | None:
-    """How the terminal was set before the command changed it; None where there is none."""
+    """Return the terminal's settings before the command changes them; None if there is no terminal."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         return None
     import termios
@@ -107,13 +110,13 @@ def _terminal_state() -> list[Any] | None:
     return None
 
 
-async def stopped_code(runtime: Sessions, session_id: str) -> int:
-    """The exit code of a command that was stopped: 3 where all of its session waits for an answer, else 143."""
+async def exit_code_when_stopped(runtime: Sessions, session_id: str) -> int:
+    """Return the exit code of a stopped command: 3 if the whole session waits for an answer, otherwise 143."""
     waits = await runtime.status(session_id) == "waiting"
     return WAITING if waits and session_id.partition("~")[0] not in await runtime.ready() else TERMINATED
 
 
 def stopping_of(args: argparse.Namespace) -> Stopping:
-    """What stops the command that these arguments are of."""
+    """Return the `Stopping` of the command that these arguments belong to."""
     stopping: Stopping = args.stopping
     return stopping

@@ -1,1 +1,1 @@
-"""Hosts stand between the runtime and a person."""
+"""Hosts: the ways to reach a person, such as a terminal."""

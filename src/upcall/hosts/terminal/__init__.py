@@ -1,4 +1,4 @@
-"""A person at a terminal: what a run looks like, and how questions are asked and answered.
+"""The terminal: how a run is shown there, and how its person is asked.
 
 Entry point: `host.TerminalHost`.
 """

@@ -1,9 +1,9 @@
-"""The one door to a terminal: whatever is written through it is plain, whoever wrote the text.
+"""Safe output to a terminal: text is cleaned of control codes, whoever wrote it.
 
-Texts of models, tools, servers, files and logs reach a screen in two ways. `make_console` gives a Rich console for
-what has colours: it cleans every piece of text and leaves only its own control codes. `plain_output` puts a
-`PlainStream` where stdout and stderr are, for everything else that a process prints: errors, stack traces,
-warnings, log lines, the `print` of a tool.
+Text from models, tools, servers, files and logs reaches a screen in two ways. `make_console` returns a Rich console
+for coloured output; it cleans every piece of text and keeps only its own control codes. `plain_output` replaces
+stdout and stderr with a `PlainStream`, for everything else that a process prints: errors, stack traces, warnings,
+log lines, the `print` of a tool.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ if TYPE_CHECKING:
 
 
 class PlainStream:
-    """A stream that writes text without anything that steers a terminal or hides in it.
+    """A stream that removes control codes and invisible characters from text.
 
-    In all else it is the stream that it was made of, which `raw` is.
+    Everything else is delegated to `raw`, the stream it wraps.
     """
 
     def __init__(self, raw: TextIO) -> None:
         self.raw = raw
 
     def write(self, text: str, /) -> int:
-        """Write the text, made plain."""
+        """Write the cleaned text."""
         self.raw.write(plain(text))
         return len(text)
 
     def writelines(self, lines: Iterable[str], /) -> None:
-        """Write each text, made plain."""
+        """Write each cleaned text."""
         for line in lines:
             self.write(line)
 
@@ -45,18 +45,18 @@ class PlainStream:
 
 
 def plain_stream(stream: TextIO) -> TextIO:
-    """The stream with a door before it; itself where it has one."""
+    """Wrap a stream in a PlainStream, unless it is one already."""
     return stream if isinstance(stream, PlainStream) else cast("TextIO", PlainStream(stream))
 
 
 def raw_stream(stream: TextIO) -> TextIO:
-    """The stream behind the door, for a writer that has control codes of its own and cleans all other text."""
+    """Unwrap a PlainStream, for a writer that uses control codes and cleans all other text itself."""
     return stream.raw if isinstance(stream, PlainStream) else stream
 
 
 @contextlib.contextmanager
 def plain_output() -> Generator[None]:
-    """Make all that this process prints plain, until the end of the block."""
+    """Clean everything that this process prints, until the end of the block."""
     before = sys.stdout, sys.stderr
     sys.stdout, sys.stderr = plain_stream(sys.stdout), plain_stream(sys.stderr)
     try:
@@ -66,23 +66,23 @@ def plain_output() -> Generator[None]:
 
 
 def make_console(out: TextIO) -> Console:
-    """A console that takes nothing in a text for an instruction, and leaves a broken pipe to whoever prints."""
-    return _console()(file=raw_stream(out), highlight=False, markup=False, emoji=False)
+    """Return a console that interprets no markup, and that raises a broken pipe to its caller."""
+    return _console_class()(file=raw_stream(out), highlight=False, markup=False, emoji=False)
 
 
 @cache
-def _console() -> type[Console]:
+def _console_class() -> type[Console]:
     from rich.console import Console as Base
     from rich.console import ConsoleOptions, RenderableType
 
     class PlainConsole(Base):
         def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-            """Render as Rich does, with every text made plain and no hidden links."""
+            """Render as Rich does, with cleaned text and without hidden links."""
             for segment in super().render(renderable, options):
                 yield segment if segment.control else _plain_segment(segment)
 
         def on_broken_pipe(self) -> None:
-            """Raise what was caught; Rich's own way is to end the process with exit code 1."""
+            """Raise the exception; Rich itself would end the process with exit code 1."""
             raise  # noqa: PLE0704
 
     return PlainConsole

@@ -1,4 +1,4 @@
-"""Asking one person one question: choices by number, typed fields, approvals with edited arguments."""
+"""Ask a person one question: numbered choices, typed fields, approvals with edited arguments."""
 
 from __future__ import annotations
 
@@ -9,219 +9,221 @@ import msgspec
 
 from upcall.callbacks import Approve, Callback, Decline, Reject, same_json
 from upcall.hosts.terminal import form
+from upcall.hosts.terminal.layout import Piece
 from upcall.hosts.terminal.question import is_approval
-from upcall.hosts.terminal.screen import Piece
 from upcall.observe.plain import escaped, one_line, shell_word
 
 _LONGEST_DESCRIPTION = 1000
-"""Characters that are shown of a field's description, and of why a value does not fit."""
+"""The longest field description or error to show, in characters."""
 
-_DIGITS = 9
-"""Digits of a choice's number, at most."""
+_MOST_DIGITS = 9
+"""The most digits of a choice's number."""
 
 
 class Later(Exception):
-    """The person leaves the question for later."""
+    """Raised when the person leaves the question for later."""
 
 
 class _Declined(Exception):
-    """The person declines the question."""
+    """Raised when the person declines the question."""
 
 
-class Desk(Protocol):
-    """Where the person sits: lines to read and lines to type. Ctrl-C and Ctrl-D raise Later."""
+class Prompter(Protocol):
+    """A place to ask a person: lines to show and lines to read. Ctrl-C and Ctrl-D raise Later."""
 
-    async def line(self, prompt: str, default: str = "") -> str:
-        """What the person types."""
+    async def read_line(self, prompt: str, default: str = "") -> str:
+        """Read one line from the person."""
         ...
 
-    def say(self, row: Sequence[Piece]) -> None:
-        """One row on the screen."""
+    def show_row(self, row: Sequence[Piece]) -> None:
+        """Show one row."""
         ...
 
-    async def edit(self, text: str) -> str | None:
-        """The text as the person's editor leaves it; None where there is no editor."""
+    async def open_editor(self, text: str) -> str | None:
+        """Return the text as edited in the person's editor; None if there is no editor."""
         ...
 
 
-async def answer(callback: Callback, desk: Desk) -> Any:
-    """The person's answer: a value, Approve, Reject or Decline. Later if the person leaves the question.
+async def ask_person(callback: Callback, prompter: Prompter) -> Any:
+    """Ask the person; returns a value, Approve, Reject or Decline. Raises Later if they leave the question.
 
-    At the prompt of a question `/decline` and a reason decline it; without a reason the person is asked for one.
+    At the prompt of a question, `/decline` and a reason decline it. Without a reason the person is asked for one.
     """
     if is_approval(callback):
-        return await _approval(callback, desk)
+        return await _ask_approval(callback, prompter)
     try:
-        return await _value(callback, desk)
+        return await _ask_value(callback, prompter)
     except _Declined as declined:
-        return Decline(str(declined) or (await desk.line("why not")).strip())
+        return Decline(str(declined) or (await prompter.read_line("why not")).strip())
 
 
-async def _value(callback: Callback, desk: Desk) -> Any:
+async def _ask_value(callback: Callback, prompter: Prompter) -> Any:
     if callback.choices:
-        return await _choice(callback.choices, desk)
+        return await _ask_choice(callback.choices, prompter)
     if callback.schema is not None:
-        return await _typed(callback.schema, desk)
+        return await _ask_typed(callback.schema, prompter)
     while True:
-        text = (await _line(desk, "your answer")).strip()
+        text = (await _read_answer_line(prompter, "your answer")).strip()
         if text:
             return text
-        _wrong(desk, "an answer has at least one letter")
+        _show_error(prompter, "an answer can't be empty")
 
 
 class Ambiguous(ValueError):
-    """A text is one choice, and also the number of another one."""
+    """The text of one choice is also the number of another."""
 
     def __init__(self, word: str, numbered: str) -> None:
         super().__init__(
-            f"{word!r} is a choice, and also the number of the choice {numbered!r}; in double quotes it is the "
-            f"choice itself: {shell_word(as_json(word))}"
+            f"{word!r} is a choice, and also the number of the choice {numbered!r}; for the choice "
+            f"itself, put it in double quotes: {shell_word(as_json(word))}"
         )
 
 
-def chosen(text: str, choices: Sequence[str]) -> str | None:
-    """The choice that a given value means: its text, its text as JSON, or its number.
+def match_choice(text: str, choices: Sequence[str]) -> str | None:
+    """Return the choice that a value means: by its text, its text as JSON, or its number.
 
-    Ambiguous where the text is one choice and the number of another one.
+    Raises Ambiguous if the value is the text of one choice and the number of another.
     """
     word = text if text in choices else text.strip()
-    numbered = _numbered(word, choices)
+    numbered = _choice_by_number(word, choices)
     if word in choices:
         if numbered is not None and numbered != word:
             raise Ambiguous(word, numbered)
         return word
     if numbered is not None:
         return numbered
-    return next((choice for choice in choices if as_json(choice) == word), _alike(word, choices))
+    return next((choice for choice in choices if as_json(choice) == word), _similar_choice(word, choices))
 
 
-def _at_prompt(text: str, choices: Sequence[str]) -> str | None:
-    """The choice that a typed text means: a number is always the one beside a choice."""
+def _match_at_prompt(text: str, choices: Sequence[str]) -> str | None:
+    """Return the choice that typed text means; a number is always the number of a choice."""
     word = text.strip()
     if word.isdecimal():
-        return _numbered(word, choices)
-    return word if word in choices else _alike(word, choices)
+        return _choice_by_number(word, choices)
+    return word if word in choices else _similar_choice(word, choices)
 
 
-def _numbered(word: str, choices: Sequence[str]) -> str | None:
-    number = int(word) if word.isdecimal() and len(word) <= _DIGITS else 0
+def _choice_by_number(word: str, choices: Sequence[str]) -> str | None:
+    number = int(word) if word.isdecimal() and len(word) <= _MOST_DIGITS else 0
     return choices[number - 1] if 0 < number <= len(choices) else None
 
 
-def _alike(word: str, choices: Sequence[str]) -> str | None:
-    """The one choice that differs only in case and in blanks around it."""
+def _similar_choice(word: str, choices: Sequence[str]) -> str | None:
+    """Return the only choice that differs just in case and surrounding spaces."""
     alike = [choice for choice in choices if choice.strip().lower() == word.lower()]
     return alike[0] if len(alike) == 1 else None
 
 
 def as_json(text: str) -> str:
-    """A text as JSON has it, in double quotes."""
+    """Encode a text as JSON, in double quotes."""
     return msgspec.json.encode(text).decode("utf-8", "replace")
 
 
-async def _choice(choices: Sequence[str], desk: Desk) -> str:
+async def _ask_choice(choices: Sequence[str], prompter: Prompter) -> str:
     numbers = f"1-{len(choices)}" if len(choices) > 1 else "1"
     while True:
-        text = await _line(desk, f"your choice, {numbers}")
-        found = _at_prompt(text, choices)
+        text = await _read_answer_line(prompter, f"your choice, {numbers}")
+        found = _match_at_prompt(text, choices)
         if found is not None:
             return found
-        what = f"{text.strip()!r} is none of them" if text.strip() else "choose one"
-        _wrong(desk, f"{what}; type a number, {numbers}")
+        what = f"{text.strip()!r} is not one of the choices" if text.strip() else "choose one"
+        _show_error(prompter, f"{what}; type a number, {numbers}")
 
 
-async def _line(desk: Desk, prompt: str) -> str:
-    """A line of an answer; raises _Declined with the reason where the person declines."""
-    text = await desk.line(prompt)
+async def _read_answer_line(prompter: Prompter, prompt: str) -> str:
+    """Read one line of an answer. Raises _Declined with the reason if the person declines."""
+    text = await prompter.read_line(prompt)
     word, _, reason = text.strip().partition(" ")
     if word.lower() == "/decline":
         raise _Declined(reason.strip())
     return text
 
 
-def _wrong(desk: Desk, why: str) -> None:
-    desk.say([Piece(f"  {one_line(why, _LONGEST_DESCRIPTION)}", "red")])
+def _show_error(prompter: Prompter, why: str) -> None:
+    prompter.show_row([Piece(f"  {one_line(why, _LONGEST_DESCRIPTION)}", "red")])
 
 
 # --- typed answers ----------------------------------------------------------------------
 
 
-async def _typed(schema: Mapping[str, Any], desk: Desk) -> Any:
-    asked = form.fields(schema)
-    if asked is None:
-        one = form.Field("your answer", form.resolved(schema, schema), required=True)
-        return (await _field(one, schema, desk))[1]
+async def _ask_typed(schema: Mapping[str, Any], prompter: Prompter) -> Any:
+    fields = form.fields(schema)
+    if fields is None:
+        one = form.Field("your answer", form.resolve_reference(schema, schema), required=True)
+        return (await _ask_field(one, schema, prompter))[1]
     answers: dict[str, Any] = {}
-    for field in asked:
-        given, value = await _field(field, schema, desk)
-        if given:
+    for field in fields:
+        has_value, value = await _ask_field(field, schema, prompter)
+        if has_value:
             answers[field.name] = value
     return answers
 
 
-async def _field(field: form.Field, root: Mapping[str, Any], desk: Desk) -> tuple[bool, Any]:
-    """One value, asked for until it fits; says whether there is one."""
+async def _ask_field(field: form.Field, root: Mapping[str, Any], prompter: Prompter) -> tuple[bool, Any]:
+    """Ask for one value until it is valid; returns whether a value was given, and the value."""
     about = str(field.schema.get("description") or "").strip()
     if about:
-        desk.say([Piece(f"  {one_line(about, _LONGEST_DESCRIPTION)}", "dim")])
-    left_out = "" if field.required or field.has_default else ", or nothing"
+        prompter.show_row([Piece(f"  {one_line(about, _LONGEST_DESCRIPTION)}", "dim")])
+    optional_note = "" if field.required or field.has_default else ", or nothing"
+    prompt = f"{field.name} ({form.describe_schema(field.schema)}{optional_note})"
     while True:
-        text = (await _line(desk, f"{field.name} ({form.wanted(field.schema)}{left_out})")).strip()
+        text = (await _read_answer_line(prompter, prompt)).strip()
         if not text and field.has_default:
             return True, field.schema["default"]
         if not text and not field.required:
             return False, None
         try:
             if text:
-                return True, form.read(text, field.schema, root)
-            _wrong(desk, "it is needed")
-        except form.Wrong as wrong:
-            _wrong(desk, str(wrong))
+                return True, form.parse(text, field.schema, root)
+            _show_error(prompter, "a value is required")
+        except form.InvalidInput as wrong:
+            _show_error(prompter, str(wrong))
 
 
 # --- approvals --------------------------------------------------------------------------
 
 
-async def _approval(callback: Callback, desk: Desk) -> Approve | Reject:
+async def _ask_approval(callback: Callback, prompter: Prompter) -> Approve | Reject:
     pattern = "  [p]attern" if callback.patterns else ""
+    prompt = f"[a]pprove  [s]ession{pattern}  [e]dit  [r]eject  [l]ater"
     while True:
-        said = (await desk.line(f"[a]pprove  [s]ession{pattern}  [e]dit  [r]eject  [l]ater")).strip().lower()
-        match said:
+        key = (await prompter.read_line(prompt)).strip().lower()
+        match key:
             case "a" | "approve" | "y" | "yes":
                 return Approve()
             case "s" | "session":
                 return Approve(for_session=True)
             case "p" | "pattern" if callback.patterns:
-                name = await _choice(list(callback.patterns), desk)
+                name = await _ask_choice(list(callback.patterns), prompter)
                 shown = tuple([one.id for one in callback.covers.get(name, ())])
                 return Approve(for_session=True, pattern=name, also=shown)
             case "e" | "edit":
-                if (edited := await _edited(callback, desk)) is not None:
+                if (edited := await _edit_args(callback, prompter)) is not None:
                     return Approve(args=edited)
             case "r" | "reject" | "n" | "no":
-                return Reject((await desk.line("why not")).strip())
+                return Reject((await prompter.read_line("why not")).strip())
             case "l" | "later":
                 raise Later
             case _:
-                _wrong(desk, "type one of the letters in brackets")
+                _show_error(prompter, "type one of the letters in brackets")
 
 
-async def _edited(callback: Callback, desk: Desk) -> dict[str, Any] | None:
-    """The arguments as the person wants them; None where they are as before."""
+async def _edit_args(callback: Callback, prompter: Prompter) -> dict[str, Any] | None:
+    """Let the person edit the arguments; None if they are unchanged."""
     body = msgspec.json.encode(callback.args)
-    text = await desk.edit(escaped(msgspec.json.format(body, indent=2).decode()) + "\n")
+    text = await prompter.open_editor(escaped(msgspec.json.format(body, indent=2).decode()) + "\n")
     if text is None:
-        text = await desk.line("arguments", escaped(body.decode()))
+        text = await prompter.read_line("arguments", escaped(body.decode()))
     while True:
         try:
-            value = form.read(text, {"type": "object"})
+            value = form.parse(text, {"type": "object"})
             if callback.schema is not None:
-                value = form.read(text, callback.schema)
-        except form.Wrong as wrong:
-            _wrong(desk, str(wrong))
-            text = await desk.line("arguments", " ".join(text.split()))
+                value = form.parse(text, callback.schema)
+        except form.InvalidInput as wrong:
+            _show_error(prompter, str(wrong))
+            text = await prompter.read_line("arguments", " ".join(text.split()))
             continue
         if same_json(value, callback.args):
-            desk.say([Piece("  nothing was changed", "dim")])
+            prompter.show_row([Piece("  nothing was changed", "dim")])
             return None
         return cast("dict[str, Any]", value)

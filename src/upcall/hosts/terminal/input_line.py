@@ -1,4 +1,4 @@
-"""A line to type in below a run that goes on: what is printed goes above it, what is sent is heard at once."""
+"""An input line below a running turn: output is printed above it, and input is delivered at once."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from collections.abc import Generator
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, Self, TextIO
 
 from upcall.hosts.terminal.console import make_console, plain_stream, raw_stream
-from upcall.hosts.terminal.screen import Drawing
+from upcall.hosts.terminal.views import Drawing
 
 if TYPE_CHECKING:
     from prompt_toolkit.completion import Completer
@@ -22,46 +22,48 @@ if TYPE_CHECKING:
     from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
     from rich.console import RenderableType
 
-CALM = 1.5
-"""Seconds without a key before a question may take the screen from somebody who types: keys meant for the one line
-must not answer the other."""
+IDLE_SECONDS = 1.5
+"""Seconds without a key before a question may replace the input line.
 
-_ROOM = 6
-"""Rows of the screen that a drawing leaves to what is typed."""
+Keys that were meant for the input line must not answer the question.
+"""
+
+_INPUT_ROWS = 6
+"""Rows of the screen that a drawing leaves free for the input line."""
 
 
-class Heard(NamedTuple):
-    """What a person did: sent a line, pressed Ctrl-C, wants to leave, or to see a call whole.
+class InputEvent(NamedTuple):
+    """An input event: a line, Ctrl-C, leaving, or a request to unfold a call.
 
-    `gone`: nobody can type any more. `ended` is for who listens: what was begun for an earlier one is over.
+    `gone`: the terminal is closed. `ended` comes from the chat itself: the work it started is over.
     """
 
     kind: Literal["line", "stop", "leave", "unfold", "gone", "ended"]
     text: str = ""
 
 
-class Keyboard(Drawing, Protocol):
-    """Where somebody types, and where a run may draw meanwhile."""
+class InputLine(Drawing, Protocol):
+    """An input line that is also a place to draw."""
 
-    heard: asyncio.Queue[Heard]
+    events: asyncio.Queue[InputEvent]
 
     def ask(self, doing: str = "") -> None:
-        """Wait for the next line: a prompt, or while something goes on what is said to that."""
+        """Wait for the next line; `doing` labels the input while something runs."""
         ...
 
     async def __aenter__(self) -> Self:
-        """Begin to listen."""
+        """Start to listen."""
         ...
 
     async def __aexit__(self, *_: object) -> None:
-        """Listen no more."""
+        """Stop listening."""
         ...
 
 
 @contextlib.contextmanager
-def _ctrl_c(heard: asyncio.Queue[Heard]) -> Generator[None]:
+def _ctrl_c(events: asyncio.Queue[InputEvent]) -> Generator[None]:
     loop = asyncio.get_running_loop()
-    loop.add_signal_handler(signal.SIGINT, heard.put_nowait, Heard("stop"))
+    loop.add_signal_handler(signal.SIGINT, events.put_nowait, InputEvent("stop"))
     try:
         yield
     finally:
@@ -71,10 +73,10 @@ def _ctrl_c(heard: asyncio.Queue[Heard]) -> Generator[None]:
 # --- at a terminal that can move its cursor ---------------------------------------------
 
 
-class Typing:
-    """An editor of several lines at the bottom of the screen, with history and completion; it is also a Drawing.
+class EditorLine:
+    """A multi-line editor at the bottom of the screen, with history and completion. It is also a Drawing.
 
-    What the process prints meanwhile, by whatever part, appears above it.
+    Everything that the process prints meanwhile appears above it.
     """
 
     def __init__(self, history: History, completer: Completer) -> None:
@@ -82,13 +84,13 @@ class Typing:
         from prompt_toolkit.filters import Condition
         from prompt_toolkit.renderer import CPR_Support
 
-        self.heard: asyncio.Queue[Heard] = asyncio.Queue()
+        self.events: asyncio.Queue[InputEvent] = asyncio.Queue()
         self._screen = raw_stream(sys.stdout)
         self._doing = ""
         self._picture = ""
-        self._touched = 0.0
+        self._last_key = 0.0
         self._running: asyncio.Task[str] | None = None
-        self._above = _Above(self)
+        self._above = _OutputAbove(self)
         self._context = contextlib.ExitStack()
         self._editor: PromptSession[str] = PromptSession(
             self._prompt,
@@ -96,69 +98,69 @@ class Typing:
             prompt_continuation="  ",
             history=history,
             completer=completer,
-            complete_while_typing=Condition(self._completes),
+            complete_while_typing=Condition(self._opens_menu),
             key_bindings=self._keys(),
             erase_when_done=True,
         )
         self._buffer = self._editor.default_buffer
-        self._buffer.on_text_changed += self._touch
-        # its answer to where the cursor is would come after we have printed something, and be wrong
+        self._buffer.on_text_changed += self._on_key
+        # the terminal's answer would arrive after we have printed something, and be wrong
         self._editor.app.renderer.cpr_support = CPR_Support.NOT_SUPPORTED
 
     async def __aenter__(self) -> Self:
-        """Show the line, and take over what is printed."""
+        """Show the input line and redirect what is printed."""
         above = plain_stream(self._above)
         self._context.enter_context(contextlib.redirect_stdout(above))
         self._context.enter_context(contextlib.redirect_stderr(above))
-        self._context.enter_context(_ctrl_c(self.heard))
+        self._context.enter_context(_ctrl_c(self.events))
         self._above.loop = asyncio.get_running_loop()
         self.begin()
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Take the line away."""
+        """Remove the input line."""
         await self._stop()
         self._context.close()
 
     def ask(self, doing: str = "") -> None:
-        """Say what the next line will be."""
+        """Set the label of the input line."""
         self._doing = doing
         self._editor.app.invalidate()
 
     # --- as a drawing ---------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Take the screen, with what had been typed so far."""
+        """Take the screen, and restore the text typed so far."""
         if self._running is None:
             typed = self._editor.prompt_async(
                 default=self._buffer.document, handle_sigint=False, set_exception_handler=False
             )
             self._running = asyncio.ensure_future(typed)
-            self._running.add_done_callback(self._left_alone)
+            self._running.add_done_callback(self._on_editor_ended)
 
-    def _left_alone(self, ended: asyncio.Task[str]) -> None:
+    def _on_editor_ended(self, ended: asyncio.Task[str]) -> None:
         if not ended.cancelled():
-            ended.exception()  # whatever it was, the terminal is of no use any more
+            ended.exception()  # whatever the error, the terminal can't be used any more
         if ended is self._running:
-            self.heard.put_nowait(Heard("gone"))
+            self.events.put_nowait(InputEvent("gone"))
 
     def draw(self, picture: RenderableType) -> None:
-        """Show this above the line, as much of its end as there is room for."""
+        """Show this above the input line, cut at the top if it is too high."""
         console = make_console(self._above)
         with console.capture() as rendered:
             console.print(picture)
         rows = rendered.get().rstrip("\n").split("\n")
-        self._picture = "\n".join(rows[-max(console.height - _ROOM, 1) :])
+        self._picture = "\n".join(rows[-max(console.height - _INPUT_ROWS, 1) :])
         self._editor.app.invalidate()
 
-    async def rest(self) -> None:
-        """Leave the screen to a question, once whoever types has stopped to."""
-        while self._buffer.text and time.monotonic() - self._touched < CALM:  # noqa: ASYNC110 - no key, no event
+    async def release(self) -> None:
+        """Leave the screen to a question, once the person has stopped typing."""
+        while self._buffer.text and time.monotonic() - self._last_key < IDLE_SECONDS:  # noqa: ASYNC110 - no key, no event
             await asyncio.sleep(0.1)
         await self._stop()
 
     def end(self) -> None:
-        """Nothing is drawn."""
+        """Remove the drawing."""
         self._picture = ""
         self._editor.app.invalidate()
 
@@ -170,12 +172,12 @@ class Typing:
             else:
                 running.cancel()
             await asyncio.wait({running})
-        self._above.pour()
+        self._above.flush_lines()
 
     # --- what is printed meanwhile --------------------------------------------------------
 
-    def put(self, text: str) -> None:
-        """Print above the line."""
+    def print_above(self, text: str) -> None:
+        """Print above the input line."""
         app = self._editor.app
         if app.is_running:
             app.renderer.erase()
@@ -192,11 +194,11 @@ class Typing:
         doing = f"{self._doing} " if self._doing else ""
         return merge_formatted_text([picture, doing, FormattedText([("ansicyan", "› ")])])
 
-    def _touch(self, _: Any) -> None:
-        self._touched = time.monotonic()
+    def _on_key(self, _: Any) -> None:
+        self._last_key = time.monotonic()
 
-    def _completes(self) -> bool:
-        """Whether a menu opens by itself: where it does, the screen needs room for it."""
+    def _opens_menu(self) -> bool:
+        """Tell whether a completion menu opens by itself, which needs room on the screen."""
         before = self._buffer.document.text_before_cursor
         word = before.rpartition("\n")[2].rpartition(" ")[2]
         return word.startswith("@") or (before.startswith("/") and before[1:].isalpha()) or before == "/"
@@ -214,7 +216,7 @@ class Typing:
                 buffer.complete_state = None
             elif buffer.text.strip():
                 buffer.append_to_history()
-                self.heard.put_nowait(Heard("line", buffer.text))
+                self.events.put_nowait(InputEvent("line", buffer.text))
                 buffer.reset()
 
         def break_line(event: KeyPressEvent) -> None:
@@ -222,16 +224,16 @@ class Typing:
 
         def stop(event: KeyPressEvent) -> None:
             event.current_buffer.reset()
-            self.heard.put_nowait(Heard("stop"))
+            self.events.put_nowait(InputEvent("stop"))
 
         def leave(event: KeyPressEvent) -> None:
             if event.current_buffer.text:
                 event.current_buffer.delete()
             else:
-                self.heard.put_nowait(Heard("leave"))
+                self.events.put_nowait(InputEvent("leave"))
 
         def unfold(_: KeyPressEvent) -> None:
-            self.heard.put_nowait(Heard("unfold"))
+            self.events.put_nowait(InputEvent("unfold"))
 
         keys.add("enter", filter=at_line)(send)
         keys.add("escape", "enter", filter=at_line)(break_line)
@@ -241,12 +243,12 @@ class Typing:
         return keys
 
 
-class _Above(io.StringIO):
-    """Stands where stdout and stderr are, for threads too: whole lines are printed above the line to type in."""
+class _OutputAbove(io.StringIO):
+    """A stand-in for stdout and stderr, for all threads: it prints complete lines above the input line."""
 
     loop: asyncio.AbstractEventLoop | None = None
 
-    def __init__(self, typing: Typing) -> None:
+    def __init__(self, typing: EditorLine) -> None:
         super().__init__()
         self._typing = typing
         self._text = ""
@@ -259,67 +261,67 @@ class _Above(io.StringIO):
         self._text += text
         if not self._due and "\n" in text and self.loop is not None:
             self._due = True
-            self.loop.call_soon_threadsafe(self.pour)
+            self.loop.call_soon_threadsafe(self.flush_lines)
         return len(text)
 
-    def pour(self) -> None:
-        """Print what is complete."""
+    def flush_lines(self) -> None:
+        """Print the complete lines."""
         self._due = False
         whole, newline, self._text = self._text.rpartition("\n")
         if newline:
-            self._typing.put(whole + newline)
+            self._typing.print_above(whole + newline)
 
 
 # --- at one that can not ----------------------------------------------------------------
 
 
-class PlainTyping:
-    """Lines as the terminal itself takes them: nothing is drawn, edited or completed."""
+class PlainLine:
+    """An input line without editing, drawing or completion, for simple terminals."""
 
     def __init__(self, out: TextIO) -> None:
-        self.heard: asyncio.Queue[Heard] = asyncio.Queue()
+        self.events: asyncio.Queue[InputEvent] = asyncio.Queue()
         self._out = out
         self._context = contextlib.ExitStack()
 
     async def __aenter__(self) -> Self:
-        """Begin to listen."""
-        self._context.enter_context(_ctrl_c(self.heard))
+        """Start to listen."""
+        self._context.enter_context(_ctrl_c(self.events))
         self.begin()
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Listen no more."""
-        await self.rest()
+        """Stop listening."""
+        await self.release()
         self._context.close()
 
     def ask(self, doing: str = "") -> None:
-        """Ask for a prompt; what is said meanwhile is typed without being asked for."""
+        """Print the prompt sign, unless something is running."""
         if not doing:
             self._out.write("› ")
             self._out.flush()
 
     def begin(self) -> None:
-        """Take what is typed."""
+        """Start to read."""
         asyncio.get_running_loop().add_reader(sys.stdin.fileno(), self._read)
 
     def draw(self, picture: RenderableType) -> None:
-        """Nothing can be drawn here."""
+        """Do nothing: this terminal can't be drawn on."""
 
-    async def rest(self) -> None:
-        """Leave what is typed to somebody else."""
+    async def release(self) -> None:
+        """Stop reading."""
         asyncio.get_running_loop().remove_reader(sys.stdin.fileno())
 
     def end(self) -> None:
-        """Nothing was drawn."""
+        """Do nothing: nothing was drawn."""
 
     def _read(self) -> None:
         try:
             line = os.read(sys.stdin.fileno(), 65536).decode("utf-8", "replace")
-        except OSError:  # the terminal is gone
+        except OSError:  # the terminal is closed
             asyncio.get_running_loop().remove_reader(sys.stdin.fileno())
-            self.heard.put_nowait(Heard("gone"))
+            self.events.put_nowait(InputEvent("gone"))
             return
         if not line:
-            self.heard.put_nowait(Heard("leave"))
+            self.events.put_nowait(InputEvent("leave"))
         elif line.strip():
-            self.heard.put_nowait(Heard("line", line.rstrip("\n")))
+            self.events.put_nowait(InputEvent("line", line.rstrip("\n")))

@@ -1,4 +1,4 @@
-"""Keys of the person at this terminal: kept between two questions, and dropped where they came too early."""
+"""The keyboard during questions: keep keys for the next question, and drop keys that were pressed too early."""
 
 from __future__ import annotations
 
@@ -10,16 +10,19 @@ import sys
 import time
 from collections.abc import Generator
 
-QUIET = 0.5
-"""Seconds without a key that an approval waits for, from when it is on the screen."""
+QUIET_SECONDS = 0.5
+"""Seconds without a key before an approval accepts one."""
 
 _STEP = 0.05
 _CTRL_C = b"\x03"
 
 
 @contextlib.contextmanager
-def keys_kept() -> Generator[None]:
-    """Keys pressed between two questions are for the next one: a Ctrl-C there leaves it, and cancels nothing."""
+def keep_keys() -> Generator[None]:
+    """Keep keys that are pressed between two questions for the next one.
+
+    Ctrl-C leaves a question and cancels nothing.
+    """
     if not sys.stdin.isatty():
         yield
         return
@@ -35,11 +38,11 @@ def keys_kept() -> Generator[None]:
 
 
 async def drop_early_keys() -> bool:
-    """Drop what was typed before now, and what is typed until half a second has passed without a key.
+    """Drop keys typed before now, and those typed until half a second has passed without a key.
 
-    Such keys were meant for something else, or were pressed before the text could be read. Says whether a Ctrl-C
-    was among them, which leaves a question and approves nothing. Whoever holds a key down waits: nothing is
-    approved meanwhile. Use it inside `keys_kept`, so that a key is seen before Enter.
+    Such keys were meant for something else, or were pressed before the text could be read. Returns True if Ctrl-C
+    was one of them: that leaves a question and approves nothing. While a key is held down, nothing is approved. Use
+    it inside `keys_kept`, so that keys arrive before Enter.
     """
     if not sys.stdin.isatty():
         return False
@@ -47,29 +50,29 @@ async def drop_early_keys() -> bool:
     from prompt_toolkit.input.typeahead import get_typeahead
     from prompt_toolkit.keys import Keys
 
-    # keys that an earlier prompt has read and not used
+    # keys that an earlier prompt has read but not used
     stopped = any(press.key is Keys.ControlC for press in get_typeahead(get_app_session().input))
     quiet_since = time.monotonic()
-    while not stopped and (left := quiet_since + QUIET - time.monotonic()) > 0:
-        if typed := _typed():
+    while not stopped and (left := quiet_since + QUIET_SECONDS - time.monotonic()) > 0:
+        if typed := _read_pending():
             quiet_since, stopped = time.monotonic(), _CTRL_C in typed
         await asyncio.sleep(min(_STEP, left))
     return stopped
 
 
 def drop_early_lines() -> None:
-    """Drop what was typed before now and in the next half second, for a command that does nothing meanwhile."""
+    """Drop lines typed before now and in the next half second. Blocks for that time."""
     import termios
 
-    with keys_kept():
-        time.sleep(QUIET)
+    with keep_keys():
+        time.sleep(QUIET_SECONDS)
     termios.tcflush(sys.stdin, termios.TCIFLUSH)
 
 
-def _typed() -> bytes:
-    """What was typed and not read yet, taken away."""
+def _read_pending() -> bytes:
+    """Read and discard the pending input."""
     try:
         ready = select.select([sys.stdin], [], [], 0)[0]
         return os.read(sys.stdin.fileno(), 65536) if ready else b""
-    except OSError:  # the terminal is gone: whoever reads from it next is told
+    except OSError:  # the terminal is closed; the next reader will notice
         return b""

@@ -1,4 +1,4 @@
-"""What a chat completes as it is typed: its commands, and the names of files after an @."""
+"""Completion in a chat: its commands, and file names after an @."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from upcall.safety.private_files import private_paths
 from upcall.workspace.folder import Folder
 from upcall.workspace.search import walk
 
-FRESH = 3.0
-"""Seconds for which the names that were found are taken as they are."""
+CACHE_SECONDS = 3.0
+"""Seconds to reuse the list of file names."""
 
 MOST_FILES = 20_000
 MOST_SHOWN = 50
 
 
-class Words(Completer):
-    """Completes a command at the beginning of what is typed, and a path after an @."""
+class ChatCompleter(Completer):
+    """Completes a slash command at the beginning of the input, and a path after an @."""
 
     def __init__(self, commands: Mapping[str, Any], files: Files) -> None:
         self._commands, self._files = commands, files
         self._paths: list[str] = []
-        self._looked = 0.0
+        self._read_at = 0.0
 
     def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:
-        """The commands that begin like this."""
+        """Yield the slash commands with this prefix."""
         before = document.text_before_cursor
         if before.startswith("/"):
             for name, command in self._commands.items():
@@ -43,24 +43,24 @@ class Words(Completer):
     async def get_completions_async(
         self, document: Document, complete_event: CompleteEvent
     ) -> AsyncGenerator[Completion]:
-        """The same, and the files that have such a name."""
+        """Yield the slash commands, and the matching files after an @."""
         for command in self.get_completions(document, complete_event):
             yield command
         word = document.get_word_before_cursor(WORD=True)
         if word.startswith("@"):
-            for path in await self._like(word[1:]):
+            for path in await self._matching_paths(word[1:]):
                 yield Completion(path, -len(word) + 1)
 
-    async def _like(self, typed: str) -> list[str]:
-        """Paths with what was typed in them, where it begins a name first."""
-        if not self._looked or time.monotonic() - self._looked > FRESH:
-            self._paths = await self._all()
-            self._looked = time.monotonic()
+    async def _matching_paths(self, typed: str) -> list[str]:
+        """Return the paths that contain the text; those with a name that starts with it come first."""
+        if not self._read_at or time.monotonic() - self._read_at > CACHE_SECONDS:
+            self._paths = await self._read_paths()
+            self._read_at = time.monotonic()
         wanted = typed.casefold()
         found = [path for path in self._paths if wanted in path.casefold()]
         return sorted(found, key=lambda path: f"/{wanted}" not in f"/{path.casefold()}")[:MOST_SHOWN]
 
-    async def _all(self) -> list[str]:
+    async def _read_paths(self) -> list[str]:
         found: list[str] = []
         try:
             async for entry in walk(self._files, "/"):
@@ -70,20 +70,20 @@ class Words(Completer):
                 if len(found) == MOST_FILES:
                     break
         except WorkspaceError:
-            return []  # nothing can be completed where nothing can be read
+            return []  # nothing to complete if nothing can be read
         return found
 
 
 def files_of(workspace: Workspace | None, store: Store, session_id: Callable[[], str]) -> Files:
-    """The files that an agent works with: of its workspace, else of the folder where we are.
+    """Open the files that an agent works with: its workspace's, or those of the current folder.
 
-    `session_id` is asked each time, because a chat may go on in another session.
+    `session_id` is called each time, because a chat may switch to another session.
     """
-    return (Folder(".") if workspace is None else workspace).open(_Read(store, session_id))
+    return (Folder(".") if workspace is None else workspace).open(_StoredValues(store, session_id))
 
 
-class _Read:
-    """A session's shelf as its log has it, to read from."""
+class _StoredValues:
+    """Read-only access to a session's stored values."""
 
     def __init__(self, store: Store, session_id: Callable[[], str]) -> None:
         self._store, self._session_id = store, session_id
@@ -97,4 +97,4 @@ class _Read:
         return await self._store.blob(name)
 
     async def put(self, key: str, value: Any, bodies: Mapping[str, bytes]) -> None:
-        raise UpcallError("files are only looked at here")
+        raise UpcallError("files are read-only here")

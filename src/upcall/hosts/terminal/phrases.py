@@ -1,4 +1,4 @@
-"""Values, calls, plans and durations in the few words that one line of a screen has room for."""
+"""Short texts for single lines: values, calls, plans and durations."""
 
 from __future__ import annotations
 
@@ -9,37 +9,40 @@ import msgspec
 from upcall.messages import Call, Usage
 from upcall.observe.plain import one_line, visible
 
-MOST = 200
-"""Letters of a text that is told in one line."""
+LONGEST_TEXT = 200
+"""The longest text in one line, in characters."""
 
-_LONG = 2000
+_LONGEST_VALUE = 2000
 
 
 def args_line(args: dict[str, Any], most: int = 160) -> str:
-    """Arguments as people write them, short."""
+    """Format arguments as `name=value`, shortened."""
     shown = (f"{visible(str(name))}={value_line(value)}" for name, value in args.items())
     return one_line(" ".join(shown), most)
 
 
 def value_line(value: Any) -> str:
-    """A value as JSON, short, with whatever can't be seen written as what it is."""
+    """Format a value as JSON, shortened, with invisible characters escaped."""
     text = msgspec.json.encode(value).decode("utf-8", "replace")
-    return one_line(visible(text[:_LONG]), 60)
+    return one_line(visible(text[:_LONGEST_VALUE]), 60)
 
 
 def plan_list(text: str) -> str:
-    """A manager's plan as a list to read, in Markdown; "" where it is none."""
+    """Format a manager's plan as a Markdown list; "" if the text is not a plan."""
     try:
         entries = msgspec.json.decode(text[text.find("[") : text.rfind("]") + 1], type=list[dict[str, Any]])
         rows = sorted(entries, key=lambda entry: entry["sequence"])
-        told = [(a["sequence"], a["role"], one_line(a["task"], _LONG), a.get("caller") or "nobody") for a in rows]
+        steps = [
+            (a["sequence"], a["role"], one_line(a["task"], _LONGEST_VALUE), a.get("caller") or "nobody")
+            for a in rows
+        ]
     except (msgspec.MsgspecError, KeyError, TypeError, AttributeError):
         return ""
-    return "\n".join(f"- {at} · {role}: {task} (may ask {whom})" for at, role, task, whom in told)
+    return "\n".join(f"- {at} · {role}: {task} (may ask {whom})" for at, role, task, whom in steps)
 
 
-def verdict(value: Any) -> str:
-    """An approval's answer in words."""
+def approval_text(value: Any) -> str:
+    """Describe the answer to an approval."""
     match value:
         case {"approve": True, "args": dict()}:
             return f"approved with {value_line(value['args'])}"
@@ -48,13 +51,13 @@ def verdict(value: Any) -> str:
         case {"approve": True}:
             return "approved"
         case {"approve": False, "reason": str(why)} if why:
-            return f"rejected: {one_line(why, MOST)}"
+            return f"rejected: {one_line(why, LONGEST_TEXT)}"
         case _:
             return "rejected"
 
 
 def edited_args(value: Any) -> dict[str, Any] | None:
-    """The arguments that an approval's answer puts in the place of those that were asked for, if it does."""
+    """Return the arguments that an approver changed, or None."""
     match value:
         case {"approve": True, "args": dict()}:
             return cast("dict[str, Any]", value["args"])
@@ -62,25 +65,27 @@ def edited_args(value: Any) -> dict[str, Any] | None:
             return None
 
 
-def call_change(asked: Call, final: Call) -> str:
-    """The difference between two versions of a call, as old → new."""
-    changes = [f"{asked.name} → {final.name}"] if asked.name != final.name else []
-    for name in {**asked.args, **final.args}:
-        before, after = (value_line(call.args[name]) if name in call.args else "nothing" for call in (asked, final))
+def call_change(original: Call, final: Call) -> str:
+    """Describe the difference between two versions of a call, as old → new."""
+    changes = [f"{original.name} → {final.name}"] if original.name != final.name else []
+    for name in {**original.args, **final.args}:
+        before, after = (
+            value_line(call.args[name]) if name in call.args else "nothing" for call in (original, final)
+        )
         if before != after:
             changes.append(f"{visible(str(name))} {before} → {after}")
-    return one_line(", ".join(changes), MOST)
+    return one_line(", ".join(changes), LONGEST_TEXT)
 
 
 def changed_part(before: str, after: str) -> str:
-    """The first line that differs: long results are changed in small places. A log keeps only the new text."""
+    """Return the first line that differs. Only the new text is in the log, and most changes are small."""
     known = set(before.splitlines())
     rows = [row for row in after.splitlines() if row not in known] if before else []
     return rows[0] if rows else after
 
 
-def lasted(seconds: float | None) -> str:
-    """A duration for people."""
+def duration(seconds: float | None) -> str:
+    """Format a duration."""
     if seconds is None:
         return ""
     if seconds < 0.9995:
@@ -91,13 +96,13 @@ def lasted(seconds: float | None) -> str:
     return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
 
 
-def counted(count: int, what: str) -> list[str]:
-    """So many of something; nothing where there are none."""
+def count_noun(count: int, what: str) -> list[str]:
+    """Format a count with its noun, as a list; empty for zero."""
     return [f"{count} {what}{'s' if count != 1 else ''}"] if count else []
 
 
-def tokens(usage: Usage) -> list[str]:
-    """What a turn used; nothing where its model counts nothing."""
+def token_usage(usage: Usage) -> list[str]:
+    """Format token usage, as a list; empty if the model reports none."""
     if not usage.total:
         return []
     cached = f" ({usage.cached_tokens:,} cached)" if usage.cached_tokens else ""

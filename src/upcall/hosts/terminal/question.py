@@ -1,4 +1,4 @@
-"""A callback as a person reads it: who asks, what, on which way it came here, and how to answer."""
+"""A callback as a person reads it: who asks what, how it got here, and how to answer."""
 
 from __future__ import annotations
 
@@ -10,71 +10,71 @@ from typing import Any, cast
 import msgspec
 
 from upcall.callbacks import Callback, Step
-from upcall.hosts.terminal.phrases import lasted
-from upcall.hosts.terminal.screen import Piece
+from upcall.hosts.terminal.layout import Piece
+from upcall.hosts.terminal.phrases import duration
 from upcall.observe.plain import escaped, is_visible, one_line, plain, shell_word, visible
 
-WORST = {"critical": "bold red", "high": "bold yellow", "low": "dim"}
-_LONG = 20
-_LABEL = 8
-_LONG_ROW = 20_000
-"""Characters that are wrapped at once: the time that a word without blanks takes grows with its square."""
+PRIORITY_STYLES = {"critical": "bold red", "high": "bold yellow", "low": "dim"}
+_MOST_ROWS = 20
+_LABEL_WIDTH = 8
+_WRAP_SIZE = 20_000
+"""Characters to wrap at once: wrapping a word without spaces takes quadratic time."""
 
 _LONGEST_EDIT = 100
-"""Characters of arguments that are still shown to be edited at a prompt."""
+"""The longest arguments to offer for editing in a command, in characters."""
 _ORIGINAL = "asked as"
-"""The label of the question as it was raised, where it was reworded: always shown whole."""
+"""The label of the original question if it was reworded. It is always shown in full."""
 _STEPS = {"skipped": "was skipped", "passed": "passed it up", "reworded": "reworded it and passed it up"}
 
 
-_BEGUN_ESCAPE = re.compile(r"(?<!\\)(?:\\\\)*(\\(?:u[0-9a-f]{0,3}|U[0-9a-f]{0,7})?)\Z")
+_PARTIAL_ESCAPE = re.compile(r"(?<!\\)(?:\\\\)*(\\(?:u[0-9a-f]{0,3}|U[0-9a-f]{0,7})?)\Z")
 
 
 # --- the parts --------------------------------------------------------------------------
 
 
-def rows(
+def question_rows(
     callback: Callback,
     *,
     now: float,
     width: int = 80,
-    whole: bool = True,
+    in_full: bool = True,
     waiting: int = 0,
 ) -> list[list[Piece]]:
-    """The question, line by line. `whole` shows all of a long text or argument: what is answered must be seen.
+    """Format the question as rows. `whole` shows long texts in full, because a person must see what they answer.
 
-    `waiting` is how many wait behind it.
+    `waiting` is the number of questions behind it.
     """
-    most = 1_000_000 if whole else _LONG
-    said = [[Piece(row, "bold")] for row in wrapped(callback.reworded or callback.message, width, most)]
-    body = _call(callback, width, most) if is_approval(callback) else said
+    most = 1_000_000 if in_full else _MOST_ROWS
+    message = [[Piece(row, "bold")] for row in wrap(callback.reworded or callback.message, width, most)]
+    body = _call(callback, width, most) if is_approval(callback) else message
     lines = [*_head(callback, now, width, waiting), [], *body]
     if is_approval(callback) and callback.reworded:
-        lines += said
+        lines += message
     lines += [row for at, choice in enumerate(callback.choices, 1) for row in _choice(at, choice, width, most)]
     facts = [row for name, text in _facts(callback) for row in _fact(name, text, width, most)]
     if callback.problem:
-        refused = wrapped(f"not taken: {callback.problem}", width)
-        facts += [[], *([Piece(row, "red")] for row in refused)]
+        problem_rows = wrap(f"invalid answer: {callback.problem}", width)
+        facts += [[], *([Piece(row, "red")] for row in problem_rows)]
     return [*lines, [], *facts] if facts else lines
 
 
 def is_approval(callback: Callback) -> bool:
-    """Whether it is the gate's approval of a call, and not a question."""
+    """Tell whether the callback is an approval of a call rather than a question."""
     return bool(callback.tool) and callback.args is not None
 
 
 def _head(callback: Callback, now: float, width: int, waiting: int) -> list[list[Piece]]:
-    """Who asks and what for, on as many rows as it takes."""
+    """Format who asks and why, on as many rows as necessary."""
     does = f"wants to run {visible(callback.tool)}" if is_approval(callback) else "asks"
     parts = [] if is_approval(callback) else [Piece(one_line(callback.intent, 30), "dim")]
     if callback.priority != "normal":
-        parts.append(Piece(callback.priority, WORST[callback.priority]))
+        parts.append(Piece(callback.priority, PRIORITY_STYLES[callback.priority]))
     since = now - callback.created
-    parts += [Piece(f"{_long(since)} ago", "dim")] if callback.created and since >= 1 else []
+    parts += [Piece(f"{_duration(since)} ago", "dim")] if callback.created and since >= 1 else []
     if callback.expires is not None:
         left = callback.expires - now
-        parts.append(Piece(f"expires in {_long(left)}" if left > 0 else "expired", "yellow"))
+        parts.append(Piece(f"expires in {_duration(left)}" if left > 0 else "expired", "yellow"))
     parts += [Piece(f"{waiting} more wait{'s' if waiting == 1 else ''}", "dim")] if waiting > 0 else []
     rows = [[Piece(one_line(callback.agent, 40), "bold yellow"), Piece(f" {does}", "yellow")]]
     for part in parts:
@@ -86,28 +86,28 @@ def _head(callback: Callback, now: float, width: int, waiting: int) -> list[list
 
 
 def _choice(number: int, choice: str, width: int, most: int) -> list[list[Piece]]:
-    first, *more = wrapped(visible(choice, lines=True), width - 6, most) or [""]
+    first, *more = wrap(visible(choice, lines=True), width - 6, most) or [""]
     label = f"  {number}  "
     return [[Piece(label, "cyan"), Piece(first)], *([Piece(" " * len(label)), Piece(row)] for row in more)]
 
 
-def _long(seconds: float) -> str:
-    return lasted(seconds) if seconds >= 60 else f"{seconds:.0f} s"
+def _duration(seconds: float) -> str:
+    return duration(seconds) if seconds >= 60 else f"{seconds:.0f} s"
 
 
 def _call(callback: Callback, width: int, most: int) -> list[list[Piece]]:
-    """Each argument as exactly as JSON says it: who approves a call has to see what will run."""
+    """Format each argument as exact JSON: the approver has to see what will run."""
     lines: list[list[Piece]] = []
     for name, value in (callback.args or {}).items():
         label = visible(str(name))
-        first, *more = exact(value, width - len(label) - 6, most)
+        first, *more = json_rows(value, width - len(label) - 6, most)
         lines.append([Piece(f"  {label} ", "cyan"), Piece("= ", "dim"), Piece(first)])
         lines += [[Piece(f"    {row}")] for row in more]
     return lines or [[Piece("  without arguments", "dim")]]
 
 
 def _facts(callback: Callback) -> list[tuple[str, str]]:
-    """What stands beside the question, each with its name."""
+    """Return the facts to show below the question, with their labels."""
     context = callback.context
     facts: list[tuple[str, str]] = []
     if callback.reworded:
@@ -115,57 +115,64 @@ def _facts(callback: Callback) -> list[tuple[str, str]]:
     facts.append(("session", visible(callback.session_id)))
     facts += [("task", str(context["task"]))] if context.get("task") else []
     if context.get("tool") and not is_approval(callback):
-        facts += _inside(str(context["tool"]), context.get("arguments"))
+        facts += _calling_tool(str(context["tool"]), context.get("arguments"))
     facts += [("tags", tag_line(callback.tags))] if callback.tags else []
-    facts += [("way", step) for step in way(callback.path)]
-    facts += [("here by", step.reason) for step in callback.path[-1:] if step.agent == "user" and step.reason]
+    facts += [("route", step) for step in route_steps(callback.path)]
+    facts += [("why you", step.reason) for step in callback.path[-1:] if step.agent == "user" and step.reason]
     for name, made in callback.patterns.items():
         facts.append(("pattern", visible(f"{name}: {made}")))
         covered = callback.covers.get(name, ())
-        facts += [("covers", visible(f"{one.id} {' '.join(exact(one.args, 10_000))}")) for one in covered]
+        facts += [("covers", visible(f"{one.id} {' '.join(json_rows(one.args, 10_000))}")) for one in covered]
     others = len(callback.group) - 1
     if others > 0:
         facts.append(("equal", f"{others} more like it ({', '.join(callback.group[1:])}); one answer settles all"))
-    return [*facts, *_given(callback)]
+    return [*facts, *_asker_facts(callback)]
 
 
-def _given(callback: Callback) -> list[tuple[str, str]]:
-    """What the asker says beside the question, each under the same heading: it may call its facts what it likes."""
+def _asker_facts(callback: Callback) -> list[tuple[str, str]]:
+    """Return the asker's own facts. They share one label, because the asker chooses their names."""
     facts = ("task", "tool", "arguments")
-    given = callback.given or {k: v for k, v in callback.context.items() if k not in facts}  # of an older log
-    texts = [(name, v if isinstance(v, str) else " ".join(exact(v, 10_000))) for name, v in given.items()]
-    return [("given", f"{one_line(name, 40)}: {text}") for name, text in texts]
+    # logs of older versions
+    context = callback.given or {k: v for k, v in callback.context.items() if k not in facts}
+    texts = [(name, v if isinstance(v, str) else " ".join(json_rows(v, 10_000))) for name, v in context.items()]
+    return [("context", f"{one_line(name, 40)}: {text}") for name, text in texts]
 
 
 def tag_line(tags: Mapping[str, str]) -> str:
-    """Tags in one line."""
+    """Format tags on one line."""
     return " ".join(f"{name}={value}" for name, value in tags.items())
 
 
-def _inside(tool: str, given: Any) -> list[tuple[str, str]]:
-    """The call that asks; a text of several lines, such as a program, is shown as it was written.
+def _calling_tool(tool: str, arguments: Any) -> list[tuple[str, str]]:
+    """Describe the call that asks. Texts with several lines, such as programs, are shown as written.
 
-    In an older log the arguments may be any JSON: the asker could write its own.
+    In logs of older versions the arguments may be any JSON.
     """
-    args = cast("Mapping[str, Any]", given) if isinstance(given, Mapping) else {"arguments": given} if given else {}
+    args = (
+        cast("Mapping[str, Any]", arguments)
+        if isinstance(arguments, Mapping)
+        else {"arguments": arguments}
+        if arguments
+        else {}
+    )
     texts = {k: v for k, v in args.items() if isinstance(v, str) and "\n" in v.strip()}
     rest = {k: v for k, v in args.items() if k not in texts}
     name = visible(tool)
-    inside = f"{name} {' '.join(exact(rest, 10_000))}" if rest else name
+    inside = f"{name} {' '.join(json_rows(rest, 10_000))}" if rest else name
     shown = (f"{visible(name)}:\n{visible(text, lines=True)}" for name, text in texts.items())
     return [("in", "\n".join([inside, *shown]))]
 
 
 def _fact(name: str, text: str, width: int, most: int) -> list[list[Piece]]:
     label = one_line(name, 20)
-    most = 1_000_000 if name == _ORIGINAL else min(most, _LONG)
-    first, *more = wrapped(text, width - max(_LABEL, len(label)) - 2, most) or [""]
-    lines = [[Piece(f"{label:<{_LABEL}}  ", "dim"), Piece(first)]]
-    return lines + [[Piece(" " * (max(_LABEL, len(label)) + 2)), Piece(row)] for row in more]
+    most = 1_000_000 if name == _ORIGINAL else min(most, _MOST_ROWS)
+    first, *more = wrap(text, width - max(_LABEL_WIDTH, len(label)) - 2, most) or [""]
+    lines = [[Piece(f"{label:<{_LABEL_WIDTH}}  ", "dim"), Piece(first)]]
+    return lines + [[Piece(" " * (max(_LABEL_WIDTH, len(label)) + 2)), Piece(row)] for row in more]
 
 
-def way(path: Sequence[Step]) -> list[str]:
-    """Whom it passed, and what each of them did with it."""
+def route_steps(path: Sequence[Step]) -> list[str]:
+    """Describe each step of the route so far."""
     done = {(step.agent, at) for at, step in enumerate(path)}
     steps: list[str] = []
     for at, step in enumerate(path):
@@ -182,39 +189,39 @@ def way(path: Sequence[Step]) -> list[str]:
 # --- text -------------------------------------------------------------------------------
 
 
-def wrapped(text: str, width: int, most: int = 1_000_000) -> list[str]:
-    """A text in rows, its own line breaks kept."""
+def wrap(text: str, width: int, most: int = 1_000_000) -> list[str]:
+    """Wrap a text into rows, keeping its line breaks."""
     made: list[str] = []
     for row in plain(text).expandtabs(4).strip().splitlines():
-        for at in range(0, max(len(row), 1), _LONG_ROW):
-            made += textwrap.wrap(row[at : at + _LONG_ROW], max(width, 20), break_on_hyphens=False) or [""]
-    return _at_most(made, most)
+        for at in range(0, max(len(row), 1), _WRAP_SIZE):
+            made += textwrap.wrap(row[at : at + _WRAP_SIZE], max(width, 20), break_on_hyphens=False) or [""]
+    return _limit_rows(made, most)
 
 
-def exact(value: Any, width: int, most: int = 1_000_000) -> list[str]:
-    """JSON in rows, with whatever can't be seen written as what it is."""
+def json_rows(value: Any, width: int, most: int = 1_000_000) -> list[str]:
+    """Format JSON as rows, with invisible characters escaped."""
     body = msgspec.json.encode(value)
     text = body.decode("utf-8", "replace")
     if len(text) > width and isinstance(value, dict | list):
         text = msgspec.json.format(body, indent=2).decode("utf-8", "replace")
     text = visible(text, lines=True)
     room = max(width, 20)
-    return _at_most([part for row in text.split("\n") for part in _cut(row, room)], most)
+    return _limit_rows([part for row in text.split("\n") for part in _cut(row, room)], most)
 
 
 def _cut(row: str, room: int) -> Iterator[str]:
-    """A row in parts of at most `room` characters, none of which ends inside an escape."""
+    """Cut a row into parts of at most `room` characters, never inside an escape sequence."""
     at = 0
     while len(row) - at > room:
         part = row[at : at + room]
-        begun = _BEGUN_ESCAPE.search(part)
+        begun = _PARTIAL_ESCAPE.search(part)
         part = part[: begun.start(1)] if begun and begun.start(1) else part
         yield part
         at += len(part)
     yield row[at:]
 
 
-def _at_most(lines: list[str], most: int) -> list[str]:
+def _limit_rows(lines: list[str], most: int) -> list[str]:
     if len(lines) <= most:
         return lines
     return [*lines[: most - 1], f"… and {len(lines) - most + 1} more lines"]
@@ -223,47 +230,47 @@ def _at_most(lines: list[str], most: int) -> list[str]:
 # --- how to answer ----------------------------------------------------------------------
 
 
-def command(callback: Callback, store: str = "", program: str = "upcall") -> str:
-    """What to type to answer it from any terminal; an answer in capitals is to be put in."""
-    return commands(callback, store, program)[0]
+def answer_command(callback: Callback, store: str = "", program: str = "upcall") -> str:
+    """Return the shortest command that answers it from any terminal; capitals mark what to replace."""
+    return answer_commands(callback, store, program)[0]
 
 
-def commands(callback: Callback, store: str = "", program: str = "upcall") -> list[str]:
-    """Each way to answer it from any terminal: to edit and reject a call, or to decline a question, too."""
+def answer_commands(callback: Callback, store: str = "", program: str = "upcall") -> list[str]:
+    """Return the commands that answer it from any terminal, including those that edit, reject or decline."""
     where = f" --store {shell_word(store)}" if store else ""
-    ways = [_example(callback)]
+    options = [_example_answer(callback)]
     if is_approval(callback):
-        ways += [f"--edit {_editable(callback.args or {})}"] if callback.args else []
-        ways += ["--reject 'WHY'"]
+        options += [f"--edit {_editable(callback.args or {})}"] if callback.args else []
+        options += ["--reject 'WHY'"]
     else:
-        ways += ["--decline 'WHY'"]
-    return [f"{program} answer {shell_word(callback.id)} {way}{where}" for way in ways]
+        options += ["--decline 'WHY'"]
+    return [f"{program} answer {shell_word(callback.id)} {option}{where}" for option in options]
 
 
 def _editable(args: Mapping[str, Any]) -> str:
-    """The arguments to change and paste; a file's name where they are too long for that."""
+    """Return the arguments to edit in a command, or a file name if they are too long."""
     text = msgspec.json.encode(args).decode("utf-8", "replace")
     return shell_word(escaped(text)) if len(text) <= _LONGEST_EDIT else "ARGUMENTS.json"
 
 
-def _example(callback: Callback) -> str:
+def _example_answer(callback: Callback) -> str:
     if is_approval(callback):
         return "--approve"
     if callback.choices:
         return _first_choice(callback.choices)
     if callback.schema is not None:
-        return _of_schema(callback.schema)
+        return _example_for_schema(callback.schema)
     return "'YOUR ANSWER'"
 
 
 def _first_choice(choices: Sequence[str]) -> str:
-    """How to give the first choice as VALUE: by its text, or by its number where that is not easily typed."""
+    """Return the first choice as a VALUE: its text, or its number if the text is hard to type."""
     first = choices[0]
     by_text = is_visible(first) and len(first) <= _LONGEST_EDIT and not first.startswith("-")
     return shell_word(first) if by_text else "1"
 
 
-def _of_schema(schema: dict[str, Any]) -> str:
+def _example_for_schema(schema: dict[str, Any]) -> str:
     fields = schema.get("properties")
     if schema.get("type") == "object" and isinstance(fields, dict):
         needed = cast("list[str]", schema.get("required") or [])
@@ -275,8 +282,8 @@ def _of_schema(schema: dict[str, Any]) -> str:
     return kinds.get(str(schema.get("type")), "'JSON'")
 
 
-def settled_as(value: Any) -> str:
-    """An answer in a few words."""
+def value_text(value: Any) -> str:
+    """Format an answer, shortened."""
     if isinstance(value, str):
-        return one_line(visible(value[:_LONG_ROW], lines=True), 60)
-    return one_line(" ".join(exact(value, 200)), 60)
+        return one_line(visible(value[:_WRAP_SIZE], lines=True), 60)
+    return one_line(" ".join(json_rows(value, 200)), 60)

@@ -1,4 +1,4 @@
-"""A run told in lines: what each event means to somebody who reads along, with no word about colours."""
+"""Turn the events of a run into lines for a reader, independent of colours and layout."""
 
 from __future__ import annotations
 
@@ -40,31 +40,31 @@ from upcall.events import (
     TurnStarted,
 )
 from upcall.hosts.terminal.phrases import (
-    MOST,
+    LONGEST_TEXT,
+    approval_text,
     args_line,
     call_change,
     changed_part,
-    counted,
+    count_noun,
     edited_args,
     plan_list,
-    tokens,
+    token_usage,
     value_line,
-    verdict,
 )
 from upcall.messages import Call, Message, Result, Usage, Value
 from upcall.observe.plain import one_line, plain, visible
 
-_KEPT = 100
+_MOST_ENDED = 100
 TODOS = "todos"
-"""Under this key an agent's context has its todos: each with `content` and `status`."""
+"""The context key of an agent's todos, each with `content` and `status`."""
 NO_CHANGE = Change()
-_PLANNING = re.compile(r"plan\d+\.\d+")
+_PLAN_STEP = re.compile(r"plan\d+\.\d+")
 
 
 class Line(Value, frozen=True):
-    """One thing to read. `label` is the agent or tool it is about; `state` how a call or turn ended.
+    """One line of a run. `label` is the agent or tool; `state` is how a call or turn ended.
 
-    `text` has been cleaned for a screen. `depth` is 0 for the session that was run, 1 for its children.
+    `text` is cleaned for a screen. `depth` is 0 for the session that was run, 1 for its children.
     """
 
     kind: Literal["session", "prompt", "text", "tool", "result", "hook", "callback", "todo", "note", "end"]
@@ -76,167 +76,177 @@ class Line(Value, frozen=True):
     seconds: float | None = None
 
 
-class Running:
-    """A tool call; `result` is there once it and its hooks have ended."""
+class ShownCall:
+    """A tool call; `result` is set when the call and its hooks have ended."""
 
     def __init__(self, call: Call, session: str, depth: int) -> None:
-        self.call = self.asked = call  # as it stands now, and as the model wrote it
+        self.call = self.original = call  # the current version, and the model's own
         self.session, self.depth = session, depth
         self.started: float | None = None
         self.ended: ToolEnded | None = None
         self.result: Result | None = None
-        self.changes: list[tuple[str, str]] = []  # who changed the call ("" is a hook) and how, in order
-        self.inside = False  # it has called others, so its name stands above them
+        self.changes: list[tuple[str, str]] = []  # who changed the call ("" for a hook) and how, in order
+        self.has_inner_calls = False  # it has made inner calls, so that its name is shown above them
 
     def change(self, name: str, args: dict[str, Any], by: str = "") -> None:
-        """Note the call as it stands now, and who made the difference: an approver, or "" for a hook."""
+        """Record a change of the call and who made it: an approver, or "" for a hook."""
         before, self.call = self.call, Call(self.call.id, name, args)
         if difference := call_change(before, self.call):
             self.changes.append((by, difference))
 
 
-class _Told:
-    """What one session's lines need to remember."""
+class _SessionNotes:
+    """What the lines of one session depend on."""
 
     def __init__(self, agent: str = "", depth: int = 0) -> None:
         self.agent, self.depth = agent, depth
         self.usage, self.model_calls, self.tools = Usage(), 0, 0
-        self.held: Responded | None = None
-        self.failed = 0  # the last model call that failed
-        self.change = NO_CHANGE  # what hooks made of its last request: the same is not told again
-        self.aside = False  # a side turn: whoever asked tells what came of it
-        self.plans = False  # a team's manager: what it says is a plan
-        self.planned = False  # its manager's plan has been told
-        self.todos: list[Line] = []  # told once the call that wrote them has been
+        self.pending_response: Responded | None = None
+        self.failed_call = 0  # the last model call that failed
+        self.change = NO_CHANGE  # hook changes of the last request, so that equal changes are shown once
+        self.is_side_turn = False  # a side turn; it is shown through its outcome only
+        self.is_manager = False  # a team's manager, whose reply is a plan
+        self.plan_shown = False  # the manager's plan has been shown
+        self.todos: list[Line] = []  # shown after the call that wrote them
 
 
 class Story:
-    """Turns events into lines, in order. `results` also tells what each call returned."""
+    """Turns events into lines, in order. With `results`, also the results of calls."""
 
     def __init__(self, *, results: bool = False) -> None:
-        self.open: dict[tuple[str, str], Running] = {}
-        self.ended: deque[Running] = deque(maxlen=_KEPT)
+        self.open: dict[tuple[str, str], ShownCall] = {}
+        self.ended: deque[ShownCall] = deque(maxlen=_MOST_ENDED)
         self._results = results
-        self._sessions: dict[str, _Told] = {}
-        self._questions: dict[str, CallbackRaised] = {}  # what is open, to tell which of several is meant
+        self._sessions: dict[str, _SessionNotes] = {}
+        self._questions: dict[str, CallbackRaised] = {}  # open callbacks, to name one if there are several
 
     def feed(self, event: AnyEvent) -> list[Line]:
-        """The lines that this event adds."""
-        tell = self._tellers.get(type(event))
-        lines: list[Line] = tell(self, event) if tell is not None else []
-        return [] if self.is_aside(event.session) else lines
+        """Return the lines for an event."""
+        handler = self._handlers.get(type(event))
+        lines: list[Line] = handler(self, event) if handler is not None else []
+        return [] if self.is_side_turn(event.session) else lines
 
     def recall(self, event: AnyEvent) -> None:
-        """Take an event in that is not to be told; what was running then is not running now."""
+        """Take in an earlier event without lines; calls that ran then do not count as running."""
         self.feed(event)
         for running in self.open.values():
             running.started = None
 
     def agent_of(self, session: str) -> str:
-        """The agent's name, where the story has heard of it."""
-        return self._told(session).agent
+        """Return the name of a session's agent, if known."""
+        return self._notes(session).agent
 
     def depth_of(self, session: str) -> int:
-        """How far below the first session it is."""
-        return self._told(session).depth
+        """Return how far the session is below the root."""
+        return self._notes(session).depth
 
-    def is_aside(self, session: str) -> bool:
-        """Whether it is a side turn, which is told by what comes of it."""
-        return self._told(session).aside
+    def is_side_turn(self, session: str) -> bool:
+        """Tell whether the session is a side turn, which is shown through its outcome only."""
+        return self._notes(session).is_side_turn
 
-    def calls_open(self, session: str) -> bool:
-        """Whether a call of the session is still to be told."""
+    def has_open_calls(self, session: str) -> bool:
+        """Tell whether calls of the session have not been shown yet."""
         return any(key[0] == session for key in self.open)
 
-    def _told(self, session: str) -> _Told:
-        return self._sessions.setdefault(session, _Told(depth=session.count("~") if self._sessions else 0))
+    def _notes(self, session: str) -> _SessionNotes:
+        return self._sessions.setdefault(session, _SessionNotes(depth=session.count("~") if self._sessions else 0))
 
     def _line(self, event: AnyEvent, kind: Any, text: str, **more: Any) -> Line:
-        told = self._told(event.session)
-        more.setdefault("label", told.agent)
-        more.setdefault("depth", told.depth)
+        notes = self._notes(event.session)
+        more.setdefault("label", notes.agent)
+        more.setdefault("depth", notes.depth)
         return Line(kind, text, event.session, **more)
 
     # --- sessions and turns ---------------------------------------------------------------
 
     def _session_started(self, event: SessionStarted) -> list[Line]:
         above = self._sessions.get(event.parent)
-        told = self._sessions[event.session] = _Told(visible(event.agent), above.depth + 1 if above else 0)
-        told.aside = above is not None and event.kind == "side_turn"
-        told.plans = bool(event.team) and event.role == "manager" and event.kind != "side_turn"
+        notes = self._sessions[event.session] = _SessionNotes(visible(event.agent), above.depth + 1 if above else 0)
+        notes.is_side_turn = above is not None and event.kind == "side_turn"
+        notes.is_manager = bool(event.team) and event.role == "manager" and event.kind != "side_turn"
         what = "side turn" if event.kind == "side_turn" else "session"
         return [self._line(event, "session", f"{what} {visible(event.session)}")]
 
     def _turn_started(self, event: TurnStarted) -> list[Line]:
-        told = self._told(event.session)
-        told.usage, told.model_calls, told.tools = Usage(), 0, 0
+        notes = self._notes(event.session)
+        notes.usage, notes.model_calls, notes.tools = Usage(), 0, 0
         return [self._line(event, "prompt", plain(event.message.text).strip())]
 
     def _turn_resumed(self, event: TurnResumed) -> list[Line]:
-        changed = "; its instructions, tools or policy have changed since" if event.setup else ""
-        return [self._line(event, "note", f"the turn goes on{changed}")]
+        changed = " with changed instructions, tools or policy" if event.setup else ""
+        return [self._line(event, "note", f"the turn continues{changed}")]
 
     def _turn_ended(self, event: TurnEnded) -> list[Line]:
         for key in [key for key in self.open if key[0] == event.session]:
             del self.open[key]
-        told = self._told(event.session)
+        notes = self._notes(event.session)
         lines = [self._line(event, "note", plain(event.error), state="failed")] if event.error else []
         parts = [f"limit {event.limit} reached"] if event.limit else []
-        parts += counted(told.model_calls, "model call") + counted(told.tools, "tool call") + tokens(told.usage)
+        parts += (
+            count_noun(notes.model_calls, "model call")
+            + count_noun(notes.tools, "tool call")
+            + token_usage(notes.usage)
+        )
         return [*lines, self._line(event, "end", " · ".join(parts), state=event.status, seconds=event.seconds)]
 
     # --- the model ------------------------------------------------------------------------
 
     def _model_started(self, event: ModelStarted) -> list[Line]:
-        told = self._told(event.session)
-        told.model_calls += 1
-        before, told.change = told.change, (change := event.change or NO_CHANGE)
+        notes = self._notes(event.session)
+        notes.model_calls += 1
+        before, notes.change = notes.change, (change := event.change or NO_CHANGE)
         moved = change.spliced and (change.removed, change.inserted) != (before.removed, before.inserted)
         parts = [("instructions", change.instructions not in ("", before.instructions)),
                  ("tools", change.tools not in ("", before.tools)), ("messages", moved)]  # fmt: skip
         what = ", ".join(name for name, new in parts if new)
-        tells = what and (self._results or not told.depth)
+        tells = what and (self._results or not notes.depth)
         return [self._line(event, "hook", f"changed the {what}", label="")] if tells else []
 
     def _responded(self, event: Responded) -> list[Line]:
-        told = self._told(event.session)
-        told.usage = told.usage + event.usage
+        notes = self._notes(event.session)
+        notes.usage = notes.usage + event.usage
         if event.pending:
-            told.held = event
+            notes.pending_response = event
             return []
         return self._response(event, event.message)
 
     def _response(self, event: Responded, message: Message) -> list[Line]:
-        told = self._told(event.session)
+        notes = self._notes(event.session)
         lines: list[Line] = []
         if event.by_hook:
-            point = "model_failed" if told.failed == event.ordinal else "before_model"
+            point = "model_failed" if notes.failed_call == event.ordinal else "before_model"
             lines.append(self._line(event, "hook", "answered in the model's place", label=point))
         if text := plain(message.text).strip():
-            plan = plan_list(text) if told.plans else ""
-            self._told(event.session.rpartition("~")[0]).planned |= bool(plan)
+            plan = plan_list(text) if notes.is_manager else ""
+            self._notes(event.session.rpartition("~")[0]).plan_shown |= bool(plan)
             lines.append(self._line(event, "text", plan or text))
         for call in message.calls:
-            self.open[event.session, call.id] = Running(call, event.session, told.depth)
-        told.tools += len(message.calls)
+            self.open[event.session, call.id] = ShownCall(call, event.session, notes.depth)
+        notes.tools += len(message.calls)
         return lines
 
     def _model_failed(self, event: ModelFailed) -> list[Line]:
-        self._told(event.session).failed = event.ordinal
-        return [self._line(event, "note", f"the model call failed: {one_line(event.error, MOST)}")]
+        self._notes(event.session).failed_call = event.ordinal
+        return [self._line(event, "note", f"the model call failed: {one_line(event.error, LONGEST_TEXT)}")]
 
     def _output_refused(self, event: OutputRefused) -> list[Line]:
-        return [self._line(event, "note", f"the reply is asked for again: {one_line(event.problem, MOST)}")]
+        return [
+            self._line(
+                event,
+                "note",
+                f"the reply was invalid and is requested again: {one_line(event.problem, LONGEST_TEXT)}",
+            )
+        ]
 
     # --- tools and hooks ------------------------------------------------------------------
 
     def _inner_called(self, event: InnerCalled) -> list[Line]:
         outer = self.open.get((event.session, event.parent))
-        below = self._told(event.session).depth + 1 if outer is None else outer.depth + 1
-        self.open[event.session, event.call.id] = Running(event.call, event.session, below)
-        if outer is None or outer.inside:
+        below = self._notes(event.session).depth + 1 if outer is None else outer.depth + 1
+        self.open[event.session, event.call.id] = ShownCall(event.call, event.session, below)
+        if outer is None or outer.has_inner_calls:
             return []
-        outer.inside = True
+        outer.has_inner_calls = True
         name = visible(outer.call.name)
         return [self._line(event, "tool", args_line(outer.call.args), label=name, depth=outer.depth)]
 
@@ -246,7 +256,7 @@ class Story:
             return []
         running.started = event.time
         if event.name or event.args is not None:
-            args = running.asked.args if event.args is None else event.args
+            args = running.original.args if event.args is None else event.args
             running.change(event.name or running.call.name, args)
         return []
 
@@ -257,32 +267,32 @@ class Story:
         running.ended = event
         return [] if event.pending else self._call_lines(event, running, None)
 
-    def _call_lines(self, event: AnyEvent, running: Running, replaced: Result | None) -> list[Line]:
+    def _call_lines(self, event: AnyEvent, running: ShownCall, replaced: Result | None) -> list[Line]:
         ended = running.ended
         self.open.pop((running.session, running.call.id), None)
         if ended is None:
             return []
         seconds = ended.time - running.started if running.started is not None else None
         running.result = result = replaced or ended.result
-        if not self.is_aside(running.session):
+        if not self.is_side_turn(running.session):
             self.ended.append(running)
         state = "by a hook" if ended.how == "hook" else ended.how
         if ended.how == "ran":
             state = "failed" if result.is_error else "ok"
-        told = self._told(running.session)
+        notes = self._notes(running.session)
         name = visible(running.call.name)
-        args = "" if told.todos or running.inside else args_line(running.call.args)
+        args = "" if notes.todos or running.has_inner_calls else args_line(running.call.args)
         lines = [self._line(event, "tool", args, label=name, state=state, seconds=seconds, depth=running.depth)]
         for by, change in running.changes:
             kind, who, label = ("callback", f"{by} ", "  ↳") if by else ("hook", "", "before_tool")
             lines.append(self._line(event, kind, f"{who}changed the call: {change}", label=label))
         if replaced is not None:
-            shown = one_line(changed_part(ended.result.text, replaced.text), MOST)
+            shown = one_line(changed_part(ended.result.text, replaced.text), LONGEST_TEXT)
             lines.append(self._line(event, "hook", f"changed the result: {shown}", label="after_tool"))
-        shown = one_line(result.text, MOST)
+        shown = one_line(result.text, LONGEST_TEXT)
         if shown and (self._results or state != "ok"):
             lines.append(self._line(event, "result", shown, state=state, depth=running.depth))
-        lines, told.todos = [*lines, *told.todos], []
+        lines, notes.todos = [*lines, *notes.todos], []
         return lines
 
     def _hooks_passed(self, event: HooksPassed) -> list[Line]:
@@ -290,88 +300,92 @@ class Story:
         if point == "after_tool" and (running := self.open.get((event.session, event.at))):
             return self._call_lines(event, running, event.result)
         if point == "pre_request" and event.message is not None:
-            shown = one_line(event.message.text, MOST)
+            shown = one_line(event.message.text, LONGEST_TEXT)
             return [self._line(event, "hook", f"changed the prompt: {shown}", label=point)]
         if point == "end_turn" and event.text is not None:
             return [
                 self._line(event, "hook", "changed the reply:", label=point),
                 self._line(event, "text", plain(event.text).strip()),
             ]
-        held = self._told(event.session).held
-        if point == "post_response" and held is not None:
-            self._told(event.session).held = None
+        pending = self._notes(event.session).pending_response
+        if point == "post_response" and pending is not None:
+            self._notes(event.session).pending_response = None
             changed = [self._line(event, "hook", "changed the response:", label=point)] if event.message else []
-            return [*changed, *self._response(held, event.message or held.message)]
+            return [*changed, *self._response(pending, event.message or pending.message)]
         return []
 
-    def _tried_again(self, event: ToolTriedAgain) -> list[Line]:
+    def _tool_tried_again(self, event: ToolTriedAgain) -> list[Line]:
         if running := self.open.get((event.session, event.call_id)):
             running.started = event.time
         return []
 
     # --- callbacks ------------------------------------------------------------------------
 
-    def _raised(self, event: CallbackRaised) -> list[Line]:
+    def _callback_raised(self, event: CallbackRaised) -> list[Line]:
         self._questions[event.callback_id] = event
-        what = f"{visible(event.agent)} asks ({visible(event.intent)}): {one_line(event.message, MOST)}"
+        what = f"{visible(event.agent)} asks ({visible(event.intent)}): {one_line(event.message, LONGEST_TEXT)}"
         if event.gate:
             what = f"{visible(event.agent)} needs an approval: {visible(event.tool)} {args_line(event.args or {})}"
             if running := self.open.get((event.session, event.origin)):
-                running.change(event.tool, event.args or {})  # what differs from the model's call is a hook's
+                # a difference from the model's call was made by a hook
+                running.change(event.tool, event.args or {})
         return [self._line(event, "callback", what, label="?")]
 
-    def _asked(self, event: CallbackAsked) -> list[Line]:
+    def _callback_asked(self, event: CallbackAsked) -> list[Line]:
         who = "the person" if event.target == "user" else visible(event.target)
-        return [self._line(event, "callback", f"{who} is asked{self._about(event)}", label="  ↳")]
+        return [self._line(event, "callback", f"{who} is asked{self._question_hint(event)}", label="  ↳")]
 
-    def _about(self, event: Any) -> str:
-        """Which question is meant, where the session has several open ones."""
+    def _question_hint(self, event: Any) -> str:
+        """Name the question if the session has several open ones."""
         mine = self._questions.get(event.callback_id)
         if mine is None or sum(one.session == event.session for one in self._questions.values()) < 2:
             return ""
         return f" ({one_line(f'run {mine.tool}?' if mine.gate else mine.message, 24)})"
 
-    def _passed(self, event: CallbackPassed) -> list[Line]:
+    def _callback_passed(self, event: CallbackPassed) -> list[Line]:
         how = "reworded it and passed it up" if event.message else "passed it up"
         how = "was skipped" if event.skipped else how
-        why = f": {one_line(event.message or event.reason, MOST)}" if event.message or event.reason else ""
+        why = f": {one_line(event.message or event.reason, LONGEST_TEXT)}" if event.message or event.reason else ""
         return [
-            self._line(event, "callback", f"{visible(event.agent)} {how}{self._about(event)}{why}", label="  ↳")
+            self._line(
+                event, "callback", f"{visible(event.agent)} {how}{self._question_hint(event)}{why}", label="  ↳"
+            )
         ]
 
-    def _declined(self, event: CallbackDeclined) -> list[Line]:
-        about = self._about(event)
+    def _callback_declined(self, event: CallbackDeclined) -> list[Line]:
+        about = self._question_hint(event)
         self._questions.pop(event.callback_id, None)
-        why = f": {one_line(event.reason, MOST)}" if event.reason else ""
+        why = f": {one_line(event.reason, LONGEST_TEXT)}" if event.reason else ""
         return [self._line(event, "callback", f"declined by {_who(event)}{about}{why}", label="  ↳")]
 
-    def _answered(self, event: CallbackAnswered) -> list[Line]:
+    def _callback_answered(self, event: CallbackAnswered) -> list[Line]:
         by = _who(event)
-        about = self._about(event)
-        asked = self._questions.pop(event.callback_id, None)
-        said = verdict(event.value) if asked is not None and asked.gate else value_line(event.value)
-        running = self.open.get((event.session, asked.origin)) if asked is not None and asked.gate else None
+        about = self._question_hint(event)
+        raised = self._questions.pop(event.callback_id, None)
+        answer = approval_text(event.value) if raised is not None and raised.gate else value_line(event.value)
+        running = self.open.get((event.session, raised.origin)) if raised is not None and raised.gate else None
         if running is not None and (edited := edited_args(event.value)) is not None:
-            running.change(running.call.name, edited, visible(event.by) or "whoever approved it")
-        return [self._line(event, "callback", f"answered by {by}{about}: {said}", label="  ↳")]
+            running.change(running.call.name, edited, visible(event.by) or "the approver")
+        return [self._line(event, "callback", f"answered by {by}{about}: {answer}", label="  ↳")]
 
-    def _settled(self, event: CallbackExpired | CallbackWithdrawn) -> list[Line]:
-        about = self._about(event)
+    def _callback_settled(self, event: CallbackExpired | CallbackWithdrawn) -> list[Line]:
+        about = self._question_hint(event)
         self._questions.pop(event.callback_id, None)
         if isinstance(event, CallbackExpired):
             return [self._line(event, "callback", f"expired without an answer{about}", label="  ↳")]
         how = "unresolved" if event.unresolved else "withdrawn"
-        return [self._line(event, "callback", f"{how}{about}: {one_line(event.reason, MOST)}", label="  ↳")]
+        return [self._line(event, "callback", f"{how}{about}: {one_line(event.reason, LONGEST_TEXT)}", label="  ↳")]
 
     def _parked(self, event: Parked) -> list[Line]:
         for key, running in self.open.items():
             if key[0] == event.session:
                 running.started = None
-        what = counted(len(event.waits), "answer") or ["a child"]
+        what = count_noun(len(event.waits), "answer") or ["a child"]
         return [self._line(event, "end", f"for {what[0]}", state="waiting")]
 
     def _hook_raised(self, event: HookRaised) -> list[Line]:
-        problem = f"{visible(event.hook)} raised, which counts as passing up: {one_line(event.error, MOST)}"
+        error = one_line(event.error, LONGEST_TEXT)
+        problem = f"{visible(event.hook)} raised an exception and counts as passing up: {error}"
         return [self._line(event, "hook", problem, label=event.point)]
 
     # --- a team's or chain's steps --------------------------------------------------------
@@ -380,24 +394,24 @@ class Story:
         match event.value:
             case [{"worker": _}, *_] as plan:
                 rows = sorted(plan, key=lambda a: a["sequence"])
-                told = [f"{a['sequence']}. {a['worker']}: {one_line(a['task'], MOST)}" for a in rows]
-                if self._told(event.session).planned:  # by its manager, a moment ago
+                steps = [f"{a['sequence']}. {a['worker']}: {one_line(a['task'], LONGEST_TEXT)}" for a in rows]
+                if self._notes(event.session).plan_shown:  # shown a moment ago, with the manager's reply
                     names = ", ".join(a["worker"] for a in rows)
-                    return [self._line(event, "note", f"the plan is taken: {one_line(names, MOST)}")]
-                return [self._line(event, "note", text) for text in ("the plan:", *told)]
+                    return [self._line(event, "note", f"plan accepted: {one_line(names, LONGEST_TEXT)}")]
+                return [self._line(event, "note", text) for text in ("the plan:", *steps)]
             case []:
-                return [self._line(event, "note", "the plan: nothing more")]
+                return [self._line(event, "note", "the plan is empty: nothing more to do")]
             case str() as picked:
-                return [self._line(event, "note", f"step {event.step}: {one_line(picked, MOST)}")]
+                return [self._line(event, "note", f"step {event.step}: {one_line(picked, LONGEST_TEXT)}")]
             case _:
                 return []
 
     def _step_ended(self, event: StepEnded) -> list[Line]:
-        planned = event.status == "done" and _PLANNING.fullmatch(event.step)
-        if planned or not self._results:  # the plan is told itself; who reads along has seen the session end
+        planned = event.status == "done" and _PLAN_STEP.fullmatch(event.step)
+        if planned or not self._results:  # the plan has its own lines, and readers have seen the session end
             return []
-        said = event.text if event.status == "done" else event.error or event.text
-        shown = f": {one_line(said, MOST)}" if said else ""
+        outcome = event.text if event.status == "done" else event.error or event.text
+        shown = f": {one_line(outcome, LONGEST_TEXT)}" if outcome else ""
         return [self._line(event, "note", f"{visible(event.step)} {event.status}{shown}")]
 
     # --- the rest -------------------------------------------------------------------------
@@ -405,7 +419,7 @@ class Story:
     def _message_added(self, event: MessageAdded) -> list[Line]:
         if event.steer or (event.origin.startswith("callback.") and not self._results):
             return []
-        shown = one_line(event.message.text.strip().partition("\n")[0].rstrip(":"), MOST)
+        shown = one_line(event.message.text.strip().partition("\n")[0].rstrip(":"), LONGEST_TEXT)
         return [self._line(event, "note", f"a message was added: {shown}")]
 
     def _context_set(self, event: ContextSet) -> list[Line]:
@@ -414,25 +428,27 @@ class Story:
         value: Any = event.value
         kept = cast("list[Any]", value) if isinstance(value, list) else []
         todos = [cast("dict[str, Any]", one) for one in kept if isinstance(one, dict)]
-        shown = [(one_line(str(todo.get("content", "")), MOST), str(todo.get("status", ""))) for todo in todos]
+        shown = [
+            (one_line(str(todo.get("content", "")), LONGEST_TEXT), str(todo.get("status", ""))) for todo in todos
+        ]
         lines = [self._line(event, "todo", text, state=state) for text, state in shown]
-        if not self.calls_open(event.session):
+        if not self.has_open_calls(event.session):
             return lines
-        self._told(event.session).todos = lines
+        self._notes(event.session).todos = lines
         return []
 
     def _compacted(self, event: Compacted) -> list[Line]:
-        return [self._line(event, "note", f"compacted: {event.dropped} messages left the conversation")]
+        return [self._line(event, "note", f"compacted: {event.dropped} messages were summarised")]
 
     def _steered(self, event: Steered) -> list[Line]:
         by = f" by {visible(event.by)}" if event.by else ""
-        return [self._line(event, "note", f"steered{by}: {one_line(event.text, MOST)}")]
+        return [self._line(event, "note", f"steered{by}: {one_line(event.text, LONGEST_TEXT)}")]
 
     def _cancel_requested(self, event: CancelRequested) -> list[Line]:
-        why = f": {one_line(event.reason, MOST)}" if event.reason else ""
-        return [self._line(event, "note", f"asked to cancel{why}")]
+        why = f": {one_line(event.reason, LONGEST_TEXT)}" if event.reason else ""
+        return [self._line(event, "note", f"cancellation requested{why}")]
 
-    _tellers: dict[type[Any], Any] = {  # noqa: RUF012
+    _handlers: dict[type[Any], Any] = {  # noqa: RUF012
         SessionStarted: _session_started,
         TurnStarted: _turn_started,
         TurnResumed: _turn_resumed,
@@ -450,14 +466,14 @@ class Story:
         Compacted: _compacted,
         Steered: _steered,
         CancelRequested: _cancel_requested,
-        ToolTriedAgain: _tried_again,
-        CallbackRaised: _raised,
-        CallbackAsked: _asked,
-        CallbackPassed: _passed,
-        CallbackAnswered: _answered,
-        CallbackDeclined: _declined,
-        CallbackExpired: _settled,
-        CallbackWithdrawn: _settled,
+        ToolTriedAgain: _tool_tried_again,
+        CallbackRaised: _callback_raised,
+        CallbackAsked: _callback_asked,
+        CallbackPassed: _callback_passed,
+        CallbackAnswered: _callback_answered,
+        CallbackDeclined: _callback_declined,
+        CallbackExpired: _callback_settled,
+        CallbackWithdrawn: _callback_settled,
         Parked: _parked,
         Planned: _planned,
         StepEnded: _step_ended,

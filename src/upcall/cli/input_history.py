@@ -1,4 +1,4 @@
-"""What a person typed in `chat`, kept in `.upcall/history`, which is never reached through a link."""
+"""The input history of `chat`, stored in `.upcall/history`. The file is never opened through a link."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from prompt_toolkit.history import History
 
 from upcall.store.home import open_own_file
 
-_MOST = 2_000_000
-"""Bytes that are read: the newest ones."""
+_MOST_BYTES = 2_000_000
+"""The most bytes to read: the newest part of the file."""
 
 
-class TypedHistory(History):
-    """The history in a file, in the format of prompt_toolkit's own `FileHistory`."""
+class InputHistory(History):
+    """The history in a file, in the format of prompt_toolkit's `FileHistory`."""
 
     def __init__(self, path: Path) -> None:
         self._path = path.absolute()
@@ -24,10 +24,10 @@ class TypedHistory(History):
         super().__init__()
 
     def load_history_strings(self) -> Iterable[str]:
-        """What was typed, newest first."""
+        """Return the inputs, newest first."""
         with open(open_own_file(self._path, os.O_RDONLY), "rb") as file:  # noqa: PTH123
-            file.seek(max(0, os.fstat(file.fileno()).st_size - _MOST))
-            lines = file.read(_MOST).decode("utf-8", "replace").split("\n")
+            file.seek(max(0, os.fstat(file.fileno()).st_size - _MOST_BYTES))
+            lines = file.read(_MOST_BYTES).decode("utf-8", "replace").split("\n")
         texts: list[str] = []
         rows: list[str] = []
         for line in [*lines, ""]:
@@ -39,7 +39,7 @@ class TypedHistory(History):
         return reversed(texts)
 
     def store_string(self, string: str) -> None:
-        """Keep one more."""
+        """Append one input."""
         rows = "".join(f"+{row}\n" for row in string.split("\n"))
         with open(open_own_file(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT), "ab") as file:  # noqa: PTH123
             file.write(f"\n# {time.ctime()}\n{rows}".encode("utf-8", "replace"))
