@@ -226,7 +226,7 @@ async def test_a_typed_answer_is_checked_by_its_schema(desk: Desk) -> None:
         ({}, "port"),
         (
             {"port": 0},
-            r'open: {"port": 0} does not fit: port must be .* 1. Answer again; wanted is object with port$',
+            r'open: {"port": 0} does not fit: port must be .* 1; expected object with port$',
         ),
         ({"port": "80"}, "integer"),
         ({"port": 80, "host": "x"}, "host"),
@@ -318,7 +318,7 @@ async def test_what_may_be_ignored_returns_none_with_a_warning(
             reply = await (await runtime.start(agent)).prompt("go")
 
     assert reply.text == "None"
-    assert "developer asked 'which?' and nobody answered: it gets None" in caplog.text
+    assert "agent 'developer' asked 'which?' but nobody answered; raise_callback returned None" in caplog.text
 
 
 @pytest.mark.parametrize("intent", ["blocker", "error", "approval", "user_input", "preference"])

@@ -216,7 +216,7 @@ def test_arguments_that_are_too_long_for_a_prompt_are_edited_in_a_file(folder: P
 def test_an_approval_by_pattern_holds_for_the_session(folder: Path) -> None:
     (entry,) = parked(folder, "deploy")
     refused = upcall("answer", entry["id"], "--pattern", "nonsense", cwd=folder)
-    assert "'nonsense' is no pattern of deploy; it has: same place" in refused.stderr
+    assert "'nonsense' is not a pattern of deploy; it has: same place" in refused.stderr
     settled = out("answer", entry["id"], "--pattern", "same place", cwd=folder)
     value = settled["answer"]["value"]
     assert (value["pattern"], value["for_session"]) == ("same place", True)

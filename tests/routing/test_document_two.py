@@ -6,7 +6,7 @@ import pytest
 
 from routing.ways import above, asked, reason, sidecar, way
 from upcall.agentfiles.sidecar import read_sidecar
-from upcall.core.routing.route import explain_unresolved
+from upcall.core.routing.explain import explain_unresolved
 
 PARENTS = [above("wrapper"), above("architect")]
 EXAMPLE = b"""{

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from routing.ways import above, sidecar, way
 from upcall.callbacks import Answer, Callback, Step
+from upcall.core.routing.explain import explain_unresolved
 from upcall.core.routing.policy import Policy
-from upcall.core.routing.route import Ancestor, explain_unresolved
+from upcall.core.routing.route import Ancestor
 from upcall.errors import CallbackUnresolved
 from upcall.observe.route import draw
 

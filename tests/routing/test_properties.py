@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from upcall.callbacks import KINDS, Hints, normal_kind
+from upcall.core.routing.explain import explain_unresolved
 from upcall.core.routing.policy import CallbackPolicy, Policy
-from upcall.core.routing.route import GATE, Ancestor, Route, RouteQuery, Station, explain_unresolved, route
+from upcall.core.routing.route import GATE, Ancestor, Route, RouteQuery, Station, route
 from upcall.observe.route import draw
 
 NAMES = ("controller", "manager", "lead", "expert", "developer")

@@ -13,7 +13,6 @@ from typing import Any
 import msgspec
 
 from upcall.contracts import Delta
-from upcall.core.routing.answer import route_of
 from upcall.events import AnyEvent, CallbackRaised
 from upcall.observe.plain import escaped
 
@@ -64,11 +63,10 @@ def _type(event: AnyEvent) -> str:
 
 
 def _first_asked(event: CallbackRaised) -> str:
-    try:
-        way = route_of(event)
-    except msgspec.ValidationError:  # of a log that was written by hand
-        return ""
-    return way.asks[0].agent if way.asks else "user" if way.end == "person" else ""
+    """The agent that is asked first, `user` for the person, or "" for nobody."""
+    stations: list[dict[str, Any]] = event.route.get("stations") or []  # none in a log that was written by hand
+    first = next((str(one.get("agent", "")) for one in stations if one.get("step") == "ask"), "")
+    return first or ("user" if event.route.get("end") == "person" else "")
 
 
 def _raised(event: CallbackRaised) -> dict[str, Any]:

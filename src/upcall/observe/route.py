@@ -5,7 +5,8 @@ from __future__ import annotations
 import textwrap
 
 from upcall.callbacks import Callback
-from upcall.core.routing.route import Route, plain, rows
+from upcall.core.routing.explain import printable, rows
+from upcall.core.routing.route import Route
 
 _AS_WIDE_AS_IT_IS = 1_000_000
 _ROOM = 24
@@ -20,7 +21,7 @@ def draw(route: Route, callback: Callback | None = None, width: int = _AS_WIDE_A
     stations = rows(route, callback.path if callback else ())
     if callback and callback.answer:
         stations.append(
-            (callback.answer.by or "somebody", f"answered ({callback.answer.right or 'no right noted'})")
+            (callback.answer.by or "somebody", f"{callback.status} ({callback.answer.right or 'no right noted'})")
         )
     elif callback and callback.status != "open":
         stations.append(("nobody", f"the callback was {callback.status}"))
@@ -33,7 +34,7 @@ def draw(route: Route, callback: Callback | None = None, width: int = _AS_WIDE_A
         if width - column >= _ROOM:
             lines += _rows(text, f"{branch} {name}".ljust(column), bar.ljust(column), width)
         else:
-            lines += [plain(f"{branch} {name}"), *_rows(text, f"{bar}    ", f"{bar}    ", width)]
+            lines += [printable(f"{branch} {name}"), *_rows(text, f"{bar}    ", f"{bar}    ", width)]
     for note in (*(f"further with: {allow}" for allow in route.allow), *(f"note: {note}" for note in route.notes)):
         lines += _rows(note, "   ", "     ", width)
     return "\n".join(lines)
@@ -42,7 +43,7 @@ def draw(route: Route, callback: Callback | None = None, width: int = _AS_WIDE_A
 def _rows(text: str, first: str, more: str, width: int) -> list[str]:
     """A text in rows, the first one behind `first` and all others behind `more`."""
     return textwrap.wrap(
-        plain(text), width, initial_indent=plain(first), subsequent_indent=more, break_on_hyphens=False
+        printable(text), width, initial_indent=printable(first), subsequent_indent=more, break_on_hyphens=False
     )
 
 

@@ -57,6 +57,8 @@ _TYPES: dict[str, tuple[Any, ...]] = {
     "string": (str,), "number": (int, float), "integer": (int,), "boolean": (bool,), "null": (type(None),),
     "array": (list,), "object": (dict,),
 }  # fmt: skip
+_NAMED_AT_MOST = 10
+"""Missing properties that are named."""
 _ONE = ("additionalProperties", "additionalItems", "contains", "propertyNames", "not", "if", "then", "else")
 _MANY = ("allOf", "anyOf", "oneOf", "prefixItems")
 _NAMED = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
@@ -351,7 +353,9 @@ class _Check:
             return ""
         self.step(len(rule))
         missing = [name for name in rule if name not in value]
-        return f" must contain {_shown(missing)} properties" if missing else ""
+        more = ["…"] if len(missing) > _NAMED_AT_MOST else []
+        names = ", ".join([*(f"{name!r:.80}" for name in missing[:_NAMED_AT_MOST]), *more])
+        return f" is missing {names}" if missing else ""
 
     def properties(self, rule: dict[str, Any], value: Any, schema: Any) -> str:
         if not isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""What may settle a callback, and a callback as people and programs read it."""
+"""Validate answers, decode approvals, and show a callback as people and programs read it."""
 
 from __future__ import annotations
 
@@ -35,17 +35,17 @@ LARGEST = 1_000_000
 
 @lru_cache(1000)
 def stored_route(way: Route) -> dict[str, Any]:
-    """A route as the log keeps it: equal ones are one."""
+    """Return a route as the log stores it; equal routes share one value."""
     return msgspec.to_builtins(way)
 
 
 def route_of(raised: CallbackRaised) -> Route:
-    """The route that was fixed when it was raised."""
+    """Return the route that was fixed when the callback was raised."""
     return msgspec.convert(raised.route, Route)
 
 
 def callback_of(held: Held, group: tuple[str, ...] = ()) -> Callback:
-    """The callback as it is now."""
+    """Return a callback as it is now."""
     raised: Any = held.raised
     now: Any = held
     priority = raised.priority if raised.priority in PRIORITIES else "normal"  # of another version
@@ -62,7 +62,7 @@ _ARRIVES: tuple[str, Any, str] = ("", "asked", "")
 
 
 def _path(way: dict[str, Any], walked: Sequence[tuple[str, Any, str]]) -> tuple[Step, ...]:
-    """Whom it met, in order, each with the reason; the skipped stand where they were skipped."""
+    """Return each agent that the callback met, in order, with what happened there and why."""
     if len(walked) == 1 and not way["stations"]:  # straight to the person, as most go
         return (Step(walked[0][0], walked[0][1], way["why"]),)
     path: list[Step] = []
@@ -89,7 +89,7 @@ def answer_of(settled: CallbackAnswered | CallbackDeclined, gate: bool) -> Answe
 
 
 def decode_approval(stored: dict[str, Any]) -> Approve | Reject:
-    """An approval's answer from the log."""
+    """Return the answer of an approval from what the log stores."""
     if stored.get("approve"):
         also = tuple(stored.get("also", ()))
         return Approve(stored.get("args"), stored.get("for_session", False), stored.get("pattern"), also)
@@ -134,7 +134,7 @@ def _reason(raised: CallbackRaised, reason: Any) -> str:
 
 
 def validate_answer(raised: CallbackRaised, value: Any) -> Any:
-    """The answer as the log keeps it; AnswerRefused says exactly why a wrong one is not taken."""
+    """Return the answer as the log stores it; AnswerRefused says why an invalid one is not accepted."""
     if isinstance(value, Answer):
         raise AnswerRefused(raised.callback_id, "give the value itself, and who answers as by=")
     if isinstance(value, Decline):
@@ -163,14 +163,14 @@ def _too_large(raised: CallbackRaised, problem: str) -> AnswerRefused:
 
 
 def require_schema(callback_id: str, schema: dict[str, Any], value: Any) -> None:
-    """Refuse a value that does not fit a JSON schema."""
+    """Raise AnswerRefused if a value does not fit a JSON schema."""
     if why := schema_error(schema, value):
-        wanted = words(schema, schema.get("$defs", {}))
-        raise AnswerRefused(callback_id, f"{shown(value)} does not fit: {why}. Answer again; wanted is {wanted}")
+        expected = words(schema, schema.get("$defs", {}))
+        raise AnswerRefused(callback_id, f"{shown(value)} does not fit: {why}; expected {expected}")
 
 
 def schema_error(schema: Mapping[str, Any], *values: Any) -> str:
-    """Why values do not fit a JSON schema, or what is wrong with it; "" where nothing is."""
+    """Say why values do not fit a JSON schema, or what is wrong with the schema; "" if they fit."""
     from upcall.safety.schema_check import misfit_of
 
     try:
@@ -182,7 +182,7 @@ def schema_error(schema: Mapping[str, Any], *values: Any) -> str:
 
 
 def _approval(raised: CallbackRaised, value: Any) -> dict[str, Any]:
-    """What an approver said, in any of its forms, as one."""
+    """Return an approver's answer, given in any accepted form, as the log stores it."""
     said = _read(raised.callback_id, value)
     if isinstance(said, Reject):
         return {"approve": False, "reason": said.reason, "for_session": said.for_session}
@@ -190,7 +190,9 @@ def _approval(raised: CallbackRaised, value: Any) -> dict[str, Any]:
         require_schema(raised.callback_id, raised.schema, said.args)
     if said.pattern is not None and said.pattern not in raised.patterns:
         known = ", ".join(sorted(raised.patterns)) or "none"
-        raise AnswerRefused(raised.callback_id, f"{said.pattern!r} is no pattern of {raised.tool}; it has: {known}")
+        raise AnswerRefused(
+            raised.callback_id, f"{said.pattern!r} is not a pattern of {raised.tool}; it has: {known}"
+        )
     if said.pattern is not None and said.args is not None:
         raise AnswerRefused(raised.callback_id, "a pattern approves the call as it is; leave out args or pattern")
     for_session = said.for_session or said.pattern is not None
@@ -284,14 +286,14 @@ def _read(callback_id: str, value: Any) -> Approve | Reject:
             try:
                 return msgspec.convert({k: v for k, v in value.items() if v is not None}, Approve)
             except msgspec.ValidationError as error:
-                raise AnswerRefused(callback_id, f"it is no Approve(): {error}") from None
+                raise AnswerRefused(callback_id, f"it is not a valid Approve(): {error}") from None
         case _:
             wanted = "Approve(), Approve(args={...}) or Reject('why') (or 'approve', 'reject')"
             raise AnswerRefused(callback_id, f"it asks for an approval: answer with {wanted}, not {brief(value)}")
 
 
 def already_settled(held: Held) -> AlreadySettled:
-    """The error for whoever came later."""
+    """Return the error for an answer that came after another one."""
     settled = held.answer or held.declined
     by = settled.by if settled is not None else ""
     at = held.settled.time if held.settled is not None else held.expires or 0.0

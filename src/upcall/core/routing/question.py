@@ -1,4 +1,4 @@
-"""A question as code raises it, checked; and what its outcome means to the one who asked."""
+"""Validate the arguments of raise_callback, and turn a settled callback into what the asker gets."""
 
 from __future__ import annotations
 
@@ -18,8 +18,7 @@ from upcall.callbacks import (
     question_digest,
 )
 from upcall.core.routing.answer import LARGEST, callback_of, decode_approval, route_of, schema_error
-from upcall.core.routing.route import explain_unresolved
-from upcall.core.routing.route import plain as plain_text
+from upcall.core.routing.explain import explain_unresolved, printable
 from upcall.errors import CallbackExpired, CallbackUnresolved, UpcallError
 from upcall.events import CallbackDeclined, CallbackRaised
 from upcall.messages import Value
@@ -37,7 +36,7 @@ _NO_HINTS = Hints()
 
 
 class Question(Value, frozen=True):
-    """What is asked: the event that raises it, without who asks and where it goes; its seconds and hints."""
+    """The arguments of raise_callback, validated: a draft of the event, the time-out in seconds and the hints."""
 
     raised: CallbackRaised
     timeout: float | None = None
@@ -62,7 +61,7 @@ def ask(
     required: bool | None = None,
     **hints: Any,
 ) -> Question:
-    """A checked question; what is wrong with it is said at once, to the code that asks."""
+    """Return the validated question; UpcallError tells the code that asks what is wrong with it."""
     _check_texts(message, callback_type, key)
     for name, value, allowed in (("kind", kind, KINDS), ("priority", priority, PRIORITIES)):
         if value not in allowed:
@@ -102,7 +101,7 @@ def _check_texts(message: Any, intent: Any, key: Any) -> None:
 
 
 def asking(message: str, callback_type: str, options: dict[str, Any]) -> Question:
-    """`ask`, keeping short plain ones: code that waits asks the same again when it is entered again."""
+    """Return `ask(...)`, cached for short texts: code that is entered again after a wait asks the same again."""
     plain = len(message) < 1000 and {*map(type, options.values())} <= _TEXT
     return (_kept if plain else ask)(message, callback_type, **options)
 
@@ -129,7 +128,7 @@ def _hints(hints: dict[str, Any]) -> Hints:
 
 
 def _plain(parts: list[Any]) -> list[Any]:
-    """The texts and values of a callback as JSON gives them back, if they are not too large."""
+    """Return the texts and values of a callback as JSON gives them back; UpcallError if they are too large."""
     try:
         return plain(parts, LARGEST, DEPTH + 1)
     except TooLarge as error:
@@ -140,7 +139,7 @@ def _plain(parts: list[Any]) -> list[Any]:
 
 
 def plain_json(what: str, value: Any) -> Any:
-    """The value as JSON gives it back; what JSON can't hold, or more than a session keeps, is refused."""
+    """Return a value as JSON gives it back; UpcallError if JSON can't hold it or it is too large to store."""
     try:
         return plain(value, KEPT)
     except TooLarge as error:
@@ -158,7 +157,7 @@ def _check_default(choices: Sequence[str], schema: dict[str, Any] | None, defaul
 
 
 def outcome_of(ask: Held) -> Any:
-    """What `raise_callback` gives to who asked: the answer, the default, None with a warning, or an error."""
+    """Return what `raise_callback` returns: the answer, the default, or None with a warning; or raise."""
     raised = ask.raised
     if (answered := ask.answer) is not None:
         return decode_approval(answered.value) if raised.gate else answered.value
@@ -175,13 +174,14 @@ def outcome_of(ask: Held) -> Any:
         raise CallbackUnresolved(
             callback.intent, callback.message, callback.agent, explain_unresolved(route, callback.path)
         )
-    log.warning("%s asked %r and nobody answered: it gets None", callback.agent, callback.message)
+    unanswered = "agent %r asked %r but nobody answered; raise_callback returned None"
+    log.warning(unanswered, callback.agent, callback.message)
     return None
 
 
 def _after_declining(ask: Held, declined: CallbackDeclined) -> None:
     """Return None with a warning, or raise CallbackUnresolved where the question must not be ignored."""
-    raised, by, reason = ask.raised, plain_text(declined.by), plain_text(declined.reason)
+    raised, by, reason = ask.raised, printable(declined.by), printable(declined.reason)
     if route_of(raised).unresolved == "raise":
         raise CallbackUnresolved(raised.intent, raised.message, raised.agent, (), declined_by=by, reason=reason)
     why = f": {reason}" if reason else ""

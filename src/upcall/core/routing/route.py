@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
-from upcall.callbacks import MUST_ANSWER, Hints, Kind, Step, intent_warning, meant_intent, normal_kind
+from upcall.callbacks import MUST_ANSWER, Hints, Kind, intent_warning, meant_intent, normal_kind
 from upcall.core.routing.policy import FAIL, USER, Policy
 from upcall.messages import Value
 
@@ -329,55 +329,6 @@ def _ignored_hints(callback: RouteQuery, stations: Sequence[Station]) -> list[st
             for name in strangers
         ]
     return notes
-
-
-# --- for people -------------------------------------------------------------------------
-
-_DONE = {
-    "asked": "asked",
-    "skipped": "skipped",
-    "passed": "passed it up",
-    "reworded": "reworded it and passed it up",
-}
-
-
-def explain_unresolved(route: Route, path: Sequence[Step] = ()) -> list[str]:
-    """The lines of CallbackUnresolved: whom it passed, why no person was asked, what would have helped."""
-    passed = ", ".join(f"{name} ({text})" for name, text in rows(route, path))
-    lines = [f"It passed: {passed}." if passed else f"Nobody is above {route.asker}."]
-    if route.end != "person":
-        lines.append(f"The person was not asked: {route.why}.")
-    if route.allow:
-        lines.append(f"It would go further with: {'; '.join(route.allow)}.")
-    return [plain(line) for line in (*lines, *(f"Note: {note}." for note in route.notes))]
-
-
-def rows(route: Route, path: Sequence[Step]) -> list[tuple[str, str]]:
-    """Each station with what is planned there, or what happened."""
-    steps = list(path)
-    rows: list[tuple[str, str]] = []
-    for station in route.stations:
-        mine: list[Step] = []
-        while steps and steps[0].agent == station.agent and not (mine and _begins(steps[0], mine[-1])):
-            mine.append(steps.pop(0))
-        happened = mine[-1] if mine else None
-        if station.step == "skip" or not happened:
-            rows.append((station.agent, f"{'asked' if station.step == 'ask' else 'skipped'}: {station.reason}"))
-        else:
-            reason = f": {happened.reason}" if happened.reason else ""
-            rows.append((station.agent, f"{_DONE[happened.step]}{reason}"))
-    return rows
-
-
-def _begins(step: Step, before: Step) -> bool:
-    """Tell whether a step is the first one of its station: who was asked may be skipped after all."""
-    return step.step == "asked" or (step.step == "skipped" and before.step != "asked")
-
-
-def plain(text: str) -> str:
-    """Text that a terminal shows as it is."""
-    # reasons are written by models: no escape sequence and no line of its own may reach a terminal
-    return "".join(letter if letter.isprintable() else " " for letter in text)
 
 
 def refusal(then: Route, now: Route, agent: str, session_id: str = "") -> str:
