@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, Generic, TypeGuard, TypeVar, cast, get_origin, overload
+from typing import Any, Generic, TypeGuard, TypeVar, cast, get_origin, overload
 
 import msgspec
 
@@ -136,8 +136,8 @@ class Agent(Generic[OutputT_co]):
         `passthrough_child_callbacks`, `may_approve`, `timeout`, `side_turn_model_calls`
     """
 
-    turn_class: ClassVar[Any] = None
-    """What runs its turns where that is no model: a team and a chain have their own."""
+    run_program: Any = None
+    """An async method of the turn that takes the model's place: teams and chains have one."""
     setup: str = ""
     """A digest of what it does where instructions, tools and policy do not say it: a team's or a chain's steps."""
 
@@ -267,7 +267,7 @@ class Agent(Generic[OutputT_co]):
 
     def _unchanged(self, name: str) -> str:
         how = f"agent.replace({name}=...) gives a changed copy" if name in self._given else "build another one"
-        how = how if self.turn_class is None else "build it again with other arguments"
+        how = how if self.run_program is None else "build it again with other arguments"
         return f"{type(self).__name__} {self.name!r} is never changed, so {name} can't be set; {how}"
 
     @overload

@@ -1025,7 +1025,7 @@ def breaks(agent: Agent) -> Agent:
 
     async def fails(session: Any, made: Call) -> None:
         if made.name == "other":
-            while not session.member.state.callbacks:
+            while not session.turn.state.callbacks:
                 await asyncio.sleep(0)
             raise ValueError("bad hook")
 

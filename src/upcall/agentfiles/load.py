@@ -87,7 +87,7 @@ def load_askers(spec: str, agent_name: str | None = None) -> Askers:
     else:
         loaded = load_spec(spec, agent_name)
         name, known = loaded.agent.name, cast("dict[str, Agent]", all_agents(loaded.agents))
-        policies = {one: agent.policy for one, agent in known.items() if agent.turn_class is None}
+        policies = {one: agent.policy for one, agent in known.items() if agent.run_program is None}
         seats = {one: _seats(agent) for one, agent in known.items()}
     if name not in seats:
         raise UnknownAgent(name, policies, _CHOOSE)
@@ -101,7 +101,7 @@ def _seats(agent: Agent) -> list[Position]:
     if isinstance(agent, Team):
         workers = [worker.name for worker in agent.roles.values()]
         return team_seats(agent.manager.name, workers, agent.reviewer.name if agent.reviewer else "")
-    return [Position(below.name, () if agent.turn_class else (agent.name,)) for below in agent.agents]
+    return [Position(below.name, () if agent.run_program else (agent.name,)) for below in agent.agents]
 
 
 def find_problems(place: str | Path) -> tuple[list[AgentFile], list[Problem]]:

@@ -8,7 +8,8 @@ from typing import Any, cast
 from upcall.agent import Agent
 from upcall.contracts import Reply, SessionAccess
 from upcall.core.log.load import load_state
-from upcall.core.turns.access import ChildSpec, HookSession
+from upcall.core.turns.access import HookSession
+from upcall.core.turns.turn import ChildSpec
 from upcall.errors import BadAgent, ChildFailed
 from upcall.events import StepStarted
 from upcall.teams.coordinator import SAID_NOTHING
@@ -26,7 +27,7 @@ def bridge(next_agent: Agent[Any]) -> Callable[[SessionAccess, Reply], Awaitable
 
     async def hand_over(session: SessionAccess, reply: Reply) -> str:
         access = cast("HookSession", session)
-        header = access.member.state.header
+        header = access.turn.state.header
         above = header.parent if header.above is None else header.above
         summary = session.get_summary()
         told = reply.text if summary == reply.text else f"{summary}\n\n{reply.text}"
@@ -48,13 +49,13 @@ async def _turn(access: HookSession, agent: str, child: str) -> int:
     It is stored before that turn begins: a hook that waited or died runs again, and must find its own turn and not
     begin another one.
     """
-    member = access.member
-    step = f"{child}.{member.state.end_passed}.{access.asking().occurrence(child)}"
-    started = cast("StepStarted | None", member.state.steps.get((StepStarted, step)))
+    turn = access.turn
+    step = f"{child}.{turn.state.end_passed}.{access.asking().occurrence(child)}"
+    started = cast("StepStarted | None", turn.state.steps.get((StepStarted, step)))
     if started is None:
-        child_id = f"{member.id}~{child}"
-        state = await load_state(member.log.store, child_id)
+        child_id = f"{turn.id}~{child}"
+        state = await load_state(turn.log.store, child_id)
         started = StepStarted(step, agent, child_id, 1 if state is None else state.turn + 1)
-        member.log.add(started)
-        await member.log.flush()
+        turn.log.add(started)
+        await turn.log.flush()
     return started.turn

@@ -7,15 +7,14 @@ begun goes on with its child, and what was decided stays decided; so it may stop
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, NoReturn, TypeVar, cast
+from typing import Any, NoReturn, TypeVar, cast
 
 from upcall.agent import Agent, Limits
 from upcall.contracts import Emit
 from upcall.core.log.load import load_state
 from upcall.core.routing.question import plain_json
-from upcall.core.turns.access import DEFAULT_CHILD, ChildSpec
 from upcall.core.turns.parking import Parking
-from upcall.core.turns.turn import Turn
+from upcall.core.turns.turn import DEFAULT_CHILD, ChildSpec, Turn
 from upcall.errors import BadAgent, ChildFailed, UpcallError
 from upcall.events import Event, Planned, Responded, StepEnded, StepStarted, digest
 from upcall.messages import Message, Request, Text, Value
@@ -39,18 +38,13 @@ class Step(Value, frozen=True):
     must: bool = True
 
 
-class Coordination(Turn):
-    """A turn of a team or chain: its steps take the place of a model."""
+class Coordination:
+    """The steps of a team or chain in one turn; they take the place of a model."""
 
-    __slots__ = ()
+    __slots__ = ("id", "log", "state", "turn")
 
-    async def _work(self) -> None:
-        if self.state.response is not None:  # only the hooks at its end are left
-            return
-        prompt = self.state.history[self.state.prompt_at].text
-        text = await cast("Coordinator", self.actor.agent).coordinate(self, prompt)
-        said = Message("assistant", (Text(text),))
-        self.log.add(Responded(self.state.ordinal + 1, said, stop="steps"))
+    def __init__(self, turn: Turn) -> None:
+        self.turn, self.id, self.log, self.state = turn, turn.id, turn.log, turn.state
 
     def logged(self, kind: type[E], name: str) -> E | None:
         """What this turn's log holds of a step."""
@@ -75,7 +69,7 @@ class Coordination(Turn):
         await self._start([step])
         started = cast("StepStarted", self.logged(StepStarted, step.name))
         place = step.place._replace(turn_number=started.turn, retry_failed=step.must)
-        with self.activity.waiting():  # for its child
+        with self.turn.activity.waiting():  # for its child
             ended = await self._run(step, started, place)
         if step.must and ended.status != "done":
             raise ChildFailed(started.child, started.agent, f"it ended with {ended.error or ended.status}")
@@ -86,7 +80,7 @@ class Coordination(Turn):
     async def together(self, steps: Sequence[Step]) -> list[StepEnded]:
         """Have steps done side by side; returns when all have ended, in the order given."""
         await self._start(steps)
-        outcomes = await self.activity.run_all([self._step_unless_parked(step) for step in steps])
+        outcomes = await self.turn.activity.run_all([self._step_unless_parked(step) for step in steps])
         ended = [outcome for outcome in outcomes if outcome is not None]
         if len(ended) < len(steps):
             raise Parking
@@ -106,7 +100,7 @@ class Coordination(Turn):
             return
         before = [await load_state(self.log.store, f"{self.id}~{step.child}") for step in new]
         note = "\n\n".join(steer.text for _, steer in sorted(self.state.steers.items()))
-        self._take_steers()
+        self.turn.apply_steers()
         for step, state in zip(new, before, strict=True):
             name, turn = step.place.agent or step.agent.name, 1 if state is None else state.turn + 1
             self.log.add(
@@ -117,7 +111,7 @@ class Coordination(Turn):
     async def _run(self, step: Step, started: StepStarted, place: ChildSpec) -> StepEnded:
         prompt = f"{step.prompt}\n\n{started.note}" if started.note else step.prompt
         try:
-            reply = await self.tree.start_child(self, step.agent, prompt, step.child, place)
+            reply = await self.turn.services.start_child(self.turn, step.agent, prompt, step.child, place)
         except ChildFailed as failure:
             if step.must:
                 raise
@@ -133,8 +127,6 @@ class Coordination(Turn):
 class Coordinator(Agent[None]):
     """A declaration that is accepted wherever an agent is; `coordinate` is its program."""
 
-    turn_class: ClassVar[Any] = Coordination
-
     def __init__(self, name: str, agents: Sequence[Agent], description: str, structure: Any) -> None:
         if name in names_of(agents):
             raise BadAgent(name, f"an agent below it is called {name!r} too; give it another name=")
@@ -143,6 +135,14 @@ class Coordinator(Agent[None]):
         super().__init__(
             name, agents=agents, model=_NoModel(name), limits=limits, description=description, ask=False
         )
+
+    async def run_program(self, turn: Turn) -> None:
+        """Run the steps of a turn, or what is left of them, and add the reply to its log."""
+        state = turn.state
+        if state.response is not None:  # only the hooks at its end are left
+            return
+        text = await self.coordinate(Coordination(turn), state.history[state.prompt_at].text)
+        turn.log.add(Responded(state.ordinal + 1, Message("assistant", (Text(text),)), stop="steps"))
 
     async def coordinate(self, work: Coordination, prompt: str) -> str:
         """Run the steps; returns what the turn replies."""

@@ -12,8 +12,8 @@ from upcall.agent import Agent, Kit
 from upcall.callbacks import Callback
 from upcall.core.routing.answer import callback_of
 from upcall.core.routing.policy import name_problem
-from upcall.core.turns.access import ChildSpec
 from upcall.core.turns.side_turn import SIDE_TOOLS
+from upcall.core.turns.turn import ChildSpec
 from upcall.errors import BadAgent, PlanRefused, UnknownAgent
 from upcall.events import ContextSet, Planned, SessionStarted, StepEnded
 from upcall.teams.coordinator import Coordination, Coordinator, Step
@@ -173,7 +173,7 @@ class Team(Coordinator):
 
     def _reviewer(self) -> Agent:
         assert self.reviewer is not None
-        if self.reviewer.turn_class is not None:
+        if self.reviewer.run_program is not None:
             return self.reviewer
         told = joined(self.reviewer.instructions, REVIEWER_PROMPT)
         return self._derived(self.reviewer, REVIEWER, True, instructions=told)
@@ -182,7 +182,7 @@ class Team(Coordinator):
         agent = self.roles.get(role)
         if agent is None:
             raise UnknownAgent(role, self.roles)
-        if agent.turn_class is not None:  # a team or chain has members of its own, and no name before a model
+        if agent.run_program is not None:  # a team or chain has members of its own, and no name before a model
             return agent
         told = joined(agent.instructions, worker_prompt(agent, self.manager.name) if asks else "")
         return self._derived(agent, worker, asks, name=worker, instructions=told)
@@ -212,7 +212,7 @@ async def _asked_below(work: Coordination, workers: Sequence[str]) -> list[Callb
 
 
 def _check(name: str, manager: Any, roles: Any, reviewer: Any, on_failure: Any, limits: Mapping[str, Any]) -> None:
-    if not isinstance(manager, Agent) or manager.turn_class is not None:
+    if not isinstance(manager, Agent) or manager.run_program is not None:
         raise BadAgent(name, "the manager is a plain agent: its model plans, and answers the workers' questions")
     if not isinstance(roles, Mapping) or not roles:
         raise BadAgent(name, "roles is a dict of at least one: roles={'developer': developer}")

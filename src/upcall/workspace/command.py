@@ -88,7 +88,7 @@ class _Run:
 
     def __init__(self, ctx: CallContext, most: int) -> None:
         self.ctx, self.half = ctx, most // 2
-        self.limit = ctx.member.tree.processes
+        self.limit = ctx.turn.services.processes
         self.head, self.tail = "", ""
         self.bytes = self.chars = 0
         self.decoder = codecs.getincrementaldecoder("utf-8")("replace")

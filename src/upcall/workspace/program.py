@@ -67,10 +67,10 @@ class Program:
     """A program that runs as one tool call."""
 
     def __init__(self, context: CallContext, code: str, bounds: Bounds, functions: Mapping[str, Tool]) -> None:
-        self._context, self._member = context, context.member
+        self._context, self._turn = context, context.turn
         self._code, self._bounds, self._functions = code, bounds, functions
         self._toolbox = {one.name: one for one in functions.values()}
-        self._state = self._member.state
+        self._state = self._turn.state
         self._call = self._state.calls[context.call_id]
         self._loop = asyncio.get_running_loop()
         self._number = self._standing = 0
@@ -91,13 +91,13 @@ class Program:
             "max_suspensions": 10_000 + 10 * bounds.calls,
         }
         prompt = self._state.prompt
-        tree, now = self._member.tree, prompt.time if prompt is not None else 0.0
+        tree, now = self._turn.services, prompt.time if prompt is not None else 0.0
         place = partial(tree.processes.place, context.guard)
         self._interpreter = Interpreter(tree.threads, limits, functions, now, self._printed, place)
 
     async def run(self) -> Result:
         """Run it; Parking if one of its calls is left waiting, with the program saved."""
-        self._member.savers.append(self.save)
+        self._turn.savers.append(self.save)
         dump: bytes | None = None
         try:
             try:
@@ -115,7 +115,7 @@ class Program:
                 result = Result("", self._text(str(error)), is_error=True)
             await self._end_calls()
         finally:
-            self._member.savers.remove(self.save)
+            self._turn.savers.remove(self.save)
             await self._close()
         self._keep(dump, ended=True)
         return result
@@ -200,7 +200,7 @@ class Program:
             raise Unreadable(f"{problem} {before} and is now {now}. Calls before that had their effects.\n{GONE}")
         call = self._calls[number] = inner_step(self._context, number, name, args, self._toolbox)
         if not call.call.settled:
-            self._tasks[number] = self._member.activity.start(call.run_in_place(), self._stop_waiting)
+            self._tasks[number] = self._turn.activity.start(call.run_in_place(), self._stop_waiting)
 
     async def _until(self, numbers: Collection[int]) -> None:
         """Return when one of the calls is settled; Parking when one of them is left waiting instead."""
@@ -270,7 +270,7 @@ class Program:
             self._keep(dump, ended=False)
 
     def _keep(self, dump: bytes | None, *, ended: bool) -> None:
-        log, name, seconds = self._member.log, "", round(self._interpreter.seconds, 3)
+        log, name, seconds = self._turn.log, "", round(self._interpreter.seconds, 3)
         if dump is not None and self._fits(dump):
             self._stored += len(dump)
             kept = Kept(version(), dump, tuple(self._interpreter.sources))
@@ -287,7 +287,7 @@ class Program:
     async def _read(self, name: str) -> Kept:
         """A snapshot from the store, checked."""
         try:
-            body = await self._member.log.store.blob(name)
+            body = await self._turn.log.store.blob(name)
             if content_hash(body) != name:
                 raise Unreadable(f"What was saved of this turn's programs is damaged.{self._given()}\n{GONE}")
             kept = msgspec.msgpack.decode(body, type=Kept)

@@ -88,7 +88,7 @@ def run_python(
         if len(code) > _LONGEST:
             return Result("", f"a program may have {_LONGEST} characters; this has {len(code)}", is_error=True)
         text = code.replace("\r\n", "\n").replace("\r", "\n")
-        return await Program(context, text, bounds, functions(context.member.actor.toolbox)).run()
+        return await Program(context, text, bounds, functions(context.turn.actor.toolbox)).run()
 
     made = Tool.from_function(run_python, read_only=True, repeatable=True)
     return made.replace(about=partial(about, bounds))

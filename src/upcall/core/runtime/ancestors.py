@@ -9,7 +9,6 @@ from upcall.contracts import Store, Workspace
 from upcall.core.log.state import SessionState
 from upcall.core.routing.policy import Policy
 from upcall.core.routing.route import Ancestor
-from upcall.core.turns.access import Member
 from upcall.core.turns.turn import Turn
 from upcall.errors import SetupError
 from upcall.events import SessionStarted
@@ -19,7 +18,7 @@ async def effective_policy_and_ancestors(
     agent: Agent,
     header: SessionStarted,
     store: Store,
-    turns: Mapping[str, Member],
+    turns: Mapping[str, Turn],
     agent_of: Callable[[SessionStarted], Agent],
 ) -> tuple[Policy, list[Ancestor]]:
     """What a session may ask by, and the agents above it, nearest first: as they run here, or from the log.
@@ -71,9 +70,9 @@ class SessionsAbove:
             found = self._idle[session_id] = await make(session_id)
         return found
 
-    def workspace(self, member: Member) -> Workspace | None:
+    def workspace(self, turn: Turn) -> Workspace | None:
         """The workspace that a session's agent declares, or the nearest agent above it that has one."""
-        one: Member | None = member
+        one: Turn | None = turn
         while one is not None:
             header, declared = one.state.header, one.actor.agent.workspace
             if declared is not None:

@@ -8,13 +8,13 @@ from typing import Any
 from upcall.agent import Agent
 from upcall.contracts import Reply, Store
 from upcall.core.log.state import SessionState
-from upcall.core.turns.access import Member
-from upcall.core.turns.turn import reply_of
+from upcall.core.turns.reply import reply_of
+from upcall.core.turns.turn import Turn
 from upcall.errors import ChildFailed, LimitReached
 from upcall.events import SessionStarted
 
 
-def child_header(starter: Member, agent: str, name: str, kind: Any, deeper: int = 1, **more: Any) -> SessionStarted:
+def child_header(starter: Turn, agent: str, name: str, kind: Any, deeper: int = 1, **more: Any) -> SessionStarted:
     """How a session begins that another one starts."""
     starter.state.alone = False
     by = starter.state.header
@@ -22,20 +22,20 @@ def child_header(starter: Member, agent: str, name: str, kind: Any, deeper: int 
     return SessionStarted(agent, starter.id, root, name, depth, kind, source=by.source, **more)
 
 
-async def count_children(store: Store, parent: Member) -> int:
+async def count_children(store: Store, parent: Turn) -> int:
     """Count the children that the turn has started so far."""
     since = parent.state.prompt.time if parent.state.prompt is not None else 0.0
     rows = await store.rows(parent=parent.id)
     return sum(r.kind != "side_turn" and r.created >= since for r in rows)
 
 
-def check_child_limits(parent: Member, find: Callable[[str], Member | None]) -> None:
+def check_child_limits(parent: Turn, find: Callable[[str], Turn | None]) -> None:
     """Count one more child; LimitReached where that is too many, or too deep for the parent or any agent above."""
     limits = parent.actor.agent.limits
     parent.children += 1
     if limits.children is not None and parent.children > limits.children:
         raise LimitReached("children", f"{limits.children} in this turn")
-    above: Member | None = parent
+    above: Turn | None = parent
     while above is not None:  # whoever is above may have set the lowest
         most = above.actor.agent.limits.depth
         if most is not None and parent.state.header.depth + 1 > most:
@@ -50,14 +50,14 @@ def logged_end(state: SessionState, agent: Agent) -> Reply:
     return reply_of(state, agent.output if state.header.kind != "side_turn" else None)
 
 
-def can_repeat(member: Member, call_id: str) -> bool:
+def can_repeat(turn: Turn, call_id: str) -> bool:
     """Tell whether a call may run again after it was cut off anywhere."""
-    call = member.state.call(call_id)
-    tool = None if call is None else member.actor.toolbox.get(call.call.name)
+    call = turn.state.call(call_id)
+    tool = None if call is None else turn.actor.toolbox.get(call.call.name)
     return tool is None or tool.repeatable
 
 
-async def unfinished_children(store: Store, parent: Member, call_id: str) -> list[SessionStarted]:
+async def unfinished_children(store: Store, parent: Turn, call_id: str) -> list[SessionStarted]:
     """Return how the children began that a call has started itself and whose turns have not ended."""
     rows = [row for row in await store.rows(parent=parent.id) if row.id.startswith(f"{parent.id}~{call_id}.")]
     waiting = [row.id for row in rows if row.kind != "side_turn" and row.status in ("running", "waiting")]

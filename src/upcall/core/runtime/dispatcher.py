@@ -18,7 +18,6 @@ from upcall.core.log.session_log import JOIN_DELAY
 from upcall.core.routing.answer import callback_of, route_of, settled_with, stored_route
 from upcall.core.routing.question import Question
 from upcall.core.routing.route import Route, Station, refusal
-from upcall.core.turns.access import CallbackScope, Member, Tree
 from upcall.core.turns.hook_runner import run_hooks
 from upcall.core.turns.parking import Parking
 from upcall.core.turns.side_turn import (
@@ -31,6 +30,7 @@ from upcall.core.turns.side_turn import (
 )
 from upcall.core.turns.tool_step import mismatch
 from upcall.core.turns.toolsets import ensure_tools
+from upcall.core.turns.turn import CallbackScope, Turn, TurnServices
 from upcall.errors import STOPS, AnswerRefused, HookFailed, ToolsetFailed, UnknownAgent, UpcallError
 from upcall.hooks import name_of
 from upcall.messages import user
@@ -41,13 +41,13 @@ ANSWER_GRACE = 0.1
 """Seconds that a call has to act on an answer before it is parked for another question that it also asked."""
 
 
-class Road(Tree, Protocol):
+class Road(TurnServices, Protocol):
     """What walking a callback needs of the run tree."""
 
     store: Store
     claim: Claim | None
 
-    def same_place(self, one: Member, other: Member) -> bool:
+    def same_place(self, one: Turn, other: Turn) -> bool:
         """Tell whether two sessions work in the same workspace."""
         ...
 
@@ -59,16 +59,16 @@ class Road(Tree, Protocol):
         """Tell whether a question to the person is parked right after it was asked."""
         ...
 
-    async def way(self, member: Member, asked: events.CallbackRaised, hints: Hints) -> Route:
-        """Where such a question of the member would go by the policies as they are now."""
+    async def way(self, turn: Turn, asked: events.CallbackRaised, hints: Hints) -> Route:
+        """Where such a question of the turn would go by the policies as they are now."""
         ...
 
-    async def asked(self, member: Member, station: Station, callback_id: str) -> Member:
+    async def asked(self, turn: Turn, station: Station, callback_id: str) -> Turn:
         """The session of an agent that is asked, or a fresh one."""
         ...
 
     async def answer_aside(
-        self, asker: Member, asked: Member, raised: events.CallbackRaised, text: str
+        self, asker: Turn, asked: Turn, raised: events.CallbackRaised, text: str
     ) -> SideAnswer | PassedUp:
         """A side turn of the asked agent over its own conversation."""
         ...
@@ -85,10 +85,10 @@ class PersonAsked:
     later.
     """
 
-    __slots__ = ("ask", "at", "deferred", "member", "seconds")
+    __slots__ = ("ask", "at", "deferred", "seconds", "turn")
 
-    def __init__(self, member: Member, ask: Held, now: float) -> None:
-        self.member, self.ask, self.deferred = member, ask, False
+    def __init__(self, turn: Turn, ask: Held, now: float) -> None:
+        self.turn, self.ask, self.deferred = turn, ask, False
         self.at = asyncio.get_running_loop().time()
         self.seconds = None if ask.expires is None else ask.expires - now
 
@@ -127,11 +127,11 @@ class CallbackDispatcher:
         road = self._road
         with road.activity.running():
             if road.claim is None:
-                await road.secure(asker.member)
+                await road.ensure_claimed(asker.turn)
             count = asker.occurrence(question.raised.digest)
             ask = _logged(asker, question.raised, count)
             if ask is None:
-                if asker.member.state.callbacks and not question.raised.gate:
+                if asker.turn.state.callbacks and not question.raised.gate:
                     await self._until_claimed(asker)
                 ask = await self._raise_in_place(asker, question, count)
             asker.claim(ask.raised.callback_id)
@@ -148,7 +148,7 @@ class CallbackDispatcher:
         self.waiting[callback_id] = asker
         try:
             with asker.waiting():
-                await self.until_settled(asker.member, ask)
+                await self.until_settled(asker.turn, ask)
         except Parking:
             _note_parked(asker)
             raise
@@ -157,7 +157,7 @@ class CallbackDispatcher:
 
     async def _raise_in_place(self, asker: CallbackScope, question: Question, count: int) -> Held:
         """Ask once the response has room for one more open question, counting as waiting until then."""
-        places, road = asker.member.places, self._road
+        places, road = asker.turn.places, self._road
         if (place := places.begin_question(asker.origin)) is not None:
             try:
                 with asker.waiting(), road.activity.waiting():
@@ -172,7 +172,7 @@ class CallbackDispatcher:
 
     async def _deliver(self, asker: CallbackScope, ask: Held) -> None:
         """Store that the outcome reaches the code that asked, before it does."""
-        log = asker.member.log
+        log = asker.turn.log
         if not ask.delivered:
             log.add(events.CallbackDelivered(ask.raised.callback_id, ask.raised.origin))
             await log.flush()
@@ -200,12 +200,12 @@ class CallbackDispatcher:
         """End the new questions of runs that left an answer unclaimed; False if there are none."""
         for claimed, asker in self.held_back.items():
             if not claimed.done():
-                call = asker.member.state.call(asker.origin)
+                call = asker.turn.state.call(asker.origin)
                 claimed.set_exception(mismatch(call.call.name if call is not None else asker.origin, asker))
         return bool(self.held_back)
 
     async def _raise(self, asker: CallbackScope, question: Question, count: int) -> Held:
-        member, state, draft = asker.member, asker.member.state, question.raised
+        member, state, draft = asker.turn, asker.turn.state, question.raised
         if member.purpose == "side_turn":
             member.log.add(events.ContextSet(ASKED_BACK, True))
             raise UpcallError("nobody can be asked while a callback is being answered; pass it up instead")
@@ -243,7 +243,7 @@ class CallbackDispatcher:
 
     # --- walking --------------------------------------------------------------------------
 
-    async def until_settled(self, member: Member, ask: Held) -> None:
+    async def until_settled(self, member: Turn, ask: Held) -> None:
         """Drive a callback along its route and return when it is settled; Parking if memory is given up first."""
         callback_id = ask.raised.callback_id
         wait = member.waits.get(callback_id)
@@ -273,7 +273,7 @@ class CallbackDispatcher:
             if about == callback_id:
                 task.cancel()
 
-    async def _dispatch(self, member: Member, ask: Held) -> None:
+    async def _dispatch(self, member: Turn, ask: Held) -> None:
         if ask.expires is not None and ask.expires <= self._road.store.now():
             await self._expire(member, ask)
             return
@@ -284,12 +284,12 @@ class CallbackDispatcher:
         else:
             await self._ask_person(member, ask)
 
-    def _watch_expiry(self, member: Member, ask: Held) -> None:
+    def _watch_expiry(self, member: Turn, ask: Held) -> None:
         if ask.expires is not None:
             key, left = ("expires", ask.raised.callback_id), max(0.0, ask.expires - self._road.store.now())
             self._road.deadlines.add(key, left, lambda: self._spawn(member, ask, self._expire(member, ask)))
 
-    def _spawn(self, member: Member, ask: Held, work: Any) -> None:
+    def _spawn(self, member: Turn, ask: Held, work: Any) -> None:
         callback_id = ask.raised.callback_id
 
         def ended(done: asyncio.Task[None]) -> None:
@@ -301,13 +301,13 @@ class CallbackDispatcher:
 
         self.drivers[self._road.activity.start(work, ended)] = callback_id
 
-    async def _climb(self, member: Member, ask: Held, stations: Sequence[Station]) -> None:
+    async def _climb(self, member: Turn, ask: Held, stations: Sequence[Station]) -> None:
         while ask.status == "open" and ask.station < len(stations):
             await self._ask_agent(member, ask, stations[ask.station])
         if ask.status == "open":
             await self._ask_person(member, ask)
 
-    async def _ask_person(self, member: Member, ask: Held) -> None:
+    async def _ask_person(self, member: Turn, ask: Held) -> None:
         """The route's end: the person, or nobody."""
         callback_id, way = ask.raised.callback_id, ask.raised.route
         if way["end"] != "person":
@@ -331,7 +331,7 @@ class CallbackDispatcher:
             self.asked[callback_id] = PersonAsked(member, ask, self._road.store.now())
         self._road.ask_host(ask, first)
 
-    async def _expire(self, member: Member, ask: Held) -> None:
+    async def _expire(self, member: Turn, ask: Held) -> None:
         if ask.status != "open" or ask.expires is None:
             return
         if ask.expires > self._road.store.now():  # the loop's clock is ahead of the store's
@@ -341,7 +341,7 @@ class CallbackDispatcher:
             expired = events.CallbackExpired(ask.raised.callback_id)
             await self._road.store.settle(expired.callback_id, {expired.callback_id: expired}, self._road.claim)
 
-    async def ready(self, member: Member, origin: str) -> None:
+    async def wait_until_reenterable(self, member: Turn, origin: str) -> None:
         """Return when one of an occurrence's callbacks is settled and not yet delivered; it may then run again."""
         asks = member.state.asks_of(origin)
         waiting = [a for a in asks if a.status == "open" and not a.raised.gate]
@@ -369,7 +369,7 @@ class CallbackDispatcher:
 
     # --- asking an agent ------------------------------------------------------------------
 
-    async def _ask_agent(self, member: Member, ask: Held, station: Station) -> None:
+    async def _ask_agent(self, member: Turn, ask: Held, station: Station) -> None:
         callback_id, at = ask.raised.callback_id, ask.station
         async with self._turn_order.setdefault(station.session_id or callback_id, asyncio.Lock()):
             if ask.status != "open":  # somebody else was quicker while it waited for its turn
@@ -399,7 +399,7 @@ class CallbackDispatcher:
             settled |= {one.callback_id: one for one in others}
         await self._road.store.settle(callback_id, settled, self._road.claim)
 
-    async def _still_allowed(self, member: Member, station: Station, ask: Held) -> Member | str:
+    async def _still_allowed(self, member: Turn, station: Station, ask: Held) -> Turn | str:
         """The session of the agent that is to be asked, or why it may not be: the stricter of then and now."""
         hints = ask.raised.hints
         if hints is None:  # a log from before hints were kept: only who the fallback was is known
@@ -415,14 +415,14 @@ class CallbackDispatcher:
         except (UnknownAgent, ToolsetFailed) as error:
             return str(error)
 
-    async def _ask_agent_once(self, member: Member, asked: Member, ask: Held) -> SideAnswer | PassedUp:
+    async def _ask_agent_once(self, member: Turn, asked: Turn, ask: Held) -> SideAnswer | PassedUp:
         """Its on_callback hooks, then its model; whatever goes wrong counts as passing up."""
         said = await self._hooks(member, asked, ask) or await self._aside(member, asked, ask)
         if ask.status == "open" and not (isinstance(said, PassedUp) and said.unseen):
             await self._show(asked, ask, said)
         return said
 
-    async def _aside(self, member: Member, asked: Member, ask: Held) -> SideAnswer | PassedUp:
+    async def _aside(self, member: Turn, asked: Turn, ask: Held) -> SideAnswer | PassedUp:
         seconds = member.actor.agent.policy.callback_policy.timeout
         limit = asyncio.timeout(seconds)
         try:
@@ -437,7 +437,7 @@ class CallbackDispatcher:
             named = str(error) if isinstance(error, UpcallError) else f"{type(error).__name__}: {error}"
             return PassedUp(f"its side turn failed: {named}")
 
-    async def _hooks(self, member: Member, asked: Member, ask: Held) -> SideAnswer | PassedUp | None:
+    async def _hooks(self, member: Turn, asked: Turn, ask: Held) -> SideAnswer | PassedUp | None:
         same_place = self._road.same_place(member, asked)
         for hook in asked.actor.hooks.on_callback:
             try:
@@ -451,7 +451,7 @@ class CallbackDispatcher:
                     return PassedUp(str(error))
         return None
 
-    async def _show(self, asked: Member, ask: Held, said: SideAnswer | PassedUp) -> None:
+    async def _show(self, asked: Turn, ask: Held, said: SideAnswer | PassedUp) -> None:
         """Tell the agent, in its own conversation, what it was asked and what it answered."""
         message = user(exchange_text(ask.raised, ask.message, said))
         if asked.state.header.kind != "side_turn" and message not in asked.state.messages():
@@ -481,7 +481,7 @@ def _is_unwound(wait: asyncio.Future[None]) -> bool:
 
 def _logged(asker: CallbackScope, draft: events.CallbackRaised, count: int) -> Held | None:
     """What an earlier run of the same code asked there, if it did."""
-    asks = [a for a in asker.member.state.callbacks.values() if a.raised.digest == draft.digest]
+    asks = [a for a in asker.turn.state.callbacks.values() if a.raised.digest == draft.digest]
     same = asks and [a for a in asks if a.raised.origin == asker.origin and a.raised.gate == draft.gate]
     return same[count] if count < len(same) else None
 

@@ -188,7 +188,7 @@ class People(Catalog):
             # the person who is here leaves it for later: nothing is gained by holding the run in memory
             turn = self.turns.get(member.session_id)
             if turn is not None:
-                turn.tree.left_waiting(member.id)
+                turn.services.person_deferred(member.id)
 
     async def _covers(self, callback: Callback) -> dict[str, tuple[CoveredCall, ...]]:
         """For each pattern of an approval, the other calls of its session that wait now and that it covers."""

@@ -33,17 +33,13 @@ from upcall.core.runtime.children import (
 from upcall.core.runtime.dispatcher import ANSWER_GRACE, CallbackDispatcher
 from upcall.core.runtime.home import Home
 from upcall.core.runtime.usage import SideTurns, Spending, no_room, side_turn_id, side_turns_of
-from upcall.core.turns.access import (
-    DEFAULT_CHILD,
-    CallbackScope,
-    ChildSpec,
-    Member,
-    prompt_message,
-)
+from upcall.core.turns.access import prompt_message
+from upcall.core.turns.compaction import summarise
+from upcall.core.turns.loop import begin_session, run_turn
 from upcall.core.turns.parking import Activity, Parking
 from upcall.core.turns.side_turn import PassedUp, SideAnswer, outcome_in
 from upcall.core.turns.tree_storage import RootStorage
-from upcall.core.turns.turn import Turn
+from upcall.core.turns.turn import DEFAULT_CHILD, CallbackScope, ChildSpec, Turn
 from upcall.errors import ChildFailed, HookFailed, RuntimeClosed, TurnError, UnknownSession
 from upcall.events import CallbackRaised, CallbackWithdrawn, Parked, SessionStarted, TurnResumed, TurnStarted
 from upcall.hooks import NO_HOOKS, Hooks
@@ -94,19 +90,19 @@ class RunTree:
             self.activity.on_idle = self.check_idle  # what never asks is never parked
         return self._resolver
 
-    def member(self, state: SessionState, agent: Agent, inherited: Hooks) -> Turn:
+    def make_turn(self, state: SessionState, agent: Agent, inherited: Hooks) -> Turn:
         """A session of this tree, ready to run."""
         log = SessionLog(self.store, self.claim, state, self.sinks, self.home.broadcast.sinks)
-        return (agent.turn_class or Turn)(log, self.home.actor(agent, inherited, asks=state.header.asks), self)
+        return Turn(log, self.home.actor(agent, inherited, asks=state.header.asks), self)
 
-    def workspace(self, member: Member) -> Files | None:
-        """The member's files: of its agent's own workspace, or of the nearest one above."""
-        declared = self.above.workspace(member)
+    def workspace(self, turn: Turn) -> Files | None:
+        """The turn's files: of its agent's own workspace, or of the nearest one above."""
+        declared = self.above.workspace(turn)
         if declared is None:
             return None
-        return declared.open(RootStorage(member, self.above.get(member.state.header.root) or member))
+        return declared.open(RootStorage(turn, self.above.get(turn.state.header.root) or turn))
 
-    def same_place(self, one: Member, other: Member) -> bool:
+    def same_place(self, one: Turn, other: Turn) -> bool:
         """Tell whether two sessions work in the same workspace."""
         return self.above.workspace(one) == self.above.workspace(other)
 
@@ -119,31 +115,35 @@ class RunTree:
         state = await load_state(self.store, session_id)
         if state is None:
             raise UnknownSession(session_id)
-        return self.member(state, self.home.agent_of(state.header), await self.inherited(state.header))
+        return self.make_turn(state, self.home.agent_of(state.header), await self.inherited(state.header))
 
     async def direct(self, state: SessionState) -> Turn:
         """A session that is run by its own id, guarded by all that is above it; SetupError if that can't be."""
         check_runs_alone(state)
         inherited = await self.inherited(state.header) if state.header.parent else NO_HOOKS
-        return self.member(state, self.home.agent_of(state.header), inherited)
+        return self.make_turn(state, self.home.agent_of(state.header), inherited)
 
-    async def secure(self, member: Member) -> Claim:
+    async def ensure_claimed(self, turn: Turn) -> Claim:
         """The claim on this tree; a session that is just being created is stored and claimed first."""
         if self.claim is None:
-            await member.log.flush()
-            self.claim = member.log.claim = await self.home.store.claim(member.id)
+            await turn.log.flush()
+            self.claim = turn.log.claim = await self.home.store.claim(turn.id)
             self.claim.on_failure = self.stop
         return self.claim
 
-    def spent(self, member: Member) -> CoroutineType[Any, Any, Spent]:
+    def spent(self, turn: Turn) -> CoroutineType[Any, Any, Spent]:
         """What all sessions of this tree have used."""
         if self.spending is None:
-            running = [member] if member.state.alone else self._turns()
-            self.spending = Spending(self.store, {m.state.id: m.state for m in running}, member.state.alone)
-        return self.spending.total(member.state.header.root or member.state.id)
+            running = [turn] if turn.state.alone else self._turns()
+            self.spending = Spending(self.store, {m.state.id: m.state for m in running}, turn.state.alone)
+        return self.spending.total(turn.state.header.root or turn.state.id)
+
+    async def summarise(self, turn: Turn, keep_last: int, origin: str) -> None:
+        """Have the model summarise the conversation: now, or before its next call where that is not possible."""
+        await summarise(turn, keep_last, origin)
 
     def _turns(self) -> list[Turn]:
-        return [turn for turn in self.home.turns.values() if turn.tree is self]
+        return [turn for turn in self.home.turns.values() if turn.services is self]
 
     # --- claiming, joining and stopping ---------------------------------------------------
 
@@ -167,24 +167,24 @@ class RunTree:
         self.draining = True
         self.check_idle()
 
-    def is_stopping(self, member: Member) -> bool:
-        """Tell whether the member has to stop between two steps.
+    def is_stopping(self, turn: Turn) -> bool:
+        """Tell whether the turn has to stop between two steps.
 
         What a call started that can't be run again does not: only at its end can that call end.
         """
-        return self.draining and not self._finishes(member)
+        return self.draining and not self._finishes(turn)
 
-    def _finishes(self, member: Member, name: str = "") -> bool:
-        """Tell whether the member, or what it starts as `name`, belongs to a call that can't be run again."""
-        while name and member.state.call(name) is None:  # a child's name begins with the call's
+    def _finishes(self, turn: Turn, name: str = "") -> bool:
+        """Tell whether the turn, or what it starts as `name`, belongs to a call that can't be run again."""
+        while name and turn.state.call(name) is None:  # a child's name begins with the call's
             name = name.rpartition(".")[0]
-        if name and not can_repeat(member, name):
+        if name and not can_repeat(turn, name):
             return True
-        if member.question is not None:  # it is to answer somebody who may be part of such a call
-            asker = self.home.turns.get(member.question.session)
+        if turn.question is not None:  # it is to answer somebody who may be part of such a call
+            asker = self.home.turns.get(turn.question.session)
             return asker is not None and self._finishes(asker)
-        parent = self.home.turns.get(member.state.header.parent)
-        return parent is not None and self._finishes(parent, member.state.header.origin)
+        parent = self.home.turns.get(turn.state.header.parent)
+        return parent is not None and self._finishes(parent, turn.state.header.origin)
 
     def when_ended(self) -> asyncio.Future[Reply | None]:
         """Return a future that is done when this tree no longer runs here."""
@@ -219,7 +219,7 @@ class RunTree:
         while True:
             self._parked, self._unwound = None, {}
             try:
-                await turn.begin()
+                await begin_session(turn)
                 return True
             except Parking:
                 if await self._park(turn):
@@ -227,45 +227,45 @@ class RunTree:
                     return False
             await refresh(self.store, turn.state)  # something was settled in between: go on with it
 
-    def admit(self, member: Member) -> None:
-        """A turn of the tree begins to run."""
-        self.home.turns[member.state.id] = member  # pyright: ignore[reportArgumentType] - only turns are admitted
+    def register(self, turn: Turn) -> None:
+        """Make a turn that starts to run known, so that cancel, steer and answers reach it."""
+        self.home.turns[turn.state.id] = turn
         if self.spending is not None:
-            self.spending.running[member.state.id] = member.state
+            self.spending.running[turn.state.id] = turn.state
 
-    def dismiss(self, member: Member) -> None:
-        """It has ended, or waits."""
-        turns, state = self.home.turns, member.state
-        if turns.get(state.id) is member:
+    def unregister(self, turn: Turn) -> None:
+        """Forget a turn that has ended or is parked."""
+        turns, state = self.home.turns, turn.state
+        if turns.get(state.id) is turn:
             del turns[state.id]
             if self.spending is not None and state.header.parent:  # after the root nobody asks any more
                 self.spending.end(state)
 
-    def note_parked(self, member: Member) -> None:
+    def note_parked(self, turn: Turn) -> None:
         """It waits, and is part of what is parked when all of the tree does."""
-        state = member.state
+        state = turn.state
         unwound = self._unwound.get(state.id, ())  # one may have been settled since: then parking has to fail
         waits = tuple([i for i, a in state.callbacks.items() if a.status == "open" or i in unwound])
-        calls = tuple([i for i in self._below.get(state.id, ()) if not can_repeat(member, i)])
+        calls = tuple([i for i in self._below.get(state.id, ()) if not can_repeat(turn, i)])
         parked = Parked(waits, state.running_seconds(self.store.now()), calls)
         self._parked = {**(self._parked or {}), state.id: parked}
 
-    def note_child_waits(self, member: Member, origin: str) -> None:
+    def note_child_waits(self, turn: Turn, origin: str) -> None:
         """Note that a call or a hook is unwound while it waits for a child."""
-        self._below.setdefault(member.id, set()).add(origin)
+        self._below.setdefault(turn.id, set()).add(origin)
 
     async def run_root(self, turn: Turn) -> Reply:
         """Run a turn of the session this process was asked to run; returns when it has ended or is parked."""
         try:
             while True:
                 self._parked, self._unwound = None, {}
-                reply = await turn.run()
+                reply = await run_turn(turn)
                 if reply.status != "waiting" or await self._park(turn):
                     return reply
                 fresh = await load_state(self.store, turn.id)  # something was settled in between: go on with it
                 assert fresh is not None
                 turn.state.become(fresh)
-                turn = self.member(turn.state, turn.actor.agent, await self.inherited(turn.state.header))
+                turn = self.make_turn(turn.state, turn.actor.agent, await self.inherited(turn.state.header))
         except RuntimeClosed:
             await self._record_waiting()
             raise
@@ -325,25 +325,25 @@ class RunTree:
                         self.withdraw(event.callback_id, why)
                 self.home.broadcast.publish_all(ended)
 
-    async def end_asides(self) -> None:
-        """End every side turn that is still to answer something."""
+    async def cancel_side_turns(self) -> None:
+        """Cancel the side turns that still have a callback to answer; their ends are stored when this returns."""
         if self._resolver is not None and self._resolver.drivers:
             await self._resolver.close()
 
-    def begin(self, member: Member, message: Message) -> None:
+    def begin(self, turn: Turn, message: Message) -> None:
         """Write a new prompt down."""
-        member.log.add(TurnStarted(member.state.turn + 1, message, member.actor.setup))
+        turn.log.add(TurnStarted(turn.state.turn + 1, message, turn.actor.setup))
 
-    def resume(self, member: Member) -> None:
+    def resume(self, turn: Turn) -> None:
         """Write down that an open turn goes on, and whether the agent has changed since."""
-        state = member.state
-        before, now = "" if state.prompt is None else state.prompt.setup, member.actor.setup
-        member.children = -1  # counted when the first one more is started
+        state = turn.state
+        before, now = "" if state.prompt is None else state.prompt.setup, turn.actor.setup
+        turn.children = -1  # counted when the first one more is started
         if before != now:
             said = "%s's instructions, tools or policy have changed since its turn in %s began"
-            log.warning(said, member.actor.name, member.id)
-        member.log.add(TurnResumed(state.turn, now if before != now else ""))
-        member.log.flush_soon(JOIN_DELAY)
+            log.warning(said, turn.actor.name, turn.id)
+        turn.log.add(TurnResumed(state.turn, now if before != now else ""))
+        turn.log.flush_soon(JOIN_DELAY)
 
     # --- when everything waits ------------------------------------------------------------
 
@@ -390,8 +390,8 @@ class RunTree:
         else:
             self._park_if_idle()
 
-    def left_waiting(self, callback_id: str) -> None:
-        """The person who is here leaves a question for later: don't hold memory for it."""
+    def person_deferred(self, callback_id: str) -> None:
+        """Note that the person leaves a question for later: the run is not held in memory for it."""
         asked = self.resolver.asked.get(callback_id)
         if asked is not None:
             asked.deferred = True
@@ -411,8 +411,8 @@ class RunTree:
             turn.park_waiting()
         waiting, self.resolver.asked = self.resolver.asked, {}
         for callback_id, one in waiting.items():
-            self._unwound.setdefault(one.member.id, []).append(callback_id)
-            wait = one.member.waits.get(callback_id)
+            self._unwound.setdefault(one.turn.id, []).append(callback_id)
+            wait = one.turn.waits.get(callback_id)
             if wait is not None and not wait.done():
                 wait.set_exception(Parking())
                 wait.exception()  # who waited may be gone already, and then nobody has to hear of it
@@ -420,7 +420,7 @@ class RunTree:
     # --- children -------------------------------------------------------------------------
 
     async def start_child(
-        self, parent: Member, agent: Agent | str, prompt: str, name: str, place: ChildSpec = DEFAULT_CHILD
+        self, parent: Turn, agent: Agent | str, prompt: str, name: str, place: ChildSpec = DEFAULT_CHILD
     ) -> Reply:
         """Run a child called after its parent and `name`; called again, resume it, or return its logged end."""
         if self.draining and not self._finishes(parent, name):
@@ -442,13 +442,13 @@ class RunTree:
             prompt_message(prompt)
         state = state or SessionState(child_id)
         with self.activity.running():
-            member = await self._prepare_child(parent, declared, state, name, place)
+            turn = await self._prepare_child(parent, declared, state, name, place)
         try:
             if state.turn >= place.turn_number:
-                self.resume(member)
+                self.resume(turn)
             else:
-                await self._begin_child(member, prompt)
-            reply = await member.run(release=False)
+                await self._begin_child(turn, prompt)
+            reply = await run_turn(turn, release=False)
         except Exception as error:
             if not isinstance(error, TurnError) and state.phase != "failed":
                 raise
@@ -461,9 +461,9 @@ class RunTree:
             raise Parking
         return reply
 
-    async def _load_child(self, parent: Member, child_id: str, name: str) -> SessionState | None:
+    async def _load_child(self, parent: Turn, child_id: str, name: str) -> SessionState | None:
         """The child as it is in the log, or None if it has not been started."""
-        await self.secure(parent)
+        await self.ensure_claimed(parent)
         if parent.children < 0:
             await parent.log.flush(lazy=True)  # ahead of all below: a resumed tree must not be listed as waiting
         call = parent.state.call(name)
@@ -472,7 +472,7 @@ class RunTree:
         return await load_state(self.store, child_id)
 
     async def _prepare_child(
-        self, parent: Member, agent: Agent, state: SessionState, name: str, place: ChildSpec
+        self, parent: Turn, agent: Agent, state: SessionState, name: str, place: ChildSpec
     ) -> Turn:
         """The child's turn, ready to run; a new one gets its header."""
         if not state.seq:
@@ -480,7 +480,7 @@ class RunTree:
                 parent.children = await count_children(self.store, parent)
             check_child_limits(parent, self.above.get)
             state.header = child_header(
-                parent, place.agent or agent.name, name, "coordinator" if agent.turn_class else "agent",
+                parent, place.agent or agent.name, name, "coordinator" if agent.run_program else "agent",
                 begins=bool(agent.hooks.begin_session or parent.actor.passed_on.begin_session),
                 role=place.role, team=place.team, above=place.caller_session,
             )  # fmt: skip
@@ -489,34 +489,34 @@ class RunTree:
                 agent, state.header, self.store, self.home.turns, self.home.agent_of
             )
             force_setattr(state.header, "asks", self.can_ask_anyone(agent, *way))  # nobody has seen it yet
-        return self.member(state, agent, parent.actor.passed_on)
+        return self.make_turn(state, agent, parent.actor.passed_on)
 
-    async def _begin_child(self, member: Turn, prompt: str) -> None:
+    async def _begin_child(self, turn: Turn, prompt: str) -> None:
         """Run its begin_session hooks and give it its prompt: one append, unless a hook waits for something."""
-        if not member.state.seq:
-            member.log.add(member.state.header)
-        if not member.state.begun:
+        if not turn.state.seq:
+            turn.log.add(turn.state.header)
+        if not turn.state.begun:
             try:
-                await member.begin()
+                await begin_session(turn)
             except HookFailed as error:
-                stored = member.state.seq > 0
+                stored = turn.state.seq > 0
                 raise HookFailed(error.hook, error.point, error.error, stored=stored) from error.error
-        self.begin(member, user(prompt))
+        self.begin(turn, user(prompt))
 
     # --- side turns -----------------------------------------------------------------------
 
-    async def side_turn(self, member: Member, text: str, name: str) -> str:
-        """Let the member's agent answer over its own conversation without leaving a trace in it."""
-        side = await self._aside(member, name, text, None)
+    async def side_turn(self, turn: Turn, text: str, name: str) -> str:
+        """Let the turn's agent answer over its own conversation without leaving a trace in it."""
+        side = await self._aside(turn, name, text, None)
         if side.state.phase != "running":
-            return logged_end(side.state, member.actor.agent).text
-        reply = await side.run(release=False)
+            return logged_end(side.state, turn.actor.agent).text
+        reply = await run_turn(side, release=False)
         if reply.status != "done":
-            raise ChildFailed(side.id, member.actor.name, f"its side turn ended with {reply.limit or reply.status}")
+            raise ChildFailed(side.id, turn.actor.name, f"its side turn ended with {reply.limit or reply.status}")
         return reply.text
 
     async def answer_aside(
-        self, asker: Member, asked: Member, raised: CallbackRaised, text: str
+        self, asker: Turn, asked: Turn, raised: CallbackRaised, text: str
     ) -> SideAnswer | PassedUp:
         """A side turn that is to answer a callback; anything but an answer is passing up."""
         sides, limits = await side_turns_of(asker, asked, self._sides), asked.actor.limits
@@ -528,7 +528,7 @@ class RunTree:
         sides.begin(side.state)
         try:
             if side.state.phase == "running":
-                await side.run(release=False)
+                await run_turn(side, release=False)
         finally:
             sides.end(side.state)
         state = side.state
@@ -539,9 +539,9 @@ class RunTree:
         why = f"its limit {state.limit} was reached" if state.limit else "it called none of the tools for it"
         return outcome_in(side) or PassedUp(f"it gave no answer: {why}")
 
-    async def _aside(self, asked: Member, name: str, text: str, raised: CallbackRaised | None) -> Turn:
+    async def _aside(self, asked: Turn, name: str, text: str, raised: CallbackRaised | None) -> Turn:
         """A side session over what the asked agent's log says now, or the one that was begun before."""
-        await self.secure(asked)
+        await self.ensure_claimed(asked)
         await asked.log.flush()
         side_id = side_turn_id(asked, name) if raised is not None else f"{asked.id}~{name}"
         state = await load_state(self.store, side_id)
@@ -564,28 +564,28 @@ class RunTree:
 
     # --- callbacks ------------------------------------------------------------------------
 
-    def raise_callback(self, asker: CallbackScope, question: Question) -> CoroutineType[Any, Any, Held]:
+    def raise_callback(self, scope: CallbackScope, question: Question) -> CoroutineType[Any, Any, Held]:
         """Ask whoever is above."""
-        return self.resolver.raise_callback(asker, question)
+        return self.resolver.raise_callback(scope, question)
 
-    def ready(self, member: Member, origin: str) -> CoroutineType[Any, Any, None]:
+    def wait_until_reenterable(self, turn: Turn, origin: str) -> CoroutineType[Any, Any, None]:
         """Return when a tool call or hook that asked before may run again."""
-        return self.resolver.ready(member, origin)
+        return self.resolver.wait_until_reenterable(turn, origin)
 
-    async def finish_below(self, member: Member, call: CallState) -> bool:
+    async def finish_below(self, turn: Turn, call: CallState) -> bool:
         """Run the children that a call waited for when it was parked; Parking where one of them still waits.
 
         Returns whether there were any: the call may then run again, and gets what they came to from the log.
         """
         call_id = call.call.id
-        waits = call.below or call_id in self._below.get(member.id, ())
-        if not waits or can_repeat(member, call_id):
+        waits = call.below or call_id in self._below.get(turn.id, ())
+        if not waits or can_repeat(turn, call_id):
             return False
-        if any(a.status != "open" and not a.delivered for a in member.state.asks_of(call_id)):
+        if any(a.status != "open" and not a.delivered for a in turn.state.asks_of(call_id)):
             return True
-        children = await unfinished_children(self.store, member, call_id)
-        with member.activity.waiting():
-            runs = [self.start_child(member, self.home.agent_of(header), "", header.origin) for header in children]
+        children = await unfinished_children(self.store, turn, call_id)
+        with turn.activity.waiting():
+            runs = [self.start_child(turn, self.home.agent_of(header), "", header.origin) for header in children]
             outcomes = await asyncio.gather(*runs, return_exceptions=True)
         failures = [one for one in outcomes if isinstance(one, BaseException) and not isinstance(one, ChildFailed)]
         for failure in sorted(failures, key=lambda one: isinstance(one, Parking)):
@@ -605,12 +605,12 @@ class RunTree:
             known[key] = bool(way.asks) or way.end == "person"
         return known[key]
 
-    async def way(self, member: Member, asked: CallbackRaised, hints: Hints) -> Route:
-        """Where such a question of the member would go by the policies as they are now."""
-        home, agent, kind = self.home, member.actor.agent, cast("Kind", asked.kind)
+    async def way(self, turn: Turn, asked: CallbackRaised, hints: Hints) -> Route:
+        """Where such a question of the turn would go by the policies as they are now."""
+        home, agent, kind = self.home, turn.actor.agent, cast("Kind", asked.kind)
         known = home.agent_names(self.root)
         policy, chain = await effective_policy_and_ancestors(
-            agent, member.state.header, self.store, home.turns, home.agent_of
+            agent, turn.state.header, self.store, home.turns, home.agent_of
         )
         person = home.host is not None or self.store.durable  # else nobody would see it
         raised = RouteQuery(
@@ -622,22 +622,22 @@ class RunTree:
             raised = raised.replace(fallback_approves=tuple(rights))
         return route(raised, chain)
 
-    async def asked(self, member: Member, station: Station, callback_id: str) -> Member:
+    async def asked(self, turn: Turn, station: Station, callback_id: str) -> Turn:
         """The session of an agent that is asked, live or from the log; a fresh one outside the chain."""
-        turn = self.home.turns.get(station.session_id)
-        if turn is not None and turn.tree is self:
-            return turn
+        running = self.home.turns.get(station.session_id)
+        if running is not None and running.services is self:
+            return running
         if not station.fresh:
             state = await load_state(self.store, station.session_id)
             if state is not None:
-                return self.member(state, self.home.agent_of(state.header), await self.inherited(state.header))
+                return self.make_turn(state, self.home.agent_of(state.header), await self.inherited(state.header))
         agent = self.home.agent(station.agent, self.root)
         name = f"{station.agent}.{callback_id}"
-        state = await load_state(self.store, f"{member.id}~{name}") or SessionState(f"{member.id}~{name}")
-        fresh = self.member(state, agent, member.actor.passed_on)
+        state = await load_state(self.store, f"{turn.id}~{name}") or SessionState(f"{turn.id}~{name}")
+        fresh = self.make_turn(state, agent, turn.actor.passed_on)
         if not state.seq:
-            state.root_header = member.state.root_header
-            fresh.log.add(child_header(member, agent.name, name, "side_turn"))
+            state.root_header = turn.state.root_header
+            fresh.log.add(child_header(turn, agent.name, name, "side_turn"))
             await fresh.log.flush()
         return fresh
 

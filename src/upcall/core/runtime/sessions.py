@@ -30,12 +30,13 @@ from upcall.core.runtime.session_data import checked_data, checked_tags
 from upcall.core.runtime.worker import STOP_LIMIT, Resume, Worker, drain_trees
 from upcall.core.turns.access import prompt_message
 from upcall.core.turns.builtin_tools import ask, task_tool
+from upcall.core.turns.compaction import summarise_between_turns
 from upcall.core.turns.prepared_agent import PreparedAgent
 from upcall.core.turns.process_limit import ProcessLimit
+from upcall.core.turns.reply import reply_of
 from upcall.core.turns.side_turn import SIDE_TOOLS
 from upcall.core.turns.thread_cache import Threads
 from upcall.core.turns.timeouts import Deadlines
-from upcall.core.turns.turn import reply_of
 from upcall.events import AnyEvent, CallbackWithdrawn, CancelRequested, SessionStarted, Steered
 from upcall.hooks import NO_HOOKS, Hooks
 from upcall.messages import Message, replace_surrogates
@@ -201,7 +202,7 @@ class Sessions(People):
             model = self._models.get(id(declared))
             if model is None:
                 model = self._models[id(declared)] = self._model(declared)
-            delegates = agent.agents and agent.turn_class is None
+            delegates = agent.agents and agent.run_program is None
             extra = [task_tool(list(agent.agents))] if delegates else []
             extra += [ask] if asks else []
             extra += SIDE_TOOLS if delegates or answers else ()
@@ -240,7 +241,7 @@ class Sessions(People):
             asks = RunTree(self, None).can_ask_anyone(declared, declared.policy, [])
         place = self._place(declared)
         started = SessionStarted(
-            declared.name, kind="coordinator" if declared.turn_class else "agent", begins=begins, asks=asks,
+            declared.name, kind="coordinator" if declared.run_program else "agent", begins=begins, asks=asks,
             source=place.source, program=place.program, data=kept, tags=labels,
         )  # fmt: skip
         state = SessionState(session_id)
@@ -281,10 +282,10 @@ class Sessions(People):
 
     async def _begin(self, tree: RunTree, state: SessionState, agent: Agent, started: SessionStarted) -> None:
         state.header = started
-        member = tree.member(state, agent, NO_HOOKS)
-        member.log.add(started)
+        turn = tree.make_turn(state, agent, NO_HOOKS)
+        turn.log.add(started)
         try:
-            begun = await tree.begin_root(member)
+            begun = await tree.begin_root(turn)
         except BaseException as error:
             if tree.claim is not None:  # a hook needed the session to be there already
                 await self.store.release(tree.claim)
@@ -293,7 +294,7 @@ class Sessions(People):
                 raise errors.HookFailed(error.hook, error.point, error.error, stored=False) from error.error
             raise
         if begun:
-            await member.log.flush(release=tree.claim is not None)
+            await turn.log.flush(release=tree.claim is not None)
 
     async def load(self, id: str) -> Session:
         """A session from the store, whoever made it."""
@@ -327,20 +328,20 @@ class Sessions(People):
         waits = state.parked and (state.phase == "running" or not state.begun)
         if waits and not await self._is_ready(state.header.root or state.id):
             raise await self._waiting(state)
-        member = await tree.direct(state)
-        if not state.begun and not await tree.begin_root(member):
+        turn = await tree.direct(state)
+        if not state.begun and not await tree.begin_root(turn):
             raise await self._waiting(state)
         if state.phase == "running":
-            tree.resume(member)
-            reply = await tree.run_root(member)
+            tree.resume(turn)
+            reply = await tree.run_root(turn)
             if reply.status == "waiting":
                 raise await self._waiting(state)
             await self._own(tree, take_over)
-            member = await tree.direct(state)
-        if state.phase == "failed" and not member.actor.agent.turn_class:  # a team continues with what it left
+            turn = await tree.direct(state)
+        if state.phase == "failed" and not turn.actor.agent.run_program:  # a team continues with what it left
             await tree.end_below(state.id, "its turn failed, and another one began")
-        tree.begin(member, message)
-        reply = await tree.run_root(member)
+        tree.begin(turn, message)
+        reply = await tree.run_root(turn)
         if tree.has_asked or reply.status == "waiting":
             reply = await self._with_callbacks(reply, state)
         return reply
@@ -388,13 +389,13 @@ class Sessions(People):
         beginning = state.phase == "idle" and not state.begun
         if state.phase not in ("running", "failed") and not beginning:
             return await self._with_callbacks(reply_of(state, agent.output), state)
-        member = await tree.direct(state)
-        if beginning and await tree.begin_root(member):
-            await member.log.flush(release=True)
+        turn = await tree.direct(state)
+        if beginning and await tree.begin_root(turn):
+            await turn.log.flush(release=True)
             reply = reply_of(state, agent.output)
         elif not beginning and (self.host is not None or not state.parked or await self._is_ready(tree.root)):
-            tree.resume(member)
-            reply = await tree.run_root(member)
+            tree.resume(turn)
+            reply = await tree.run_root(turn)
         else:
             reply = reply_of(state, waits=True)
         return await self._with_callbacks(reply, state)
@@ -410,7 +411,7 @@ class Sessions(People):
         """Have a session's model summarise while no turn runs."""
         async with self._owned(state.header.root or state.id) as tree:
             await self._refresh(state)
-            await (await tree.direct(state)).summarise_between_turns(keep_last)
+            await summarise_between_turns(await tree.direct(state), keep_last)
 
     async def _refresh(self, state: SessionState) -> None:
         """Be sure of the state: what others wrote, and nothing that was never stored."""

@@ -11,7 +11,7 @@ from upcall.agent import Limits
 from upcall.contracts import Selection, Spent, Store
 from upcall.core.log.load import load_state
 from upcall.core.log.state import SessionState
-from upcall.core.turns.access import Member
+from upcall.core.turns.turn import Turn
 from upcall.events import ModelStarted, Responded
 
 _CALLBACK = "q[0-9a-f]+"
@@ -111,7 +111,7 @@ class SideTurns:
         return "tokens" if limits.tokens is not None and tokens >= limits.tokens else ""
 
 
-async def side_turns_of(asker: Member, asked: Member, known: dict[tuple[str, int, str], SideTurns]) -> SideTurns:
+async def side_turns_of(asker: Turn, asked: Turn, known: dict[tuple[str, int, str], SideTurns]) -> SideTurns:
     """The side turns of the asked agent in its turn; of an agent outside the chain, in the turn of who asks.
 
     `known` keeps them while a run tree is owned.
@@ -127,7 +127,7 @@ async def side_turns_of(asker: Member, asked: Member, known: dict[tuple[str, int
     return known[key]
 
 
-def side_turn_id(asked: Member, name: str) -> str:
+def side_turn_id(asked: Turn, name: str) -> str:
     """The id of a side turn of the asked session; a session that holds only the question is its own."""
     return asked.id if asked.state.header.kind == "side_turn" else f"{asked.id}~{name}"
 

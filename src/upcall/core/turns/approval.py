@@ -9,27 +9,27 @@ import msgspec
 from upcall.callbacks import Approve, Reject, approval_digest, same_json
 from upcall.core.routing.answer import decode_approval
 from upcall.core.routing.question import Question, outcome_of
-from upcall.core.turns.access import CallbackScope, Member
 from upcall.core.turns.hook_runner import run_hooks
 from upcall.core.turns.prepared_agent import PreparedAgent
+from upcall.core.turns.turn import CallbackScope, Turn
 from upcall.errors import CallbackExpired, CallbackUnresolved
 from upcall.events import CallbackDelivered, CallbackRaised
 from upcall.messages import Call, Result
 from upcall.tools import BadArguments, CallRefused, Tool
 
 
-async def before_tool(member: Member, call: Call, edited: str = "") -> Call | Result:
+async def before_tool(turn: Turn, call: Call, edited: str = "") -> Call | Result:
     """The hooks' chain: a changed call goes on to the next hook, a result ends it.
 
     Arguments that the approval `edited` has changed pass the hooks as another occurrence of their point.
     """
-    out = await run_hooks(member, "before_tool", f"{call.id}{edited}", member.hooks.before_tool, call)
+    out = await run_hooks(turn, "before_tool", f"{call.id}{edited}", turn.hooks.before_tool, call)
     if out is call:
         return call
     return out.replace(call_id=call.id) if isinstance(out, Result) else out.replace(id=call.id)
 
 
-async def gate(member: Member, tool: Tool, call: Call, args: dict[str, Any]) -> tuple[str, Call] | Result:
+async def gate(turn: Turn, tool: Tool, call: Call, args: dict[str, Any]) -> tuple[str, Call] | Result:
     """The approval's id and the call that may run, or the result that a hook gives it instead; NotRun says why not.
 
     What is approved is exactly this tool with exactly these arguments: edited ones pass the hooks again and are
@@ -39,29 +39,29 @@ async def gate(member: Member, tool: Tool, call: Call, args: dict[str, Any]) -> 
     """
     while True:
         try:
-            free, decided = _decided(member, tool, call, args)
+            free, decided = _decided(turn, tool, call, args)
         except Exception as error:
             raise _refused(call, f"whether it needs an approval could not be told ({error!r})") from error
         if free:
             return "", call
-        if member.purpose == "side_turn":
+        if turn.purpose == "side_turn":
             raise _refused(call, "nobody can approve it while a callback is being answered")
-        raised, said, by = decided or await _asked(member, tool, call, args)
+        raised, said, by = decided or await _asked(turn, tool, call, args)
         if not isinstance(said, Approve):
             reason = f": {said.reason}" if said is not None and said.reason else ""
-            _note(member, raised)
+            _note(turn, raised)
             raise _refused(call, by if said is None else f"rejected by {by}{reason}")
         edited: Call | Result = call
         if said.args is not None:
-            edited = await before_tool(member, call.replace(args=said.args), f".{raised.callback_id}")
+            edited = await before_tool(turn, call.replace(args=said.args), f".{raised.callback_id}")
         if isinstance(edited, Result):
             return edited
-        _note(member, raised)
+        _note(turn, raised)
         if edited.name != tool.name:
             return "", edited
         if said.args is None or same_json(edited.args, said.args):
             return raised.callback_id, edited
-        if _asked_before(member, edited):  # asking again would get the same answer, without end
+        if _asked_before(turn, edited):  # asking again would get the same answer, without end
             raise _refused(call, "a hook changed the arguments back that its approver had edited")
         call, args = edited, tool.check(edited.args)
 
@@ -73,15 +73,15 @@ def _refused(call: Call, why: str) -> CallRefused:
 Decided = tuple[CallbackRaised, Approve | Reject | None, str]
 
 
-def _decided(member: Member, tool: Tool, call: Call, args: dict[str, Any]) -> tuple[bool, Decided | None]:
+def _decided(turn: Turn, tool: Tool, call: Call, args: dict[str, Any]) -> tuple[bool, Decided | None]:
     """Whether the call may run freely; else an approval that holds for the session, or None to ask for one."""
-    if member.state.callbacks and _asked_before(member, call):
+    if turn.state.callbacks and _asked_before(turn, call):
         return False, None  # whether it needs an approval was decided when that was raised
-    if not member.actor.asks_approval(tool, args):
+    if not turn.actor.asks_approval(tool, args):
         return True, None
     digest = approval_digest(tool.name, call.args)
     held = tool.patterns(args)
-    for raised, answered in reversed(member.state.grants):
+    for raised, answered in reversed(turn.state.grants):
         said = decode_approval(answered.value)
         if raised.tool != tool.name:
             continue
@@ -95,19 +95,19 @@ def _decided(member: Member, tool: Tool, call: Call, args: dict[str, Any]) -> tu
     return False, None
 
 
-def _asked_before(member: Member, call: Call) -> bool:
+def _asked_before(turn: Turn, call: Call) -> bool:
     """Whether this very call was up for approval already."""
-    asked = {a.raised.digest for a in member.state.asks_of(call.id) if a.raised.gate}
+    asked = {a.raised.digest for a in turn.state.asks_of(call.id) if a.raised.gate}
     return bool(asked) and approval_digest(call.name, call.args) in asked
 
 
-async def _asked(member: Member, tool: Tool, call: Call, args: dict[str, Any]) -> Decided:
+async def _asked(turn: Turn, tool: Tool, call: Call, args: dict[str, Any]) -> Decided:
     draft = CallbackRaised(
-        "", "", "", f"May {member.actor.name} run {tool.name}?", "approval", "callback_to_caller", {},
+        "", "", "", f"May {turn.actor.name} run {tool.name}?", "approval", "callback_to_caller", {},
         approval_digest(tool.name, call.args), schema=tool.schema, tool=tool.name, args=call.args, gate=True,
         patterns=tool.patterns(args),
     )  # fmt: skip
-    asked = await member.tree.raise_callback(CallbackScope(member, call.id), Question(draft))
+    asked = await turn.services.raise_callback(CallbackScope(turn, call.id), Question(draft))
     try:
         return asked.raised, outcome_of(asked), asked.answer.by if asked.answer is not None else ""
     except (CallbackUnresolved, CallbackExpired) as error:
@@ -115,9 +115,9 @@ async def _asked(member: Member, tool: Tool, call: Call, args: dict[str, Any]) -
         return asked.raised, None, f"{kind}. {error}"
 
 
-def edits_of(member: Member, call_id: str) -> str:
+def edits_of(turn: Turn, call_id: str) -> str:
     """What the model is told of a call whose arguments an approver changed; the call may have waited since."""
-    for ask in reversed(member.state.callbacks.values()):
+    for ask in reversed(turn.state.callbacks.values()):
         settled = ask.answer if ask.raised.gate and ask.raised.origin == call_id else None
         said = decode_approval(settled.value) if settled is not None else None
         if isinstance(said, Approve) and said.args is not None:
@@ -126,11 +126,11 @@ def edits_of(member: Member, call_id: str) -> str:
     return ""
 
 
-def _note(member: Member, raised: CallbackRaised) -> None:
+def _note(turn: Turn, raised: CallbackRaised) -> None:
     """Its outcome reaches the call in the same append that starts the tool or refuses it."""
-    ask = member.state.callbacks.get(raised.callback_id)
+    ask = turn.state.callbacks.get(raised.callback_id)
     if ask is not None and not ask.delivered:
-        member.log.add(CallbackDelivered(raised.callback_id, raised.origin))
+        turn.log.add(CallbackDelivered(raised.callback_id, raised.origin))
 
 
 def why_not_approve(actor: PreparedAgent, raised: CallbackRaised, value: dict[str, Any], same_place: bool) -> str:

@@ -8,7 +8,8 @@ from typing import Any
 from upcall.callbacks import Answer
 from upcall.contracts import Reply
 from upcall.core.log.session_log import JOIN_DELAY
-from upcall.core.turns.access import HookSession, Member
+from upcall.core.turns.access import HookSession
+from upcall.core.turns.turn import Turn
 from upcall.errors import STOPS, HookFailed, LimitReached
 from upcall.hooks import name_of
 from upcall.messages import Call, Message, Request, Response, Result, is_blank, json_round_trip, user
@@ -29,7 +30,7 @@ TAKES: dict[str, Takes] = {
 """What a hook may return at each point, in words and types, and what a string stands for."""
 
 
-async def run_hooks(member: Member, point: str, at: int | str, hooks: Sequence[Any], *args: Any) -> Any:
+async def run_hooks(turn: Turn, point: str, at: int | str, hooks: Sequence[Any], *args: Any) -> Any:
     """The last argument as the hooks leave it; a return of another kind than that ends the chain.
 
     At model_failed it is the request that is handed on: what comes back is the changed one, or the error if no hook
@@ -37,10 +38,10 @@ async def run_hooks(member: Member, point: str, at: int | str, hooks: Sequence[A
     If they asked somebody before, they wait until they may run again. What one raises fails the turn by its name.
     """
     where = f"{point}.{at}" if at else point  # as `origin` names it
-    state, value, alone = member.state, args[-1] if args else None, len(args) == 1
+    state, value, alone = turn.state, args[-1] if args else None, len(args) == 1
     if state.callbacks:
-        await member.tree.ready(member, where)
-    access, again = HookSession(state, member, where), None
+        await turn.services.wait_until_reenterable(turn, where)
+    access, again = HookSession(state, turn, where), None
     for hook in hooks:
         try:
             out = hook(access, value) if alone else hook(access, *args)
@@ -50,7 +51,7 @@ async def run_hooks(member: Member, point: str, at: int | str, hooks: Sequence[A
                 value = _request(value, out)
                 continue
             if hasattr(out, "__await__"):
-                _before_waiting(member)
+                _before_waiting(turn)
                 out = await out
             if out is None or out is value or not args:
                 continue
@@ -68,12 +69,10 @@ async def run_hooks(member: Member, point: str, at: int | str, hooks: Sequence[A
     return again or value
 
 
-def _before_waiting(member: Member) -> None:
-    """Register a session that is being created, or append what it wrote: others may look while a hook waits."""
-    if member.log.claim is None:
-        member.come()
-    else:
-        member.log.flush_soon(JOIN_DELAY)
+def _before_waiting(turn: Turn) -> None:
+    """Append what the hooks wrote, as others may look while one waits; a new session is not stored yet."""
+    if turn.log.claim is not None:
+        turn.log.flush_soon(JOIN_DELAY)
 
 
 def _taken(point: str, out: Any, args: tuple[Any, ...]) -> Any:

@@ -1,14 +1,15 @@
-"""The model's half of a turn: before_model → model → post_response, its failures, and compaction."""
+"""One model call: before_model → model → post_response, and what its failures lead to."""
 
 from __future__ import annotations
 
 from upcall.contracts import Delta
 from upcall.core.log.request_diff import apply_change, change_of, response_of
-from upcall.core.turns.access import Member
-from upcall.core.turns.compaction import summarise
+from upcall.core.turns.compaction import compact_now
 from upcall.core.turns.hook_runner import run_hooks
+from upcall.core.turns.prepared_agent import PreparedAgent
 from upcall.core.turns.response_bounds import bounded
 from upcall.core.turns.toolsets import ensure_tools, update_tools, with_logged_tools
+from upcall.core.turns.turn import Turn
 from upcall.errors import (
     ContextTooLong,
     LimitReached,
@@ -19,13 +20,12 @@ from upcall.errors import (
     ScriptExhausted,
     UnknownSetting,
 )
-from upcall.events import NO_OPTIONS, HooksPassed, MessageAdded, ModelFailed, ModelStarted, Responded
+from upcall.events import NO_OPTIONS, HooksPassed, ModelFailed, ModelStarted, Responded
 from upcall.messages import (
     NO_USAGE,
     Request,
     Response,
     close_dangling_calls,
-    user,
 )
 
 KINDS_OF_FAILURE = (
@@ -46,20 +46,28 @@ HEADERS_LOST = (
 )
 
 
-class Thinker(Member):
-    """A session of a run tree that can ask its model."""
+class ModelStep:
+    """One model call of a turn: before_model → model → post_response, from wherever the log says it is."""
 
-    __slots__ = ()
+    __slots__ = ("hooks", "log", "state", "turn")
 
-    async def _call_model(self) -> None:
+    def __init__(self, turn: Turn) -> None:
+        self.turn, self.log, self.state, self.hooks = turn, turn.log, turn.state, turn.hooks
+
+    @property
+    def actor(self) -> PreparedAgent:
+        """The agent, with the tools that its toolsets offer now."""
+        return self.turn.actor
+
+    async def call_model(self) -> None:
         """before_model → model: one response, in the log."""
         state, hooks = self.state, self.hooks
         if self.actor.toolsets:
-            await update_tools(self)
+            await update_tools(self.turn)
         if state.steers:
-            self._take_steers()
+            self.turn.apply_steers()
         if state.compaction is not None:
-            await self._compact_now()
+            await compact_now(self.turn)
         if state.open_model_call is None:
             self._check_limits()
         if state.calls or state.deferred:
@@ -68,7 +76,7 @@ class Thinker(Member):
         lost: tuple[str, ...] = ()
         if state.open_model_call is not None and state.open_model_call.purpose != "summary":
             ordinal, change = state.open_model_call.ordinal, state.open_model_call.change
-            request = await with_logged_tools(self, request)
+            request = await with_logged_tools(self.turn, request)
             request, lost = await apply_change(request, change, self.log.store), change.headers if change else ()
         elif hooks.before_model:
             request, response = await self._before_model(request, ordinal)
@@ -88,8 +96,8 @@ class Thinker(Member):
         raise ModelRefused(self.actor.model.name, HEADERS_LOST.format(", ".join(lost)))
 
     def _respond(self, response: Response, ordinal: int, by_hook: bool) -> None:
-        if self._partial:
-            self._partial.clear()
+        if self.turn.partial_text:
+            self.turn.partial_text.clear()
         response = bounded(response, self.actor.model.name)
         self.log.add(
             Responded(
@@ -98,25 +106,22 @@ class Thinker(Member):
             )
         )  # fmt: skip
 
-    async def _retry_model_failed_hooks(self, asked: ModelStarted, failed: ModelFailed) -> None:
+    async def retry_model_failed_hooks(self, asked: ModelStarted, failed: ModelFailed) -> None:
         """A model call failed and its hooks parked or died: they run again, the model does not."""
-        await ensure_tools(self)
-        request = await with_logged_tools(self, self._request())
+        await ensure_tools(self.turn)
+        request = await with_logged_tools(self.turn, self._request())
         request = await apply_change(request, asked.change, self.log.store)
         error = failure_of(failed, self.actor.model.name)
         self._respond(*await self._recover(request, asked.ordinal, error))
 
-    def _take_steers(self) -> None:
-        for seq, steer in sorted(self.state.steers.items()):
-            self.log.add(MessageAdded(user(steer.text), steer=seq))
-
     def _request(self) -> Request:
-        actor, freely = self.actor, self.purpose == "side_turn" and self.question is None  # in its own words
+        actor, is_side_turn = self.actor, self.turn.purpose == "side_turn"
+        freely = is_side_turn and self.turn.question is None  # in its own words
         settings = actor.settings
-        if settings is not None and self.purpose == "side_turn":
+        if settings is not None and is_side_turn:
             settings = settings.replace(tool_choice=None)  # it could not answer, or do nothing else
         return Request(
-            actor.name, self.purpose, actor.agent.instructions, self.state.messages(), actor.specs,
+            actor.name, self.turn.purpose, actor.agent.instructions, self.state.messages(), actor.specs,
             None if actor.output is None or freely else actor.output.schema, settings,
         )  # fmt: skip
 
@@ -124,7 +129,7 @@ class Thinker(Member):
         """Run the hooks and write down that the model is asked, with what they changed."""
         await self.log.flush()  # hooks may have effects: the prompt, or the results so far, are on disk before
         before = self.state.history
-        out = await run_hooks(self, "before_model", ordinal, self.hooks.before_model, asked)
+        out = await run_hooks(self.turn, "before_model", ordinal, self.hooks.before_model, asked)
         request, response = (asked, out) if isinstance(out, Response) else (out, None)
         request = self._with_writes(asked, request, compacted=self.state.history is not before)
         self._started(asked, request, ordinal)
@@ -158,7 +163,7 @@ class Thinker(Member):
             if actor.options_body:
                 log.put_blob(options, actor.options_body)
         change = None if request is asked else change_of(asked, request, state.messages, log.put_blob, actor.named)
-        log.add(ModelStarted(ordinal, self.purpose, instructions, tools, change, options))
+        log.add(ModelStarted(ordinal, self.turn.purpose, instructions, tools, change, options))
 
     async def _recover(self, request: Request, ordinal: int, error: Exception) -> tuple[Response, int, bool]:
         """What model_failed hooks make of a failure: a response, or another try; else the failure is the turn's."""
@@ -185,38 +190,40 @@ class Thinker(Member):
     def _shortened(self, error: Exception) -> Request | None:
         """A side turn that does not fit the window goes on with the last summary and the newest messages."""
         few = len(self.state.messages()) // 4
-        if self.purpose != "side_turn" or not isinstance(error, ContextTooLong) or not few:
+        if self.turn.purpose != "side_turn" or not isinstance(error, ContextTooLong) or not few:
             return None
-        self.compact(few, "", self.state.summary)
+        self.turn.compact(few, "", self.state.summary)
         return self._request()
 
     async def _model_failed(self, request: Request, error: Exception) -> Request | Response | None:
-        if self.purpose == "side_turn":
+        turn = self.turn
+        if turn.purpose == "side_turn":
             return None
-        out = await run_hooks(self, "model_failed", self.state.ordinal, self.hooks.model_failed, request, error)
+        out = await run_hooks(turn, "model_failed", self.state.ordinal, self.hooks.model_failed, request, error)
         same = isinstance(out, Request) and out.messages is request.messages
         if same and isinstance(error, ContextTooLong):
             return out.replace(messages=self.state.messages())  # the hook compacted: ask with what is left
         return None if out is error else out
 
     def _drop_partial(self) -> None:
-        if self._partial:
+        if self.turn.partial_text:
             self._emit("drop", "")
 
     def _emit(self, kind: str, text: str) -> None:
         if kind == "text":
-            self._partial.append(text)
+            self.turn.partial_text.append(text)
         elif kind == "drop":
-            self._partial.clear()
+            self.turn.partial_text.clear()
         if self.log.sinks or self.log.watchers:
             self.log.publish(Delta(self.state.id, text, kind))
 
-    async def _post_response(self) -> None:
+    async def post_response(self) -> None:
+        """Run the post_response hooks over the response that is in the log."""
         responded = self.state.response
         assert responded is not None
         await self.log.flush(lazy=True)
         first = response_of(responded)
-        response = await run_hooks(self, "post_response", responded.ordinal, self.hooks.post_response, first)
+        response = await run_hooks(self.turn, "post_response", responded.ordinal, self.hooks.post_response, first)
         if response is first:
             self.log.add(HooksPassed("post_response", str(responded.ordinal)))
             return
@@ -227,44 +234,14 @@ class Thinker(Member):
     def _check_limits(self) -> None:
         limits, state = self.actor.limits, self.state
         calls, name = limits.model_calls, "model_calls"
-        if self.purpose == "side_turn":
+        if self.turn.purpose == "side_turn":
             calls, name = self.actor.agent.policy.callback_policy.side_turn_model_calls, "side_turn_model_calls"
-            if self.room is not None and (full := self.room()):
+            if self.turn.room is not None and (full := self.turn.room()):
                 raise LimitReached(full, "the turn of the agent that is asked has no room left")
         if calls is not None and state.model_calls >= calls:
             raise LimitReached(name, f"{state.model_calls} in this turn")
         if limits.tokens is not None and state.usage is not NO_USAGE and state.usage.total >= limits.tokens:
             raise LimitReached("tokens", f"{state.usage.total} in this turn")
-
-    async def _compact_now(self) -> None:
-        asked = self.state.compaction
-        assert asked is not None
-        self.state.settle_calls()
-        await self.log.flush()
-        if asked.summarise:
-            await self.summarise(asked.keep_last, "")
-        else:
-            self.compact(asked.keep_last, "")
-
-    async def summarise(self, keep_last: int, origin: str) -> None:
-        """Have the model summarise the conversation and keep only that and the newest messages."""
-        if self._task is None or self._summing or not self.state.begun:  # a hook of this call can't begin another
-            return await super().summarise(keep_last, origin)
-        self._summing = True
-        try:
-            await summarise(self, keep_last, origin)
-        finally:
-            self._summing = False
-
-    async def summarise_between_turns(self, keep_last: int) -> None:
-        """The same while no turn runs; one that waits, or was interrupted, does it before its next model call."""
-        state = self.state
-        if state.phase == "running" or state.calls:
-            await super().summarise(keep_last, "")
-        elif state.history:
-            await ensure_tools(self)
-            await summarise(self, keep_last, "")
-        await self.log.flush()
 
 
 def failure_of(failed: ModelFailed, model: str) -> ModelError:

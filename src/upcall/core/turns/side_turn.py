@@ -7,9 +7,10 @@ from typing import Any, cast
 from upcall.callbacks import same_json
 from upcall.contracts import Context
 from upcall.core.routing.answer import validate_answer
-from upcall.core.turns.access import HookSession, Member
+from upcall.core.turns.access import HookSession
 from upcall.core.turns.approval import why_not_approve
 from upcall.core.turns.prepared_agent import PreparedAgent
+from upcall.core.turns.turn import Turn
 from upcall.errors import AnswerRefused, UpcallError
 from upcall.events import CallbackRaised
 from upcall.messages import Value
@@ -131,10 +132,10 @@ ASKED_BACK = "upcall.asked_back"
 
 def _come_to(ctx: Context, outcome: dict[str, Any]) -> None:
     """Write down what the side turn came to: as the tool got it, whatever hooks make of its result."""
-    member = cast("HookSession", ctx).member
-    if member.question is None:
+    turn = cast("HookSession", ctx).turn
+    if turn.question is None:
         raise UpcallError("this tool is only for answering a callback; none is being answered now")
-    _outcome(member, member.question, outcome)  # AnswerRefused if it may not be that
+    _outcome(turn, turn.question, outcome)  # AnswerRefused if it may not be that
     if not same_json(ctx.get_context(OUTCOME, outcome), outcome):
         raise UpcallError("the callback is answered or passed up already")
     ctx.set_context(OUTCOME, outcome)
@@ -176,20 +177,20 @@ SIDE_TOOLS: tuple[Tool, ...] = tuple(
 )
 
 
-def outcome_in(member: Member) -> SideAnswer | PassedUp | None:
+def outcome_in(turn: Turn) -> SideAnswer | PassedUp | None:
     """What a side turn came to so far. Checked again: its hooks may write to the same place, never more rights."""
-    raised, context = member.question, member.state.context
+    raised, context = turn.question, turn.state.context
     if raised is None or OUTCOME not in context:
         return None
     if context.get(ASKED_BACK):
         return PassedUp("it asked back itself")
     try:
-        return _outcome(member, raised, context[OUTCOME])
+        return _outcome(turn, raised, context[OUTCOME])
     except (AnswerRefused, KeyError, TypeError, AttributeError):
         return None
 
 
-def _outcome(member: Member, raised: CallbackRaised, outcome: dict[str, Any]) -> SideAnswer | PassedUp:
+def _outcome(turn: Turn, raised: CallbackRaised, outcome: dict[str, Any]) -> SideAnswer | PassedUp:
     if "value" not in outcome:
         return PassedUp(str(outcome["reason"]), str(outcome.get("message", "")))
-    return answer_of_agent(member.actor, raised, outcome["value"], same_place=member.same_place)
+    return answer_of_agent(turn.actor, raised, outcome["value"], same_place=turn.same_place)

@@ -11,11 +11,12 @@ import msgspec
 
 from upcall.callbacks import same_json
 from upcall.core.log.call_state import CallState
-from upcall.core.turns.access import CallbackScope, CallContext, Member, SyncCallContext
+from upcall.core.turns.access import CallContext, SyncCallContext
 from upcall.core.turns.approval import before_tool, edits_of, gate
 from upcall.core.turns.hook_runner import run_hooks
 from upcall.core.turns.parking import Parking
 from upcall.core.turns.timeouts import ToolTimeout
+from upcall.core.turns.turn import CallbackScope, Turn
 from upcall.errors import (
     STOPS,
     HookFailed,
@@ -44,7 +45,7 @@ class ToolStep(msgspec.Struct, eq=False):
     `alone`: no others of its response run beside it; `inner`: a program calls it.
     """
 
-    member: Member
+    turn: Turn
     call: CallState
     toolbox: Mapping[str, Tool]
     alone: bool = True
@@ -52,11 +53,11 @@ class ToolStep(msgspec.Struct, eq=False):
 
     async def run_in_place(self) -> bool:
         """Run it beside the others of its response, once it has a place; return whether it is parked."""
-        places, call_id = self.member.places, self.call.call.id
+        places, call_id = self.turn.places, self.call.call.id
         try:
             place = places.enter(self.call)
             if place is not None:
-                with self.member.activity.waiting():
+                with self.turn.activity.waiting():
                     await place
             return await self.run()
         except Parking:  # while it waited for its place
@@ -72,8 +73,8 @@ class ToolStep(msgspec.Struct, eq=False):
                 try:
                     if state.started:
                         await self._reenter(state.call)
-                    elif self.member.hooks.before_tool and not state.hooks_passed:
-                        out = await before_tool(self.member, state.call)
+                    elif self.turn.hooks.before_tool and not state.hooks_passed:
+                        out = await before_tool(self.turn, state.call)
                         if isinstance(out, Result):
                             self.end(out, "hook")
                         else:
@@ -92,11 +93,11 @@ class ToolStep(msgspec.Struct, eq=False):
     async def _reenter(self, call: Call) -> None:
         """A call that had started: it waits, it may be repeated, or its outcome is unknown."""
         tool = self.toolbox.get(call.name)
-        tree = self.member.tree
-        finished = await tree.finish_below(self.member, self.call)
+        services = self.turn.services
+        finished = await services.finish_below(self.turn, self.call)
         waits = finished or self.call.last_event in ("raised", "parked")
         if waits and not finished:
-            await tree.ready(self.member, call.id)
+            await services.wait_until_reenterable(self.turn, call.id)
         if tool is None:
             self.end(Result(call.id, self._missing_tool_text(call), is_error=True), "refused")
         elif not waits and not tool.repeatable:
@@ -106,14 +107,14 @@ class ToolStep(msgspec.Struct, eq=False):
                 return
             call = self.call.call
             self._check_draining()
-            log = self.member.log
+            log = self.turn.log
             log.add(ToolTriedAgain(call.id, self.call.attempts + 1))
             await log.flush(lazy=True)  # refused where another process has taken the run tree over
             self.end(await self._invoke(tool, call.id, tool.check(call.args)), "ran")
 
     async def _approved_again(self, tool: Tool, call: Call) -> bool:
         """Have a call approved that had started before its log was adopted; False if that gave it a result."""
-        passed = await gate(self.member, tool, call, tool.check(call.args))
+        passed = await gate(self.turn, tool, call, tool.check(call.args))
         if isinstance(passed, Result):
             self.end(passed, "hook")
             return False
@@ -121,12 +122,12 @@ class ToolStep(msgspec.Struct, eq=False):
         if final.name != tool.name:
             raise CallRefused(f"{call.name} was not run: a hook sent it to {final.name} after it had started")
         changed = None if same_json(final.args, call.args) else final.args
-        self.member.log.add(ToolStarted(call.id, call.name, changed, approval))
+        self.turn.log.add(ToolStarted(call.id, call.name, changed, approval))
         return True
 
     def _missing_tool_text(self, call: Call) -> str:
         """What the model is told of a tool that is not there, with what was answered to the call meanwhile."""
-        asks = self.member.state.asks_of(call.id)
+        asks = self.turn.state.asks_of(call.id)
         answers = [
             f"the answer to {a.raised.message!r} was {a.answer.value!r}" for a in asks if a.answer is not None
         ]
@@ -138,16 +139,16 @@ class ToolStep(msgspec.Struct, eq=False):
         tool = self.toolbox.get(call.name)
         if tool is None:
             raise CallRefused(self._missing_tool_text(call))
-        if self.member.purpose == "side_turn" and not tool.read_only:
+        if self.turn.purpose == "side_turn" and not tool.read_only:
             raise CallRefused(f"{tool.name} can't be used while answering: only tools that read can")
         if call.broken:
             most = f"of at most {ARGUMENTS} bytes, nested at most {DEPTH} levels deep"
             raise BadArguments(tool.name, [f"they must be one JSON object {most}, but were: {call.broken[:200]}"])
         args, approval = tool.check(call.args), ""
         if (
-            tool.needs_approval or self.member.actor.rules or self.member.state.callbacks
+            tool.needs_approval or self.turn.actor.rules or self.turn.state.callbacks
         ):  # it may have been asked before
-            passed = await gate(self.member, tool, call, args)
+            passed = await gate(self.turn, tool, call, args)
             if isinstance(passed, Result):
                 self.end(passed, "hook")
                 return
@@ -157,7 +158,7 @@ class ToolStep(msgspec.Struct, eq=False):
                 return
             call, args = final, args if final is call else tool.check(final.args)
         self._check_draining()
-        first, log = self.call.call, self.member.log
+        first, log = self.call.call, self.turn.log
         changed = None if call is first or same_json(call.args, first.args) else call.args
         log.add(ToolStarted(call.id, call.name, changed, approval))
         await log.flush()
@@ -165,18 +166,18 @@ class ToolStep(msgspec.Struct, eq=False):
 
     def _check_draining(self) -> None:
         """Start nothing while the runtime is closing: the call is run when its turn is resumed."""
-        if self.member.tree.is_stopping(self.member):
+        if self.turn.services.is_stopping(self.turn):
             raise RuntimeClosed
 
     async def _invoke(self, tool: Tool, call_id: str, args: dict[str, Any]) -> Result:
         """Run the function; what it raises becomes a result that the model can act on."""
         context = None
         if tool.context is not None:
-            context = CallContext(self.member.state, self.member, call_id)
+            context = CallContext(self.turn.state, self.turn, call_id)
             args[tool.context] = context if tool.is_async else SyncCallContext(context, asyncio.get_running_loop())
-        limits = self.member.actor.limits
+        limits = self.turn.actor.limits
         seconds = tool.timeout if tool.timeout is not None else limits.tool_seconds
-        guard = ToolTimeout(_current_task(), self.member.tree.deadlines, scoped=tool.is_async)
+        guard = ToolTimeout(_current_task(), self.turn.services.deadlines, scoped=tool.is_async)
         if context is not None:
             context.guard = guard
         if seconds is not None and not tool.inline:
@@ -187,8 +188,8 @@ class ToolStep(msgspec.Struct, eq=False):
             elif tool.inline:
                 value = tool.function(**args)
             else:
-                value = await self.member.tree.threads.run(partial(tool.function, **args))
-            if self.member.actor.agent.results and not self.inner:  # a program needs the value itself
+                value = await self.turn.services.threads.run(partial(tool.function, **args))
+            if self.turn.actor.agent.results and not self.inner:  # a program needs the value itself
                 value = await self._apply_result_keepers(call_id, value)
             result = _truncate(to_result(call_id, value), limits.result_chars)
         except (*STOPS, LimitReached, HookFailed):
@@ -208,8 +209,8 @@ class ToolStep(msgspec.Struct, eq=False):
 
     async def _apply_result_keepers(self, call_id: str, value: Any) -> Any:
         """What the tool returned, or what a kit's keeper of results has put in its place."""
-        context = CallContext(self.member.state, self.member, call_id)
-        for keeper in self.member.actor.agent.results:
+        context = CallContext(self.turn.state, self.turn, call_id)
+        for keeper in self.turn.actor.agent.results:
             out: Any = keeper(context, self.call.call, value)
             out = await out if hasattr(out, "__await__") else out
             if out is not None:
@@ -220,7 +221,7 @@ class ToolStep(msgspec.Struct, eq=False):
         """The result, unless the tool caught its parking or left an answer it was given unasked for."""
         asker = context.asker if context is not None else None
         if asker is None and self.call.attempts:  # it asks no more: was it given an answer?
-            asker = CallbackScope(self.member, result.call_id)
+            asker = CallbackScope(self.turn, result.call_id)
         if asker is None or not (asker.parked or asker.unclaimed()):
             return result
         error = ToolSwallowedParking(tool.name) if asker.parked else mismatch(tool.name, asker)
@@ -228,53 +229,53 @@ class ToolStep(msgspec.Struct, eq=False):
 
     def end(self, result: Result, how: Any) -> None:
         """Give the call its result; what it still asked is withdrawn."""
-        if self.member.state.callbacks:
-            told = edits_of(self.member, self.call.call.id)
+        if self.turn.state.callbacks:
+            told = edits_of(self.turn, self.call.call.id)
             result = result.replace(text=f"{told}{result.text}") if told else result
             self._withdraw()
-        pending = bool(self.member.hooks.after_tool)
-        self.member.log.add(ToolEnded(self.call.call.id, result, how, pending))
+        pending = bool(self.turn.hooks.after_tool)
+        self.turn.log.add(ToolEnded(self.call.call.id, result, how, pending))
         if not self.alone and not pending:  # before its hooks run the result is flushed, and waited for
-            self.member.log.flush_soon()
+            self.turn.log.flush_soon()
 
     def _withdraw(self) -> None:
         """End what the call, the calls of its program, or hooks around them still ask."""
         mine = self.call.call.id
-        for ask in self.member.state.callbacks.values():
+        for ask in self.turn.state.callbacks.values():
             at = ask.raised.origin.removeprefix("before_tool.").removeprefix("after_tool.")
             if (at == mine or at.rpartition(".")[0] == mine) and ask.status == "open":
                 why = "the call that asked has ended"
-                self.member.log.add(CallbackWithdrawn(ask.raised.callback_id, why))
-                self.member.tree.withdraw(ask.raised.callback_id, why)
-                wait = self.member.waits.pop(ask.raised.callback_id, None)
+                self.turn.log.add(CallbackWithdrawn(ask.raised.callback_id, why))
+                self.turn.services.withdraw(ask.raised.callback_id, why)
+                wait = self.turn.waits.pop(ask.raised.callback_id, None)
                 if wait is not None:  # of a task that the tool left behind
                     wait.cancel()
 
     async def _after_tool(self) -> None:
         """The hooks' chain over the result, which is stored before: whatever they do, the tool never runs again."""
-        await self.member.log.flush()
+        await self.turn.log.flush()
         call, first = self.call.call, self.call.result
         assert first is not None
-        result = await run_hooks(self.member, "after_tool", call.id, self.member.hooks.after_tool, call, first)
+        result = await run_hooks(self.turn, "after_tool", call.id, self.turn.hooks.after_tool, call, first)
         if result is first:
-            self.member.log.add(HooksPassed("after_tool", call.id))
+            self.turn.log.add(HooksPassed("after_tool", call.id))
         else:
-            await self.member.log.flush()
+            await self.turn.log.flush()
             ended = self.call.ended
             seq = ended.seq if ended is not None else 0
-            self.member.log.add(HooksPassed("after_tool", call.id, seq, result=result.replace(call_id=call.id)))
+            self.turn.log.add(HooksPassed("after_tool", call.id, seq, result=result.replace(call_id=call.id)))
         if not self.alone:
-            self.member.log.flush_soon()
+            self.turn.log.flush_soon()
 
 
 def inner_step(
     context: CallContext, number: int, name: str, args: dict[str, Any], toolbox: Mapping[str, Tool]
 ) -> ToolStep:
     """The step for one call out of a program that runs as `context`'s call, from wherever the log says it is."""
-    member, call_id = context.member, f"{context.call_id}.{number}"
-    if call_id not in member.state.inner:
-        member.log.add(InnerCalled(context.call_id, Call(call_id, name, args)))
-    return ToolStep(member, member.state.inner[call_id], toolbox, alone=False, inner=True)
+    turn, call_id = context.turn, f"{context.call_id}.{number}"
+    if call_id not in turn.state.inner:
+        turn.log.add(InnerCalled(context.call_id, Call(call_id, name, args)))
+    return ToolStep(turn, turn.state.inner[call_id], toolbox, alone=False, inner=True)
 
 
 def _current_task() -> asyncio.Task[Any]:

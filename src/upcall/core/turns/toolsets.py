@@ -15,8 +15,9 @@ import msgspec
 from upcall.agent import ANSWERING
 from upcall.contracts import Toolset
 from upcall.core.log.request_diff import tool_specs
-from upcall.core.turns.access import Member, SessionView
+from upcall.core.turns.access import SessionView
 from upcall.core.turns.prepared_agent import Listed, PreparedAgent
+from upcall.core.turns.turn import Turn
 from upcall.errors import BadTool, ToolsetFailed
 from upcall.messages import Purpose, Request
 from upcall.safety.bounds import TOOL_BYTES, TOOLS
@@ -26,54 +27,54 @@ from upcall.tools import Tool, as_tool
 class ToolsetSession(SessionView):
     """A session as its toolsets see it: reads only. A side turn is shown as the session that it speaks for."""
 
-    _member: Member
+    _turn: Turn
 
     @property
     def id(self) -> str:
         """The session's id."""
-        is_side_turn = self._member.purpose == "side_turn"
+        is_side_turn = self._turn.purpose == "side_turn"
         return self._state.header.parent if is_side_turn else self._state.id
 
     @property
     def purpose(self) -> Purpose:
         """What runs: `turn` or `side_turn`."""
-        return self._member.purpose
+        return self._turn.purpose
 
     @property
     def deps(self) -> Any:
         """The object of `Runtime(deps=...)`; None where none was given."""
-        return self._member.tree.deps
+        return self._turn.services.deps
 
 
-async def update_tools(member: Member) -> None:
+async def update_tools(turn: Turn) -> None:
     """Ask the agent's toolsets and give the session the tools they offer now; ToolsetFailed if one can't.
 
     A side turn keeps the tools of the turn that it speaks for, so that both declare the same.
     """
-    actor = member.actor
-    if actor.listed is None or member.purpose != "side_turn":
-        await member.log.flush()  # what led to this model call is stored before somebody else's code runs
-        offered = await _list_all(member, actor)
+    actor = turn.actor
+    if actor.listed is None or turn.purpose != "side_turn":
+        await turn.log.flush()  # what led to this model call is stored before somebody else's code runs
+        offered = await _list_all(turn, actor)
         if actor.listed != offered:
-            member.actor = _merged(actor, offered)
+            turn.actor = _merged(actor, offered)
 
 
-async def ensure_tools(member: Member) -> None:
+async def ensure_tools(turn: Turn) -> None:
     """Ask the agent's toolsets unless this session has asked them before."""
-    if member.actor.toolsets and member.actor.listed is None:
-        await update_tools(member)
+    if turn.actor.toolsets and turn.actor.listed is None:
+        await update_tools(turn)
 
 
-async def with_logged_tools(member: Member, request: Request) -> Request:
+async def with_logged_tools(turn: Turn, request: Request) -> Request:
     """The request with the tools that the log has for its model call, which may differ from those of now."""
-    actor, logged = member.actor, member.state.tools
+    actor, logged = turn.actor, turn.state.tools
     if not actor.toolsets or logged in ("", actor.tools_hash):
         return request
-    return request.replace(tools=tool_specs(await member.log.store.blob(logged)))
+    return request.replace(tools=tool_specs(await turn.log.store.blob(logged)))
 
 
-async def _list_all(member: Member, actor: PreparedAgent) -> Listed:
-    view, seconds = ToolsetSession(member.state, member), actor.limits.toolset_seconds
+async def _list_all(turn: Turn, actor: PreparedAgent) -> Listed:
+    view, seconds = ToolsetSession(turn.state, turn), actor.limits.toolset_seconds
     tasks = [asyncio.ensure_future(_list(toolset, view)) for toolset in actor.toolsets]
     try:
         await asyncio.wait(tasks, timeout=seconds)

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from upcall.core.turns.access import Member
+from upcall.core.turns.turn import Turn
 from upcall.events import ContextSet
 from upcall.safety.private_files import private_paths
 
@@ -15,8 +15,8 @@ from upcall.safety.private_files import private_paths
 class RootStorage(msgspec.Struct, eq=False):
     """The shelf of a run tree in the hands of one of its sessions."""
 
-    _member: Member
-    _root: Member
+    _turn: Turn
+    _root: Turn
 
     @property
     def private_paths(self) -> tuple[str, ...]:
@@ -33,7 +33,7 @@ class RootStorage(msgspec.Struct, eq=False):
 
     async def put(self, key: str, value: Any, bodies: Mapping[str, bytes]) -> None:
         """Keep a value and the bodies it names; stored when it returns."""
-        await self._member.tree.secure(self._member)
+        await self._turn.services.ensure_claimed(self._turn)
         for name, body in bodies.items():
             self._root.log.put_blob(name, body)
         self._root.log.add(ContextSet(key, value))

@@ -1,291 +1,377 @@
-"""One turn: model, tools and hooks meet here and nowhere else.
-
-begin_session → pre_request → (before_model → model → post_response → before_tool → tool → after_tool)* → end_turn
-
-Each step looks at the folded log first, so the same code begins a turn and goes on with one that was interrupted.
-"""
+"""One turn of one session: what it has and what it needs. The loop that runs it is in `loop`."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from types import CoroutineType
+from typing import Any, NamedTuple, Protocol
 
 from upcall import events
-from upcall.agent import Output
-from upcall.contracts import Reply
-from upcall.core.log.state import SessionState
-from upcall.core.routing.question import plain_json
-from upcall.core.turns.hook_runner import run_hooks
-from upcall.core.turns.model_step import Thinker
-from upcall.core.turns.parking import Parking
-from upcall.core.turns.side_turn import NUDGE, outcome_in
-from upcall.core.turns.tool_step import ToolStep
-from upcall.core.turns.toolsets import ensure_tools
-from upcall.errors import (
-    STOPS,
-    LimitReached,
-    OutputInvalid,
-    RuntimeClosed,
-    SessionTakenOver,
-    StoreError,
-    UpcallError,
-)
-from upcall.messages import Message, Text, cancelled
+from upcall.agent import Agent
+from upcall.callbacks import Held
+from upcall.contracts import Claim, Files, Reply, Spent
+from upcall.core.log.call_state import CallState
+from upcall.core.log.session_log import SessionLog
+from upcall.core.routing.question import Question
+from upcall.core.turns.parking import Activity, Parking
+from upcall.core.turns.prepared_agent import PreparedAgent
+from upcall.core.turns.process_limit import ProcessLimit
+from upcall.core.turns.question_limit import Places
+from upcall.core.turns.reply import reply_of
+from upcall.core.turns.thread_cache import Threads
+from upcall.core.turns.timeouts import Deadlines, ToolTimeout
+from upcall.errors import LimitReached, RuntimeClosed, SessionTakenOver, StoreError, UpcallError
+from upcall.messages import Message, Purpose, compacted_messages, user
 
-OUTPUT_TRIES = 3
-
-
-class Turn(Thinker):
-    """One turn of one session, from its prompt (or from where it stopped) to its reply."""
-
-    __slots__ = ()
-
-    # --- the picture ----------------------------------------------------------------------
-
-    async def run(self, release: bool = True) -> Reply:
-        """Run to the end, or until it waits. `release` gives the run tree up with the last append."""
-        self.come()
-        try:
-            self._check_stop()
-            if self.hooks.pre_request and not self.state.pre_passed and self.purpose != "side_turn":
-                await self._pre_request()
-            await self._work()
-            if self.hooks.end_turn and self.purpose != "side_turn":
-                await self._end_turn()
-            if release and self.state.callbacks:
-                await self.tree.end_asides()
-            self._end("done")
-            await self.log.flush(release=release)
-        except Parking:
-            return await self._parked(release)
-        except BaseException as error:
-            return await self._stopped(error, release)
-        finally:
-            self._go()
-        return self.reply()
-
-    async def begin(self) -> None:
-        """Run the hooks of a session that is being created. What they write is stored with it."""
-        if self.log.claim is not None:
-            self.come()
-        try:
-            await run_hooks(self, "begin_session", "", self.hooks.begin_session)
-        except asyncio.CancelledError:
-            self._check_stop()
-            raise
-        except Parking:
-            await self._parked(release=False)
-            raise
-        finally:
-            if self._task is not None:  # else they waited for nothing, and nobody needed to know of it
-                self._go()
-        self.log.add(events.HooksPassed("begin_session"))
-
-    def come(self) -> None:
-        """It runs: others can see, reach and stop it."""
-        if self._task is None:
-            self._task, self.log.on_foreign_event = asyncio.current_task(), self.absorb
-            self.tree.admit(self)
-            activity = self.activity
-            activity.on_start, activity.on_idle = self.start_clock, self.stop_clock
-            activity.enter()
-
-    def _go(self) -> None:
-        self._task = self.log.on_foreign_event = None
-        self.activity.leave()
-        self.activity.on_start = self.activity.on_idle = None
-        self.tree.dismiss(self)
-
-    async def _work(self) -> None:
-        state, side = self.state, self.purpose == "side_turn"
-        while True:
-            if self._stopping is not None or self.tree.draining:
-                self._check_stop()
-            if state.failed is not None and self.hooks.model_failed and not side:
-                await self._retry_model_failed_hooks(*state.failed)
-            elif state.wants_model():
-                await self._call_model()
-            if not state.post_passed:
-                await self._post_response()
-            if state.calls:
-                if self.tree.draining:
-                    self._check_stop()
-                await self._run_tools()
-                if side and outcome_in(self) is not None:
-                    return
-            elif self._complete():
-                return
-
-    def _check_stop(self) -> None:
-        if self._stopping is None and self.state.cancel is not None:  # it was asked for while nobody ran this
-            self._stopping = Cancelled(self.state.cancel.reason)
-        if self._stopping is not None and self._task is not None:  # a tool swallowed that it was cancelled
-            self._task.uncancel()
-            raise self._stopping
-        if self.tree.draining and self.tree.is_stopping(self):
-            raise RuntimeClosed
-
-    # --- pre_request and the model --------------------------------------------------------
-
-    async def _pre_request(self) -> None:
-        await self.log.flush()
-        prompt = self.state.prompt
-        assert prompt is not None
-        message = await run_hooks(self, "pre_request", self.state.turn, self.hooks.pre_request, prompt.message)
-        if message is prompt.message:
-            self.log.add(events.HooksPassed("pre_request"))
-        else:
-            await self.log.flush()
-            self.log.add(events.HooksPassed("pre_request", replaces=prompt.seq, message=message))
-
-    # --- tools ----------------------------------------------------------------------------
-
-    async def _run_tools(self) -> None:
-        """Run what the response called: one call here, several side by side. Parking if one of them waits."""
-        if self.actor.toolsets:  # a turn that was resumed here has not asked them yet
-            await ensure_tools(self)
-        toolbox = self.actor.toolbox
-        calls = [call for call in self.state.calls.values() if not call.settled]
-        if len(calls) == 1:
-            parked = await ToolStep(self, calls[0], toolbox).run()
-        else:
-            steps = [ToolStep(self, call, toolbox, alone=False) for call in calls]
-            parked = True in await self.activity.run_all([step.run_in_place() for step in steps])
-        if parked:
-            raise Parking
-
-    # --- limits, compaction, output -------------------------------------------------------
-
-    def out_of_time(self) -> None:
-        """The turn has run too long."""
-        self.stop(LimitReached("turn_seconds", f"{self.actor.limits.turn_seconds:g} s"))
-
-    def _complete(self) -> bool:
-        """Whether the reply is the turn's: nobody steered meanwhile, and it has the type the agent promises."""
-        if self.state.steers:
-            self._take_steers()
-            return False
-        if self.question is not None:
-            self.log.add(events.OutputRefused(NUDGE))
-            return False
-        output = self.actor.output
-        if output is None or self.purpose != "turn":
-            return True
-        try:
-            output.parse(self.state.model_text)
-        except ValueError as error:
-            self.log.add(events.OutputRefused(output.correction(str(error))))
-            if self.state.output_retries >= OUTPUT_TRIES:
-                raise OutputInvalid(self.actor.name, OUTPUT_TRIES, str(error), self.state.model_text) from None
-            return False
-        return True
-
-    # --- the end --------------------------------------------------------------------------
-
-    async def _end_turn(self) -> None:
-        await self.log.flush()
-        reply = self.reply()
-        for index in range(self.state.end_passed, len(self.hooks.end_turn)):
-            at = f"{self.state.turn}.{index}"
-            changed = await run_hooks(self, "end_turn", at, (self.hooks.end_turn[index],), reply)
-            text = changed.text if changed.text != reply.text else None
-            output = plain_json("a reply's output", changed.output) if changed.output != reply.output else None
-            reply = changed
-            self.log.add(events.HooksPassed("end_turn", at, text=text, output=output))
-            await self.log.flush()
-
-    def _end(self, status: Any, limit: str = "", error: str = "") -> None:
-        seconds = self.state.running_seconds(self.log.store.now())
-        self.log.add(events.TurnEnded(self.state.turn, status, limit, error, seconds))
-
-    def reply(self) -> Reply:
-        """What the turn has come to so far."""
-        return reply_of(self.state, self.actor.output if self.purpose == "turn" else None)
-
-    async def _parked(self, release: bool) -> Reply:
-        if not release:  # else the tree is parked next, and what is left goes with that
-            await self.log.flush()
-        self.tree.note_parked(self)
-        return reply_of(self.state, waits=True)
-
-    def absorb(self, event: events.AnyEvent) -> None:
-        """Take in what somebody else appended to this session."""
-        super().absorb(event)
-        if isinstance(event, events.CancelRequested):
-            self.stop(Cancelled(event.reason))
-
-    def stop(self, why: Exception) -> None:
-        """End the turn from outside: a LimitReached, a Cancelled, or what made its log unwritable."""
-        if self._stopping is None and self._task is not None and not self._task.done():
-            self._stopping = why
-            if self._task is not asyncio.current_task():
-                self._task.cancel()
-            elif not isinstance(why, SessionTakenOver | StoreError):  # else the append that fails tells it
-                # a tool ends its own turn: it is cancelled where it waits, if it still runs at all
-                asyncio.get_running_loop().call_soon(lambda: self._task is not None and self._task.cancel())
-
-    async def _stopped(self, error: BaseException, release: bool) -> Reply:
-        """Leave a valid log whatever happened, then return or raise what the caller should get."""
-        outside = isinstance(error, asyncio.CancelledError) and self._stopping is None
-        if isinstance(error, asyncio.CancelledError) and self._stopping is not None:
-            assert self._task is not None
-            self._task.uncancel()
-            error = self._stopping
-        self._task = None  # it ends: whoever still wants to stop it would only cut its last append off
-        if self.state.phase != "running" and not isinstance(error, SessionTakenOver | StoreError):
-            # its end is written already, only its commit was waited for
-            await self.log.flush()
-            if outside:
-                raise error
-            return self.reply()
-        failure = self.log.claim.failure if self.log.claim is not None else None
-        if isinstance(error, STOPS) or failure is not None:
-            if failure is None and isinstance(error, RuntimeClosed):
-                await self.log.flush()  # what has ended by now does not run again
-            raise failure or error
-        if release:
-            await self.tree.end_asides()
-        if outside or isinstance(error, Cancelled):
-            await self._settle_open("the turn was cancelled")
-            self._end("cancelled")
-        elif isinstance(error, LimitReached):
-            await self._settle_open(f"the turn reached its limit {error.limit}")
-            self._end("limit", limit=error.limit)
-        else:
-            self._end("failed", error=f"{type(error).__name__}: {error}")
-            outside = True
-        await self.log.flush(release=release)
-        if outside:
-            raise error
-        return self.reply()
-
-    async def _settle_open(self, why: str) -> None:
-        state = self.state
-        if state.open_model_call is not None and self._partial:
-            said = Message("assistant", (Text("".join(self._partial)),))
-            self.log.add(events.Responded(state.open_model_call.ordinal, said, stop="cancelled"))
-        for ask in tuple(state.callbacks.values()):
-            if ask.status == "open":
-                self.log.add(events.CallbackWithdrawn(ask.raised.callback_id, why))
-                self.tree.withdraw(ask.raised.callback_id, why)
-        await self.tree.end_below(self.id, why)
-        for call_id, call in (*state.inner.items(), *state.calls.items()):
-            if call.result is None:
-                self.log.add(events.ToolEnded(call_id, cancelled(call_id, why), "cancelled"))
-
-
-def reply_of(state: SessionState, output: Output | None = None, *, waits: bool = False) -> Reply:
-    """What a session's last turn came to; `output` is the type of what it says, once it has said it."""
-    value = None
-    if output is not None and state.phase in ("done", "running"):
-        said = state.reply_text if output.schema is None else state.model_text
-        if state.output is not None:
-            value = output.convert(state.output)
-        elif said or output.schema is None:
-            value = output.parse(said)
-    status: Any = "waiting" if waits else state.phase if state.phase in ("cancelled", "limit") else "done"
-    return Reply(state.reply_text, status, state.id, state.usage, output=value, limit=state.limit)
+PINNED = "pinned."
+"""Context whose key begins so is shown to the model again when the conversation is compacted."""
 
 
 class Cancelled(UpcallError):
     """Somebody asked for the turn to end."""
+
+
+class ChildSpec(NamedTuple):
+    """How to start a child session when the defaults do not apply (team members, bridges).
+
+    turn_number: which turn of the child to run
+    retry_failed: resume that turn if it ended as failed or at a limit; otherwise return its logged result
+    """
+
+    agent: str = ""
+    role: str = ""
+    team: str = ""
+    caller_session: str | None = None
+    turn_number: int = 1
+    retry_failed: bool = False
+
+    def is_over(self, turn_number: int, phase: str) -> bool:
+        """Tell whether the wanted turn has ended and is not to be resumed."""
+        if phase == "running" or turn_number < self.turn_number:
+            return False
+        return turn_number > self.turn_number or not (self.retry_failed and phase in ("failed", "limit"))
+
+
+DEFAULT_CHILD = ChildSpec()
+
+
+class TurnServices(Protocol):
+    """What a turn is given by its run tree: callbacks, children, side turns, and what all turns share."""
+
+    activity: Activity
+    deadlines: Deadlines
+    threads: Threads
+    processes: ProcessLimit
+    deps: Any
+    """The object of `Runtime(deps=...)`."""
+    draining: bool
+    """Nothing new starts: turns stop between two steps."""
+
+    # --- the turn in its tree
+
+    def register(self, turn: Turn) -> None:
+        """Make a turn that starts to run known, so that cancel, steer and answers reach it."""
+        ...
+
+    def unregister(self, turn: Turn) -> None:
+        """Forget a turn that has ended or is parked."""
+        ...
+
+    def is_stopping(self, turn: Turn) -> bool:
+        """Tell whether the turn has to stop between two steps."""
+        ...
+
+    async def ensure_claimed(self, turn: Turn) -> Claim:
+        """Return the claim on the tree; a session that is just being created is stored and claimed first."""
+        ...
+
+    def note_parked(self, turn: Turn) -> None:
+        """Note that a turn has unwound and waits; it is part of what is parked."""
+        ...
+
+    def workspace(self, turn: Turn) -> Files | None:
+        """The files of the turn's agent, or of the nearest agent above it that has a workspace."""
+        ...
+
+    def spent(self, turn: Turn) -> CoroutineType[Any, Any, Spent]:
+        """What all sessions of the tree have used."""
+        ...
+
+    async def summarise(self, turn: Turn, keep_last: int, origin: str) -> None:
+        """Have the model summarise the conversation: now, or before its next call where that is not possible."""
+        ...
+
+    # --- callbacks
+
+    async def raise_callback(self, scope: CallbackScope, question: Question) -> Held:
+        """Ask whoever is above; return the settled callback, stored as delivered."""
+        ...
+
+    async def wait_until_reenterable(self, turn: Turn, origin: str) -> None:
+        """Return when a tool call or hook that asked before may run again: one of its callbacks is settled."""
+        ...
+
+    def withdraw(self, callback_id: str, reason: str) -> None:
+        """Ask nobody any further about a callback that has ended."""
+        ...
+
+    def person_deferred(self, callback_id: str) -> None:
+        """Note that the person leaves a question for later: the run is not held in memory for it."""
+        ...
+
+    # --- children and side turns
+
+    async def start_child(
+        self, parent: Turn, agent: Agent | str, prompt: str, name: str, place: ChildSpec = DEFAULT_CHILD
+    ) -> Reply:
+        """Run, or resume, the child session called after its parent and `name`."""
+        ...
+
+    def note_child_waits(self, turn: Turn, origin: str) -> None:
+        """Note that a call or a hook is unwound while it waits for a child."""
+        ...
+
+    async def finish_below(self, turn: Turn, call: CallState) -> bool:
+        """Run the children that a call waited for when it was parked; Parking where one of them still waits."""
+        ...
+
+    async def end_below(self, session_id: str, why: str) -> None:
+        """End a session and all below it that wait or failed."""
+        ...
+
+    async def side_turn(self, turn: Turn, text: str, name: str) -> str:
+        """Have the turn's agent answer over its own conversation, without leaving a trace in it."""
+        ...
+
+    async def cancel_side_turns(self) -> None:
+        """Cancel the side turns that still have a callback to answer; their ends are stored when this returns."""
+        ...
+
+
+class Turn:
+    """One turn of one session, from its prompt, or from where it stopped, to its reply. `loop.run_turn` runs it.
+
+    An agent above that is asked has one too, though it may not run: its log, its agent and its hooks.
+    """
+
+    __slots__ = (
+        "_places", "activity", "actor", "children", "hooks", "log", "partial_text", "purpose", "question", "room",
+        "same_place", "savers", "services", "state", "stopping", "summarising", "task", "waits",
+    )  # fmt: skip
+
+    def __init__(
+        self, log: SessionLog, actor: PreparedAgent, services: TurnServices, purpose: Purpose = "turn"
+    ) -> None:
+        self.log, self.actor, self.services = log, actor, services
+        self.state, self.hooks = log.state, actor.to_run
+        self.purpose: Purpose = purpose
+        self.activity = Activity(services.activity)
+        self.task: asyncio.Task[Any] | None = None  # what runs the turn, while it runs
+        self.stopping: Exception | None = None  # why it was stopped from outside
+        self.summarising = False
+        self.partial_text: list[str] = []  # what its model has written so far in the open call
+        self.children = 0
+        self.waits: dict[str, asyncio.Future[None]] = {}  # open callbacks that code here waits for
+        self.savers: list[Callable[[], None]] = []  # programs to save in the append that raises a callback
+        self.question: events.CallbackRaised | None = None  # the callback that a side turn has to answer
+        self.room: Callable[[], str] | None = None  # names the limit that leaves no room to a side turn
+        self.same_place = True  # a side turn's agent works in the workspace of the agent that asks
+        self._places: Places | None = None
+
+    @property
+    def id(self) -> str:
+        """The session's id."""
+        return self.state.id
+
+    @property
+    def places(self) -> Places:
+        """The places of calls that may ask; most turns never need them."""
+        if self._places is None:
+            self._places = Places(self.state, self.actor.limits.open_questions)
+        return self._places
+
+    # --- running and stopping -------------------------------------------------------------
+
+    def register(self) -> None:
+        """Start to run: cancel, steer, answers and time-outs reach the turn from now on."""
+        self.task, self.log.on_foreign_event = asyncio.current_task(), self.absorb
+        self.services.register(self)
+        activity = self.activity
+        activity.on_start, activity.on_idle = self._start_clock, self._stop_clock
+        activity.enter()
+
+    def unregister(self) -> None:
+        """Stop to run: the turn has ended or is parked."""
+        self.task = self.log.on_foreign_event = None
+        activity = self.activity
+        activity.leave()
+        activity.on_start = activity.on_idle = None
+        self.services.unregister(self)
+
+    def _start_clock(self) -> None:
+        """Count the turn's time from now on, and stop the turn when it is used up."""
+        state, seconds = self.state, self.actor.limits.turn_seconds
+        state.running_since = self.log.store.now()
+        if seconds is not None:
+            self.services.deadlines.add(self, seconds - state.ran_seconds, self._out_of_time)
+
+    def _stop_clock(self) -> None:
+        """Count no time while everything in the turn waits."""
+        self.services.deadlines.drop(self)
+        state = self.state
+        if state.running_since:
+            state.ran_seconds, state.running_since = state.running_seconds(self.log.store.now()), 0.0
+
+    def _out_of_time(self) -> None:
+        self.stop(LimitReached("turn_seconds", f"{self.actor.limits.turn_seconds:g} s"))
+
+    def stop(self, why: Exception) -> None:
+        """End the turn from outside: a LimitReached, a Cancelled, or what made its log unwritable."""
+        if self.stopping is None and self.task is not None and not self.task.done():
+            self.stopping = why
+            if self.task is not asyncio.current_task():
+                self.task.cancel()
+            elif not isinstance(why, SessionTakenOver | StoreError):  # else the append that fails tells it
+                # a tool ends its own turn: it is cancelled where it waits, if it still runs at all
+                asyncio.get_running_loop().call_soon(lambda: self.task is not None and self.task.cancel())
+
+    def check_stop(self) -> None:
+        """Raise what stops the turn, if something does."""
+        if self.stopping is None and self.state.cancel is not None:  # it was requested while nobody ran this
+            self.stopping = Cancelled(self.state.cancel.reason)
+        if self.stopping is not None and self.task is not None:  # a tool swallowed that it was cancelled
+            self.task.uncancel()
+            raise self.stopping
+        if self.services.is_stopping(self):
+            raise RuntimeClosed
+
+    # --- what others write ----------------------------------------------------------------
+
+    def absorb(self, event: events.AnyEvent) -> None:
+        """Take in an event that somebody else appended: an answer, a steer, a cancel request."""
+        self.state.absorb(event)
+        if isinstance(event, events.SETTLING):
+            self.wake(event.callback_id)
+        if isinstance(event, events.CancelRequested):
+            self.stop(Cancelled(event.reason))
+
+    def wake(self, callback_id: str) -> None:
+        """Let code continue that waits for a callback, which is settled now."""
+        wait = self.waits.get(callback_id)
+        if wait is not None and not wait.done():
+            wait.set_result(None)
+        if self._places is not None:
+            self._places.admit()
+
+    def park_waiting(self) -> None:
+        """Unwind calls and questions that wait for a place."""
+        if self._places is not None:
+            self._places.unwind(Parking)
+
+    # --- what the turn writes -------------------------------------------------------------
+
+    def apply_steers(self) -> None:
+        """Add what people said meanwhile to the conversation."""
+        for seq, steer in sorted(self.state.steers.items()):
+            self.log.add(events.MessageAdded(user(steer.text), steer=seq))
+
+    def compact(self, keep_last: int, origin: str, summary: str = "") -> None:
+        """Replace the history by its first message, the summary and the newest messages."""
+        state = self.state
+        before = state.messages()
+        newest = _place(before, state.history, state.response_at) if state.response is not None else -1
+        if newest >= 0:  # what the turn continues from always stays
+            keep_last = max(keep_last, len(before) - newest)
+        pinned = [v for k, v in state.context.items() if k.startswith(PINNED) and v and isinstance(v, str)]
+        messages = compacted_messages(before, keep_last, summary, pinned)
+        base, carried = 0, state.carried()
+        if state.prompt is not None:  # a fold goes through the last turn whole: how it ended has to be known
+            base, carried = state.prompt.seq, state.before_turn
+        prompt, newest = (_place(messages, state.history, at) for at in (state.prompt_at, state.response_at))
+        kept = {id(m) for m in messages}
+        dropped = sum(id(m) not in kept for m in before)
+        self.log.add(events.Compacted(tuple(messages), summary, dropped, origin, base, (prompt, newest), carried))
+
+    def end(self, status: Any, limit: str = "", error: str = "") -> None:
+        """Add the turn's end to the log."""
+        seconds = self.state.running_seconds(self.log.store.now())
+        self.log.add(events.TurnEnded(self.state.turn, status, limit, error, seconds))
+
+    def reply(self) -> Reply:
+        """Return what the turn has come to so far."""
+        return reply_of(self.state, self.actor.output if self.purpose == "turn" else None)
+
+
+class CallbackScope:
+    """Who asks, in one run of a tool call or a hook's occurrence: matches its questions to the log.
+
+    While any of them waits, the run counts as waiting.
+    """
+
+    __slots__ = (
+        "_counts", "_waiting", "answered_at", "claimed", "guard", "held_back", "origin", "parked", "turn",
+    )  # fmt: skip
+
+    def __init__(self, turn: Turn, origin: str, guard: ToolTimeout | None = None) -> None:
+        self.turn, self.origin, self.guard = turn, origin, guard
+        self.claimed: set[str] = set()
+        self.held_back: list[asyncio.Future[None]] = []  # new questions, until all answers are claimed
+        self.answered_at = 0.0  # by the loop's clock: when this run was last given an answer
+        self.parked = False
+        self._counts: dict[str, int] = {}
+        self._waiting = 0
+
+    def occurrence(self, digest: str) -> int:
+        """How many equal questions this run has asked before."""
+        count = self._counts.get(digest, 0)
+        self._counts[digest] = count + 1
+        return count
+
+    @contextmanager
+    def waiting(self) -> Generator[None]:
+        """Count the run as waiting during the block; other tasks of the same run may wait at the same time."""
+        self._waiting += 1
+        if self._waiting == 1:
+            if self.guard is not None:
+                self.guard.pause()
+            self.turn.activity.leave()
+        try:
+            yield
+        finally:
+            if self._waiting:  # else the run has ended and left this task behind
+                self._waiting -= 1
+                if self._waiting == 0:
+                    if self.guard is not None:
+                        self.guard.resume()
+                    self.turn.activity.enter()
+
+    def close(self) -> None:
+        """The run has ended: tasks that it left behind no longer make it count as waiting."""
+        for claimed in self.held_back:
+            claimed.cancel()
+        if self._waiting:
+            self._waiting = 0
+            self.turn.activity.enter()
+
+    def claim(self, callback_id: str) -> None:
+        """Note that this run has asked for that callback; what was held back for it may be asked now."""
+        self.claimed.add(callback_id)
+        if self.held_back and not self.unclaimed():
+            for claimed in self.held_back:
+                if not claimed.done():
+                    claimed.set_result(None)
+
+    def unclaimed(self) -> list[Held]:
+        """Answers that were given to an earlier run and that this one has not asked for."""
+        asks = self.turn.state.asks_of(self.origin)
+        return [a for a in asks if a.raised.callback_id not in self.claimed and a.answer and not a.raised.gate]
+
+
+def _place(messages: list[Message], history: list[Message], at: int) -> int:
+    if 0 <= at < len(history):
+        for index in range(len(messages) - 1, -1, -1):
+            if messages[index] is history[at]:
+                return index
+    return -1
