@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -64,9 +64,18 @@ def _type(event: AnyEvent) -> str:
 
 def _first_asked(event: CallbackRaised) -> str:
     """The agent that is asked first, `user` for the person, or "" for nobody."""
-    stations: list[dict[str, Any]] = event.route.get("stations") or []  # none in a log that was written by hand
-    first = next((str(one.get("agent", "")) for one in stations if one.get("step") == "ask"), "")
-    return first or ("user" if event.route.get("end") == "person" else "")
+    stations: Any = event.route.get("stations")
+    if not isinstance(stations, list):  # of a log that was written by hand
+        return ""
+    for station in cast("list[Any]", stations):
+        match station:
+            case {"agent": str() as agent, "step": "ask"}:
+                return agent
+            case {"agent": str(), "step": "skip"}:
+                continue
+            case _:
+                return ""
+    return "user" if event.route.get("end") == "person" else ""
 
 
 def _raised(event: CallbackRaised) -> dict[str, Any]:
