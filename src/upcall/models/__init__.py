@@ -1,4 +1,4 @@
-"""Models: scripted, over OpenAI's and Anthropic's wires, local, and any other provider. Imports nothing heavy."""
+"""Models: scripts, OpenAI's and Anthropic's APIs, local files, and other providers. Imports nothing heavy."""
 
 from upcall.models.anthropic import Anthropic
 from upcall.models.anthropic_body import anthropic_body

@@ -40,7 +40,7 @@ _STOPS = {
     "model_context_window_exceeded": "length",
     "refusal": "refused",
 }
-_BLOCK = 100  # characters that each block counts besides its own, once there are many
+_BLOCK = 100  # characters that each block counts in addition to its own, once there are many
 _FEWER = re.compile(r"max_tokens: \d+ > (\d+)")
 _ABOUT_SCHEMA = ("output_config", "output_format", "output format", "structured output", "schema", "grammar")
 
@@ -101,10 +101,10 @@ class Anthropic:
         return f"Anthropic({self.model!r}, base_url={self._asked.base_url!r})"
 
     async def respond(self, request: Request, emit: Emit | None) -> Response:
-        """Answer one request, within what the server turns out to take.
+        """Answer one request, and adapt to what the server accepts.
 
-        A model that writes less than `max_tokens` at most is asked for what it can. A server that does not know
-        structured outputs, or can't compile the schema, has it in the instructions alone.
+        If the model can't write `max_tokens`, it is asked for fewer. If the server does not support structured
+        outputs, or can't compile the schema, the schema is only in the instructions.
         """
         if not self._key and self._needs_key:
             raise ModelRefused(self.name, f"needs a key: give {self._asked.key_hint}")
@@ -145,7 +145,7 @@ class Anthropic:
         )
 
     def _writes_at_most(self, tokens: int) -> bool:
-        """Note how much the model writes at most, thoughts included; whether that is news."""
+        """Record the model's output limit, including thinking tokens; returns True if it is new."""
         most = tokens - (self._thinking if isinstance(self._thinking, int) else 0)
         known, self._most = self._most, most if 0 < most < self._most else self._most
         return self._most < known
@@ -211,7 +211,7 @@ class _Whole(_Message, gc=False):
 
 
 class _Open:
-    """A block while it comes."""
+    """A block while its pieces arrive."""
 
     __slots__ = ("block", "json", "signature", "text")
 
@@ -227,13 +227,13 @@ _decode_whole = msgspec.json.Decoder(_Whole).decode
 
 
 class AnthropicReader:
-    """Puts a message together, from events or from one body."""
+    """Builds a message from stream events, or from one body."""
 
     def __init__(self, asked: Endpoint, emit: Emit | None) -> None:
         self.spoke = self.complete = self.over = False
         self._asked, self._emit = asked, emit
         self._blocks: dict[int, _Open] = {}
-        self._size = self._calls = 0  # characters of text, thoughts, arguments and signatures
+        self._size = self._calls = 0  # characters of text, thinking, arguments and signatures
         self._input = self._cached = self._written = self._output = 0
         self._stop, self._model = "", ""
 
@@ -263,7 +263,7 @@ class AnthropicReader:
         return excess_trouble(self._asked, self._size, self._calls)
 
     def whole(self, body: bytes) -> Failure | None:
-        """Take a message that came in one piece."""
+        """Take a message that arrived in one piece."""
         try:
             message = _decode_whole(body)
         except UNREADABLE as error:
@@ -279,7 +279,7 @@ class AnthropicReader:
         return None
 
     def response(self) -> Response:
-        """What was said; its own order of parts is kept where it says more than the usual one."""
+        """Return the response; the order of its parts is recorded if it is unusual."""
         provider = self._asked.provider
         layout = tuple(p for i in sorted(self._blocks) for p in _parts(self._blocks[i], provider))
         text = "".join(p.text for p in layout if isinstance(p, Text))
@@ -305,7 +305,7 @@ class AnthropicReader:
             case "error":
                 return stream_error(self._asked, complaint_of({"error": event.error}))
             case _:
-                pass  # pings, ends of blocks, and types that do not exist yet
+                pass  # pings, ends of blocks, and unknown types
         return None
 
     def _begin(self, message: _Message) -> None:
@@ -340,7 +340,7 @@ class AnthropicReader:
         self._stop = _STOPS.get(reason, reason)
 
     def _count(self, usage: _Usage | None) -> None:
-        """Counts are running totals; a later event repeats some of them and leaves out others."""
+        """Update the token counts. They are running totals; a later event may omit some of them."""
         if usage is not None:
             self._input = token_count(usage.input_tokens) or self._input
             self._output = token_count(usage.output_tokens) or self._output

@@ -1,4 +1,4 @@
-"""A request as Anthropic's messages API takes it."""
+"""Build request bodies for Anthropic's messages API."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def anthropic_body(
         tools[-1]["cache_control"] = _CACHE
         body["tools"] = tools
     elif names := _called(messages):
-        # A history with tool calls is refused unless tools are declared, so those it names are, and none allowed.
+        # A history with tool calls needs declared tools: declare those it names, but allow no calls.
         body["tools"] = [{"name": name, "input_schema": {"type": "object"}} for name in names]
         body["tool_choice"] = {"type": "none"}
     config: Wire = {"effort": settings.reasoning_effort} if settings.reasoning_effort else {}
@@ -76,13 +76,13 @@ def _settings(settings: Settings, *, tools: bool) -> Wire:
     choice, several = settings.tool_choice, settings.parallel_tool_calls
     if tools and (choice is not None or several is not None):
         kind = {"type": _CHOICES[choice]} if choice in _CHOICES else {"type": "tool", "name": choice}
-        # no call at all is none too many
+        # without calls, parallel calls need not be forbidden
         fields["tool_choice"] = kind if several is None or choice == "none" else {**kind, _ONE_CALL: not several}
     return {name: value for name, value in fields.items() if value is not None}
 
 
 def anthropic_messages(request: Request, provider: str = "") -> list[Wire]:
-    """The conversation: user and assistant in turn, beginning and ending with the user."""
+    """Return the conversation: user and assistant alternate, and the user is first and last."""
     out: list[Wire] = []
     for turn in turns(request.messages, provider):
         role, blocks = _blocks(turn)
@@ -105,7 +105,7 @@ def _blocks(turn: Turn) -> tuple[str, list[Wire]]:
         case AssistantTurn():
             blocks = [block for part in turn.parts if (block := _said(part)) is not None]
             while blocks and blocks[-1]["type"] in ("thinking", "redacted_thinking"):
-                blocks.pop()  # a message may not end with a thought
+                blocks.pop()  # a message may not end with thinking
             return "assistant", blocks
         case Answered():
             return "user", [_result(result) for result in turn.results]
@@ -120,7 +120,7 @@ def _said(part: Text | Thinking | Call) -> Wire | None:
         case Call():
             return {"type": "tool_use", "id": part.id, "name": part.name, "input": arguments(part)}
         case Thinking():
-            # Thoughts of other providers have no signature, and are left out.
+            # Thinking from other providers has no signature and is left out.
             if signature := part.opaque.get("signature"):
                 return {"type": "thinking", "thinking": part.text, "signature": signature}
             if redacted := part.opaque.get("redacted"):
@@ -168,7 +168,7 @@ def _called(messages: list[Wire]) -> list[str]:
 
 
 def _may_think(messages: list[Wire]) -> bool:
-    """While tool calls are being worked on, thinking may only go on if their message began with it."""
+    """Tell whether the model may think: while tool calls are open, only if their message began with thinking."""
     if messages[-1]["content"][0]["type"] != "tool_result":
         return True
     return messages[-2]["content"][0]["type"] in ("thinking", "redacted_thinking")

@@ -1,7 +1,7 @@
-"""The body of one HTTP response, unpacked piece by piece, and the bounds of what a server may send.
+"""Read the body of one HTTP response, decompress it piece by piece, and limit its size.
 
-A server is not trusted to end. Bytes are counted as they come and again once they are unpacked, before anything is
-made of them.
+A server may never stop sending. Bytes are counted as they arrive and again after decompression, before they are
+used.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ if TYPE_CHECKING:
     from aiohttp import ClientResponse
 
 RESPONSE_BYTES = 64_000_000
-"""Bytes of one response, unpacked, unless a model is given another bound."""
+"""The default limit of one response, in bytes after decompression."""
 
 EVENTS = 500_000
-"""Events in one stream: each of them is kept as a piece of text."""
+"""The most events in one stream; each is kept as a piece of text."""
 
-_PIECE = 65_536  # bytes that are unpacked at a time
-_TURN = 1_000_000  # unpacked bytes after which other tasks run
+_PIECE = 65_536  # bytes to decompress at a time
+_TURN = 1_000_000  # decompressed bytes after which other tasks may run
 _PACKED = ("gzip", "x-gzip", "deflate")
 
 
 class UnknownEncoding(ValueError):
-    """A body is packed in a way that was not asked for."""
+    """Raised for a body with an encoding that was not requested."""
 
 
 class Body:
-    """Reads a response's body. `model` and `most` are what an error names."""
+    """Reads the body of a response. Errors name `model` and `most`."""
 
     __slots__ = ("_content", "_left", "_model", "_most", "_packed_left", "_rest", "_unpacked", "_unpacker")
 
@@ -43,12 +43,12 @@ class Body:
         self._unpacker: Any = None
         encoding = answer.headers.get("Content-Encoding", "").strip().lower()
         if encoding in _PACKED:
-            self._unpacker = zlib.decompressobj(47)  # gzip or zlib, by the first bytes
+            self._unpacker = zlib.decompressobj(47)  # gzip or zlib, depending on the first bytes
         elif encoding not in ("", "identity"):
             raise UnknownEncoding(f"answered in the encoding {encoding[:40]!r}, which it was not asked for")
 
     async def read(self) -> bytes:
-        """Return the next bytes, or b"" at the end. ResponseTooLarge once there are too many."""
+        """Return the next bytes, or b"" at the end. Raises ResponseTooLarge above the limit."""
         data = await (self._content.readany() if self._unpacker is None else self._unpack())
         self._left -= len(data)
         if self._left < 0 or self._packed_left < 0:
@@ -57,7 +57,7 @@ class Body:
         return data
 
     async def read_all(self, begin: bytes) -> bytes:
-        """Return the whole body, of which `begin` was read before; ResponseTooLarge above the bound of an event."""
+        """Return the whole body after `begin`. Raises ResponseTooLarge above the limit of an event."""
         parts, size = [begin], len(begin)
         while size <= EVENT_BYTES and (data := await self.read()):
             parts.append(data)
@@ -67,7 +67,7 @@ class Body:
         return b"".join(parts)
 
     async def read_beginning(self, most: int) -> bytes:
-        """Return as many bytes as there are, and no more than `most` and one piece."""
+        """Return the available bytes, at most about `most`."""
         body = b""
         while len(body) < most and (data := await self.read()):
             body += data

@@ -1,4 +1,7 @@
-"""What a failed try means: wait and ask again, or an error that says what to do. No key ever gets into one."""
+"""Classify failed requests: retry after a wait, or raise an error that says what to do.
+
+Errors never contain keys.
+"""
 
 from __future__ import annotations
 
@@ -33,14 +36,14 @@ _TOO_LONG_TEXT = (
     "exceeds the context window",
 )
 _TAG_NAME = re.compile(r"/?[A-Za-z]*")
-_DIGITS = 15  # more than any number of tokens has
+_DIGITS = 15  # more digits than any token count has
 _READ = 65_536
-"""Characters of what a provider says that are looked at."""
+"""The characters of a provider's message to examine."""
 _PASSING = ("overloaded", "rate_limit", "server_error", "api_error", "timeout", "unavailable", "internal")
 
 
 class Endpoint(NamedTuple):
-    """Who was asked, as errors name it."""
+    """The endpoint that was called, as errors name it."""
 
     name: str
     model: str
@@ -48,15 +51,15 @@ class Endpoint(NamedTuple):
     key_hint: str
     key: str = ""
     provider: str = ""
-    """As the log names it beside the ids that it gives to calls; no address is in it."""
+    """The provider's name in the log, next to the call ids that it assigns. Contains no address."""
     secrets: tuple[str, ...] = ()
 
     def shown(self, data: bytes) -> str:
-        """The beginning of what it sent, cleaned."""
+        """Return the beginning of a body, cleaned."""
         return self.clean(data[:300].decode("utf-8", "replace"))
 
     def clean(self, text: str) -> str:
-        """The text without markup, keys and passwords, short enough for an error."""
+        """Remove markup, keys and passwords from a text, and shorten it for an error."""
         for secret in (self.key, *self.secrets):
             text = text.replace(secret, "***") if secret else text
         text = text[:_READ]
@@ -68,7 +71,7 @@ class Endpoint(NamedTuple):
 
 
 def _without_markup(text: str) -> str:
-    """The text between a page's tags, and nothing of its scripts and styles; in one pass, whatever the page."""
+    """Return the text of an HTML page without tags, scripts and styles, in one pass."""
     before, *tags = text.split("<")
     kept, skipping = [before], ""
     for tag in tags:
@@ -85,17 +88,17 @@ def _without_markup(text: str) -> str:
 
 
 def secrets_in(headers: Mapping[str, str]) -> tuple[str, ...]:
-    """The values of headers that are long enough to be secrets, and not to be found in every other word."""
+    """Return header values that look like secrets: long enough not to occur in ordinary text."""
     return tuple(value for value in headers.values() if len(value) >= _SECRET)
 
 
 def provider_name(model: str, base_url: str | None) -> str:
-    """The model's name with a short digest of where it is asked, if that is not the provider's own address."""
+    """Return the model's name, with a short digest of the address unless it is the provider's own."""
     return f"{model}#{hashlib.sha256(base_url.encode()).hexdigest()[:8]}" if base_url else model
 
 
 class Failure(NamedTuple):
-    """A try that failed: `error` if asking again can't help, else what happened and how long to wait at least."""
+    """A failed request: an `error` if retrying can't help, otherwise the problem and the least time to wait."""
 
     problem: str
     after: float | None = None
@@ -103,7 +106,7 @@ class Failure(NamedTuple):
 
 
 def excess_trouble(asked: Endpoint, characters: int, calls: int) -> Failure | None:
-    """The trouble with a response that has become too long, or None."""
+    """Return the failure for a response that has become too long, or None."""
     if characters <= TEXT and calls <= CALLS:
         return None
     most = f"{TEXT:,} characters of text" if characters > TEXT else f"{CALLS:,} tool calls"
@@ -112,7 +115,7 @@ def excess_trouble(asked: Endpoint, characters: int, calls: int) -> Failure | No
 
 
 class ProviderError(NamedTuple):
-    """What a provider's error body says."""
+    """The contents of a provider's error body."""
 
     kind: str
     message: str
@@ -122,7 +125,7 @@ class ProviderError(NamedTuple):
 
 
 def classify(asked: Endpoint, status: int, headers: Mapping[str, str], body: bytes) -> Failure:
-    """What an answer with an HTTP error, or a body that is no answer, means for the next try."""
+    """Classify a response with an HTTP error, or with a body that is not a response."""
     if _is_html(body):
         return _html(asked, status, headers, body)
     said = complaint(body)
@@ -165,7 +168,7 @@ def _html(asked: Endpoint, status: int, headers: Mapping[str, str], body: bytes)
 
 
 def stream_error(asked: Endpoint, said: ProviderError) -> Failure:
-    """What an error event in the middle of a stream means: most are overload, and asked again."""
+    """Classify an error event in the middle of a stream. Most mean overload and are retried."""
     problem = asked.clean(f"{said.kind}: {said.message}" if said.kind else said.message)
     if too_long := context_error(asked, said):
         return Failure(problem, error=too_long)
@@ -175,7 +178,7 @@ def stream_error(asked: Endpoint, said: ProviderError) -> Failure:
 
 
 def context_error(asked: Endpoint, said: ProviderError) -> ContextTooLong | None:
-    """The error for a conversation that does not fit, with both numbers where the provider says them."""
+    """Return the error for a conversation that is too long, with both token counts if the provider gives them."""
     text = said.message[:_READ]
     if not any(k in said.kind for k in _TOO_LONG) and not any(t in text for t in _TOO_LONG_TEXT):
         return None
@@ -194,7 +197,7 @@ def _read_number(digits: str | None) -> int | None:
 
 
 def complaint(body: bytes) -> ProviderError:
-    """Read the shapes that servers give errors in; what is no JSON is taken as the message."""
+    """Parse an error body in any of the usual shapes; a body that is not JSON becomes the message."""
     try:
         return complaint_of(msgspec.json.decode(body))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -202,7 +205,7 @@ def complaint(body: bytes) -> ProviderError:
 
 
 def complaint_of(value: Any) -> ProviderError:
-    """The same, of a value that is decoded already."""
+    """Parse a decoded error body."""
     if isinstance(value, list) and value:
         value = cast("list[Any]", value)[0]
     if not isinstance(value, dict):
@@ -232,8 +235,8 @@ def _json(value: object) -> str:
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
-    """Seconds the server asks us to wait: `retry-after-ms`, or `retry-after` in seconds or as a date."""
-    from email.utils import parsedate_to_datetime  # costs 10 ms to import
+    """Return the seconds that the server asks us to wait, from `retry-after-ms` or `retry-after`."""
+    from email.utils import parsedate_to_datetime  # takes 10 ms to import
 
     try:
         if milliseconds := headers.get("retry-after-ms"):

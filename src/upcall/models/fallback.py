@@ -1,4 +1,4 @@
-"""A model made of several: the next is asked when one fails."""
+"""Combine models: if one fails, the next one is called."""
 
 from __future__ import annotations
 

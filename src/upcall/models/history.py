@@ -1,4 +1,4 @@
-"""A conversation in the one order every provider takes: a call, its results, then what was said besides."""
+"""Put a conversation into the order that every provider accepts: calls, their results, then other messages."""
 
 from __future__ import annotations
 
@@ -25,35 +25,35 @@ from upcall.messages import (
 from upcall.safety.bounds import ARGUMENTS, read_bounded_json
 
 UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-"""What reading JSON raises that somebody else wrote: it is none, or nested too deeply."""
+"""The exceptions of parsing foreign JSON: it is invalid, or nested too deeply."""
 
 _BROKEN = 10_000
-"""Characters that are kept of arguments that can't be read."""
+"""The most characters to keep of unreadable arguments."""
 _LONGEST_ID = 10_000
-"""Characters of an id that a provider gives to a call; a longer one counts as none."""
+"""The longest call id to accept from a provider; a longer one is ignored."""
 _LETTERS = string.ascii_letters + string.digits
 
 
 class AssistantTurn(Value, frozen=True):
-    """What the model said, in its own order."""
+    """What the model wrote, in its own order."""
 
     parts: tuple[Text | Thinking | Call, ...]
 
     @property
     def calls(self) -> tuple[Call, ...]:
-        """Its tool calls."""
+        """The tool calls of the turn."""
         return tuple(p for p in self.parts if isinstance(p, Call))
 
 
 class Answered(Value, frozen=True):
-    """The results of all calls of the `Said` before it, in the order of the calls."""
+    """The results of all calls of the preceding `AssistantTurn`, in the order of the calls."""
 
     results: tuple[Result, ...]
     names: tuple[str, ...]
 
 
 class Told(Value, frozen=True):
-    """What the model was told: text, instructions and pictures, none of them empty."""
+    """What the model reads besides results: text, instructions and pictures, none of them empty."""
 
     parts: tuple[Text | Instruction | Image, ...]
 
@@ -62,12 +62,12 @@ Turn = AssistantTurn | Answered | Told
 
 
 def turns(messages: Iterable[Message], provider: str = "") -> list[Turn]:
-    """The conversation as turns that no provider refuses, whatever a hook cut out or put in between.
+    """Return the conversation as turns that every provider accepts, whatever hooks removed or inserted.
 
-    A call that has no result gets a cancelled one, a result without its call is left out, and what was said between
-    a call and its results comes after them. Calls have the ids that this `provider` gave them. Where it gave none,
-    or one for the second time, the id is made here: nine letters or digits, which every server takes. The same
-    history gives the same ids in any process.
+    A call without a result gets a cancelled one, a result without its call is dropped, and messages between a call
+    and its results are moved after them. Calls have the ids that this `provider` assigned. If it assigned none, or
+    the same id twice, an id of nine letters and digits is generated, which every server accepts. The same history
+    gives the same ids in any process.
     """
     walk = _Walk(provider)
     for message in messages:
@@ -138,7 +138,7 @@ class _Walk:
 
 @functools.lru_cache(maxsize=4096)
 def made_id(call_id: str, count: int = 0) -> str:
-    """An id of nine letters and digits that follows from one of ours, and another one for each count."""
+    """Generate an id of nine letters and digits from one of ours, different for each count."""
     number = int.from_bytes(hashlib.sha256(f"{call_id}#{count}".encode()).digest()[:8])
     return "".join(_LETTERS[number // len(_LETTERS) ** place % len(_LETTERS)] for place in range(9))
 
@@ -148,7 +148,7 @@ def _has_content(part: Text | Instruction | Image) -> bool:
 
 
 def called(name: str, raw: str, provider_id: str, provider: str) -> Call:
-    """A call with its arguments as a model wrote them; what is no JSON object is kept, for the model to be told."""
+    """Return a call with its parsed arguments; invalid JSON is kept, so that the model can be told."""
     args = json_object(raw) if raw.strip() else {}
     given = (provider_id, provider) if provider_id.strip() and len(provider_id) <= _LONGEST_ID else ("", "")
     if args is not None:
@@ -157,7 +157,7 @@ def called(name: str, raw: str, provider_id: str, provider: str) -> Call:
 
 
 def json_object(text: str) -> dict[str, Any] | None:
-    """The text's JSON object, or None where it is none."""
+    """Parse a JSON object; None if the text is not one."""
     try:
         value = read_bounded_json(text, ARGUMENTS)
     except ValueError:
@@ -166,5 +166,5 @@ def json_object(text: str) -> dict[str, Any] | None:
 
 
 def arguments(call: Call) -> dict[str, object]:
-    """The call's arguments as an object; unreadable ones are shown to the model under one key."""
+    """Return the call's arguments as an object; unreadable ones are under one key."""
     return {"invalid_json": call.broken} if call.broken else call.args

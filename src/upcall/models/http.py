@@ -1,4 +1,4 @@
-"""One question over HTTP, asked again until it is answered: limits, retries, one connection pool per event loop."""
+"""Send a request over HTTP and retry it: time limits, and one connection pool per event loop."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ if TYPE_CHECKING:
     from aiohttp import ClientSession
 
 LONGEST_WAIT = 120.0
-"""A server that asks for a longer wait than this is given up at once."""
+"""The longest wait to accept from a server, in seconds; above that the request fails at once."""
 
-_ENOUGH = 65_536  # bytes of an error's body that are read
-_LINGER = 0.05  # seconds a stream may take to end after its last event, so that its connection can be used again
-_COURTESY = 5.0  # seconds for what comes after the model's last word: usage, the end mark
+_ENOUGH = 65_536  # bytes to read of an error's body
+_LINGER = 0.05  # seconds for a stream to end after its last event, so that the connection can be reused
+_COURTESY = 5.0  # seconds for what follows the last text: usage and the end mark
 
 Sleep = Callable[[float], Awaitable[object]]
 
 
 class Timeouts(Value, frozen=True):
-    """How often to ask again, how long to wait, and how many bytes to take.
+    """The number of retries, the time limits in seconds, and the most bytes of a response.
 
-    Seconds for a connection, for the first byte, between bytes, and for a whole response.
+    The time limits are for the connection, the first byte, the pause between bytes, and the whole response.
     """
 
     retries: int = 4
@@ -48,30 +48,30 @@ class Timeouts(Value, frozen=True):
 
 
 class Reader(Protocol):
-    """Puts one answer together. A fresh one is made for every try."""
+    """Builds one response. Every attempt gets a new reader."""
 
     spoke: bool
     """Something was emitted."""
     complete: bool
-    """The model has finished; what still comes is a courtesy."""
+    """The model has finished; only usage and the end mark may follow."""
     over: bool
-    """The last event has come."""
+    """The last event has arrived."""
 
     def read(self, events: Sequence[bytes]) -> Failure | None:
-        """Take the data of events; trouble if one of them is an error."""
+        """Take the data of events; returns a failure if one of them is an error."""
         ...
 
     def whole(self, body: bytes) -> Failure | None:
-        """Take an answer that came as one JSON body instead of a stream."""
+        """Take a response that arrived as one JSON body instead of a stream."""
         ...
 
     def response(self) -> Response:
-        """What was said."""
+        """Return the response."""
         ...
 
 
 class Wire:
-    """A way to one URL."""
+    """A connection to one URL."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class Wire:
         self._pools = pools or Pools(url, patience.connect)
 
     def adding(self, headers: Mapping[str, str] | None) -> Wire:
-        """The same way, over the same connections, with more headers; no error shows their values."""
+        """Return the same connection with more headers; errors never show their values."""
         if not headers:
             return self
         asked = self.asked._replace(secrets=secrets_in(headers))
@@ -96,7 +96,10 @@ class Wire:
         return Wire(asked, self._url, joined, self._patience, self._sleep, self._chance, self._pools)
 
     async def ask(self, body: bytes, fresh: Callable[[], Reader], emit: Emit | None) -> Response:
-        """The answer, after as many tries as it takes; a broken stream is dropped and asked for again, whole."""
+        """Send the body and return the response, with retries.
+
+        A broken stream is dropped and repeated as a whole.
+        """
         trouble, tries = Failure("was not asked"), 0
         while tries <= self._patience.retries:
             reader = fresh()
@@ -115,17 +118,20 @@ class Wire:
         raise ModelUnavailable(self.asked.name, _final(trouble), tries)
 
     async def close(self) -> None:
-        """Close the connections of this event loop; a later question opens new ones."""
+        """Close the connections of this event loop; a later request opens new ones."""
         await self._pools.close()
 
     def _wait(self, trouble: Failure, tries: int) -> float:
         if trouble.after is not None:
             return trouble.after
-        # Half of it is chance, so that many agents that failed together do not come back together.
+        # Half of the wait is random, so that agents that failed together do not return together.
         return min(30.0, 0.5 * 2 ** (tries - 1)) * (0.5 + self._chance() / 2)
 
     async def _try(self, body: bytes, reader: Reader) -> Failure | None:
-        """None when the reader has everything. Errors become values: none may drag headers with a key along."""
+        """Make one attempt; None if the reader has everything.
+
+        Errors become values, so that no headers leak into them.
+        """
         import aiohttp
 
         try:
@@ -144,11 +150,11 @@ class Wire:
             return self._refused(f"no safe connection: {error}")
         except (aiohttp.ClientError, OSError) as error:
             problem = f"the connection failed: {str(error) or type(error).__name__}"
-        # Some servers never end their streams properly; what is complete is an answer all the same.
+        # Some servers never end their streams properly; a complete response still counts.
         return None if reader.complete else Failure(self.asked.clean(problem))
 
     def _given_up(self, error: ResponseTooLarge | _TookTooLong) -> ResponseTooLarge | ModelUnavailable:
-        """What is raised at once: another try would take as much again."""
+        """Tell whether to raise the error at once, because a retry would take as long again."""
         return error if isinstance(error, ResponseTooLarge) else ModelUnavailable(self.asked.name, str(error))
 
     def _refused(self, problem: str) -> Failure:
@@ -196,7 +202,7 @@ class Wire:
             if reader.complete:
                 limit.reschedule(now + (_LINGER if reader.over else _COURTESY))
             elif now > moved:
-                # Moving a timer costs more than reading a chunk: it moves now and then, and late, never early.
+                # Moving a timer costs more than reading a chunk: it is moved rarely, and late, never early.
                 limit.reschedule(min(now + silence * 1.125, last))
                 moved = now + silence / 8
             data = await content.read()
@@ -213,11 +219,11 @@ class Wire:
 
 
 class _TookTooLong(Exception):
-    """The time for a whole response is up."""
+    """Raised when the time for a whole response is over."""
 
 
 async def _first(content: Body) -> bytes:
-    """Bytes up to the first that are not blank; some servers keep a connection alive with blank lines."""
+    """Read up to the first bytes that are not blank; some servers send blank lines to keep a connection alive."""
     data = await content.read()
     while data and data.isspace():
         data = await content.read()
@@ -234,10 +240,10 @@ def _final(trouble: Failure) -> str:
 
 
 class Pools:
-    """One aiohttp session per event loop, opened when it is first needed.
+    """One aiohttp session per event loop, opened at first use.
 
-    Each lives in an async generator: `asyncio.run` ends those before it closes its loop, so a session is closed
-    in its own loop even where nobody called `close`.
+    Each lives in an async generator. `asyncio.run` ends those before it closes its loop, so a session is closed in
+    its own loop even if nobody called `close`.
     """
 
     def __init__(self, url: str, connect: float) -> None:
@@ -246,7 +252,7 @@ class Pools:
         weakref.finalize(self, _abandon, self._open)
 
     async def session(self) -> ClientSession:
-        """This loop's session."""
+        """Return this loop's session."""
         loop = asyncio.get_running_loop()
         held = self._open.get(loop)
         if held is not None and not held[1].closed:
@@ -258,7 +264,7 @@ class Pools:
         return session
 
     async def close(self) -> None:
-        """Close this loop's session, and those whose loop is gone."""
+        """Close this loop's session, and those whose loop is closed."""
         _abandon(self._open)
         if held := self._open.pop(asyncio.get_running_loop(), None):
             await held[0].aclose()
@@ -275,7 +281,7 @@ async def _session(url: str, connect: float) -> AsyncGenerator[ClientSession, No
         timeout=timeout,
         proxy=proxy_for(url),
         cookie_jar=aiohttp.DummyCookieJar(),
-        auto_decompress=False,  # it is unpacked piece by piece, within bounds
+        auto_decompress=False,  # decompressed here piece by piece, within limits
     ) as session:
         yield session
 
@@ -283,7 +289,7 @@ async def _session(url: str, connect: float) -> AsyncGenerator[ClientSession, No
 def _abandon(
     held: dict[asyncio.AbstractEventLoop, tuple[AsyncGenerator[ClientSession, None], ClientSession]],
 ) -> None:
-    """Let go of sessions whose loop was closed under them; with no loop left, closing them never suspends."""
+    """Drop the sessions of closed loops; without a loop, closing them never suspends."""
     for loop in [loop for loop in held if loop.is_closed()]:
         _, session = held.pop(loop)
         closing = session.close()
@@ -296,10 +302,10 @@ def _abandon(
 
 
 def proxy_for(url: str) -> str | None:
-    """The proxy that the usual environment variables name for this URL.
+    """Return the proxy for this URL from the usual environment variables.
 
-    aiohttp's `trust_env` does the same, but reads ~/.netrc in a thread for every request too, and refuses a
-    request that has a key when it finds a password there.
+    aiohttp's `trust_env` does the same, but it also reads ~/.netrc in a thread for every request, and refuses a
+    request with a key if it finds a password there.
     """
     import urllib.request
 
@@ -312,5 +318,5 @@ def proxy_for(url: str) -> str | None:
 
 
 def without_credentials(url: str) -> str:
-    """The URL as it may be shown: no user, no password, no query."""
+    """Return the URL without user, password and query, to show it."""
     return re.sub(r"//[^/?#]*@", "//", url).partition("?")[0]

@@ -1,4 +1,4 @@
-"""A GGUF file run by llama.cpp in this process; every call it makes is valid, because a grammar allows no other."""
+"""Run a GGUF file with llama.cpp in this process. A grammar makes every tool call valid."""
 
 from __future__ import annotations
 
@@ -63,7 +63,10 @@ class Local:
         return f"Local({str(self.path)!r})"
 
     async def respond(self, request: Request, emit: Emit | None) -> Response:
-        """Answer one request; with tools, either one call or a reply, which is emitted while it is written."""
+        """Answer one request.
+
+        With tools, the response is one call or a reply, which is emitted while it is written.
+        """
         request = settled(self.name, self._settings, request, LOCAL_KNOWS)
         if self._chat is None:
             self._chat = OpenAIChat(self.path.name, base_url=await self.base_url(), _name=self.name)
@@ -75,11 +78,11 @@ class Local:
         return reply.settled(response)
 
     async def base_url(self) -> str:
-        """Where the loaded file can be asked by anything that speaks OpenAI's chat completions."""
+        """Return the address of the loaded file's server, which speaks OpenAI's chat completions."""
         return f"{await asyncio.to_thread(self._address)}/v1"
 
     async def close(self) -> None:
-        """Close this event loop's connections; the loaded file stays for the process."""
+        """Close this event loop's connections; the loaded file stays in the process."""
         if self._chat is not None:
             await self._chat.close()
 
@@ -87,7 +90,7 @@ class Local:
         if not self.path.is_file():
             raise ModelRefused(self.name, f"there is no file {self.path}")
         try:
-            with _STARTING:  # two sessions that ask first at the same time must not load the file twice
+            with _STARTING:  # two sessions with their first request at the same time must not load the file twice
                 return str(_server(str(self.path.resolve()), self._n_ctx, self._parallel).listening_address)
         except ImportError:
             raise ModelRefused(self.name, "needs llama.cpp: pip install 'upcall[local]'") from None
@@ -97,19 +100,19 @@ class Local:
 
 @functools.cache
 def _server(path: str, n_ctx: int, parallel: int) -> Any:
-    """A server for the file, kept as long as the process: weights are large and slow to load."""
+    """Start a server for the file. It stays as long as the process: weights are large and slow to load."""
     xllamacpp = _llama()
     params = xllamacpp.CommonParams()
     params.model.path, params.n_parallel = path, parallel
-    params.n_ctx = n_ctx * parallel  # llama.cpp shares it out
+    params.n_ctx = n_ctx * parallel  # llama.cpp divides it among the slots
     params.verbosity = 1  # errors only; 0 can hang when the server ends
     return xllamacpp.Server(params)
 
 
 def _llama() -> Any:
-    """The library. Its threads wait for each other asleep: spinning, they stand still on cores that others use.
+    """Import llama.cpp. Its threads must sleep while they wait: spinning threads stall on busy cores.
 
-    OpenMP is told so by the environment alone, which it reads as it is loaded.
+    OpenMP reads this setting from the environment, and only when it is loaded.
     """
     given = os.environ.get(_WAITING)
     os.environ[_WAITING] = given or "passive"
@@ -124,7 +127,7 @@ def _llama() -> Any:
 
 
 def local_body(request: Request, *, max_tokens: int = 2048) -> Wire:
-    """A chat completion that needs no tool support of the model's template: tools are text and a grammar."""
+    """Build a chat completion that needs no tool support in the model's template: tools are text and a grammar."""
     settings = request.settings or Settings()
     body: Wire = {"messages": _messages(request), "stream": True, "max_tokens": settings.max_tokens or max_tokens}
     body["stream_options"] = {"include_usage": True}
@@ -140,7 +143,7 @@ def local_body(request: Request, *, max_tokens: int = 2048) -> Wire:
 
 
 def choice_schema(tools: tuple[ToolSpec, ...], output: JsonSchema | None, choice: str = "auto") -> JsonSchema:
-    """One of the tools with its arguments, or a reply; only what `choice` leaves of them."""
+    """Return the schema of one of the tools with its arguments, or a reply, restricted by `choice`."""
     shared: JsonSchema = {}
     reply = _lifted(output, "output", shared) if output else {"type": "string"}
     options = [_object({"reply": reply})] if choice in ("auto", "none") else []
@@ -160,7 +163,7 @@ def _object(properties: JsonSchema) -> JsonSchema:
 
 
 def _lifted(schema: JsonSchema, prefix: str, shared: JsonSchema) -> JsonSchema:
-    """The schema with its definitions moved to the root, where references are looked up."""
+    """Move the schema's definitions to the root, where references are resolved."""
 
     def moved(value: Any) -> Any:
         if isinstance(value, list):
@@ -179,9 +182,10 @@ def _lifted(schema: JsonSchema, prefix: str, shared: JsonSchema) -> JsonSchema:
 
 
 def _messages(request: Request) -> list[Wire]:
-    """User and assistant in turn, all text: templates of small models take nothing else."""
+    """Return alternating user and assistant messages as text: templates of small models accept nothing else."""
     if not request.tools:
-        request = schema_in_instructions(request)  # a grammar holds the model to it, and shows it nothing
+        # the grammar enforces the schema, but does not show it to the model
+        request = schema_in_instructions(request)
     head = [request.instructions] if request.instructions.strip() else []
     if request.tools:
         head.append("\n".join([_FORMAT % _reply(request.output), *(_described(spec) for spec in request.tools)]))
@@ -241,19 +245,19 @@ _NAME = re.compile(r'\s*\{\s*"name"\s*:\s*"([^"]+)"')
 
 
 _BROKEN = 10_000
-_PREFACE = 1000  # characters before a reply, all of them blanks
+_PREFACE = 1000  # characters before a reply, all of them blank
 _NO_REPLY = "-"
 
 
 def _call(name: str, given: Any) -> Call:
-    """A call with the arguments that a model wrote; where they are no object, it is told."""
+    """Return a call with the model's arguments; if they are not an object, the model gets an error."""
     if not isinstance(given, dict | None):
         return Call("", name, {}, _json(given)[:_BROKEN])
     return Call("", name, cast("dict[str, Any]", given or {}))
 
 
 class ReplyText:
-    """Reads the reply out of a JSON object that is still being written, and turns the whole into a response."""
+    """Extracts the reply from a JSON object that is still being written, and builds the response."""
 
     def __init__(self, emit: Emit | None) -> None:
         self._emit = emit
@@ -261,7 +265,7 @@ class ReplyText:
         self._told: list[str] = []
 
     def hear(self, kind: str, text: str) -> None:
-        """Take what the model writes; complete characters of the reply are passed on."""
+        """Take what the model writes; emit complete characters of the reply."""
         if kind == "drop":
             told, (self._held, self._inside, self._told, self._length) = self._told, ("", False, [], 0)
             if self._emit is not None and told:
@@ -274,7 +278,7 @@ class ReplyText:
             self._emit(kind, text)
 
     def settled(self, response: Response) -> Response:
-        """The call or the reply; an answer that was cut off gives what can be read of it."""
+        """Return the call or the reply; of a truncated response, as much as can be read."""
         try:
             value = msgspec.json.decode(response.text)
         except UNREADABLE:
@@ -297,7 +301,7 @@ class ReplyText:
     def _pass_on(self) -> None:
         if not self._inside:
             if (opening := _OPENING.match(self._held)) is None:
-                if len(self._held) > _PREFACE:  # it is no reply, and need not be looked at again
+                if len(self._held) > _PREFACE:  # not a reply; nothing more to extract
                     self._held = _NO_REPLY
                 return
             self._inside, self._held = True, self._held[opening.end() :]

@@ -1,4 +1,4 @@
-"""A model's name turned into a model. The one place besides the command line that reads the environment."""
+"""Turn a model's name into a model. Besides the command line, only this module reads the environment."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def resolve_model(name: str, folder: Path | None = None) -> Model:
 
 
 class Named:
-    """A model that is made when it is first asked."""
+    """A model that is created at its first request."""
 
     def __init__(self, name: str, build: Callable[[], Model]) -> None:
         self.name = name
@@ -55,13 +55,13 @@ class Named:
         return f"resolve_model({self.name!r})"
 
     async def respond(self, request: Request, emit: Emit | None) -> Response:
-        """Answer one request; the first one makes the model."""
+        """Answer one request; the first one creates the model."""
         if self._model is None:
             self._model = self._build()
         return await self._model.respond(request, emit)
 
     async def close(self) -> None:
-        """Close what the model opened in this event loop."""
+        """Close what the model has opened in this event loop."""
         if (close := getattr(self._model, "close", None)) is not None:
             await close()
 
@@ -84,7 +84,7 @@ def _settings(name: str, key_variable: str, url_variable: str) -> tuple[str | No
 
 
 def load_script(name: str, path: Path) -> Model:
-    """The model that a Python file has as `script`; ModelRefused where the file can't be used."""
+    """Load the model that a Python file has as `script`. Raises ModelRefused if the file can't be used."""
     if not path.is_file():
         raise ModelRefused(name, f"there is no file {path}")
     spec = importlib.util.spec_from_file_location(f"upcall_script_{path.stem}", path)
@@ -94,7 +94,7 @@ def load_script(name: str, path: Path) -> Model:
     sys.modules[spec.name] = module  # types in the file look their annotations up there
     try:
         spec.loader.exec_module(module)
-    except (Exception, SystemExit) as error:  # one that calls sys.exit() must not end the whole program
+    except (Exception, SystemExit) as error:  # a file that calls sys.exit() must not end the program
         raise ModelRefused(name, f"{path} can't be loaded: {type(error).__name__}: {error}") from error
     script: Any = getattr(module, "script", None)
     if script is None:

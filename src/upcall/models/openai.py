@@ -1,4 +1,4 @@
-"""Any server that speaks OpenAI's chat completions, streamed."""
+"""OpenAI's chat completions, streamed, for any server that speaks them."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ _OPTIONAL = {
     "response_format": ("response_format", "response format", "json_schema"),
     "stream_options": ("stream_options",),
 }
-# Mistral's rule, as servers say it who don't keep to it in the ids that they give
+# Mistral's rule for ids, as reported by servers that break it in their own ids
 _STRICT_IDS = re.compile(r"tool call id .* length of 9")
 _LONGEST_NAME = 200
-_CHECKS = 20  # how often the arguments of a call are read to see whether they are complete
+_CHECKS = 20  # how often to check whether a call's arguments are complete
 _STOPS = {"stop": "end", "tool_calls": "calls", "function_call": "calls", "content_filter": "refused"}
 
 
@@ -96,7 +96,7 @@ class OpenAIChat:
         return f"OpenAIChat({self.model!r}, base_url={self._asked.base_url!r})"
 
     async def respond(self, request: Request, emit: Emit | None) -> Response:
-        """Answer one request; what the server refuses, options or its own call ids, is left out from then on."""
+        """Answer one request. Options and call ids that the server refuses are left out from then on."""
         if not self._key and self._official:
             raise ModelRefused(self.name, f"needs a key: give {self._asked.key_hint}")
         request = settled(self.name, self._settings, request, EVERY_SETTING)
@@ -123,7 +123,7 @@ class OpenAIChat:
     async def ask(
         self, body: dict[str, Any], emit: Emit | None, headers: Mapping[str, str] | None = None
     ) -> Response:
-        """Send a body that is built already."""
+        """Send a finished body."""
         wire = self._wire.adding(headers)
 
         def fresh() -> Reader:
@@ -182,7 +182,7 @@ class _Chunk(msgspec.Struct, gc=False):
 
 
 class _Slot:
-    """A call while its pieces come."""
+    """A call while its pieces arrive."""
 
     __slots__ = ("args", "checks", "id", "name")
 
@@ -195,7 +195,7 @@ _decode = msgspec.json.Decoder(_Chunk).decode
 
 
 class OpenAIReader:
-    """Puts a chat completion together, from chunks or from one body."""
+    """Builds a chat completion from chunks, or from one body."""
 
     def __init__(self, asked: Endpoint, emit: Emit | None) -> None:
         self.spoke = self.complete = self.over = False
@@ -206,10 +206,10 @@ class OpenAIReader:
         self._slots: dict[int | None, _Slot] = {}
         self._calls: list[_Slot] = []
         self._usage, self._stop, self._model = Usage(), "", ""
-        self._size = 0  # characters of text, thoughts and arguments
+        self._size = 0  # characters of text, thinking and arguments
 
     def read(self, events: Sequence[bytes]) -> Failure | None:
-        """Take chunks. The loop is as plain as it is because it runs for every token."""
+        """Take chunks. The loop is simple because it runs for every token."""
         emit, text, size = self._emit, self._text, 0
         for event in events:
             if event == b"[DONE]":
@@ -235,7 +235,7 @@ class OpenAIReader:
         return excess_trouble(self._asked, self._size, len(self._calls))
 
     def whole(self, body: bytes) -> Failure | None:
-        """Take a completion that came in one piece."""
+        """Take a completion that arrived in one piece."""
         try:
             chunk = _decode(body)
         except UNREADABLE as error:
@@ -250,7 +250,7 @@ class OpenAIReader:
         return self._about(chunk) or excess_trouble(self._asked, self._size, len(self._calls))
 
     def response(self) -> Response:
-        """What was said."""
+        """Return the response."""
         provider = self._asked.provider
         calls = tuple(called(slot.name, "".join(slot.args), slot.id, provider) for slot in self._calls)
         opaque = {"field": self._field} if self._field == "reasoning_content" else {}
@@ -260,7 +260,7 @@ class OpenAIReader:
         return Response("".join(self._text), calls, thinking, self._usage, stop, self._model)
 
     def _more(self, said: _Said) -> None:
-        """What only some chunks have."""
+        """Take the parts of a chunk that are rare."""
         for field in ("reasoning_content", "reasoning"):
             if thought := getattr(said, field):
                 self._field = field
@@ -274,7 +274,7 @@ class OpenAIReader:
             self._piece(piece)
 
     def _parts(self, parts: list[Any]) -> None:
-        """A content that is a list of typed parts, as some servers send it."""
+        """Take a content that is a list of typed parts, as some servers send it."""
         for part in parts:
             fields = cast("dict[str, Any]", part) if isinstance(part, dict) else {}
             if isinstance(text := fields.get("text"), str):
@@ -309,7 +309,7 @@ class OpenAIReader:
             self._size += len(args)
 
     def _about(self, chunk: _Chunk) -> Failure | None:
-        """What a chunk says besides what the model said."""
+        """Take the stop reason, model and usage of a chunk."""
         if chunk.choices:
             choice = chunk.choices[0]
             said = choice.delta or choice.message
@@ -331,14 +331,14 @@ class OpenAIReader:
 
 
 def _begins(piece: _Piece, slot: _Slot, args: str) -> bool:
-    """Whether a piece with a name begins another call although its index is known.
+    """Tell whether a piece with a name starts another call although its index is known.
 
-    Some servers give every whole call the index 0 or none, with ids that are missing or all the same; others
-    repeat name and id with every piece of one call.
+    Some servers give every complete call the index 0 or none, with ids that are missing or all the same. Others
+    repeat the name and id with every piece of one call.
     """
     if piece.id and slot.id and piece.id != slot.id:
         return True
     if not args.lstrip().startswith("{") or not slot.args or not slot.args[-1].rstrip().endswith("}"):
         return False
-    slot.checks += 1  # each reads all that has come: a call in a thousand pieces must not be read a thousand times
+    slot.checks += 1  # each check parses everything so far, so the number of checks is limited
     return slot.checks <= _CHECKS and json_object("".join(slot.args)) is not None

@@ -1,4 +1,4 @@
-"""A request as OpenAI's chat completions take it."""
+"""Build request bodies for OpenAI's chat completions."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _settings(settings: Settings, limit: str, *, tools: bool) -> Wire:
         "seed": settings.seed,
         "reasoning_effort": settings.reasoning_effort,
     }
-    if tools:  # both fields are refused without
+    if tools:  # without tools, both fields are refused
         choice = settings.tool_choice
         named = choice is not None and choice not in ("auto", "none", "required")
         fields["tool_choice"] = {"type": "function", "function": {"name": choice}} if named else choice
@@ -69,7 +69,7 @@ def _settings(settings: Settings, limit: str, *, tools: bool) -> Wire:
 
 
 def openai_messages(request: Request, provider: str = "") -> list[Wire]:
-    """The conversation, instructions first."""
+    """Return the conversation, instructions first."""
     out: list[Wire] = []
     if request.instructions.strip():
         out.append({"role": "system", "content": request.instructions})
@@ -105,7 +105,7 @@ def _said(turn: AssistantTurn, *, recent: bool) -> list[Wire]:
     message: Wire = {"role": "assistant", "content": text or None}
     if calls:
         message["tool_calls"] = calls
-        # Servers that show their reasoning want it back while its tool calls are being worked on, and only then.
+        # Servers that show their reasoning want it back while tool calls are open, and only then.
         if recent and (thoughts := _own_thoughts(turn)):
             message["reasoning_content"] = thoughts
     return [message]
@@ -117,7 +117,7 @@ def _own_thoughts(turn: AssistantTurn) -> str:
 
 
 def _answered(turn: Answered) -> list[Wire]:
-    """All results first; their pictures follow in a user's message, since a tool's may hold only text."""
+    """Return the results; their pictures follow in a user message, because a tool message may contain only text."""
     out: list[Wire] = [{"role": "tool", "tool_call_id": r.call_id, "content": result_text(r)} for r in turn.results]
     for result, name in zip(turn.results, turn.names, strict=True):
         if pictures := [_image(i) for i in result.images if i.data or i.url]:
@@ -127,7 +127,7 @@ def _answered(turn: Answered) -> list[Wire]:
 
 
 def _told(turn: Told) -> list[Wire]:
-    """Runs of text and pictures as user's messages, with each instruction as a system message in its place."""
+    """Return texts and pictures as user messages, and each instruction as a system message in its place."""
     out: list[Wire] = []
     run: list[Text | Image] = []
     for part in turn.parts:
@@ -144,7 +144,7 @@ def _user(parts: list[Text | Image]) -> list[Wire]:
     if not parts:
         return []
     texts = [p.text for p in parts if isinstance(p, Text)]
-    if len(texts) == len(parts):  # many servers take only a plain string
+    if len(texts) == len(parts):  # many servers accept only a plain string
         return [{"role": "user", "content": "\n\n".join(texts)}]
     content = [{"type": "text", "text": p.text} if isinstance(p, Text) else _image(p) for p in parts]
     return [{"role": "user", "content": content}]
@@ -156,7 +156,7 @@ def _image(image: Image) -> Wire:
 
 
 def result_text(result: Result) -> str:
-    """The result for wires that have no flag for errors."""
+    """Return the result's text for APIs without an error flag."""
     if result.is_error and not result.text.lower().startswith(("error", "cancelled")):
         return f"Error: {result.text}"
     return result.text
@@ -170,5 +170,5 @@ def _tool(spec: ToolSpec) -> Wire:
 
 
 def object_schema(schema: JsonSchema) -> JsonSchema:
-    """The schema with the type that both wires insist on."""
+    """Return the schema with the type "object", which both APIs require."""
     return schema if schema.get("type") == "object" else {"type": "object", "properties": {}, **schema}

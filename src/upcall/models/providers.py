@@ -1,4 +1,4 @@
-"""Every other provider, through pydantic-ai's model classes (the extra `providers`)."""
+"""Other providers, through pydantic-ai's model classes (the extra `providers`)."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ if TYPE_CHECKING:
 
 _STOPS = {"stop": "end", "tool_call": "calls", "content_filter": "refused"}
 _NOT_GIVEN = "pyd_ai_"
-"""How ids begin that pydantic-ai makes where a provider gives none."""
+"""The prefix of ids that pydantic-ai generates if a provider assigns none."""
 _THEIR_NAMES = {"stop": "stop_sequences", "reasoning_effort": "thinking"}
 _EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 _KEPT = ("id", "signature", "provider_name", "provider_details")
 
 
 class Provided:
-    """A pydantic-ai model, given or by its name, as a model of ours. Retries are its SDK's."""
+    """A pydantic-ai model, or its name, as a model of ours. Its SDK does the retries."""
 
     def __init__(self, model: TheirModel | str, *, name: str = "", settings: Settings | None = None) -> None:
         self._model, self._settings = model, settings
@@ -46,7 +46,7 @@ class Provided:
         return f"Provided({self.name!r})"
 
     async def respond(self, request: Request, emit: Emit | None) -> Response:
-        """Answer one request, streamed if somebody watches."""
+        """Answer one request; stream it if somebody watches."""
         model = self._inferred()
         from pydantic_ai.exceptions import AgentRunError, UserError
 
@@ -56,7 +56,7 @@ class Provided:
         for mode in _output_modes(model, request):
             try:
                 return await _ask(model, request, mode, settings, provider, emit)
-            except UserError as error:  # it refuses this mode, or the request: nothing was sent
+            except UserError as error:  # the model refuses this mode or the request; nothing was sent
                 failure = ModelRefused(self.name, str(error))
             except AgentRunError as error:
                 failure = _failure(self.name, error, request)
@@ -127,10 +127,10 @@ def _failure(name: str, error: Exception, request: Request) -> ModelError:
 
 
 def _output_modes(model: TheirModel, request: Request) -> tuple[OutputMode, ...]:
-    """How to ask for a reply's schema, best first: the provider's own form, else instructions.
+    """Return the ways to ask for a reply's schema, best first: the provider's own form, then instructions.
 
-    What a model can do may depend on what else is in the request (some take no schema beside tools); pydantic-ai
-    says so before it sends anything.
+    The answer may depend on the request: some models accept no schema together with tools. pydantic-ai checks that
+    before it sends anything.
     """
     if not is_object(request.output):
         return ("text",)
@@ -139,7 +139,7 @@ def _output_modes(model: TheirModel, request: Request) -> tuple[OutputMode, ...]
 
 
 def _known(model: TheirModel) -> list[str]:
-    """Our settings that pydantic-ai sends for this model; it would leave the others out without an error."""
+    """Return the settings that pydantic-ai sends for this model; it drops others without an error."""
     profile: Mapping[str, Any] = model.profile
     unknown = {*getattr(model, "unsupported_settings", ()), *profile.get("openai_unsupported_model_settings", ())}
     if not (profile.get("supports_thinking") or profile.get("thinking_always_enabled")):
@@ -183,7 +183,7 @@ def _parameters(request: Request, mode: OutputMode) -> ModelRequestParameters:
 
 
 def provider_messages(request: Request, provider: str = "") -> list[theirs.ModelMessage]:
-    """The conversation as pydantic-ai's messages; it ends with a request, which carries the instructions."""
+    """Return the conversation as pydantic-ai's messages; the last is a request, which has the instructions."""
     from pydantic_ai import messages as theirs
 
     out: list[theirs.ModelMessage] = []
@@ -214,7 +214,7 @@ def _said(turn: AssistantTurn) -> list[theirs.ModelResponsePart]:
             case Thinking() if "thought" in part.opaque:
                 parts.append(theirs.ThinkingPart(part.text, **part.opaque["thought"]))
             case Thinking():
-                continue  # another adapter's
+                continue  # made by another adapter
             case Text():
                 parts.append(theirs.TextPart(part.text, **kept))
             case Call():
@@ -263,7 +263,7 @@ def _image(image: Image) -> theirs.ImageUrl | theirs.BinaryContent:
 
 
 def _tell(event: theirs.ModelResponseStreamEvent, emit: Emit) -> int:
-    """Emit what the event adds; return how many characters that is."""
+    """Emit the event's text; returns its number of characters."""
     from pydantic_ai import messages as theirs
 
     match event:
@@ -283,7 +283,7 @@ def _tell(event: theirs.ModelResponseStreamEvent, emit: Emit) -> int:
 
 
 def _response(answer: theirs.ModelResponse, provider: str) -> Response:
-    """What was said. What a provider hung on a part goes before it as a thought without text, and comes back so."""
+    """Build the response. Provider details of a part are stored before it, as thinking without text."""
     from pydantic_ai import messages as theirs
 
     layout: list[Part] = []

@@ -1,4 +1,4 @@
-"""A model that plays what it was given: for tests, examples and programs that need no judgement."""
+"""A model that plays scripted replies: for tests, examples and programs that need no judgement."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Script:
         self.name = name
         self._decide = replies if callable(replies) else None
         given = () if callable(replies) else replies
-        # Built once here, so that playing costs next to nothing.
+        # built once here, so that playing is cheap
         self._replies = [r if _is_function(r) else _built(r) for r in given]
         self._next = 0
 
@@ -53,7 +53,7 @@ class Script:
         )
 
     async def respond(self, request: Request, emit: Emit | None) -> Response:
-        """The next reply; its text is emitted word by word."""
+        """Return the next reply; its text is emitted word by word."""
         if self._decide is not None:
             reply = self._decide(request)
         elif self._next < len(self._replies):

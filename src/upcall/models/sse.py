@@ -1,39 +1,39 @@
-"""Server-sent events out of raw bytes, however the network cut them."""
+"""Parse server-sent events from raw bytes, however the network splits them."""
 
 from __future__ import annotations
 
 EVENT_BYTES = 4_000_000
-"""Bytes of one event of a stream, or of a response that comes in one piece."""
+"""The most bytes of one event, or of a response in one piece."""
 
-_LARGE = 65_536  # bytes of an event above which its values are counted before it is read
-_VALUES = 500_000  # values in one event
-_LINE = 64  # bytes that a line of an event counts besides its own
+_LARGE = 65_536  # the size in bytes above which an event's values are counted before parsing
+_VALUES = 500_000  # the most values in one event
+_LINE = 64  # bytes that each line of an event counts in addition to its own
 
 
 class EventTooLarge(ValueError):
-    """An event exceeds a bound; the text says which."""
+    """Raised when an event exceeds a limit; the text says which."""
 
 
 class Feed:
-    """Takes bytes as they come and gives back the `data` of every event that is complete.
+    """Takes bytes as they arrive and returns the `data` of every complete event.
 
-    It works on bytes, so that a packet may end inside a character or between `\\r` and `\\n`. Names, ids and
-    comments are skipped: both wires repeat an event's type inside its data.
+    It works on bytes, so that a packet may end inside a character or between `\r` and `\n`. Names, ids and comments
+    are skipped: both APIs repeat an event's type inside its data.
 
-    An event of more than `most` bytes, or of so many values that reading it would take many times its size, is
+    An event of more than `most` bytes, or with so many values that parsing would take many times its size, raises
     EventTooLarge.
     """
 
     __slots__ = ("_after_cr", "_data", "_held", "_most", "_rest")
 
     def __init__(self, most: int = EVENT_BYTES) -> None:
-        self._most, self._held = most, 0  # bytes of the line that has not ended
-        self._rest: list[bytes] = []  # pieces of a line without its end; a list, since lines may be huge
+        self._most, self._held = most, 0  # bytes of the unfinished line
+        self._rest: list[bytes] = []  # pieces of the unfinished line; a list, because lines may be huge
         self._data: list[bytes] = []
         self._after_cr = False
 
     def take(self, data: bytes) -> list[bytes]:
-        """The events that these bytes complete."""
+        """Return the events that these bytes complete."""
         if self._after_cr and data[:1] == b"\n":
             data = data[1:]
         if not data:
@@ -53,7 +53,7 @@ class Feed:
         return self._events(lines)
 
     def end(self) -> list[bytes]:
-        """What an event without its closing blank line still holds: many servers end so."""
+        """Return the data of an unfinished last event: many servers end this way."""
         return self._events([self._joined(), b""])
 
     def _hold(self, piece: bytes) -> None:
@@ -99,6 +99,6 @@ class Feed:
 
 
 def check_values(data: bytes) -> None:
-    """Raise EventTooLarge for JSON of so many values that they would take many times its size in memory."""
+    """Raise EventTooLarge for JSON with so many values that they would take many times its size in memory."""
     if data.count(b",") + data.count(b"[") + data.count(b"{") > _VALUES:
         raise EventTooLarge(f"more than {_VALUES:,} values in one event")

@@ -1,4 +1,4 @@
-"""The schema of a reply in the forms that providers take: their own, or instructions."""
+"""A reply's schema in the forms that providers accept: their own, or instructions."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ def schema_in_instructions(request: Request) -> Request:
 
 
 def is_object(schema: JsonSchema | None) -> bool:
-    """Whether the root is an object: most providers' own forms take nothing else."""
+    """Tell whether the root is an object: most providers' own forms accept nothing else."""
     return schema is not None and schema.get("type") == "object"
 
 
 class _NotExpressible(Exception):
-    """A schema says something that Anthropic's structured outputs can't say."""
+    """Raised for a schema that Anthropic's structured outputs can't express."""
 
 
 def closed_schema(schema: JsonSchema) -> JsonSchema | None:
-    """The schema in the part of JSON Schema that Anthropic's structured outputs know; None if it can't be said so.
+    """Reduce the schema to what Anthropic's structured outputs support; None if that is not possible.
 
-    Every object is closed. What only narrows a value (lengths, ranges, patterns) is left out: the instructions say
-    it too, and the reply is checked against the whole type.
+    Every object is closed. Constraints on values (lengths, ranges, patterns) are left out: the instructions contain
+    them too, and the reply is validated against the full type.
     """
     defs = cast("dict[str, JsonSchema]", schema.get("$defs", {}))
     below = {name: _references(body) for name, body in defs.items()}
@@ -78,7 +78,7 @@ def _closed(schema: Any) -> JsonSchema:
 
 
 def _object(schema: JsonSchema) -> JsonSchema:
-    """A closed object. One with free keys would only be allowed to be empty, so it can't be said."""
+    """Return a closed object. One with free keys could only be empty, so it can't be expressed."""
     fields = cast("dict[str, Any]", schema.get("properties", {}))
     if schema.get("additionalProperties", not fields) is not False:
         raise _NotExpressible
@@ -98,10 +98,10 @@ def _choice(values: list[Any]) -> JsonSchema:
 
 
 def _below(name: str, below: Mapping[str, set[str]]) -> set[str]:
-    """All definitions that one refers to, directly or not."""
+    """Return all definitions that one refers to, directly or indirectly."""
     found: set[str] = set()
     queue = [name]
-    for one in queue:  # it grows as it is walked
+    for one in queue:  # the queue grows during the loop
         fresh = below.get(one, set()) - found
         found |= fresh
         queue.extend(fresh)

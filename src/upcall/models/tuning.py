@@ -1,4 +1,4 @@
-"""The settings of a request as an adapter needs them: merged with the model's own, and known to its provider."""
+"""The settings of a request, merged with the model's own and checked against its provider."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ LOCAL_KNOWS = tuple(name for name in EVERY_SETTING if name not in ("reasoning_ef
 
 
 def known_by_name(model: str) -> tuple[str, ...] | None:
-    """The settings that the provider of a model of this name knows; None where only the provider can tell."""
+    """Return the settings that the provider of a model name supports; None if only the provider knows."""
     by_provider = {"openai": EVERY_SETTING, "anthropic": ANTHROPIC_KNOWS, "local": LOCAL_KNOWS}
     return by_provider.get(model.partition(":")[0])
 
 
 def checked(model: str, settings: Settings | None, known: Collection[str]) -> Settings | None:
-    """The settings; UnknownSetting names those that the model's provider does not know."""
+    """Return the settings. Raises UnknownSetting for those that the provider does not support."""
     unknown = [name for name in settings.given() if name not in known] if settings is not None else []
     if unknown:
         raise UnknownSetting(model, unknown, [name for name in EVERY_SETTING if name in known])
@@ -28,9 +28,9 @@ def checked(model: str, settings: Settings | None, known: Collection[str]) -> Se
 
 
 def settled(model: str, own: Settings | None, request: Request, known: Collection[str]) -> Request:
-    """The request with the model's own settings where it says nothing; refused before anything is sent.
+    """Merge the model's own settings into the request. Raises before anything is sent.
 
-    Which tool the model must call is said for turns: a summary or an answer could not be written.
+    A forced tool choice applies to turns only: otherwise no summary or answer could be written.
     """
     if request.settings is None and own is None:
         return request
