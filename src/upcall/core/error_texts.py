@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 from collections.abc import Iterable
 from typing import Any
@@ -17,6 +16,8 @@ def nearest(given: str, known: Iterable[str]) -> str:
     """The known word that was probably meant, or "" where none is close; case and - for _ do not matter."""
     if len(given) > _LONGEST_NAME:
         return ""
+    import difflib  # only a mistake needs it
+
     alike = {_folded(word): word for word in known}
     close = difflib.get_close_matches(_folded(given), alike, 1)
     return alike[close[0]] if close else ""
