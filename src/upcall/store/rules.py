@@ -121,13 +121,13 @@ def effects_of(events: Sequence[AnyEvent], first: int) -> Effects:
     """The effects of appending these events, the first with this sequence number."""
     effects = Effects()
     for seq, event in enumerate(events, first):
-        if type(event) not in INDEXED_EVENTS:
+        kind = type(event)
+        if kind not in INDEXED_EVENTS:
             continue
-        status = STATUS.get(type(event))
-        if type(event) in CALLBACK_EVENTS:
+        if kind in CALLBACK_EVENTS:
             effects.callbacks += ((seq, event),)
-        elif status is not None:
-            effects.status = status
+        elif kind in STATUS:
+            effects.status = STATUS[kind]
             effects.waits = event.waits if type(event) is Parked else ()
         elif type(event) is TurnEnded:
             effects.status, effects.waits = event.status, ()

@@ -59,7 +59,7 @@ class Road(TurnServices, Protocol):
         """Tell whether a question to the person is parked right after it was asked."""
         ...
 
-    async def way(self, turn: Turn, asked: events.CallbackRaised, hints: Hints) -> Route:
+    async def route_for(self, turn: Turn, raised: events.CallbackRaised, hints: Hints) -> Route:
         """Where such a question of the turn would go by the policies as they are now."""
         ...
 
@@ -211,7 +211,7 @@ class CallbackDispatcher:
             raise UpcallError("nobody can be asked while a callback is being answered; pass it up instead")
         if warning := intent_warning(draft.intent):
             log.warning("%s asked %r: %s", member.actor.name, draft.message, warning)
-        way = await self._road.way(member, draft, question.hints)
+        way = await self._road.route_for(member, draft, question.hints)
         plain_way = stored_route(way)
         name = f"{state.id} {asker.origin} {draft.digest} {draft.gate} {count}"
         callback_id = "q" + blake2b(name.encode(), digest_size=6).hexdigest()
@@ -404,7 +404,7 @@ class CallbackDispatcher:
         hints = ask.raised.hints
         if hints is None:  # a log from before hints were kept: only who the fallback was is known
             hints = {"fallback_target": station.agent} if station.fallback else {}
-        now = await self._road.way(member, ask.raised, msgspec.convert(hints, Hints))
+        now = await self._road.route_for(member, ask.raised, msgspec.convert(hints, Hints))
         if barred := refusal(route_of(ask.raised), now, station.agent, station.session_id):
             return barred
         try:

@@ -6,21 +6,20 @@ import asyncio
 import contextlib
 import logging
 from types import CoroutineType
-from typing import Any, cast
+from typing import Any
 
 from msgspec.structs import force_setattr
 
 from upcall.agent import Agent
-from upcall.callbacks import Held, Hints, Kind
+from upcall.callbacks import Held, Hints
 from upcall.contracts import Claim, Files, Reply, Selection, Spent
 from upcall.core.log.call_state import CallState
 from upcall.core.log.load import end_session, load_state, refresh
 from upcall.core.log.session_log import JOIN_DELAY, SessionLog, Sink
 from upcall.core.log.state import SessionState
 from upcall.core.routing.answer import callback_of
-from upcall.core.routing.policy import Policy
 from upcall.core.routing.question import Question
-from upcall.core.routing.route import Ancestor, Route, RouteQuery, Station, route
+from upcall.core.routing.route import Route, Station
 from upcall.core.runtime.ancestors import SessionsAbove, check_runs_alone, effective_policy_and_ancestors
 from upcall.core.runtime.children import (
     can_repeat,
@@ -32,6 +31,7 @@ from upcall.core.runtime.children import (
 )
 from upcall.core.runtime.dispatcher import ANSWER_GRACE, CallbackDispatcher
 from upcall.core.runtime.home import Home
+from upcall.core.runtime.routes import can_ask_anyone, route_for
 from upcall.core.runtime.usage import SideTurns, Spending, no_room, side_turn_id, side_turns_of
 from upcall.core.turns.access import prompt_message
 from upcall.core.turns.compaction import summarise
@@ -488,7 +488,7 @@ class RunTree:
             way = await effective_policy_and_ancestors(
                 agent, state.header, self.store, self.home.turns, self.home.agent_of
             )
-            force_setattr(state.header, "asks", self.can_ask_anyone(agent, *way))  # nobody has seen it yet
+            force_setattr(state.header, "asks", can_ask_anyone(self.home, agent, *way))  # nobody has seen it yet
         return self.make_turn(state, agent, parent.actor.passed_on)
 
     async def _begin_child(self, turn: Turn, prompt: str) -> None:
@@ -592,35 +592,9 @@ class RunTree:
             raise failure
         return True
 
-    def can_ask_anyone(self, agent: Agent, policy: Policy, chain: list[Ancestor]) -> bool:
-        """Whether a question of this agent would reach anybody."""
-        if not agent.ask:
-            return False
-        known = self.home.asks_of if policy is agent.policy else {}  # declarations never change, so neither do ways
-        key = (agent, self.home.host is None, *[(a.name, id(a.policy)) for a in chain])
-        if key not in known:
-            way = route(
-                RouteQuery(agent.name, policy, person=self.home.host is not None or self.store.durable), chain
-            )
-            known[key] = bool(way.asks) or way.end == "person"
-        return known[key]
-
-    async def way(self, turn: Turn, asked: CallbackRaised, hints: Hints) -> Route:
-        """Where such a question of the turn would go by the policies as they are now."""
-        home, agent, kind = self.home, turn.actor.agent, cast("Kind", asked.kind)
-        known = home.agent_names(self.root)
-        policy, chain = await effective_policy_and_ancestors(
-            agent, turn.state.header, self.store, home.turns, home.agent_of
-        )
-        person = home.host is not None or self.store.durable  # else nobody would see it
-        raised = RouteQuery(
-            agent.name, policy, asked.intent, kind, hints, asked.gate, person, known, asked.required
-        )
-        targets = {hints.fallback_target, policy.callback_policy.fallback_target} if asked.gate else ()
-        if fallbacks := [name for name in targets if name in known]:
-            rights = [(name, home.agent(name, self.root).policy.callback_policy.may_approve) for name in fallbacks]
-            raised = raised.replace(fallback_approves=tuple(rights))
-        return route(raised, chain)
+    def route_for(self, turn: Turn, raised: CallbackRaised, hints: Hints) -> CoroutineType[Any, Any, Route]:
+        """Lay out where such a question of the turn would go by the policies as they are now."""
+        return route_for(self.home, self.root, turn, raised, hints)
 
     async def asked(self, turn: Turn, station: Station, callback_id: str) -> Turn:
         """The session of an agent that is asked, live or from the log; a fresh one outside the chain."""

@@ -24,6 +24,7 @@ from upcall.core.routing.answer import callback_of
 from upcall.core.runtime.broadcast import Subscription
 from upcall.core.runtime.inbox import People
 from upcall.core.runtime.known_agents import KnownAgents
+from upcall.core.runtime.routes import can_ask_anyone
 from upcall.core.runtime.run_tree import RunTree
 from upcall.core.runtime.session import Session
 from upcall.core.runtime.session_data import checked_data, checked_tags
@@ -238,7 +239,7 @@ class Sessions(People):
         begins = bool(declared.hooks.begin_session)
         asks = self.asks_of.get((declared, self.host is None))
         if asks is None:
-            asks = RunTree(self, None).can_ask_anyone(declared, declared.policy, [])
+            asks = can_ask_anyone(self, declared, declared.policy, [])
         place = self._place(declared)
         started = SessionStarted(
             declared.name, kind="coordinator" if declared.run_program else "agent", begins=begins, asks=asks,

@@ -6,7 +6,6 @@ from upcall.contracts import Delta
 from upcall.core.log.request_diff import apply_change, change_of, response_of
 from upcall.core.turns.compaction import compact_now
 from upcall.core.turns.hook_runner import run_hooks
-from upcall.core.turns.prepared_agent import PreparedAgent
 from upcall.core.turns.response_bounds import bounded
 from upcall.core.turns.toolsets import ensure_tools, update_tools, with_logged_tools
 from upcall.core.turns.turn import Turn
@@ -54,15 +53,10 @@ class ModelStep:
     def __init__(self, turn: Turn) -> None:
         self.turn, self.log, self.state, self.hooks = turn, turn.log, turn.state, turn.hooks
 
-    @property
-    def actor(self) -> PreparedAgent:
-        """The agent, with the tools that its toolsets offer now."""
-        return self.turn.actor
-
     async def call_model(self) -> None:
         """before_model → model: one response, in the log."""
         state, hooks = self.state, self.hooks
-        if self.actor.toolsets:
+        if self.turn.actor.toolsets:
             await update_tools(self.turn)
         if state.steers:
             self.turn.apply_steers()
@@ -86,19 +80,21 @@ class ModelStep:
         if response is None:
             self.log.flush_soon()  # nobody waits for it: the response, or the failure, is stored after it
             try:
-                response = await (self._cannot(lost) if lost else self.actor.model.respond(request, self._emit))
+                response = await (
+                    self._cannot(lost) if lost else self.turn.actor.model.respond(request, self._emit)
+                )
             except Exception as error:
                 self.log.add(ModelFailed(ordinal, str(error), type(error).__name__))
                 response, ordinal, by_hook = await self._recover(request, ordinal, error)
         self._respond(response, ordinal, by_hook)
 
     async def _cannot(self, lost: tuple[str, ...]) -> Response:
-        raise ModelRefused(self.actor.model.name, HEADERS_LOST.format(", ".join(lost)))
+        raise ModelRefused(self.turn.actor.model.name, HEADERS_LOST.format(", ".join(lost)))
 
     def _respond(self, response: Response, ordinal: int, by_hook: bool) -> None:
         if self.turn.partial_text:
             self.turn.partial_text.clear()
-        response = bounded(response, self.actor.model.name)
+        response = bounded(response, self.turn.actor.model.name)
         self.log.add(
             Responded(
                 ordinal, response.message(ordinal), response.usage, response.stop, response.model, by_hook,
@@ -111,11 +107,11 @@ class ModelStep:
         await ensure_tools(self.turn)
         request = await with_logged_tools(self.turn, self._request())
         request = await apply_change(request, asked.change, self.log.store)
-        error = failure_of(failed, self.actor.model.name)
+        error = failure_of(failed, self.turn.actor.model.name)
         self._respond(*await self._recover(request, asked.ordinal, error))
 
     def _request(self) -> Request:
-        actor, is_side_turn = self.actor, self.turn.purpose == "side_turn"
+        actor, is_side_turn = self.turn.actor, self.turn.purpose == "side_turn"
         freely = is_side_turn and self.turn.question is None  # in its own words
         settings = actor.settings
         if settings is not None and is_side_turn:
@@ -149,7 +145,7 @@ class ModelStep:
         return request if messages is asked.messages else request.replace(messages=close_dangling_calls(messages))
 
     def _started(self, asked: Request, request: Request, ordinal: int) -> None:
-        state, actor, log = self.state, self.actor, self.log
+        state, actor, log = self.state, self.turn.actor, self.log
         instructions = tools = ""
         if state.instructions != actor.instructions_hash:
             instructions = actor.instructions_hash
@@ -180,7 +176,7 @@ class ModelStep:
             self._started(base, request, ordinal)
             self.log.flush_soon()
             try:
-                return await self.actor.model.respond(request, self._emit), ordinal, False
+                return await self.turn.actor.model.respond(request, self._emit), ordinal, False
             except Exception as failure:
                 error = failure
                 self.log.add(ModelFailed(ordinal, str(error), type(error).__name__))
@@ -228,14 +224,17 @@ class ModelStep:
             self.log.add(HooksPassed("post_response", str(responded.ordinal)))
             return
         await self.log.flush()
-        message = bounded(response, self.actor.model.name).message(responded.ordinal)
+        message = bounded(response, self.turn.actor.model.name).message(responded.ordinal)
         self.log.add(HooksPassed("post_response", str(responded.ordinal), responded.seq, message=message))
 
     def _check_limits(self) -> None:
-        limits, state = self.actor.limits, self.state
+        limits, state = self.turn.actor.limits, self.state
         calls, name = limits.model_calls, "model_calls"
         if self.turn.purpose == "side_turn":
-            calls, name = self.actor.agent.policy.callback_policy.side_turn_model_calls, "side_turn_model_calls"
+            calls, name = (
+                self.turn.actor.agent.policy.callback_policy.side_turn_model_calls,
+                "side_turn_model_calls",
+            )
             if self.turn.room is not None and (full := self.turn.room()):
                 raise LimitReached(full, "the turn of the agent that is asked has no room left")
         if calls is not None and state.model_calls >= calls:

@@ -1,0 +1,55 @@
+"""The route of a question in a run tree: the policies of the agents above it, as they are now."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from upcall.agent import Agent
+from upcall.callbacks import Hints, Kind
+from upcall.core.routing.policy import Policy
+from upcall.core.routing.route import Ancestor, Route, RouteQuery, route
+from upcall.core.runtime.ancestors import effective_policy_and_ancestors
+from upcall.core.runtime.home import Home
+from upcall.core.turns.turn import Turn
+from upcall.events import CallbackRaised
+
+
+def can_ask_anyone(home: Home, agent: Agent, policy: Policy, chain: list[Ancestor]) -> bool:
+    """Tell whether a question of this agent would reach anybody."""
+    if not agent.ask:
+        return False
+    known = home.asks_of if policy is agent.policy else {}  # declarations never change, so neither do their routes
+    key = (agent, home.host is None, *[(a.name, id(a.policy)) for a in chain])
+    if key not in known:
+        found = route(RouteQuery(agent.name, policy, person=_has_person(home)), chain)
+        known[key] = bool(found.asks) or found.end == "person"
+    return known[key]
+
+
+async def route_for(home: Home, root: str, turn: Turn, raised: CallbackRaised, hints: Hints) -> Route:
+    """Lay out where such a question of the turn would go by the policies as they are now."""
+    agent, known = turn.actor.agent, home.agent_names(root)
+    policy, chain = await effective_policy_and_ancestors(
+        agent, turn.state.header, home.store, home.turns, home.agent_of
+    )
+    query = RouteQuery(
+        agent.name,
+        policy,
+        raised.intent,
+        cast("Kind", raised.kind),
+        hints,
+        raised.gate,
+        _has_person(home),
+        known,
+        raised.required,
+    )
+    targets = {hints.fallback_target, policy.callback_policy.fallback_target} if raised.gate else ()
+    if fallbacks := [name for name in targets if name in known]:
+        rights = [(name, home.agent(name, root).policy.callback_policy.may_approve) for name in fallbacks]
+        query = query.replace(fallback_approves=tuple(rights))
+    return route(query, chain)
+
+
+def _has_person(home: Home) -> bool:
+    """Tell whether a question to a person would be seen: by a host, or in the inbox of a store on disk."""
+    return home.host is not None or home.store.durable
