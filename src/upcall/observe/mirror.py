@@ -7,6 +7,7 @@ at once and whole, so several runs may share a file.
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, cast
 
@@ -65,9 +66,9 @@ def _type(event: AnyEvent) -> str:
 def _first_asked(event: CallbackRaised) -> str:
     """The agent that is asked first, `user` for the person, or "" for nobody."""
     stations: Any = event.route.get("stations")
-    if not isinstance(stations, list):  # of a log that was written by hand
+    if not isinstance(stations, list | tuple):  # of a log that was written by hand
         return ""
-    for station in cast("list[Any]", stations):
+    for station in cast("Sequence[Any]", stations):
         match station:
             case {"agent": str() as agent, "step": "ask"}:
                 return agent
