@@ -146,7 +146,8 @@ class Row(Value, frozen=True):
 
     From the runtime, `status` says what the session is doing now. From a store it is what the newest event says: a
     turn that is `running` without an `owner` was interrupted. With `asks_person` it waits nevertheless: everything
-    that is open in it and below it is for a person to answer. `tags` are those of its run tree.
+    that is open in it and below it is for a person to answer. `tags`, `title`, `folder` and `roots` are those of
+    its run tree; the folder is empty where none was given.
     """
 
     id: str
@@ -162,6 +163,9 @@ class Row(Value, frozen=True):
     owner: str = ""
     tags: Mapping[str, str] = {}
     asks_person: bool = False
+    title: str = ""
+    folder: str = ""
+    roots: tuple[str, ...] = ()
 
     @property
     def current_status(self) -> str:
@@ -178,12 +182,14 @@ class Selection(Value, frozen=True):
     agent: the name of the session's agent
     status: for sessions what they are doing, `interrupted` too; for callbacks their own
     tags: names with their values; the run tree has them all
+    folder: for sessions the folder that their run tree works in, as it was given
     """
 
     session: str | None = None
     agent: str | None = None
     status: str | None = None
     tags: Mapping[str, str] = {}
+    folder: str | None = None
 
 
 EVERYTHING = Selection()
@@ -498,6 +504,21 @@ class SessionReads(Protocol):
         ...
 
     @property
+    def title(self) -> str:
+        """The title of `start(title=...)`, or ""; children have their root's."""
+        ...
+
+    @property
+    def folder(self) -> str | None:
+        """The folder of `start(folder=...)`, or None; children have their root's."""
+        ...
+
+    @property
+    def roots(self) -> tuple[str, ...]:
+        """The further folders of `start(roots=...)`; children have their root's."""
+        ...
+
+    @property
     def deps(self) -> Any:
         """The object of `Runtime(deps=...)`, which is never stored; None where none was given."""
         ...
@@ -544,6 +565,21 @@ class InSession(Protocol):
     @property
     def tags(self) -> dict[str, str]:
         """A copy of the tags of `start(tags=...)`; children have their root's."""
+        ...
+
+    @property
+    def title(self) -> str:
+        """The title of `start(title=...)`, or ""; children have their root's."""
+        ...
+
+    @property
+    def folder(self) -> str | None:
+        """The folder of `start(folder=...)`, or None; children have their root's."""
+        ...
+
+    @property
+    def roots(self) -> tuple[str, ...]:
+        """The further folders of `start(roots=...)`; children have their root's."""
         ...
 
     def get_context(self, key: str, default: Any = None) -> Any:

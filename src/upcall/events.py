@@ -57,6 +57,9 @@ class SessionStarted(Event, frozen=True, tag="session_started"):
     program: the program's main module that declares its agent; importing that would run the program again
     data: for a root: the application's own JSON object; all sessions of its run tree read it
     tags: for a root: names with values that its run tree can be found by
+    title: for a root: a line that says what it is about
+    folder: for a root: the folder that it works in, an absolute path
+    roots: for a root: further folders that it works with
     """
 
     type: ClassVar[Literal["session_started"]] = "session_started"
@@ -76,6 +79,9 @@ class SessionStarted(Event, frozen=True, tag="session_started"):
     program: str = ""
     data: Mapping[str, Any] = {}
     tags: Mapping[str, str] = {}
+    title: str = ""
+    folder: str = ""
+    roots: tuple[str, ...] = ()
 
 
 class SessionAdopted(Event, frozen=True, tag="session_adopted"):

@@ -80,8 +80,8 @@ def test_run_reads_a_prompt_from_standard_input(folder: Path) -> None:
 def test_run_as_json_is_the_session_with_its_usage(folder: Path) -> None:
     shown = out("run", "agents", "hello", "--id", "s1", cwd=folder)
     assert list(shown) == [
-        "id", "agent", "status", "text", "parent", "children", "callbacks", "tags", "data", "usage", "limit",
-        "error",
+        "id", "agent", "status", "text", "parent", "children", "callbacks", "tags", "data", "title", "folder",
+        "roots", "usage", "limit", "error",
     ]  # fmt: skip
     assert (shown["status"], shown["limit"], shown["error"]) == ("done", "", None)
 
@@ -226,7 +226,7 @@ def test_sessions_and_show_have_the_same_shape(folder: Path) -> None:
     assert listed[1] == out("show", "s1", cwd=folder)
     assert listed[1] == {
         "id": "s1", "agent": "helper", "status": "done", "text": "You said: hello", "parent": None, "children": [],
-        "callbacks": [], "tags": {}, "data": {},
+        "callbacks": [], "tags": {}, "data": {}, "title": "", "folder": None, "roots": [],
     }  # fmt: skip
     assert len(out("sessions", "--limit", "1", cwd=folder)) == 1
     assert upcall("sessions", "--ids", cwd=folder).stdout == "s2\ns1\n"

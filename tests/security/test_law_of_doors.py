@@ -26,6 +26,7 @@ from upcall import (
     Response,
     Runtime,
     SessionAccess,
+    SetupError,
     load_agents,
     tool,
 )
@@ -161,6 +162,15 @@ async def _tags(value: Any, _: Path) -> None:
         await runtime.rows(tags={"x": value})
 
 
+async def _place(value: Any, _: Path) -> None:
+    async with Runtime(agents=[Agent("a", model=Script([]))]) as runtime:
+        wrong: list[dict[str, Any]] = [{"title": value}, {"folder": value}, {"roots": value}, {"roots": [value]}]
+        for one in wrong:
+            with suppress(SetupError):
+                await runtime.start("a", **one)
+        await runtime.rows(folder=value)
+
+
 async def _session_id(value: Any, _: Path) -> None:
     async with Runtime(agents=[Agent("a", model=Script([]))]) as runtime:
         await runtime.start("a", id=value)
@@ -220,6 +230,7 @@ DOORS: dict[str, Door] = {
     "a prompt": _prompt,
     "a session's data": _data,
     "a session's tags": _tags,
+    "a session's title and folders": _place,
     "a session's id": _session_id,
     "a hook's call": _hook,
     "what a hook keeps": _kept_by_hook,

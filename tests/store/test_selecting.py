@@ -198,7 +198,12 @@ async def test_tags_and_sessions_are_looked_up_and_not_searched_for(tmp_path: Pa
     path = tmp_path / "log.db"
     async with opened(path) as store:
         await store.release(await start(store, "one", **ACME))
-    for which in (Selection(tags=ACME), Selection("one"), Selection("one", "writer", "waiting", ACME)):
+    for which in (
+        Selection(tags=ACME),
+        Selection("one"),
+        Selection(folder="/srv"),
+        Selection("one", "writer", "waiting", ACME),
+    ):
         where, values = sessions_where(which, None, lambda: "[]")
         sql = f"SELECT {COLUMNS} WHERE {where} ORDER BY s.n DESC LIMIT 50"
         assert scanned(path, sql, values) <= {"json_each"}

@@ -17,7 +17,7 @@ from upcall.store.sqlite.tables import VERSION
 FOLDER = Path(__file__).parent / "golden"
 
 
-@pytest.fixture(params=["v1.sql", "v2.sql"])
+@pytest.fixture(params=["v1.sql", "v2.sql", "v3.sql"])
 def path(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     """A file of an older format."""
     path = tmp_path / "log.db"
@@ -102,3 +102,14 @@ async def test_sessions_of_an_older_file_have_no_tags_and_new_ones_do(path: Path
         kept = await now.load("new")
     assert ([row.id for row in tagged], old.data, old.tags) == (["new"], {}, {})
     assert (kept.data, kept.tags) == ({"order": 17}, {"customer": "acme"})
+
+
+async def test_sessions_of_an_older_file_have_no_place_and_new_ones_do(path: Path) -> None:
+    async with runtime(path) as now:
+        await now.start("worker", id="new", title="Orders", folder="/srv/shop", roots=["/srv/docs"])
+        (new,) = await now.rows(folder="/srv/shop")
+        listed = await now.rows()
+        old = await now.load("family~r1c0")
+    assert (new.id, new.title, new.folder, new.roots) == ("new", "Orders", "/srv/shop", ("/srv/docs",))
+    assert {(row.title, row.folder, row.roots) for row in listed if row.id != "new"} == {("", "", ())}
+    assert (old.title, old.folder, old.roots) == ("", None, ())

@@ -160,6 +160,9 @@ async def sessions_json(runtime: Runtime, rows: Sequence[Row]) -> list[dict[str,
             "callbacks": callbacks.get(row.id, []),
             "tags": row.tags,
             "data": data[row.root],
+            "title": row.title,
+            "folder": row.folder or None,
+            "roots": row.roots,
         }
         for row in rows
     ]

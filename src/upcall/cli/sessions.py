@@ -189,11 +189,18 @@ async def _show(args: argparse.Namespace) -> int:
         row = await runtime.store.row(args.id)
         assert row is not None
         origin = await origin_of(runtime, args.id)
-        facts = [("agent", found["agent"]), ("status", found["status"]), ("began", local_time(row.created))]
+        facts = [
+            ("title", found["title"]),
+            ("agent", found["agent"]),
+            ("status", found["status"]),
+            ("began", local_time(row.created)),
+        ]
         facts += [
             ("role", await _role(runtime, args.id)),
             ("changed", local_time(row.updated)),
             ("parent", found["parent"]),
+            ("folder", found["folder"]),
+            *[("root", root) for root in found["roots"]],
             ("tags", tag_line(found["tags"])),
             ("data", one_line(msgspec.json.encode(found["data"]).decode(), _LONGEST_DATA) if found["data"] else ""),
             ("agents from", origin.source or origin.program),

@@ -47,6 +47,9 @@ DATA = 1_000_000
 TAGS, TAG_NAME, TAG_VALUE = 50, 100, 200
 """Tags of one session, and the characters of a tag's name and of its value."""
 
+TITLE, PATH, ROOTS = 200, 4096, 50
+"""Characters of a session's title and of one of its paths, and its further folders."""
+
 SCHEMA, DESCRIPTION = 100_000, 20_000
 """Bytes of a tool's JSON schema, and characters of its description, where somebody else wrote them."""
 

@@ -239,6 +239,7 @@ class MemoryStore:
         return Row(
             session, h.agent, log.status, h.parent, h.root or session, h.kind, h.time, log.updated,
             len(log.events), log.base, owner, root.header.tags, not owner and self._asks_person(session, log),
+            root.header.title, root.header.folder, root.header.roots,
         )  # fmt: skip
 
     def _asks_person(self, session: str, log: _Log) -> bool:
@@ -269,7 +270,9 @@ class MemoryStore:
         found = (
             row
             for row in (self._row(i, logs[i]) for i in ids)
-            if matches(which, row.id, row.agent, row.tags) and which.status in (None, row.current_status)
+            if matches(which, row.id, row.agent, row.tags)
+            and which.status in (None, row.current_status)
+            and which.folder in (None, row.folder)
         )
         return list(islice(found, limit))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import AsyncIterator, Collection, Mapping
+from pathlib import PurePath
 from typing import get_args, get_type_hints
 
 from upcall.callbacks import Callback, Held
@@ -11,7 +12,7 @@ from upcall.contracts import Row, Selection, Store
 from upcall.core.error_texts import did_you_mean
 from upcall.core.log.load import readable_events
 from upcall.core.routing.answer import callback_of, covered_calls
-from upcall.core.runtime.session_data import checked_tags
+from upcall.core.runtime.session_data import checked_path, checked_tags
 from upcall.errors import SetupError, UnknownSession
 from upcall.events import AnyEvent
 
@@ -55,6 +56,7 @@ class Catalog(abc.ABC):
         agent: str | None = None,
         status: str | None = None,
         tags: Mapping[str, str] | None = None,
+        folder: str | PurePath | None = None,
         before: str | None = None,
         limit: int = 1000,
     ) -> list[Row]:
@@ -65,10 +67,13 @@ class Catalog(abc.ABC):
         agent: only those of the agent of that name
         status: only those that are doing that, as `status(id)` says it
         tags: only those whose run tree has all these tags
+        folder: only those whose run tree was started with this folder
         before: only those that were started before this session; the last id of one page gives the next page
         limit: at most so many
         """
         which = await self._selection(session, agent, status, tags, SESSION_STATUSES)
+        if folder is not None:
+            which = which.replace(folder=checked_path("folder", folder))
         if before is not None:
             await self._row(before)
         rows = await self.store.rows(parent=parent, which=which, before=before, limit=limit)

@@ -1,14 +1,16 @@
-"""Data and tags that an application gives a session: checked before anything is stored, and compared later."""
+"""What an application gives a session, such as data and tags: checked before anything is stored."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, cast
+import unicodedata
+from collections.abc import Mapping, Sequence
+from pathlib import PurePath
+from typing import Any, NamedTuple, cast
 
 from upcall.callbacks import same_json
 from upcall.core.turns.access import SessionView
 from upcall.errors import SetupError
-from upcall.safety.bounds import DATA, DEPTH, TAG_NAME, TAG_VALUE, TAGS, TooLarge, brief, plain
+from upcall.safety.bounds import DATA, DEPTH, PATH, ROOTS, TAG_NAME, TAG_VALUE, TAGS, TITLE, TooLarge, brief, plain
 
 
 def checked_data(data: Any) -> dict[str, Any]:
@@ -53,6 +55,51 @@ def _problem(name: Any, value: Any) -> str:
         rule = f"at most {TAG_VALUE} printable characters"
         return f"{value[:80]!r} is not a valid value of the tag {name!r}: use {rule}"
     return ""
+
+
+class SessionPlace(NamedTuple):
+    """The title of a session, and the folders that it works in and with."""
+
+    title: str = ""
+    folder: str = ""
+    roots: tuple[str, ...] = ()
+
+
+NO_PLACE = SessionPlace()
+
+
+def checked_place(title: Any, folder: Any, roots: Any) -> SessionPlace:
+    """Return the title and folders of `start(...)`; SetupError says what is wrong with them."""
+    if type(title) is not str or len(title) > TITLE or not _is_one_line(title):
+        raise SetupError(f"title is one line of at most {TITLE} characters, not {brief(title)}")
+    if isinstance(roots, str | bytes) or not isinstance(roots, Sequence):
+        raise SetupError(f'roots is a list of absolute paths, such as ["/srv/docs"], not {brief(roots)}')
+    further = cast("Sequence[Any]", roots)
+    if len(further) > ROOTS:
+        raise SetupError(f"a session has at most {ROOTS} roots, not {len(further)}")
+    own = "" if folder is None else checked_path("folder", folder)
+    return SessionPlace(title, own, tuple([checked_path("each of roots", one) for one in further]))
+
+
+def checked_path(what: str, path: Any) -> str:
+    """Return an absolute path as text, as it was given; SetupError names `what` and says what is wrong."""
+    text = str(path) if isinstance(path, PurePath) else path
+    if type(text) is not str:
+        raise SetupError(f'{what} is an absolute path, such as "/srv/shop", not {brief(path)}')
+    if len(text) > PATH or not _is_one_line(text):
+        raise SetupError(f"{what} has at most {PATH} characters and no control characters, unlike {brief(text)}")
+    if not PurePath(text).is_absolute():
+        raise SetupError(f"{what} is an absolute path, not {brief(text)}; Path(...).resolve() makes one")
+    return text
+
+
+def _is_one_line(text: str) -> bool:
+    """Tell whether a text can be stored and has no line breaks and no control characters."""
+    return text.isprintable() or not any(unicodedata.category(one) in _BREAKING for one in text)
+
+
+_BREAKING = ("Cc", "Cs", "Zl", "Zp")
+"""Control characters, lone surrogates, and separators of lines and paragraphs."""
 
 
 def check_unchanged(session: SessionView, data: Any, tags: Any) -> None:

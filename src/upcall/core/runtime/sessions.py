@@ -8,6 +8,7 @@ import logging
 import os
 import re
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from pathlib import PurePath
 from typing import Any, Self, TypeVar
 
 from msgspec.structs import replace
@@ -27,7 +28,7 @@ from upcall.core.runtime.known_agents import KnownAgents
 from upcall.core.runtime.routes import can_ask_anyone
 from upcall.core.runtime.run_tree import RunTree
 from upcall.core.runtime.session import Session
-from upcall.core.runtime.session_data import checked_data, checked_tags
+from upcall.core.runtime.session_data import NO_PLACE, checked_data, checked_place, checked_tags
 from upcall.core.runtime.worker import STOP_LIMIT, Resume, Worker, drain_trees
 from upcall.core.turns.access import prompt_message
 from upcall.core.turns.builtin_tools import ask, task_tool
@@ -219,6 +220,9 @@ class Sessions(People):
         *,
         data: Mapping[str, Any] | None = None,
         tags: Mapping[str, str] | None = None,
+        title: str = "",
+        folder: str | PurePath | None = None,
+        roots: Sequence[str | PurePath] = (),
     ) -> Session[OutputT_co]:
         """A new session. Its begin_session hooks have run; if one raises, there is no session.
 
@@ -227,6 +231,9 @@ class Sessions(People):
         id: the session's id; without one it gets a new one
         data: a JSON object of the application, kept in the log; the session and all below it read it as `data`
         tags: names with short values, by which `rows` and `inbox` find the session and all below it
+        title: a line that says what the session is about
+        folder: the absolute path of the folder that it works in, by which `rows` finds it; nothing is opened there
+        roots: absolute paths of further folders
         """
         if self._stop_listening is None or self._closing:
             await self._open()
@@ -236,6 +243,9 @@ class Sessions(People):
         own = None if isinstance(agent, str) else self._agents.register(agent)
         session_id = self._new_id() if id is None else checked_id(id)
         kept, labels = checked_data(data), checked_tags(tags)
+        where = NO_PLACE
+        if title != "" or folder is not None or roots != ():
+            where = checked_place(title, folder, roots)
         begins = bool(declared.hooks.begin_session)
         asks = self.asks_of.get((declared, self.host is None))
         if asks is None:
@@ -244,6 +254,7 @@ class Sessions(People):
         started = SessionStarted(
             declared.name, kind="coordinator" if declared.run_program else "agent", begins=begins, asks=asks,
             source=place.source, program=place.program, data=kept, tags=labels,
+            title=where.title, folder=where.folder, roots=where.roots,
         )  # fmt: skip
         state = SessionState(session_id)
         state.alone = True

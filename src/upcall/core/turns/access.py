@@ -69,6 +69,21 @@ class SessionView(msgspec.Struct, eq=False):
         """A copy of the tags of `start(tags=...)`; children have their root's."""
         return dict(self._state.root_header.tags)
 
+    @property
+    def title(self) -> str:
+        """The title of `start(title=...)`, or ""; children have their root's."""
+        return self._state.root_header.title
+
+    @property
+    def folder(self) -> str | None:
+        """The folder of `start(folder=...)`, or None; children have their root's."""
+        return self._state.root_header.folder or None
+
+    @property
+    def roots(self) -> tuple[str, ...]:
+        """The further folders of `start(roots=...)`; children have their root's."""
+        return self._state.root_header.roots
+
     def get_messages(self) -> list[Message]:
         """The conversation since the last compaction."""
         return self._state.messages()

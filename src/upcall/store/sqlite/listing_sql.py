@@ -25,10 +25,11 @@ _ASKS_PERSON = (
 COLUMNS = (
     "s.id, s.agent, s.status, coalesce(p.id, ''), r.id, s.kind, s.created, e.time, e.key - (s.n << 32), s.base, "
     "(SELECT json_group_object(name, value) FROM tags WHERE tags.root = s.root), "
-    f"{_ASKS_PERSON}, o.id, o.name, o.machine, o.pid, o.born, o.beat "
+    f"{_ASKS_PERSON}, w.title, w.folder, w.roots, o.id, o.name, o.machine, o.pid, o.born, o.beat "
     "FROM sessions s JOIN sessions r ON r.n = s.root "
     "JOIN events e ON e.key = (SELECT max(key) FROM events WHERE key > s.n << 32 AND key < (s.n + 1) << 32) "
-    "LEFT JOIN sessions p ON p.n = s.parent LEFT JOIN processes o ON o.id = r.owner"
+    "LEFT JOIN sessions p ON p.n = s.parent LEFT JOIN processes o ON o.id = r.owner "
+    "LEFT JOIN places w ON w.root = s.root"
 )
 """What `row_of` reads."""
 
@@ -47,6 +48,9 @@ _STATUS = {
 _WITH_TAG = "SELECT root FROM tags WHERE name = ? AND value = ?"
 _TAGGED = f"(s.n IN ({_WITH_TAG}) OR s.parent IS NOT NULL AND s.root IN ({_WITH_TAG}))"
 """Roots and those below them apart: there is an index for each."""
+
+_WITH_FOLDER = "SELECT root FROM places WHERE folder = ?"
+_IN_FOLDER = f"(s.n IN ({_WITH_FOLDER}) OR s.parent IS NOT NULL AND s.root IN ({_WITH_FOLDER}))"
 
 TREE_EVENTS = f"""
 WITH RECURSIVE
@@ -77,6 +81,7 @@ positions rise with them, so a binary search finds where the page begins in each
 of the joins: the planner does not know that a page is small."""
 
 _tags = msgspec.json.Decoder(dict[str, str])
+_roots = msgspec.json.Decoder(tuple[str, ...])
 
 
 class Condition(NamedTuple):
@@ -93,9 +98,11 @@ def tree_values(session: str, after: int, limit: int) -> dict[str, Any]:
 
 def row_of(values: Sequence[Any], living: Callable[[Sequence[Any]], str]) -> Row:
     """A row of COLUMNS; `living` names a process, given its columns, if it lives."""
-    owner = living(values[12:]) if values[12] else ""
+    title, folder, roots = values[12:15]
+    owner = living(values[15:]) if values[15] else ""
     tags = _tags.decode(values[10]) if values[10] != "{}" else {}
-    return Row(*values[:10], owner=owner, tags=tags, asks_person=bool(values[11]) and not owner)
+    row = Row(*values[:10], owner=owner, tags=tags, asks_person=bool(values[11]) and not owner)
+    return row if title is None else row.replace(title=title, folder=folder, roots=_roots.decode(roots))
 
 
 def sessions_where(
@@ -116,6 +123,8 @@ def sessions_where(
     if which.status is not None:
         by_owner = _STATUS.get(which.status)
         parts.append(Condition(by_owner, (alive(),)) if by_owner else Condition("s.status = ?", (which.status,)))
+    if which.folder is not None:
+        parts.append(Condition(_IN_FOLDER, (which.folder,) * 2))
     return _all([*parts, *(Condition(_TAGGED, (*tag, *tag)) for tag in which.tags.items())])
 
 

@@ -557,6 +557,7 @@ class SqliteStore:
         gone, names = 0, set[str]()
         for root in roots:
             tx.execute("DELETE FROM tags WHERE root = ?", (root,))
+            tx.execute("DELETE FROM places WHERE root = ?", (root,))
             numbers: list[Any] = tx.execute(
                 "SELECT n FROM sessions WHERE n = ? OR root = ?", (root, root)
             ).fetchall()

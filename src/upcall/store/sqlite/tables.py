@@ -20,7 +20,7 @@ from upcall.errors import NotAStore, StoreDamaged, StoreError, StoreTooNew, Stor
 
 _MARK = b"upCa"
 APPLICATION_ID = int.from_bytes(_MARK)
-VERSION = 3
+VERSION = 4
 BUSY = 5.0
 """Seconds to wait for another program that has the file locked."""
 
@@ -74,6 +74,10 @@ CREATE TABLE tags (
     name TEXT NOT NULL, value TEXT NOT NULL, root INTEGER NOT NULL, PRIMARY KEY (name, value, root)
 ) WITHOUT ROWID;
 CREATE INDEX tags_by_root ON tags (root);
+CREATE TABLE places (
+    root INTEGER PRIMARY KEY, title TEXT NOT NULL, folder TEXT NOT NULL, roots TEXT NOT NULL
+);
+CREATE INDEX places_by_folder ON places (folder, root);
 CREATE TABLE blobs (hash TEXT PRIMARY KEY, body BLOB NOT NULL);
 CREATE TABLE processes (
     id TEXT PRIMARY KEY, name TEXT NOT NULL, machine TEXT NOT NULL, pid INTEGER NOT NULL, born TEXT NOT NULL,
@@ -105,6 +109,12 @@ CREATE TABLE tags (
     name TEXT NOT NULL, value TEXT NOT NULL, root INTEGER NOT NULL, PRIMARY KEY (name, value, root)
 ) WITHOUT ROWID;
 CREATE INDEX tags_by_root ON tags (root);
+""",
+    3: """
+CREATE TABLE places (
+    root INTEGER PRIMARY KEY, title TEXT NOT NULL, folder TEXT NOT NULL, roots TEXT NOT NULL
+);
+CREATE INDEX places_by_folder ON places (folder, root);
 """,
 }
 """How a file of each older format becomes one of the next; done when it is opened."""

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import apsw
+import msgspec
 
 from upcall.contracts import Claim, OnReady
 from upcall.errors import StoreUnavailable, UnknownSession
@@ -137,6 +138,9 @@ class Tx(Rows):
         self.execute(sql, (n, session, event.agent, parent, root, event.kind, self.now, self._epoch))
         for name, value in event.tags.items():
             self.execute("INSERT INTO tags VALUES (?, ?, ?)", (name, value, root))
+        if root == n and (event.title or event.folder or event.roots):
+            roots = msgspec.json.encode(event.roots).decode()
+            self.execute("INSERT INTO places VALUES (?, ?, ?, ?)", (root, event.title, event.folder, roots))
         found = self._sessions[session] = SessionRow(n, root, "idle", 0, self._epoch, "", None)
         return found
 
