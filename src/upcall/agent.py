@@ -54,7 +54,7 @@ class Limits(Value, frozen=True, kw_only=True):
             value = getattr(self, name)
             least = 0 if name in ("children", "depth") else 1e-9
             if value is not None and not (type(value) in (int, float) and value >= least):
-                raise BadAgent("Limits", f"{name}={value!r} is no positive number; None is no limit")
+                raise BadAgent("Limits", f"{name}={value!r} is not a positive number; None means no limit")
 
 
 ResultKeeper = Callable[[Context, Call, Any], Maybe[Result | str]]
@@ -323,7 +323,7 @@ def _check(
     for piece in kit:
         if not isinstance(piece, Kit):
             raise BadAgent(
-                name, f"kit is a list of Kit values; {brief(piece)} is none (did you forget to call it?)"
+                name, f"kit is a list of Kit values; {brief(piece)} is not one (did you forget to call it?)"
             )
 
 

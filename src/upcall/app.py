@@ -139,7 +139,7 @@ async def open_session(
     if session is None:
         return await runtime.start(agent, id, data=data, tags=tags), True
     if not session.parent and session.agent != agent.name:
-        raise SetupError(f"{id!r} is a session of {session.agent!r} and not of {agent.name!r}; take another id")
+        raise SetupError(f"{id!r} is a session of {session.agent!r} and not of {agent.name!r}; use another id")
     check_unchanged(session, data, tags)
     return session, False
 

@@ -243,7 +243,7 @@ def intent_warning(intent: str) -> str:
     meant = meant_intent(intent)
     if meant in ("", intent):
         return ""
-    treated = " and must be answered as that one" if meant in MUST_ANSWER else ", but is none that is known"
+    treated = " and must be answered as that one" if meant in MUST_ANSWER else ", but is not a known intent"
     return f"the intent {intent!r} looks like {meant!r}{treated}"
 
 

@@ -356,7 +356,7 @@ def _check_options(
             name, f"{context!r} would block the loop; make it an async def with a Context, without inline"
         )
     if timeout is not None and not timeout > 0:
-        raise BadTool(name, f"timeout={timeout!r} is no positive number of seconds")
+        raise BadTool(name, f"timeout={timeout!r} is not a positive number of seconds")
     patterns = options.get("approve_patterns") or {}
     if not hasattr(patterns, "values"):
         raise BadTool(name, 'approve_patterns is a dict of functions of arguments: {"folder": lambda path: ...}')
@@ -496,4 +496,6 @@ def _encode(value: Any) -> Any:
         return str(value)
     if is_pydantic(type(value)):
         return value.model_dump(mode="json")
-    raise TypeError(f"a {type(value).__name__} is no JSON value; return text, numbers, lists, dicts or dataclasses")
+    raise TypeError(
+        f"a {type(value).__name__} is not a JSON value; return text, numbers, lists, dicts, dataclasses"
+    )

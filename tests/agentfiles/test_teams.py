@@ -144,7 +144,7 @@ def test_a_key_below_the_roles_is_told_where_it_stands(tmp_path: Path) -> None:
         ("tries = 1979-05-27", "tries", "must be a whole number from 1 on, not datetime.date(1979, 5, 27)"),
         ("description = 3", "description", "must be text, not 3"),
         ('name = "user"', "name", "no agent may be called 'user'"),
-        ('name = "a b"', "name", "'a b' is no agent's name"),
+        ('name = "a b"', "name", "'a b' is not a valid agent name"),
     ],
 )  # fmt: skip
 def test_a_wrong_value_is_told_with_its_line_and_what_is_allowed(
@@ -171,7 +171,7 @@ def test_a_team_and_an_agent_have_different_names(tmp_path: Path) -> None:
         ('[[roles]]\ndeveloper = "developer"', 2, "roles", "must be a line [roles] and below it"),
         ('[roles]\ntester = "tester"', 3, "roles.tester", "no agent is called 'tester'; there are dev"),
         ("[roles]\ndeveloper = 3", 3, "roles.developer", "must be the name of an agent in this folder"),
-        ('[roles]\ndeveloper = "developer"\n"a b" = "developer"', 4, "roles.a b", "'a b' is no role's name"),
+        ('[roles]\ndeveloper = "developer"\n"a b" = "developer"', 4, "roles.a b", "'a b' is not a valid"),
         ('[roles]\nuser = "developer"', 3, "roles.user", "no role may be called 'user'"),
         ('[roles]\nx = """\n3"""\ntester = "tester"', 5, "roles.tester", "no agent is called 'tester'"),
     ],

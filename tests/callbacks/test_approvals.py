@@ -439,7 +439,7 @@ async def test_a_pattern_that_the_tool_does_not_declare_is_refused(desk: Desk, r
     agent = deploys(ran, "eu-1", approve_patterns={"region": region})
     await desk.prompt(agent)
 
-    with pytest.raises(AnswerRefused, match="'all' is not a pattern of deploy; it has: region"):
+    with pytest.raises(AnswerRefused, match="'all' is not a pattern of deploy; the patterns are region"):
         await desk.settle(agent, Approve(pattern="all"))
     with pytest.raises(AnswerRefused, match="leave out args or pattern"):
         await desk.settle(agent, Approve(pattern="region", args={"env": "x"}))

@@ -197,7 +197,7 @@ async def test_a_wrong_value_is_asked_for_again_once_for_the_whole_group(place: 
         reply = await turn
 
     assert reply.text == "MIT; MIT; MIT"
-    assert ("none of its choices" in again.problem, len(again.group)) == (True, 3)
+    assert ("not one of the choices" in again.problem, len(again.group)) == (True, 3)
 
 
 async def test_a_group_that_is_left_for_later_is_not_held_in_memory(place: Desk) -> None:

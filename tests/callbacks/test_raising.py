@@ -204,7 +204,7 @@ async def test_a_wrong_choice_is_told_the_choices_and_the_callback_stays_open(de
     await desk.prompt(agent)
     before = await desk.log(agent)
 
-    with pytest.raises(AnswerRefused, match="'green' is none of its choices: 'red', 'blue'"):
+    with pytest.raises(AnswerRefused, match="'green' is not one of the choices: 'red', 'blue'"):
         await desk.settle(agent, "green")
 
     assert await desk.log(agent) == before
@@ -226,11 +226,11 @@ async def test_a_typed_answer_is_checked_by_its_schema(desk: Desk) -> None:
         ({}, "port"),
         (
             {"port": 0},
-            r'open: {"port": 0} does not fit: port must be .* 1; expected object with port$',
+            r'open: {"port": 0} is not a valid answer: port must be .* 1; expected object with port$',
         ),
         ({"port": "80"}, "integer"),
         ({"port": 80, "host": "x"}, "host"),
-        ("80", 'open: "80" does not fit: it must be object'),
+        ("80", 'open: "80" is not a valid answer: it must be object'),
         (None, "object"),
     ]:
         with pytest.raises(AnswerRefused, match=why) as refused:
@@ -283,7 +283,7 @@ async def test_an_answer_of_more_than_a_megabyte_is_refused_with_both_sizes(desk
         ),
         ("q", {"priority": "urgent"}, "low, normal, high, critical"),
         ("q", {"timeout": 0}, "timeout=0"),
-        ("q", {"choices": ["a"], "default": "b"}, "none of its choices"),
+        ("q", {"choices": ["a"], "default": "b"}, "not one of the choices"),
         ("q", {"schema": {"type": "string"}, "default": 5}, "does not fit the schema"),
         ("q", {"max_bubble_hops": -1}, "max_bubble_hops must be 0 or more"),
         ("q", {"resolvable_by": "lead"}, r"resolvable_by must be a list"),

@@ -307,7 +307,7 @@ async def test_an_agent_that_is_told_why_its_answer_was_refused_may_try_again() 
         last = request.messages[-1]
         if last.role != "tool":
             return call("answer_callback", value="green")
-        assert "'green' is none of its choices: 'red', 'blue'" in last.results[0].text
+        assert "'green' is not one of the choices: 'red', 'blue'" in last.results[0].text
         return call("answer_callback", value="blue")
 
     reply = await run(manager_of(asker(choices=["red", "blue"]), aside))

@@ -770,7 +770,7 @@ async def test_a_wrong_value_from_the_person_is_asked_again_with_the_reason(desk
     reply = await desk.prompt(asker(choices=["red", "blue"]), host=person)
 
     assert reply.text == "'blue'"
-    assert [c.problem for c in person.seen] == ["", "'green' is none of its choices: 'red', 'blue'"]
+    assert [c.problem for c in person.seen] == ["", "'green' is not one of the choices: 'red', 'blue'"]
 
 
 async def test_a_person_who_returns_none_leaves_it_waiting_and_nothing_is_held(desk: Desk) -> None:

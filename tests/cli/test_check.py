@@ -112,7 +112,7 @@ def test_every_mistake_in_a_skill_is_told(tmp_path: Path) -> None:
     skill.mkdir(parents=True)
     (skill / "SKILL.md").write_text("---\nname: PDF\ndescription: 3\ntriggers: all\n---\nRead it.\n")
     text = told(tmp_path)["writer.md skills"]
-    for part in ("name: 'PDF' may have only", "description: 3 is no text", "triggers: 'all' is no list"):
+    for part in ("name: 'PDF' may have only", "description: 3 is not text", "triggers: 'all' is not a list"):
         assert part in text
 
 

@@ -209,7 +209,7 @@ def test_a_file_that_is_no_log_is_refused_and_left_alone(tmp_path: Path) -> None
     (tmp_path / "notes.db").write_text("my notes")
     done = upcall("sessions", "--store", "notes.db", cwd=tmp_path)
     assert done.returncode == 1
-    assert "no SQLite database; it was not touched" in done.stderr
+    assert "not an SQLite database; it was not touched" in done.stderr
     assert (tmp_path / "notes.db").read_text() == "my notes"
 
 
@@ -371,7 +371,7 @@ def test_check_of_nothing_is_an_error(tmp_path: Path) -> None:
     [
         ("gpt-6", "3: model: 'gpt-6' is not a valid model name; write provider:model"),
         ("script:paly.py", "3: model: there is no file agents/paly.py. Did you mean play.py?"),
-        ("opnai:gpt-6", "3: model: there is no provider 'opnai'; did you mean openai:gpt-6?"),
+        ("opnai:gpt-6", "3: model: unknown provider 'opnai'; did you mean openai:gpt-6?"),
     ],
 )
 def test_check_finds_a_model_that_could_never_be_asked(model: str, says: str, folder: Path) -> None:
@@ -648,7 +648,10 @@ def test_wrong_usage_is_exit_code_2_and_says_what_would_be_right(args: list[str]
             ["explain", "agents", "whoever", "error"],
             "unknown kind 'whoever'. For example:\n  upcall explain agents callback_to_caller error\n",
         ),
-        (["explain", "agnets", "callback_to_caller", "query"], "'agnets' is no agent: no such folder or file. Did"),
+        (
+            ["explain", "agnets", "callback_to_caller", "query"],
+            "'agnets' is not an agent: no such folder or file.",
+        ),
         (["explain", "agents/helpr.md"], "no such folder or file. Did you mean agents/helper.md?"),
     ],
 )

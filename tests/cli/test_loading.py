@@ -139,7 +139,7 @@ def test_a_source_loads_the_same_agent_from_another_folder(
         ("mny", "no such folder or file. Did you mean many? Give a folder"),
         ("program", "no such folder or file. Of program.py say which attribute is the agent: program:agent."),
         ("notes.txt", "neither a folder nor an agent's .md file"),
-        ("program.py", "say which attribute of it is the agent: program.py:agent"),
+        ("program.py", "give the attribute that is the agent, such as program.py:agent"),
         ("program:nothing", "program.py has no attribute 'nothing'; it has agent, both"),
         ("program:number", "is of type int, not an Agent or a list of agents; it has agent, both"),
         ("program:empty", "is an empty list"),
@@ -189,7 +189,7 @@ def test_a_module_that_fails_is_named_with_its_file_and_line(program: str, says:
 @pytest.mark.parametrize(
     ("tools", "says"),
     [
-        ("helping", "'helping' is no import path; write module:function"),
+        ("helping", "'helping' is not a valid import path; write module:function"),
         ("helping:missing", "has no attribute 'missing'; it has help_me"),
         ("missing_module:look", "there is no module 'missing_module'"),
         ("helping:number", "a tool is made of a typed function"),

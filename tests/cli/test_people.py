@@ -216,7 +216,7 @@ def test_arguments_that_are_too_long_for_a_prompt_are_edited_in_a_file(folder: P
 def test_an_approval_by_pattern_holds_for_the_session(folder: Path) -> None:
     (entry,) = parked(folder, "deploy")
     refused = upcall("answer", entry["id"], "--pattern", "nonsense", cwd=folder)
-    assert "'nonsense' is not a pattern of deploy; it has: same place" in refused.stderr
+    assert "'nonsense' is not a pattern of deploy; the patterns are same place" in refused.stderr
     settled = out("answer", entry["id"], "--pattern", "same place", cwd=folder)
     value = settled["answer"]["value"]
     assert (value["pattern"], value["for_session"]) == ("same place", True)
@@ -225,7 +225,7 @@ def test_an_approval_by_pattern_holds_for_the_session(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("prompt", "args", "says"),
     [
-        ("paint", ["purple"], "'purple' is none of its choices: 'red', 'dark blue'"),
+        ("paint", ["purple"], "'purple' is not one of the choices: 'red', 'dark blue'"),
         ("paint", ["--approve"], "it is a question, not an approval"),
         ("deploy", ["perhaps"], "use --approve, --edit JSON, --set NAME=VALUE or --reject WHY"),
         ("deploy", ["yes"], "it asks for approval of deploy; use --approve"),
@@ -239,9 +239,9 @@ def test_an_approval_by_pattern_holds_for_the_session(folder: Path) -> None:
             ["--edit", "{'env': 'x'}"],
             "--edit:1: this is not JSON, at column 2: write keys and texts in double",
         ),
-        ("deploy", ["--edit", '{"env": 5}'], "does not fit"),
+        ("deploy", ["--edit", '{"env": 5}'], "is not a valid answer"),
         ("deploy", ["--edit", "latin.json"], "--edit latin.json: the file is not UTF-8 text"),
-        ("deploy", ["--set", "force=perhaps"], "does not fit"),
+        ("deploy", ["--set", "force=perhaps"], "is not a valid answer"),
         (
             "deploy",
             ["--set", "evn=x"],
@@ -250,7 +250,7 @@ def test_an_approval_by_pattern_holds_for_the_session(folder: Path) -> None:
         ("paint", ["--set", "colour=red"], "it is a question, not an approval"),
         ("deploy", ["--edit", "wrong.json"], "--edit expects the arguments as a JSON object"),
         ("deploy", ["--edit", "python.json"], "python.json:1: this is not JSON, at column 9: write true, not True"),
-        ("deploy", ["--edit", "unfit.json"], "does not fit"),
+        ("deploy", ["--edit", "unfit.json"], "is not a valid answer"),
         (
             "deploy",
             ["--edit", "nowhere.json"],

@@ -101,8 +101,8 @@ def test_new_fills_an_empty_folder(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "says"),
     [
-        ("a/b", "'a/b' is no agent's name"),
-        ("..", "'..' is no agent's name"),
+        ("a/b", "'a/b' is not a valid agent name"),
+        ("..", "'..' is not a valid agent name"),
         ("fail", "no agent may be called 'fail'"),
         (
             "tester",

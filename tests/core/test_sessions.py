@@ -466,7 +466,7 @@ def test_run_with_the_id_of_a_kept_session_goes_on_with_it(tmp_path: Path) -> No
 def test_run_does_not_go_on_with_another_agents_session(tmp_path: Path) -> None:
     store, below = tmp_path / "log.db", Agent("b", model=Script(["hello"]))
     upcall.run(below, "hi", store=store, id="notes")
-    with pytest.raises(SetupError, match="'notes' is a session of 'b' and not of 'a'; take another id"):
+    with pytest.raises(SetupError, match="'notes' is a session of 'b' and not of 'a'; use another id"):
         upcall.run(Agent("a", model=Script(["hello"]), agents=[below]), "hi", store=store, id="notes")
 
 

@@ -206,12 +206,12 @@ async def test_edited_arguments_replace_the_old_ones_so_that_one_can_be_removed(
 @pytest.mark.parametrize(
     ("rules", "says"),
     [
-        ("everything", "'everything' is no preset; there are: read_only, edits_ask, all_ask"),
+        ("everything", "'everything' is not a preset; the presets are read_only, edits_ask, all_ask"),
         ({"shell": "rm *"}, "'shell': give True, or globs by argument"),
         ({"shell": {}}, "'shell': give True, or globs by argument"),
         ({"shell": {"command": 3}}, "'command': 3 is neither a glob nor a list of globs"),
         ({"shell": {"command": []}}, "is neither a glob nor a list of globs"),
-        ({3: True}, "3 is no tool's name"),
+        ({3: True}, "3 is not a valid tool name"),
         (["shell"], "give a dict of rules"),
     ],
 )

@@ -127,7 +127,7 @@ async def test_the_model_reads_a_skill_and_its_files(tmp_path: Path) -> None:
     assert text == f"Skill pdf (from {path}, with the files blob, scripts/forms.py):\n\nUse `forms.py`."
     assert not failed
     assert await read(tmp_path, name="pdf", file="scripts/forms.py") == ("print(1)", False)
-    assert await read(tmp_path, name="pdf", file="blob") == ("read_skill: blob is no text", True)
+    assert await read(tmp_path, name="pdf", file="blob") == ("read_skill: blob is not text", True)
 
 
 @pytest.mark.parametrize(
@@ -148,7 +148,7 @@ async def test_nothing_outside_a_skills_folder_is_read(tmp_path: Path, file: str
 async def test_a_skill_that_is_none_is_named_with_those_there_are(tmp_path: Path) -> None:
     write(tmp_path / "skills", "pdf", PDF)
     text, failed = await read(tmp_path, name="word")
-    assert (text, failed) == ("read_skill: there is no skill called 'word'; there are: pdf", True)
+    assert (text, failed) == ("read_skill: unknown skill 'word'; the skills are pdf", True)
 
 
 async def test_a_skill_that_was_read_is_still_there_after_compaction(tmp_path: Path) -> None:
@@ -238,18 +238,18 @@ HEAD = "---\nname: pdf\ndescription: x\n"
         ("just text", "does not begin with front matter"),
         ("---\nname: pdf\n", "does not begin with front matter"),
         ("---\n- a\n---\n", "has no keys"),
-        ("---\nname: pdf\ndescription: a: b\n---\n", "SKILL.md:3: its front matter is no YAML"),
+        ("---\nname: pdf\ndescription: a: b\n---\n", "SKILL.md:3: its front matter is not valid YAML"),
         ("---\ndescription: x\n---\n", "name: it is missing"),
-        ("---\nname: yes\ndescription: x\n---\n", "name: True is no text"),
+        ("---\nname: yes\ndescription: x\n---\n", "name: True is not text"),
         ("---\nname: PDF\ndescription: x\n---\n", "name: 'PDF' may have only lower-case"),
         ("---\nname: a--b\ndescription: x\n---\n", "name: 'a--b' may have only"),
         ("---\nname: word\ndescription: x\n---\n", "name: 'word' must be its folder's name, 'pdf'"),
         (f"---\nname: {'x' * 65}\ndescription: x\n---\n", "name: it has 65 characters; 64 are allowed"),
         ("---\nname: pdf\n---\n", "description: it is missing"),
         (f"---\nname: pdf\ndescription: {'x' * 1025}\n---\n", "description: it has 1025 characters"),
-        (HEAD + "triggers: pdf\n---\n", "triggers: 'pdf' is no list of texts"),
-        (HEAD + "triggers: [1]\n---\n", "triggers: [1] is no list"),
-        (HEAD + "triggers: ['']\n---\n", "triggers: [''] is no list"),
+        (HEAD + "triggers: pdf\n---\n", "triggers: 'pdf' is not a list of texts"),
+        (HEAD + "triggers: [1]\n---\n", "triggers: [1] is not a list"),
+        (HEAD + "triggers: ['']\n---\n", "triggers: [''] is not a list"),
     ],
 )
 def test_a_broken_skill_is_an_error_with_its_files_name(tmp_path: Path, text: str, says: str) -> None:
@@ -265,7 +265,7 @@ def test_what_can_not_be_read_is_named(tmp_path: Path) -> None:
         skills(tmp_path / "nowhere")
     path = write(tmp_path, "pdf", "")
     path.write_bytes(b"\xff\xfe")
-    with pytest.raises(BadKit, match=r"SKILL.md: it is no text"):
+    with pytest.raises(BadKit, match=r"SKILL.md: it is not text"):
         skills(tmp_path)
     path.unlink()
     os.mkfifo(tmp_path / "unrelated")

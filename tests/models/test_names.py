@@ -22,7 +22,7 @@ def bare_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_misspelt_provider_is_told_with_the_one_that_may_be_meant() -> None:
-    with pytest.raises(ModelRefused, match=r"there is no provider 'opneai'; did you mean openai:gpt-6\?"):
+    with pytest.raises(ModelRefused, match=r"unknown provider 'opneai'; did you mean openai:gpt-6\?"):
         resolve_model("opneai:gpt-6")
 
 
@@ -82,7 +82,7 @@ async def test_a_script_is_found_in_the_current_folder(tmp_path: Path, monkeypat
 
 @pytest.mark.parametrize(
     ("source", "problem"),
-    [(None, "no file"), ("1/0", "ZeroDivisionError"), ("x = 1", "no attribute `script`")],
+    [(None, "file not found"), ("1/0", "ZeroDivisionError"), ("x = 1", "no attribute `script`")],
 )
 async def test_a_script_file_that_can_not_be_used_says_why(source: str | None, problem: str, tmp_path: Path):
     if source is not None:
@@ -92,7 +92,7 @@ async def test_a_script_file_that_can_not_be_used_says_why(source: str | None, p
 
 
 async def test_a_missing_local_file_is_named(tmp_path: Path):
-    with pytest.raises(ModelRefused, match="there is no file"):
+    with pytest.raises(ModelRefused, match="file not found"):
         await resolve_model("local:no.gguf", tmp_path).respond(HELLO, None)
 
 

@@ -226,7 +226,7 @@ async def test_credentials_in_the_base_url_are_used_where_no_key_is_given():
 
 @pytest.mark.parametrize("url", ["http://[bad", "localhost:8000/v1", "ftp://x", "nonsense"])
 async def test_a_base_url_that_is_none_is_refused(url: str):
-    with pytest.raises(ModelRefused, match="is no URL"):
+    with pytest.raises(ModelRefused, match="is not a valid URL"):
         await OpenAIChat("m", base_url=url).respond(HELLO, None)
 
 

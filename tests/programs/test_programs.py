@@ -363,7 +363,7 @@ async def test_a_wrong_question_raises_in_the_program() -> None:
     result = await outcome("raise_callback('which?', choices='yes')")
     assert "raise_callback did not run, because its arguments are wrong" in result.text
     result = await outcome("raise_callback('which?', kind='shout')")
-    assert "kind='shout' is none of" in result.text
+    assert "kind='shout' is not one of" in result.text
 
 
 async def test_a_person_who_is_there_answers_while_the_program_stays_in_memory(files: Files) -> None:

@@ -251,7 +251,7 @@ def test_adopting_ones_own_log_changes_nothing(theirs: Path) -> None:
 
 @pytest.mark.parametrize(
     ("path", "why"),
-    [("nothing.db", "does not exist"), (".upcall", "is a folder"), ("team.py", "no SQLite database")],
+    [("nothing.db", "does not exist"), (".upcall", "is a folder"), ("team.py", "not an SQLite database")],
 )
 def test_what_is_not_a_log_is_not_adopted(path: str, why: str, theirs: Path) -> None:
     parked(theirs, "paint")

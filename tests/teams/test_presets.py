@@ -417,7 +417,7 @@ def test_what_a_deep_agent_can_not_be_made_of_is_refused_with_the_right_way(more
     ("more", "told"),
     [
         ({"summarize": 0}, "tokens=0"),
-        ({"interrupt_on": "some"}, "'some' is no preset"),
+        ({"interrupt_on": "some"}, "'some' is not a preset"),
         ({"skills": ["no"]}, "no: "),
     ],
 )

@@ -370,8 +370,8 @@ WRONG: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: given_anything(manages(), ROLE, on_failure="panic"),
         "stop, go_on, replan, not 'panic'",
     ),
-    "no entries": (lambda: Team(manages(), ROLE, entries=0), "entries=0 is no whole number from 1 on"),
-    "half a try": (lambda: given_anything(manages(), ROLE, tries=1.5), "tries=1.5 is no whole number"),
+    "no entries": (lambda: Team(manages(), ROLE, entries=0), "entries=0 is not a whole number of 1 or more"),
+    "half a try": (lambda: given_anything(manages(), ROLE, tries=1.5), "tries=1.5 is not a whole number"),
     "an agent called like a worker": (
         lambda: Team(manages(), {"developer": works("developer02")}),
         "the agent 'developer02' has the name of a worker",

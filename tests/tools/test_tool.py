@@ -253,7 +253,7 @@ def test_a_name_that_providers_would_not_take_is_refused(name: str) -> None:
 
 OPTIONS: list[tuple[Any, dict[str, Any], str]] = [
     (read_config.function, {"inline": True}, "an async tool runs on the loop anyway"),
-    (lambda: 0, {"name": "x", "timeout": 0}, "no positive number"),
+    (lambda: 0, {"name": "x", "timeout": 0}, "not a positive number"),
     (lambda: 0, {"name": "x", "needs_approval": "yes"}, "a plain function"),
     (lambda: 0, {"name": "x", "needs_approval": _absolute}, "wants 'path'"),
     (lambda: 0, {"name": "x", "approve_patterns": {"a": _many}}, "wants 'paths'"),

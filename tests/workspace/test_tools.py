@@ -133,7 +133,7 @@ async def test_an_image_is_shown_and_other_binary_files_are_not(tmp_path: Path) 
     )
 
     assert [(i.media_type, base64.b64decode(i.data)) for i in dot.images] == [("image/png", PIXEL)]
-    assert data.text == "read_file failed: /data.bin: is no text: a binary file of 3 bytes"
+    assert data.text == "read_file failed: /data.bin: is not text: a binary file of 3 bytes"
     assert "is an image of 5000070 bytes; at most 5000000 can be shown" in huge.text
     assert empty.text == "(empty)"
 
@@ -260,7 +260,7 @@ async def test_what_can_not_be_edited_says_why(tmp_path: Path) -> None:
     assert texts[3].startswith("/a.txt: old_string is empty")
     assert texts[4] == "/a.txt: old_string and new_string are the same"
     assert texts[5] == "edited /a.txt: replaced 3 occurrences"
-    assert texts[7] == "/latin.txt: is no UTF-8 text, so it can't be edited"
+    assert texts[7] == "/latin.txt: is not UTF-8 text, so it can't be edited"
     assert texts[8] == "../x: leads out of the workspace; / is its root"
 
 

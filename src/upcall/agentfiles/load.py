@@ -195,9 +195,11 @@ def _place(spec: str) -> Path | None:
     if ":" in path.name:
         return None
     if path.suffix == ".py" and path.is_file():
-        raise SetupError(f"{spec!r} is a Python file; say which attribute of it is the agent: {spec}:agent")
+        raise SetupError(f"{spec!r} is a Python file; give the attribute that is the agent, such as {spec}:agent")
     what = "neither a folder nor an agent's .md file." if path.exists() else f"no such folder or file.{_near(path)}"
-    raise SetupError(f"{spec!r} is no agent: {what} Give a folder of agent files, one NAME.md, or module:attribute")
+    raise SetupError(
+        f"{spec!r} is not an agent: {what} Give a folder of agent files, one NAME.md, or module:attribute"
+    )
 
 
 def _near(path: Path) -> str:
@@ -354,7 +356,7 @@ def _tool(file: AgentFile, path: str) -> Any:
     module, colon, attribute = path.partition(":")
     line = _line_of(file.path, path)
     if not colon or not module or not attribute:
-        problem = f"{path!r} is no import path; write module:function, such as tools:read_file"
+        problem = f"{path!r} is not a valid import path; write module:function, such as tools:read_file"
         raise BadAgentFile(file.path, problem, line=line, key="tools")
     try:
         imported = _import(module, [Path(file.path).parent.absolute(), Path.cwd()])
@@ -400,9 +402,9 @@ def _from_module(spec: str) -> list[Agent]:
     module, _, attribute = name.partition(":")
     module = module.removesuffix(".py")
     if not module or not attribute:
-        raise SetupError(f"{spec!r} is no agent: write module:attribute, such as agents:release")
+        raise SetupError(f"{spec!r} is not an agent: write module:attribute, such as agents:release")
     if not folder.is_dir():
-        raise SetupError(f"{spec!r} is no agent: there is no folder {folder}")
+        raise SetupError(f"{spec!r} is not an agent: there is no folder {folder}")
     imported = _import(module, [folder])
     found = _attribute(imported, attribute, Agent)
     agents = list(cast("Sequence[Any]", found)) if isinstance(found, list | tuple) else [found]

@@ -73,7 +73,7 @@ def json_problem(error: json.JSONDecodeError) -> str:
     elif "delimiter" in error.msg:
         says = f"a {'comma' if ',' in error.msg else 'colon'} is missing before this"
     else:
-        says = f"{here[:20]!r} is no value" if error.msg == "Expecting value" else error.msg
+        says = f"{here[:20]!r} is not a valid value" if error.msg == "Expecting value" else error.msg
     return f"this is not JSON, at column {error.colno}: {says}"
 
 
@@ -92,7 +92,7 @@ def _twice(keys: _Pairs) -> list[str]:
 
 
 def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no JSON value")
+    raise ValueError(f"{name} is not a JSON value")
 
 
 _PYTHON = {"True": "true", "False": "false", "None": "null"}

@@ -42,7 +42,9 @@ def _preset(name: str) -> Rule:
         "all_ask": lambda tool, args: not _is_own(tool),
     }
     if name not in presets:
-        raise BadKit("approve", f"{name!r} is no preset; there are: {', '.join(presets)}, or give a dict of rules")
+        raise BadKit(
+            "approve", f"{name!r} is not a preset; the presets are {', '.join(presets)}, or give a dict of rules"
+        )
     return presets[name]
 
 
@@ -86,7 +88,7 @@ def _checked(rules: Any) -> Rules:
         raise BadKit("approve", f"give a dict of rules, such as {{'write_file': True}}, not {rules!r}")
     for tool, wanted in cast("Mapping[Any, Any]", rules).items():
         if not isinstance(tool, str) or not tool:
-            raise BadKit("approve", f"{tool!r} is no tool's name")
+            raise BadKit("approve", f"{tool!r} is not a valid tool name")
         if isinstance(wanted, bool):
             continue
         if not isinstance(wanted, Mapping) or not wanted:

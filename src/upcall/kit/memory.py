@@ -105,7 +105,7 @@ def _framed(path: str, data: bytes, size: int, chars: int) -> str:
     except UnicodeDecodeError:
         text = "\0"
     if "\0" in text:
-        raise BadKit("memory", f"{path}: it is no text")
+        raise BadKit("memory", f"{path}: it is not text")
     cut = f"\n(cut here; the file has {size:,} bytes)" if len(text) > chars or len(data) < size else ""
     inside = harmless_memory(text[:chars] + cut)  # nothing closes the frame early
     return f'<memory path="{path}">\n{inside}\n</memory>' if text.strip() else ""

@@ -120,7 +120,7 @@ def load_skill(path: Path) -> Skill:
     try:
         text = read_small(path).decode().replace("\r\n", "\n")
     except UnicodeDecodeError:
-        raise BadKit("skills", f"{path}: it is no text") from None
+        raise BadKit("skills", f"{path}: it is not text") from None
     except OSError as error:
         raise BadKit("skills", f"{path}: it can't be read: {error.strerror}") from None
     head, content = _parts(path, text)
@@ -141,7 +141,7 @@ def _problems(head: Mapping[str, Any], folder: str) -> Iterator[str]:
         yield f"name: {name!r} must be its folder's name, {folder!r}"
     given = head.get("triggers", [])
     if not isinstance(given, list) or any(_text_problem(one) for one in cast("list[Any]", given)):
-        yield f"triggers: {brief(given, 200)} is no list of texts, such as [pdf, fill a form]"
+        yield f"triggers: {brief(given, 200)} is not a list of texts, such as [pdf, fill a form]"
     if "description" not in head and not given:
         yield "description: it is missing, and so are triggers; nobody could find it"
     elif "description" in head and (problem := _text_problem(head["description"], _MOST_DESCRIPTION)):
@@ -159,7 +159,9 @@ def _parts(path: Path, text: str) -> tuple[dict[str, Any], str]:
     except (yaml.YAMLError, ValueError) as error:
         mark = getattr(error, "problem_mark", None)
         line = f"{path}:{mark.line + 2}" if mark is not None else str(path)
-        raise BadKit("skills", f"{line}: its front matter is no YAML: {getattr(error, 'problem', error)}") from None
+        raise BadKit(
+            "skills", f"{line}: its front matter is not valid YAML: {getattr(error, 'problem', error)}"
+        ) from None
     if not isinstance(head, dict):
         raise BadKit("skills", f"{path}: its front matter has no keys; it needs at least name and description")
     return cast("dict[str, Any]", head), text[found.end() :]
@@ -168,5 +170,5 @@ def _parts(path: Path, text: str) -> tuple[dict[str, Any], str]:
 def _text_problem(value: Any, most: int | None = None) -> str:
     """Why a value is not a text of at most so many characters, or ""."""
     if not isinstance(value, str) or not value.strip():
-        return "it is missing" if value is None else f"{brief(value, 200)} is no text"
+        return "it is missing" if value is None else f"{brief(value, 200)} is not text"
     return f"it has {len(value)} characters; {most} are allowed" if most is not None and len(value) > most else ""

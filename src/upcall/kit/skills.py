@@ -96,7 +96,7 @@ def read_skill(name: str, ctx: SyncContext, file: str = FILE) -> Result:
     """
     known: dict[str, Any] = _kept(ctx).get("known", {})
     if name not in known:
-        return _refused(f"there is no skill called {name!r}; there are: {', '.join(known) or 'none'}")
+        return _refused(f"unknown skill {name!r}; the skills are {', '.join(known) or 'none'}")
     folder = Path(known[name]["path"]).parent
     private = PrivateFiles(getattr(ctx, "private_paths", ())).look()
     try:
@@ -109,7 +109,7 @@ def read_skill(name: str, ctx: SyncContext, file: str = FILE) -> Result:
             return Result("", read_small(path).decode().replace("\r\n", "\n"))
         text = _shown(load_skill(folder / FILE), _files(folder, private))
     except UnicodeDecodeError:
-        return _refused(f"{file} is no text")
+        return _refused(f"{file} is not text")
     except (OSError, ValueError, RuntimeError) as error:  # the last is for links in a circle
         why = (error.strerror if isinstance(error, OSError) else "") or error
         return _refused(f"{file} can't be read: {why}")

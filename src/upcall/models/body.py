@@ -45,7 +45,7 @@ class Body:
         if encoding in _PACKED:
             self._unpacker = zlib.decompressobj(47)  # gzip or zlib, depending on the first bytes
         elif encoding not in ("", "identity"):
-            raise UnknownEncoding(f"answered in the encoding {encoding[:40]!r}, which it was not asked for")
+            raise UnknownEncoding(f"answered with the encoding {encoding[:40]!r}, which was not requested")
 
     async def read(self) -> bytes:
         """Return the next bytes, or b"" at the end. Raises ResponseTooLarge above the limit."""

@@ -147,7 +147,7 @@ def _refusal(asked: Endpoint, status: int, problem: str, headers: Mapping[str, s
     if status in (401, 403):
         return ModelRefused(asked.name, f"the key was not accepted; check {asked.key_hint}", status)
     if status == 404:
-        text = f"{asked.base_url} has no model {asked.model!r}, or is no address of this API: {problem}"
+        text = f"{asked.base_url} has no model {asked.model!r}, or is not an address of this API: {problem}"
         return ModelRefused(asked.name, text, status)
     if 300 <= status < 400:
         target = asked.clean(headers.get("Location", "another address"))

@@ -145,7 +145,7 @@ class Wire:
         except zlib.error as error:
             problem = f"sent a body that can't be unpacked: {error}"
         except (aiohttp.InvalidURL, aiohttp.NonHttpUrlClientError):
-            return self._refused(f"base_url {self.asked.base_url!r} is no URL")
+            return self._refused(f"base_url {self.asked.base_url!r} is not a valid URL")
         except (aiohttp.ClientConnectorCertificateError, aiohttp.ClientConnectorSSLError) as error:
             return self._refused(f"no safe connection: {error}")
         except (aiohttp.ClientError, OSError) as error:

@@ -88,7 +88,7 @@ class Local:
 
     def _address(self) -> str:
         if not self.path.is_file():
-            raise ModelRefused(self.name, f"there is no file {self.path}")
+            raise ModelRefused(self.name, f"file not found: {self.path}")
         try:
             with _STARTING:  # two sessions with their first request at the same time must not load the file twice
                 return str(_server(str(self.path.resolve()), self._n_ctx, self._parallel).listening_address)

@@ -29,7 +29,7 @@ def resolve_model(name: str, folder: Path | None = None) -> Model:
     provider, colon, rest = name.partition(":")
     if not colon or not provider or not rest:
         raise ModelRefused(
-            name, "is no model's name; write provider:model, such as openai:gpt-6 or local:file.gguf"
+            name, "is not a valid model name; write provider:model, such as openai:gpt-6 or local:file.gguf"
         )
     where = (folder or Path()) / rest
     builders: dict[str, Callable[[], Model]] = {
@@ -39,7 +39,7 @@ def resolve_model(name: str, folder: Path | None = None) -> Model:
         "script": lambda: load_script(name, where),
     }
     if provider not in builders and (near := difflib.get_close_matches(provider, builders, 1, 0.8)):
-        raise ModelRefused(name, f"there is no provider {provider!r}; did you mean {near[0]}:{rest}?")
+        raise ModelRefused(name, f"unknown provider {provider!r}; did you mean {near[0]}:{rest}?")
     return Named(name, builders.get(provider, lambda: Provided(name)))
 
 
@@ -86,10 +86,10 @@ def _settings(name: str, key_variable: str, url_variable: str) -> tuple[str | No
 def load_script(name: str, path: Path) -> Model:
     """Load the model that a Python file has as `script`. Raises ModelRefused if the file can't be used."""
     if not path.is_file():
-        raise ModelRefused(name, f"there is no file {path}")
+        raise ModelRefused(name, f"file not found: {path}")
     spec = importlib.util.spec_from_file_location(f"upcall_script_{path.stem}", path)
     if spec is None or spec.loader is None:
-        raise ModelRefused(name, f"{path} is no Python file")
+        raise ModelRefused(name, f"{path} is not a Python file")
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # types in the file look their annotations up there
     try:

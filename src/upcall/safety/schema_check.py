@@ -307,7 +307,7 @@ class _Check:
 
     def max_items(self, rule: int, value: Any, schema: Any) -> str:
         wrong = isinstance(value, list) and _size(value) > rule
-        return f" must contain less than or equal to {rule} items" if wrong else ""
+        return f" must contain at most {rule} items" if wrong else ""
 
     def unique_items(self, rule: Any, value: Any, schema: Any) -> str:
         if rule is not True or not isinstance(value, list):
@@ -346,7 +346,7 @@ class _Check:
 
     def max_properties(self, rule: int, value: Any, schema: Any) -> str:
         wrong = isinstance(value, dict) and _size(value) > rule
-        return f" must contain less than or equal to {rule} properties" if wrong else ""
+        return f" must contain at most {rule} properties" if wrong else ""
 
     def required(self, rule: list[str], value: Any, schema: Any) -> str:
         if not isinstance(value, dict):

@@ -65,7 +65,7 @@ class FanOut:
             text = await work.decide(f"{number}", lambda: _called(f"{number}", "join", join, replies))
         if not isinstance(text, str):
             raise StepFailed(
-                f"{number}", f"join returned {type(text).__name__}; it must return the text to go on with"
+                f"{number}", f"join returned {type(text).__name__}; it must return the text for the next agent"
             )
         return StepText(Reply(text, session_id=work.id), text)
 
@@ -114,7 +114,7 @@ def chain(*steps: Agent | Branch | FanOut, name: str = "", loop: int = 1, descri
         if not isinstance(step, Branch | FanOut):
             _agent(name or "chain", step)
     if type(loop) is not int or loop < 1:
-        raise BadAgent(name or "chain", f"loop={loop!r} is no number of rounds from 1 on")
+        raise BadAgent(name or "chain", f"loop={loop!r} is not a valid number of rounds (1 or more)")
     _refuse_cycles(name or "chain", steps)
     return Chain(steps, name or _named(steps), loop, description)
 

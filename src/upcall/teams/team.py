@@ -224,7 +224,7 @@ def _check(name: str, manager: Any, roles: Any, reviewer: Any, on_failure: Any, 
         raise BadAgent(name, f"on_failure is one of {', '.join(get_args(OnFailure))}, not {on_failure!r}")
     for key, value in limits.items():
         if type(value) is not int or value < 1:
-            raise BadAgent(name, f"{key}={value!r} is no whole number from 1 on")
+            raise BadAgent(name, f"{key}={value!r} is not a whole number of 1 or more")
     names = [manager.name, *(a.name for a in declared.values()), *([reviewer.name] if reviewer else [])]
     for taken in names:
         if any(re.fullmatch(rf"{re.escape(role)}\d\d+", taken) for role in declared):

@@ -85,7 +85,7 @@ async def read_file(path: str, ctx: Context, offset: int = 0, limit: int = 2000)
     if media_type := _media_type(first):
         return await _image(files, entry, media_type)
     if is_binary(first):
-        raise WorkspaceError(entry.path, f"is no text: a binary file of {entry.size} bytes")
+        raise WorkspaceError(entry.path, f"is not text: a binary file of {entry.size} bytes")
     window, seen = Window(max(offset, 0), max(limit, 1)), hashlib.sha256()
     async for block in blocks(files, entry.path, first):
         seen.update(block)
@@ -104,7 +104,7 @@ async def blocks(files: Files, path: str, first: bytes) -> AsyncIterator[bytes]:
 
 
 def is_binary(first: bytes) -> bool:
-    """Whether a file is no text, as git tells it: by a NUL near its beginning."""
+    """Whether a file is not text, as git tells it: by a NUL near its beginning."""
     return b"\0" in first[:8000]
 
 
@@ -269,7 +269,7 @@ def edited(path: str, body: bytes, old: str, new: str, everywhere: bool) -> tupl
     try:
         text = body.decode()
     except UnicodeDecodeError:
-        raise WorkspaceError(path, "is no UTF-8 text, so it can't be edited") from None
+        raise WorkspaceError(path, "is not UTF-8 text, so it can't be edited") from None
     if "\r\n" in text and "\n" not in text.replace("\r\n", ""):
         old, new = (one.replace("\r\n", "\n").replace("\n", "\r\n") for one in (old, new))
     if not old:

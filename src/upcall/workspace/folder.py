@@ -346,7 +346,7 @@ def _check_file(place: _Place, found: os.stat_result) -> None:
     if stat.S_ISDIR(found.st_mode):
         raise WorkspaceError(path_of(place.parts), "is a folder, not a file")
     if not stat.S_ISREG(found.st_mode):
-        raise WorkspaceError(path_of(place.parts), "is no regular file")
+        raise WorkspaceError(path_of(place.parts), "is not a regular file")
 
 
 def _writable(place: _Place) -> os.stat_result | None:
@@ -414,7 +414,7 @@ def _refused(root: str, path: str, error: OSError) -> WorkspaceError:
                 meant = f"; paths begin at the workspace's root: do you mean {path[len(root) :] or '/'}?"
             return WorkspaceError(path, f"there is no such file or folder{meant}", missing=True)
         case errno.ENOTDIR:
-            return WorkspaceError(path, "is no folder, or goes through a file")
+            return WorkspaceError(path, "is not a folder, or goes through a file")
         case errno.ENOSPC | errno.EDQUOT:
             return WorkspaceError(path, "the disk is full; nothing was changed")
         case errno.ELOOP:

@@ -72,7 +72,7 @@ def run_python(
     given = {"seconds": seconds, "memory": memory, "output": output, "calls": calls, "stored": stored}
     for name, value in given.items():
         if isinstance(value, bool) or not value > 0:
-            raise BadTool(_NAME, f"{name}={value!r} is no positive number")
+            raise BadTool(_NAME, f"{name}={value!r} is not a positive number")
     if importlib.util.find_spec("pydantic_monty") is None:
         raise BadTool(
             _NAME, "pydantic-monty, which is installed with upcall, is missing: pip install pydantic-monty"

@@ -151,7 +151,7 @@ def validate_answer(raised: CallbackRaised, value: Any) -> Any:
         raise AnswerRefused(raised.callback_id, f"an answer is what JSON can hold: {error}") from None
     if raised.choices and given not in raised.choices:
         allowed = ", ".join([*map(repr, raised.choices[:20]), *(["…"] if len(raised.choices) > 20 else [])])
-        raise AnswerRefused(raised.callback_id, f"{brief(given, 200)} is none of its choices: {allowed}")
+        raise AnswerRefused(raised.callback_id, f"{brief(given, 200)} is not one of the choices: {allowed}")
     if raised.schema is not None and not raised.gate:  # of an approval it is that of the arguments
         require_schema(raised.callback_id, raised.schema, given)
     return given
@@ -166,7 +166,7 @@ def require_schema(callback_id: str, schema: dict[str, Any], value: Any) -> None
     """Raise AnswerRefused if a value does not fit a JSON schema."""
     if why := schema_error(schema, value):
         expected = words(schema, schema.get("$defs", {}))
-        raise AnswerRefused(callback_id, f"{shown(value)} does not fit: {why}; expected {expected}")
+        raise AnswerRefused(callback_id, f"{shown(value)} is not a valid answer: {why}; expected {expected}")
 
 
 def schema_error(schema: Mapping[str, Any], *values: Any) -> str:
@@ -191,7 +191,7 @@ def _approval(raised: CallbackRaised, value: Any) -> dict[str, Any]:
     if said.pattern is not None and said.pattern not in raised.patterns:
         known = ", ".join(sorted(raised.patterns)) or "none"
         raise AnswerRefused(
-            raised.callback_id, f"{said.pattern!r} is not a pattern of {raised.tool}; it has: {known}"
+            raised.callback_id, f"{said.pattern!r} is not a pattern of {raised.tool}; the patterns are {known}"
         )
     if said.pattern is not None and said.args is not None:
         raise AnswerRefused(raised.callback_id, "a pattern approves the call as it is; leave out args or pattern")
@@ -282,7 +282,9 @@ def _read(callback_id: str, value: Any) -> Approve | Reject:
         case {"approve": True} | {"args": dict()} if value.get("approve", True) is True:
             if unknown := sorted(map(str, value.keys() - _APPROVE_KEYS)):  # "only if …" must not be dropped
                 known = ", ".join(sorted(_APPROVE_KEYS))
-                raise AnswerRefused(callback_id, f"an approval has no {', '.join(unknown):.80}; it has: {known}")
+                raise AnswerRefused(
+                    callback_id, f"an approval has no {', '.join(unknown):.80}; the patterns are {known}"
+                )
             try:
                 return msgspec.convert({k: v for k, v in value.items() if v is not None}, Approve)
             except msgspec.ValidationError as error:

@@ -114,7 +114,7 @@ def name_problem(name: str) -> str:
         return f"no agent may be called {name!r}: fallback_target uses the words {' and '.join(RESERVED)}"
     if len(name) > _LONGEST_NAME or not re.match(_NAME, name):
         use = f"use letters, digits, '_', '-' and '.', at most {_LONGEST_NAME} of them"
-        return f"{name!r} is no agent's name; {use}"
+        return f"{name!r} is not a valid agent name; {use}"
     return ""
 
 

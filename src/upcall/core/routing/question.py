@@ -65,7 +65,7 @@ def ask(
     _check_texts(message, callback_type, key)
     for name, value, allowed in (("kind", kind, KINDS), ("priority", priority, PRIORITIES)):
         if value not in allowed:
-            raise UpcallError(f"{name}={brief(value)} is none of: {', '.join(allowed)}")
+            raise UpcallError(f"{name}={brief(value)} is not one of {', '.join(allowed)}")
     if default is not NO_DEFAULT and meant_intent(callback_type) == "approval":
         like = f" ({intent_warning(callback_type)})" if callback_type != "approval" else ""
         raise UpcallError(f"an approval has no default: what nobody approved must not run{like}")
@@ -151,7 +151,7 @@ def plain_json(what: str, value: Any) -> Any:
 
 def _check_default(choices: Sequence[str], schema: dict[str, Any] | None, default: Any) -> None:
     if choices and default not in choices:
-        raise UpcallError(f"default={brief(default, 200)} is none of its choices")
+        raise UpcallError(f"default={brief(default, 200)} is not one of the choices")
     if schema is not None and (why := schema_error(schema, default)):
         raise UpcallError(f"default={brief(default, 200)} does not fit the schema: {why}")
 

@@ -122,7 +122,7 @@ CREATE INDEX places_by_folder ON places (folder, root);
 _MAGIC = b"SQLite format 3\0"
 _HEAD = 105
 _LEAF = 13
-_NO_DATABASE = "this is no SQLite database; it was not touched. Choose another --store path"
+_NO_DATABASE = "this is not an SQLite database; it was not touched. Choose another --store path"
 _ANOTHERS = "this database belongs to another program; it was not touched. Choose another --store path"
 _MAKING = 1.0
 """Seconds that another process may take to make a log."""
@@ -272,7 +272,7 @@ def _create_file(path: str) -> bool:
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
     except FileExistsError:
         if not Path(path).is_file():
-            raise StoreUnavailable(path, "this is no file; choose another --store path") from None
+            raise StoreUnavailable(path, "this is not a file; choose another --store path") from None
         if _size(path):
             return False
         with contextlib.suppress(OSError):
