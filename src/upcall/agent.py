@@ -299,6 +299,11 @@ class Agent(Generic[OutputT_co]):
         return f"{type(self).__name__}({self.name!r})"
 
 
+def is_workspace(value: Any) -> bool:
+    """Tell whether an object can be opened as a workspace: a `pathlib.Path`, or a class, has an `open` too."""
+    return hasattr(value, "open") and not hasattr(value, "__fspath__") and not isinstance(value, type)
+
+
 def _check(
     name: Any, instructions: Any, model: Any, hooks: Any, kit: Any, tools: Any, limits: Any, workspace: Any
 ) -> None:
@@ -316,9 +321,7 @@ def _check(
         raise BadAgent(name, "limits is a Limits value: limits=Limits(model_calls=20)")
     if model is not None and not isinstance(model, str) and not hasattr(model, "respond"):
         raise BadAgent(name, f"model is a name as 'openai:gpt-6', or Script(...), not {type(model).__name__}")
-    # a pathlib.Path (which need not be imported to be known) has an `open` too, as has a class nobody has called
-    wrong = not hasattr(workspace, "open") or hasattr(workspace, "__fspath__") or isinstance(workspace, type)
-    if workspace is not None and wrong:
+    if workspace is not None and not is_workspace(workspace):
         raise BadAgent(name, f"workspace is a place for files, such as Folder('work'), not {workspace!r}")
     for piece in kit:
         if not isinstance(piece, Kit):

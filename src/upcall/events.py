@@ -60,6 +60,7 @@ class SessionStarted(Event, frozen=True, tag="session_started"):
     title: for a root: a line that says what it is about
     folder: for a root: the folder that it works in, an absolute path
     roots: for a root: further folders that it works with
+    workspace: for a root: whether it was started with a workspace of its own, which is not stored
     """
 
     type: ClassVar[Literal["session_started"]] = "session_started"
@@ -82,6 +83,7 @@ class SessionStarted(Event, frozen=True, tag="session_started"):
     title: str = ""
     folder: str = ""
     roots: tuple[str, ...] = ()
+    workspace: bool = False
 
 
 class SessionAdopted(Event, frozen=True, tag="session_adopted"):

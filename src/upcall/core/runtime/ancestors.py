@@ -53,10 +53,11 @@ class SessionsAbove:
     A child that is prompted by its own id has the same hooks, workspace and limits above it as before.
     """
 
-    __slots__ = ("_idle", "_turns")
+    __slots__ = ("_idle", "_own", "_turns")
 
-    def __init__(self, turns: Mapping[str, Turn]) -> None:
+    def __init__(self, turns: Mapping[str, Turn], own: Workspace | None = None) -> None:
         self._turns = turns
+        self._own = own  # the root's workspace in place of its agent's
         self._idle: dict[str, Turn] = {}
 
     def get(self, session_id: str) -> Turn | None:
@@ -71,10 +72,15 @@ class SessionsAbove:
         return found
 
     def workspace(self, turn: Turn) -> Workspace | None:
-        """The workspace that a session's agent declares, or the nearest agent above it that has one."""
+        """The workspace that a session's agent declares, or the nearest agent above it that has one.
+
+        That of a root, and of a side turn over it, is the one that the root was started with.
+        """
         one: Turn | None = turn
         while one is not None:
             header, declared = one.state.header, one.actor.agent.workspace
+            if self._own is not None and (not header.parent or (header.reads and header.parent == header.root)):
+                return self._own
             if declared is not None:
                 return declared
             one = self.get(header.parent) or self.get(header.root)

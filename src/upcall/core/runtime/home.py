@@ -10,6 +10,7 @@ from upcall.callbacks import Callback
 from upcall.contracts import Host, Store
 from upcall.core.log.session_log import Sink
 from upcall.core.runtime.broadcast import Broadcast
+from upcall.core.runtime.own_workspaces import OwnWorkspaces
 from upcall.core.turns.prepared_agent import PreparedAgent
 from upcall.core.turns.process_limit import ProcessLimit
 from upcall.core.turns.thread_cache import Threads
@@ -30,6 +31,7 @@ class Home(Protocol):
     host: Host | None
     hold: float
     deps: Any
+    workspaces: OwnWorkspaces
     asks_of: dict[tuple[Any, ...], bool]  # whether an agent below such a chain has somebody to ask
     sinks: list[Sink]
     broadcast: Broadcast

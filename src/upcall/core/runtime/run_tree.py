@@ -66,7 +66,8 @@ class RunTree:
 
     def __init__(self, home: Home, claim: Claim | None, sink: Sink | None = None, root: str = "") -> None:
         self.home, self.store, self.deadlines, self.threads = home, home.store, home.deadlines, home.threads
-        self.claim, self.root, self.deps, self.above = claim, root, home.deps, SessionsAbove(home.turns)
+        self.claim, self.root, self.deps = claim, root, home.deps
+        self.above = SessionsAbove(home.turns, home.workspaces.get(root))
         self.processes = home.processes
         self._ended: asyncio.Future[Reply | None] | None = None
         self.sinks = [*home.sinks] if sink is None else [*home.sinks, sink]
@@ -96,7 +97,7 @@ class RunTree:
         return Turn(log, self.home.actor(agent, inherited, asks=state.header.asks), self)
 
     def workspace(self, turn: Turn) -> Files | None:
-        """The turn's files: of its agent's own workspace, or of the nearest one above."""
+        """The turn's files: of its agent's own workspace, or of the nearest one above; a root may have its own."""
         declared = self.above.workspace(turn)
         if declared is None:
             return None
@@ -120,6 +121,7 @@ class RunTree:
     async def direct(self, state: SessionState) -> Turn:
         """A session that is run by its own id, guarded by all that is above it; SetupError if that can't be."""
         check_runs_alone(state)
+        self.home.workspaces.check(state)
         inherited = await self.inherited(state.header) if state.header.parent else NO_HOOKS
         return self.make_turn(state, self.home.agent_of(state.header), inherited)
 

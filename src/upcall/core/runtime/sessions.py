@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from upcall import errors
 from upcall.agent import Agent
 from upcall.callbacks import Callback
-from upcall.contracts import Host, Model, OutputT_co, Reply, Store
+from upcall.contracts import Host, Model, OutputT_co, Reply, Store, Workspace
 from upcall.core.declared import Declared, find
 from upcall.core.log.load import load_state, refresh
 from upcall.core.log.session_log import Sink
@@ -25,6 +25,7 @@ from upcall.core.routing.answer import callback_of
 from upcall.core.runtime.broadcast import Subscription
 from upcall.core.runtime.inbox import People
 from upcall.core.runtime.known_agents import KnownAgents
+from upcall.core.runtime.own_workspaces import OwnWorkspaces, checked_workspace
 from upcall.core.runtime.routes import can_ask_anyone
 from upcall.core.runtime.run_tree import RunTree
 from upcall.core.runtime.session import Session
@@ -72,6 +73,7 @@ class Sessions(People):
     ) -> None:
         super().__init__(store, host)
         self.hold, self.deps = hold, deps
+        self.workspaces = OwnWorkspaces()
         self.deadlines = Deadlines()
         self._agents = KnownAgents(agents)
         self._model = model
@@ -223,6 +225,7 @@ class Sessions(People):
         title: str = "",
         folder: str | PurePath | None = None,
         roots: Sequence[str | PurePath] = (),
+        workspace: Workspace | None = None,
     ) -> Session[OutputT_co]:
         """A new session. Its begin_session hooks have run; if one raises, there is no session.
 
@@ -234,6 +237,8 @@ class Sessions(People):
         title: a line that says what the session is about
         folder: the absolute path of the folder that it works in, by which `rows` finds it; nothing is opened there
         roots: absolute paths of further folders
+        workspace: where its files are, in place of its agent's workspace. It is not stored: to continue the session
+            in another process, give it to `load` or `resume` there
         """
         if self._stop_listening is None or self._closing:
             await self._open()
@@ -246,6 +251,8 @@ class Sessions(People):
         where = NO_PLACE
         if title != "" or folder is not None or roots != ():
             where = checked_place(title, folder, roots)
+        if workspace is not None:
+            checked_workspace(workspace)
         begins = bool(declared.hooks.begin_session)
         asks = self.asks_of.get((declared, self.host is None))
         if asks is None:
@@ -254,19 +261,18 @@ class Sessions(People):
         started = SessionStarted(
             declared.name, kind="coordinator" if declared.run_program else "agent", begins=begins, asks=asks,
             source=place.source, program=place.program, data=kept, tags=labels,
-            title=where.title, folder=where.folder, roots=where.roots,
+            title=where.title, folder=where.folder, roots=where.roots, workspace=workspace is not None,
         )  # fmt: skip
         state = SessionState(session_id)
         state.alone = True
         if begins:
             if id is not None and await self.store.row(id) is not None:
                 raise errors.SessionExists(id)
-            if own is not None:  # its begin_session hooks may start children
-                self._agents.bind(session_id, own)
+            self._bind(session_id, own, workspace)  # its begin_session hooks may start children
             try:
                 await self._begin(RunTree(self, None, root=session_id), state, declared, started)
             except BaseException:
-                self._agents.forget([session_id])
+                self._unbind([session_id])
                 raise
         else:
             stored = self.store.append(session_id, [started], None)
@@ -275,9 +281,20 @@ class Sessions(People):
             state.apply(started)
             for sink in (*self.sinks, *self.broadcast.sinks):
                 sink(started)
-            if own is not None:
-                self._agents.bind(session_id, own)
+            self._bind(session_id, own, workspace)
         return Session(state, self)
+
+    def _bind(self, session_id: str, agents: Mapping[str, Agent] | None, workspace: Workspace | None) -> None:
+        """Have a new session use what it was started with."""
+        if agents is not None:
+            self._agents.bind(session_id, agents)
+        if workspace is not None:
+            self.workspaces.bind(session_id, workspace)
+
+    def _unbind(self, session_ids: Sequence[str]) -> None:
+        """Drop what sessions were started with that are gone."""
+        self._agents.forget(session_ids)
+        self.workspaces.forget(session_ids)
 
     def _place(self, agent: Agent) -> Declared:
         """The place where an agent is declared, looked up once: a module may have hundreds of attributes."""
@@ -308,12 +325,17 @@ class Sessions(People):
         if begun:
             await turn.log.flush(release=tree.claim is not None)
 
-    async def load(self, id: str) -> Session:
-        """A session from the store, whoever made it."""
+    async def load(self, id: str, *, workspace: Workspace | None = None) -> Session:
+        """A session from the store, whoever made it.
+
+        workspace: that of `start(workspace=...)`, for a session that was started with one in another process
+        """
         await self._open()
         state = await load_state(self.store, id)
         if state is None:
             raise errors.UnknownSession(id)
+        if workspace is not None:
+            self.workspaces.bind_again(state.root_header, state.header.root or id, workspace)
         return Session(state, self, await self._last_reply(state))
 
     async def run_turn(
@@ -358,13 +380,23 @@ class Sessions(People):
             reply = await self._with_callbacks(reply, state)
         return reply
 
-    async def resume(self, id: str, *, take_over: bool = False, sink: Sink | None = None) -> Reply:
+    async def resume(
+        self,
+        id: str,
+        *,
+        take_over: bool = False,
+        sink: Sink | None = None,
+        workspace: Workspace | None = None,
+    ) -> Reply:
         """Continue an interrupted, failed or answered turn; with nothing to do, return the last reply.
 
-        A turn that runs here already is joined. A child's id resumes its root.
+        A turn that runs here already is joined. A child's id resumes its root. `workspace` is that of
+        `start(workspace=...)`, for a session that was started with one in another process.
         """
         await self._open()
         root = (await self._row(id)).root if "~" in id else id
+        if workspace is not None:
+            await self.load(root, workspace=workspace)
         while not take_over and (running := self._trees.get(root)) is not None:
             reply = await running.join(sink)
             if reply is not None and reply.status != "waiting":
@@ -568,7 +600,7 @@ class Sessions(People):
         """Remove sessions with all they started; returns how many went."""
         await self._open()
         deleted = await self.store.delete(ids)
-        self._agents.forget(ids)
+        self._unbind(ids)
         return deleted
 
 
