@@ -169,7 +169,7 @@ async def test_raise_callback_full_tells_who_answered_by_what_right_and_path(des
     assert (answer.value, answer.by, answer.right, answer.at) == ("this", "ann", "asserted", desk.clock.now)
     assert [(s.agent, s.step, s.reason) for s in found[0].path] == [
         ("manager", "asked", "hop 1"), ("manager", "passed", "no idea"),
-        ("user", "asked", "its own right: the agent developer has can_use_host_interaction: true"),
+        ("user", "asked", "developer may ask a person (the agent developer has can_use_host_interaction: true)"),
     ]  # fmt: skip
     assert found[0].status == "answered"
 

@@ -491,7 +491,7 @@ async def test_a_reworded_question_goes_up_in_the_new_words_and_keeps_the_origin
     assert [(s.agent, s.step, s.reason) for s in waiting.path] == [
         ("middle", "asked", "hop 1"), ("middle", "reworded", "it means the door"),
         ("manager", "asked", "hop 2"), ("manager", "passed", "no idea"),
-        ("user", "asked", "its own right: the agent developer has can_use_host_interaction: true"),
+        ("user", "asked", "developer may ask a person (the agent developer has can_use_host_interaction: true)"),
     ]  # fmt: skip
 
 

@@ -200,13 +200,13 @@ def text_of(callback: Callback, **options: Any) -> str:
 
 def test_a_question_shows_its_age_deadline_way_and_why_an_answer_was_not_taken() -> None:
     path = (Step("lead", "skipped", "it passes all"), Step("boss", "asked"), Step("boss", "passed", "no idea"))
-    path += (Step("user", "asked", "its own right"),)
+    path += (Step("user", "asked", "desk may ask a person"),)
     asked = question(created=940.0, expires=4600.0, path=path, priority="critical", problem="too short")
     shown = text_of(asked)
     assert shown.startswith("developer asks · query · critical · 1 min 0 s ago · expires in 1 h 0 min\n\nWell?\n")
     for part in (
         "route     lead was skipped: it passes all\nroute     boss passed it up: no idea\n",
-        "why you   its own right\n",
+        "why you   desk may ask a person\n",
         "invalid answer: too short",
     ):
         assert part in shown

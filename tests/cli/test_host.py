@@ -21,7 +21,7 @@ def test_questions_are_asked_one_at_a_time_most_urgent_first(folder: Path) -> No
     with Screen("run", "team:developer", "many", "--id", "s1", cwd=folder) as screen:
         screen.see("┃ developer asks · blocker · high")
         screen.see("2 more wait")
-        screen.see("┃ why you   its own right")
+        screen.see("┃ why you   ")
         screen.see("your choice, 1-2 ›")
         assert "wants to run" not in screen.text
         screen.enter("5", "'5' is not one of the choices; type a number, 1-2")

@@ -61,7 +61,8 @@ def test_explain_hangs_reasons_behind_the_names_they_belong_to(columns: int, fol
     assert fits(drawn, columns)
     reasons = [row[15:] for row in drawn.splitlines() if row.startswith(("├", "│", "└", " " * 15))]
     assert " ".join(reasons) == (
-        "passed it up: not mine to say by its own right: the agent developer has can_use_host_interaction: true"
+        "passed it up: not mine to say "
+        "asked: developer may ask a person (the agent developer has can_use_host_interaction: true)"
     )
 
 

@@ -59,7 +59,7 @@ def test_the_inbox_shows_who_asks_what_for_its_way_and_what_to_type(folder: Path
         "┃ Which colour?\n┃   1  red\n┃   2  dark blue\n",
         "┃ task      many\n",
         "┃ route     manager passed it up: not mine to say\n",
-        "┃ why you   its own right",
+        "┃ why you   developer may ask a person",
         f"upcall answer {first['id']} red\n",
         "┃ developer wants to run deploy",
         '┃   env = "prod"\n',

@@ -271,7 +271,7 @@ def test_the_right_of_an_agent_that_was_asked_and_passed_it_up_may_be_used_and_t
     chain = [above("controller", can_use_host_interaction=False), above("manager"), above("lead")]
     found = way(chain, policy=sidecar(can_use_host_interaction=False))
     assert (found.end, found.right) == ("person", "manager")
-    assert found.why.startswith("manager's right, once it has passed it up")
+    assert found.why.startswith("manager may ask a person, after it has passed it up")
 
 
 def test_a_hint_that_picks_who_is_asked_picks_whose_right_there_is() -> None:

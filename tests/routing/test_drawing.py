@@ -32,7 +32,7 @@ def test_a_drawing_shows_who_is_asked_who_is_skipped_and_where_it_ends() -> None
         "├─ controller  skipped: controller.json has callback_policy.passthrough_child_callbacks: true\n"
         "├─ manager     asked: hop 1 of 1\n"
         "├─ lead        skipped: no hop is left: the agent developer has callback_policy.max_bubble_hops: 1\n"
-        "└─ the person  by its own right: the agent developer has can_use_host_interaction: true"
+        "└─ the person  asked: developer may ask a person (the agent developer has can_use_host_interaction: true)"
     )
 
 
@@ -108,16 +108,17 @@ def test_a_drawing_on_a_narrow_screen_hangs_each_reason_behind_its_name_or_below
         "developer raises: blocker,",
         "  callback_to_caller",
         "├─ manager     asked: hop 1 of 1",
-        "└─ the person  by its own right: the",
-        "               agent developer has",
+        "└─ the person  asked: developer may ask",
+        "               a person (the agent",
+        "               developer has",
         "               can_use_host_interaction:",
-        "               true",
+        "               true)",
     ]
     assert draw(found, width=36).splitlines()[2:] == [
         "├─ manager",
         "│    asked: hop 1 of 1",
         "└─ the person",
-        "     by its own right: the agent",
-        "     developer has",
-        "     can_use_host_interaction: true",
+        "     asked: developer may ask a",
+        "     person (the agent developer has",
+        "     can_use_host_interaction: true)",
     ]

@@ -87,9 +87,9 @@ def test_the_text_false_is_a_mistake_and_not_a_truth() -> None:
         ("callback_policy", [], "an object of keys"),
         ("callback_policy", None, "an object of keys"),
         ("callback_policy.passthrough_child_callbacks", "no", "true or false"),
-        ("callback_policy.max_bubble_hops", -1, "a whole number from 0 on, or null"),
-        ("callback_policy.max_bubble_hops", True, "a whole number from 0 on, or null"),
-        ("callback_policy.max_bubble_hops", 2.0, "a whole number from 0 on, or null"),
+        ("callback_policy.max_bubble_hops", -1, "a whole number of 0 or more, or null"),
+        ("callback_policy.max_bubble_hops", True, "a whole number of 0 or more, or null"),
+        ("callback_policy.max_bubble_hops", 2.0, "a whole number of 0 or more, or null"),
         ("callback_policy.fallback_target", None, '"user", "fail" or an agent'),
         ("callback_policy.fallback_target", "", '"user", "fail" or an agent'),
         ("callback_policy.fallback_target", "two words", '"user", "fail" or an agent'),
@@ -98,7 +98,7 @@ def test_the_text_false_is_a_mistake_and_not_a_truth() -> None:
         ("callback_policy.timeout", 0, "seconds above 0"),
         ("callback_policy.timeout", True, "seconds above 0"),
         ("callback_policy.timeout", 10**400, "seconds above 0"),
-        ("callback_policy.side_turn_model_calls", 0, "a whole number from 1 on"),
+        ("callback_policy.side_turn_model_calls", 0, "a whole number of 1 or more"),
     ],
 )
 def test_a_wrong_type_is_an_error_that_names_key_and_allowed_values(key: str, value: Any, allowed: str) -> None:

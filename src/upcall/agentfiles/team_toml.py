@@ -95,7 +95,7 @@ def _is_table(value: Any) -> bool:
 
 _ON_FAILURE = get_args(OnFailure)
 _AGENT = _Rule('the name of an agent in this folder, such as "developer"', _is_text)
-_COUNT = _Rule("a whole number from 1 on", _is_count)
+_COUNT = _Rule("a whole number of 1 or more", _is_count)
 _RULES: dict[str, _Rule] = {
     "name": _Rule("text", _is_text),
     "description": _Rule("text", _is_text),

@@ -49,6 +49,6 @@ def _rows(text: str, first: str, more: str, width: int) -> list[str]:
 
 def _last_row(route: Route) -> tuple[str, str]:
     if route.end == "person":
-        return "the person", f"by {route.why}"
+        return "the person", f"asked: {route.why}"
     means = "CallbackUnresolved" if route.unresolved == "raise" else "the asker gets None, and a warning is logged"
     return ("fail" if route.end == "fail" else "nobody"), f"{means}: {route.why}"

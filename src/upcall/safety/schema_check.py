@@ -121,7 +121,7 @@ def _check_keywords(schema: dict[str, Any]) -> None:
         elif key in _NAMED or key == "dependencies":
             fits, wanted = isinstance(value, dict), "an object"
         elif key in _COUNTS:
-            fits, wanted = type(value) is int and value >= 0, "a whole number from 0 on"
+            fits, wanted = type(value) is int and value >= 0, "a whole number of 0 or more"
         elif key in _NUMBERS:
             fits, wanted = type(value) in (int, float) and (key != "multipleOf" or value > 0), "a number"
         elif key in ("pattern", "$ref", "format"):

@@ -18,7 +18,7 @@ You plan the work of a team. Reply with nothing but one JSON array, one object f
 
 - role: who does it, one of the roles below. Each entry gets a worker of its own.
 - task: everything the worker needs to know; it sees nothing of this conversation. Say what the result should be.
-- sequence: a whole number from 0 on. Equal numbers are worked on at the same time, lower ones first. Put work \
+- sequence: a whole number of 0 or more. Equal numbers are worked on at the same time, lower ones first. Put work \
 that needs another's result into a later sequence.
 - caller: always "{planner}". It lets the worker ask you; leave it out only if it must never ask.
 

@@ -128,11 +128,11 @@ TOP = {
 }
 _UNDER = {
     "passthrough_child_callbacks": "true or false",
-    "max_bubble_hops": "a whole number from 0 on, or null for no limit",
+    "max_bubble_hops": "a whole number of 0 or more, or null for no limit",
     "fallback_target": '"user", "fail" or an agent\'s name',
     "may_approve": "a list of tools' names",
     "timeout": "seconds above 0 and up to 1e9, or null for no limit",
-    "side_turn_model_calls": "a whole number from 1 on",
+    "side_turn_model_calls": "a whole number of 1 or more",
 }
 KEYS = (*(key for key in TOP if key != "callback_policy"), *(f"callback_policy.{key}" for key in _UNDER))
 """Every key of a sidecar, dotted."""

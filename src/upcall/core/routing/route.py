@@ -283,11 +283,12 @@ def _right(callback: RouteQuery, asked: Sequence[Ancestor]) -> tuple[str, str]:
     """Whose right reaches the person, and the reason; an empty name and what is missing if nobody's does."""
     key = "can_use_host_interaction"
     if callback.policy.can_use_host_interaction:
-        return callback.asker, f"its own right: {callback.policy.describe(key, callback.asker)}"
+        says = callback.policy.describe(key, callback.asker)
+        return callback.asker, f"{callback.asker} may ask a person ({says})"
     for ancestor in asked:
         if ancestor.policy.can_use_host_interaction:
             says = ancestor.policy.describe(key, ancestor.name)
-            return ancestor.name, f"{ancestor.name}'s right, once it has passed it up: {says}"
+            return ancestor.name, f"{ancestor.name} may ask a person, after it has passed it up ({says})"
     if callback.gate:
         return GATE, "an approval may always reach a person"
     return "", callback.policy.describe(key, callback.asker)
