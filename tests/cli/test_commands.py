@@ -418,7 +418,7 @@ def test_explain_draws_the_way_that_the_declarations_make(tmp_path: Path) -> Non
     assert rows[0] == "developer raises: blocker, callback_to_caller"
     assert rows[1].startswith("├─ lead        skipped: lead.json has callback_policy.passthrough_child_callbacks")
     assert rows[2].startswith("├─ manager     asked: hop 1")
-    assert rows[3].startswith("└─ the person  by manager's right")
+    assert rows[3].startswith("└─ the person  asked: manager may ask a person")
 
 
 def test_explain_takes_the_agents_above_from_the_top_down_or_as_declared(tmp_path: Path) -> None:
