@@ -465,7 +465,7 @@ class TreeStorage(Protocol):
 class Workspace(Protocol):
     """A declared place for files: what `Agent(workspace=...)` takes."""
 
-    def open(self, shelf: TreeStorage) -> Files:
+    def open(self, storage: TreeStorage) -> Files:
         """Its files, for one session; nothing is touched yet."""
         ...
 

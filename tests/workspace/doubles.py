@@ -11,7 +11,7 @@ from upcall.models import Script
 
 
 class Heap:
-    """A run tree's shelf without a run tree."""
+    """A run tree's storage without a run tree."""
 
     def __init__(self) -> None:
         self.kept: dict[str, Any] = {}

@@ -65,9 +65,9 @@ class Folder:
     def __hash__(self) -> int:
         return hash(self.path)
 
-    def open(self, shelf: TreeStorage) -> Folder:
+    def open(self, storage: TreeStorage) -> Folder:
         """Its files without the store's. The folder keeps nothing in the log."""
-        paths: tuple[str, ...] = getattr(shelf, "private_paths", ())
+        paths: tuple[str, ...] = getattr(storage, "private_paths", ())
         return self if paths == self._private.paths else self._view(paths, self._hidden)
 
     def hiding(self, paths: Collection[tuple[str, ...]]) -> Folder:

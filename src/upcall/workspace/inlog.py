@@ -35,25 +35,25 @@ class InLog:
     def __hash__(self) -> int:
         return hash(self.name)
 
-    def open(self, shelf: TreeStorage) -> LogFiles:
+    def open(self, storage: TreeStorage) -> LogFiles:
         """Its files, in that log."""
-        return LogFiles(shelf, f"{self.name}:")
+        return LogFiles(storage, f"{self.name}:")
 
 
 class LogFiles:
     """The files of one log: a value per path, with the hashes of its blocks. Folders are what paths make them."""
 
-    __slots__ = ("_prefix", "_shelf")
+    __slots__ = ("_prefix", "_storage")
 
     folder = None
 
-    def __init__(self, shelf: TreeStorage, prefix: str) -> None:
-        self._shelf, self._prefix = shelf, prefix
+    def __init__(self, storage: TreeStorage, prefix: str) -> None:
+        self._storage, self._prefix = storage, prefix
 
     async def look(self, path: str) -> Entry:
         """What lies there."""
         found = path_of(parts_of(path))
-        kept = await self._shelf.values()
+        kept = await self._storage.values()
         value = kept.get(self._prefix + found)
         if value is not None:
             return Entry(found, "file", value["size"])
@@ -66,7 +66,7 @@ class LogFiles:
         here = await self.look(path)
         if here.kind != "folder":
             raise WorkspaceError(here.path, "is a file, not a folder")
-        kept = await self._shelf.values()
+        kept = await self._storage.values()
         above, found = here.path.rstrip("/"), dict[str, Entry]()
         for key in self._below(kept, above):
             name, deeper, _ = key.removeprefix(f"{self._prefix}{above}/").partition("/")
@@ -80,9 +80,9 @@ class LogFiles:
         if here.kind != "file":
             raise WorkspaceError(here.path, "is a folder, not a file")
         end = here.size if size is None else min(start + size, here.size)
-        value = (await self._shelf.values())[self._prefix + here.path]
+        value = (await self._storage.values())[self._prefix + here.path]
         names = value["blocks"][start // _BLOCK : -(-end // _BLOCK)]
-        body = b"".join([await self._shelf.body(name) for name in names])
+        body = b"".join([await self._storage.body(name) for name in names])
         first = start // _BLOCK * _BLOCK
         return body if len(body) == end - start else body[start - first : max(end - first, 0)]
 
@@ -90,7 +90,7 @@ class LogFiles:
         """Replace a file, or make it: whole or not at all."""
         parts = parts_of(path)
         here = path_of(parts)
-        kept = await self._shelf.values()
+        kept = await self._storage.values()
         if not parts or self._below(kept, here):
             raise WorkspaceError(here, "is a folder, not a file")
         for count in range(1, len(parts)):
@@ -103,7 +103,7 @@ class LogFiles:
         blocks = [bytes(view[at : at + _BLOCK]) for at in range(0, len(data), _BLOCK)]
         names = [content_hash(block) for block in blocks]
         value = {"size": len(data), "hash": content_hash(data), "blocks": names}
-        await self._shelf.put(self._prefix + here, value, dict(zip(names, blocks, strict=True)))
+        await self._storage.put(self._prefix + here, value, dict(zip(names, blocks, strict=True)))
 
     def _below(self, kept: Mapping[str, Any], path: str) -> list[str]:
         """The keys of the files below a path."""

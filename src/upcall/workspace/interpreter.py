@@ -21,7 +21,7 @@ from pathlib import Path
 from tempfile import SpooledTemporaryFile
 from typing import IO, TYPE_CHECKING, Any
 
-from upcall.core.turns.process_limit import Place
+from upcall.core.turns.process_limit import ProcessSlot
 from upcall.core.turns.thread_cache import Threads
 from upcall.messages import Value
 from upcall.workspace.sites import Span, awaited
@@ -96,7 +96,7 @@ class Interpreter:
         functions: Collection[str],
         now: float,
         printed: Callable[[str], None],
-        place: Callable[[Callable[[], Awaitable[None]]], Place],
+        place: Callable[[Callable[[], Awaitable[None]]], ProcessSlot],
     ) -> None:
         self._threads, self._limits, self._functions, self._now = threads, limits, functions, now
         self._printed = printed

@@ -43,10 +43,10 @@ class Mounts:
     def __hash__(self) -> int:
         return hash(self.base)
 
-    def open(self, shelf: TreeStorage) -> MountedFiles:
+    def open(self, storage: TreeStorage) -> MountedFiles:
         """All of their files."""
-        opened = {parts: other.open(shelf) for parts, other in self.others.items()}
-        return MountedFiles(self.base.open(shelf), opened)
+        opened = {parts: other.open(storage) for parts, other in self.others.items()}
+        return MountedFiles(self.base.open(storage), opened)
 
 
 class MountedFiles:

@@ -303,7 +303,7 @@ class Program:
         answers = [
             f"{a.raised.message!r} was answered {a.answer.value!r}"
             for i in self._state.inner
-            for a in self._state.asks_of(i)
+            for a in self._state.callbacks_of(i)
             if a.answer is not None and not a.raised.gate
         ]
         return f" While it ran: {'; '.join(answers)}." if answers else ""

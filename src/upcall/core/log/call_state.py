@@ -21,10 +21,10 @@ def origin(point: str, at: str | int = "") -> str:
 
 
 class CallState(msgspec.Struct, eq=False):
-    """One tool call of the last response, or of a program that runs as one, on its way from asked to settled.
+    """One tool call of the last response, or of a program that the response runs, until it is settled.
 
-    `last` is its last own event: after a raise or a park it waits, after its start, a `once` or a delivery it is
-    interrupted when its process dies.
+    `last_event` says what a crash means. After "raised" or "parked" the call waits for its answer.
+    After its start, a `once` or a delivery it was running: if its process dies, it is interrupted.
     """
 
     call: Call

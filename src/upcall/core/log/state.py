@@ -111,7 +111,7 @@ class SessionState:
         self.usage = NO_USAGE
         self.usage_by_model: dict[str, Usage] = {}  # in all turns, by model
         self.totals_before_turn = (0, 0.0)  # model calls and seconds of the turns before this one
-        self.model_calls = self.output_retries = 0  # refused: replies that did not match the output type
+        self.model_calls = self.output_retries = 0  # output_retries: replies that did not match the output type
         self.ran_seconds = self.running_since = 0.0  # seconds it ran before its newest segment; when that began
         self.parked = False  # its memory was given up while it waits
         self.pre_passed = self.post_passed = False
@@ -421,7 +421,7 @@ class SessionState:
 
     # --- callbacks ------------------------------------------------------------------------
 
-    def asks_of(self, at: str) -> list[Held]:
+    def callbacks_of(self, at: str) -> list[Held]:
         """The callbacks that a tool call or a hook's occurrence raised, in order."""
         return [a for a in self.callbacks.values() if a.raised.origin == at] if self.callbacks else []
 

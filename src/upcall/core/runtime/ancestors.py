@@ -21,15 +21,16 @@ async def effective_policy_and_ancestors(
     turns: Mapping[str, Turn],
     agent_of: Callable[[SessionStarted], Agent],
 ) -> tuple[Policy, list[Ancestor]]:
-    """What a session may ask by, and the agents above it, nearest first: as they run here, or from the log.
+    """Return the policy that limits a session's questions, and the agents above it, nearest first.
 
-    Teams and chains only pass on: nobody asks them. Above a worker whose plan names no caller is nobody.
+    An ancestor that runs here is taken from memory, any other from the log. Teams and chains are left out, because
+    they have no model to ask. A team's worker whose plan names no caller has no ancestors.
     """
     found: list[Ancestor] = []
-    alone = ""
+    worker_without_caller = ""
     while True:
         if header.team and header.above == "":
-            alone = alone or header.agent
+            worker_without_caller = worker_without_caller or header.agent
         session_id = header.parent if header.above is None else header.above
         if not session_id:
             break
@@ -41,10 +42,10 @@ async def effective_policy_and_ancestors(
         if header.kind != "coordinator":
             policy = (turn.actor.agent if turn is not None else agent_of(header)).policy
             found.append(Ancestor(header.agent, policy, session_id))
-    if not alone:
+    if not worker_without_caller:
         return agent.policy, found
-    below = [Ancestor(a.name, a.policy.without_caller(alone, True), a.session_id) for a in found]
-    return agent.policy.without_caller(alone, bool(below)), below
+    below = [Ancestor(a.name, a.policy.without_caller(worker_without_caller, True), a.session_id) for a in found]
+    return agent.policy.without_caller(worker_without_caller, bool(below)), below
 
 
 class SessionsAbove:

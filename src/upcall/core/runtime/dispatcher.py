@@ -41,13 +41,13 @@ ANSWER_GRACE = 0.1
 """Seconds that a call has to act on an answer before it is parked for another question that it also asked."""
 
 
-class Road(TurnServices, Protocol):
+class DispatcherServices(TurnServices, Protocol):
     """What walking a callback needs of the run tree."""
 
     store: Store
     claim: Claim | None
 
-    def same_place(self, one: Turn, other: Turn) -> bool:
+    def same_workspace(self, one: Turn, other: Turn) -> bool:
         """Tell whether two sessions work in the same workspace."""
         ...
 
@@ -63,11 +63,11 @@ class Road(TurnServices, Protocol):
         """Where such a question of the turn would go by the policies as they are now."""
         ...
 
-    async def asked(self, turn: Turn, station: Station, callback_id: str) -> Turn:
+    async def target_session(self, turn: Turn, station: Station, callback_id: str) -> Turn:
         """The session of an agent that is asked, or a fresh one."""
         ...
 
-    async def answer_aside(
+    async def run_answering_side_turn(
         self, asker: Turn, asked: Turn, raised: events.CallbackRaised, text: str
     ) -> SideAnswer | PassedUp:
         """A side turn of the asked agent over its own conversation."""
@@ -96,8 +96,8 @@ class PersonAsked:
 class CallbackDispatcher:
     """The callbacks of one run tree while this process owns it."""
 
-    def __init__(self, road: Road) -> None:
-        self._road = road
+    def __init__(self, road: DispatcherServices) -> None:
+        self._services = road
         self.drivers: dict[asyncio.Task[None], str] = {}
         self._turn_order: dict[str, asyncio.Lock] = {}
         self.asked: dict[str, PersonAsked] = {}
@@ -124,7 +124,7 @@ class CallbackDispatcher:
         Everything but the wait itself counts as running: other questions of the same call may wait already, and
         the call must not be parked while this one is being written or its answer delivered.
         """
-        road = self._road
+        road = self._services
         with road.activity.running():
             if road.claim is None:
                 await road.ensure_claimed(asker.turn)
@@ -157,7 +157,7 @@ class CallbackDispatcher:
 
     async def _raise_in_place(self, asker: CallbackScope, question: Question, count: int) -> Held:
         """Ask once the response has room for one more open question, counting as waiting until then."""
-        places, road = asker.turn.places, self._road
+        places, road = asker.turn.question_slots, self._services
         if (place := places.begin_question(asker.origin)) is not None:
             try:
                 with asker.waiting(), road.activity.waiting():
@@ -191,7 +191,7 @@ class CallbackDispatcher:
         asker.answered_at = asyncio.get_running_loop().time()
         self.held_back[claimed] = asker
         try:
-            with asker.waiting(), self._road.activity.waiting():
+            with asker.waiting(), self._services.activity.waiting():
                 await claimed
         finally:
             del self.held_back[claimed]
@@ -211,7 +211,7 @@ class CallbackDispatcher:
             raise UpcallError("nobody can be asked while a callback is being answered; pass it up instead")
         if warning := intent_warning(draft.intent):
             log.warning("%s asked %r: %s", member.actor.name, draft.message, warning)
-        way = await self._road.route_for(member, draft, question.hints)
+        way = await self._services.route_for(member, draft, question.hints)
         plain_way = stored_route(way)
         name = f"{state.id} {asker.origin} {draft.digest} {draft.gate} {count}"
         callback_id = "q" + blake2b(name.encode(), digest_size=6).hexdigest()
@@ -227,7 +227,7 @@ class CallbackDispatcher:
             context["task"] = state.prompt.message.text[:2000]
         if call is not None:
             context |= {"tool": call.call.name, "arguments": call.call.args}
-        expires = self._road.store.now() + question.timeout if question.timeout is not None else None
+        expires = self._services.store.now() + question.timeout if question.timeout is not None else None
         asks = (member.actor.name, context.get("tool", ""), context.get("arguments"))
         group = "" if draft.gate else _group(question, plain_way, asks)
         member.log.add(
@@ -251,7 +251,7 @@ class CallbackDispatcher:
             wait = member.waits[callback_id] = asyncio.get_running_loop().create_future()
             await self._dispatch(member, ask)
         try:
-            self._road.check_idle()
+            self._services.check_idle()
             await wait
         except asyncio.CancelledError:
             # a call that parks cancels the tasks beside it: a child in one of them is parked with it, not cancelled
@@ -274,7 +274,7 @@ class CallbackDispatcher:
                 task.cancel()
 
     async def _dispatch(self, member: Turn, ask: Held) -> None:
-        if ask.expires is not None and ask.expires <= self._road.store.now():
+        if ask.expires is not None and ask.expires <= self._services.store.now():
             await self._expire(member, ask)
             return
         self._watch_expiry(member, ask)
@@ -286,8 +286,8 @@ class CallbackDispatcher:
 
     def _watch_expiry(self, member: Turn, ask: Held) -> None:
         if ask.expires is not None:
-            key, left = ("expires", ask.raised.callback_id), max(0.0, ask.expires - self._road.store.now())
-            self._road.deadlines.add(key, left, lambda: self._spawn(member, ask, self._expire(member, ask)))
+            key, left = ("expires", ask.raised.callback_id), max(0.0, ask.expires - self._services.store.now())
+            self._services.deadlines.add(key, left, lambda: self._spawn(member, ask, self._expire(member, ask)))
 
     def _spawn(self, member: Turn, ask: Held, work: Any) -> None:
         callback_id = ask.raised.callback_id
@@ -299,7 +299,7 @@ class CallbackDispatcher:
                 wait.set_exception(done.exception() or UpcallError("lost"))
                 wait.exception()  # who waited may be gone already, and then nobody has to hear of it
 
-        self.drivers[self._road.activity.start(work, ended)] = callback_id
+        self.drivers[self._services.activity.start(work, ended)] = callback_id
 
     async def _climb(self, member: Turn, ask: Held, stations: Sequence[Station]) -> None:
         while ask.status == "open" and ask.station < len(stations):
@@ -319,31 +319,33 @@ class CallbackDispatcher:
         if first:
             seconds, expires = member.actor.agent.policy.callback_policy.timeout, ask.raised.expires
             if seconds:
-                last = self._road.store.now() + seconds
+                last = self._services.store.now() + seconds
                 expires = last if expires is None else min(expires, last)
             member.log.add(events.CallbackAsked(callback_id, "user", ask.station, expires))
-            if self._road.parks_at_once(ask):  # it is stored with the parking
+            if self._services.parks_at_once(ask):  # it is stored with the parking
                 member.log.flush_soon(JOIN_DELAY)
             else:
                 await member.log.flush()
             self._watch_expiry(member, ask)
         if ask.status == "open":
-            self.asked[callback_id] = PersonAsked(member, ask, self._road.store.now())
-        self._road.ask_host(ask, first)
+            self.asked[callback_id] = PersonAsked(member, ask, self._services.store.now())
+        self._services.ask_host(ask, first)
 
     async def _expire(self, member: Turn, ask: Held) -> None:
         if ask.status != "open" or ask.expires is None:
             return
-        if ask.expires > self._road.store.now():  # the loop's clock is ahead of the store's
+        if ask.expires > self._services.store.now():  # the loop's clock is ahead of the store's
             self._watch_expiry(member, ask)
         else:
             await member.log.flush()
             expired = events.CallbackExpired(ask.raised.callback_id)
-            await self._road.store.settle(expired.callback_id, {expired.callback_id: expired}, self._road.claim)
+            await self._services.store.settle(
+                expired.callback_id, {expired.callback_id: expired}, self._services.claim
+            )
 
     async def wait_until_reenterable(self, member: Turn, origin: str) -> None:
         """Return when one of an occurrence's callbacks is settled and not yet delivered; it may then run again."""
-        asks = member.state.asks_of(origin)
+        asks = member.state.callbacks_of(origin)
         waiting = [a for a in asks if a.status == "open" and not a.raised.gate]
         if not waiting or any(a.status != "open" and not a.delivered and not a.raised.gate for a in asks):
             return
@@ -395,20 +397,20 @@ class CallbackDispatcher:
         answered = events.CallbackAnswered(callback_id, said.value, station.agent, said.right)
         settled = {callback_id: answered}
         if ask.raised.gate:  # an approval for the session holds for equal calls that wait already
-            others = settled_with(ask, answered, member.state.callbacks.values(), self._road.store.now())
+            others = settled_with(ask, answered, member.state.callbacks.values(), self._services.store.now())
             settled |= {one.callback_id: one for one in others}
-        await self._road.store.settle(callback_id, settled, self._road.claim)
+        await self._services.store.settle(callback_id, settled, self._services.claim)
 
     async def _still_allowed(self, member: Turn, station: Station, ask: Held) -> Turn | str:
         """The session of the agent that is to be asked, or why it may not be: the stricter of then and now."""
         hints = ask.raised.hints
         if hints is None:  # a log from before hints were kept: only who the fallback was is known
             hints = {"fallback_target": station.agent} if station.fallback else {}
-        now = await self._road.route_for(member, ask.raised, msgspec.convert(hints, Hints))
+        now = await self._services.route_for(member, ask.raised, msgspec.convert(hints, Hints))
         if barred := refusal(route_of(ask.raised), now, station.agent, station.session_id):
             return barred
         try:
-            asked = await self._road.asked(member, station, ask.raised.callback_id)
+            asked = await self._services.target_session(member, station, ask.raised.callback_id)
             if ask.raised.gate:  # it approves only what it could run itself
                 await ensure_tools(asked)
             return asked
@@ -428,7 +430,7 @@ class CallbackDispatcher:
         try:
             async with limit:
                 text = question_text(ask.raised, ask.message)
-                return await self._road.answer_aside(member, asked, ask.raised, text)
+                return await self._services.run_answering_side_turn(member, asked, ask.raised, text)
         except STOPS:
             raise
         except Exception as error:
@@ -438,12 +440,14 @@ class CallbackDispatcher:
             return PassedUp(f"its side turn failed: {named}")
 
     async def _hooks(self, member: Turn, asked: Turn, ask: Held) -> SideAnswer | PassedUp | None:
-        same_place = self._road.same_place(member, asked)
+        same_workspace = self._services.same_workspace(member, asked)
         for hook in asked.actor.hooks.on_callback:
             try:
                 out = await run_hooks(asked, "on_callback", ask.raised.callback_id, (hook,), callback_of(ask))
                 if isinstance(out, Answer):
-                    return answer_of_agent(asked.actor, ask.raised, out.value, "hook", same_place=same_place)
+                    return answer_of_agent(
+                        asked.actor, ask.raised, out.value, "hook", same_workspace=same_workspace
+                    )
             except (HookFailed, AnswerRefused) as error:
                 asked.log.add(events.HookRaised("on_callback", name_of(hook), str(error)))
                 await asked.log.flush()

@@ -20,7 +20,7 @@ from upcall.events import SessionStarted
 from upcall.hooks import Hooks
 
 
-class Home(Protocol):
+class RuntimeServices(Protocol):
     """What a run tree asks of the runtime it lives in."""
 
     store: Store
@@ -32,7 +32,7 @@ class Home(Protocol):
     hold: float
     deps: Any
     workspaces: OwnWorkspaces
-    asks_of: dict[tuple[Any, ...], bool]  # whether an agent below such a chain has somebody to ask
+    can_ask_cache: dict[tuple[Any, ...], bool]  # whether an agent below such a chain has somebody to ask
     sinks: list[Sink]
     broadcast: Broadcast
     person_watchers: list[Callable[[Callback], None]]

@@ -37,7 +37,7 @@ _GATHER = 0.25
 """Seconds before the host is asked, at most, while others of the run tree still run and may ask the same."""
 
 
-class People(Catalog):
+class Inbox(Catalog):
     """What a runtime does with callbacks that wait for somebody, whether or not it runs their sessions."""
 
     def __init__(self, store: Store, host: Host | None) -> None:

@@ -9,16 +9,18 @@ from upcall.callbacks import Hints, Kind
 from upcall.core.routing.policy import Policy
 from upcall.core.routing.route import Ancestor, Route, RouteQuery, route
 from upcall.core.runtime.ancestors import effective_policy_and_ancestors
-from upcall.core.runtime.home import Home
+from upcall.core.runtime.home import RuntimeServices
 from upcall.core.turns.turn import Turn
 from upcall.events import CallbackRaised
 
 
-def can_ask_anyone(home: Home, agent: Agent, policy: Policy, chain: list[Ancestor]) -> bool:
+def can_ask_anyone(home: RuntimeServices, agent: Agent, policy: Policy, chain: list[Ancestor]) -> bool:
     """Tell whether a question of this agent would reach anybody."""
     if not agent.ask:
         return False
-    known = home.asks_of if policy is agent.policy else {}  # declarations never change, so neither do their routes
+    known = (
+        home.can_ask_cache if policy is agent.policy else {}
+    )  # declarations never change, so neither do their routes
     key = (agent, home.host is None, *[(a.name, id(a.policy)) for a in chain])
     if key not in known:
         found = route(RouteQuery(agent.name, policy, person=_has_person(home)), chain)
@@ -26,7 +28,7 @@ def can_ask_anyone(home: Home, agent: Agent, policy: Policy, chain: list[Ancesto
     return known[key]
 
 
-async def route_for(home: Home, root: str, turn: Turn, raised: CallbackRaised, hints: Hints) -> Route:
+async def route_for(home: RuntimeServices, root: str, turn: Turn, raised: CallbackRaised, hints: Hints) -> Route:
     """Lay out where such a question of the turn would go by the policies as they are now."""
     agent, known = turn.actor.agent, home.agent_names(root)
     policy, chain = await effective_policy_and_ancestors(
@@ -50,6 +52,6 @@ async def route_for(home: Home, root: str, turn: Turn, raised: CallbackRaised, h
     return route(query, chain)
 
 
-def _has_person(home: Home) -> bool:
+def _has_person(home: RuntimeServices) -> bool:
     """Tell whether a question to a person would be seen: by a host, or in the inbox of a store on disk."""
     return home.host is not None or home.store.durable

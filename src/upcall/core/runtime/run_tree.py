@@ -30,7 +30,7 @@ from upcall.core.runtime.children import (
     unfinished_children,
 )
 from upcall.core.runtime.dispatcher import ANSWER_GRACE, CallbackDispatcher
-from upcall.core.runtime.home import Home
+from upcall.core.runtime.home import RuntimeServices
 from upcall.core.runtime.routes import can_ask_anyone, route_for
 from upcall.core.runtime.usage import SideTurns, Spending, no_room, side_turn_id, side_turns_of
 from upcall.core.turns.access import prompt_message
@@ -59,12 +59,32 @@ class RunTree:
     """
 
     __slots__ = (
-        "_below", "_ended", "_parked", "_parking", "_resolver", "_sides", "_unwound", "above", "activity", "claim",
-        "deadlines", "deps", "draining", "has_asked", "home", "processes", "root", "sinks", "spending", "store",
+        "_below",
+        "_dispatcher",
+        "_ended",
+        "_parked",
+        "_parking",
+        "_sides",
+        "_unwound",
+        "above",
+        "activity",
+        "claim",
+        "deadlines",
+        "deps",
+        "draining",
+        "has_asked",
+        "home",
+        "processes",
+        "root",
+        "sinks",
+        "spending",
+        "store",
         "threads",
     )  # fmt: skip
 
-    def __init__(self, home: Home, claim: Claim | None, sink: Sink | None = None, root: str = "") -> None:
+    def __init__(
+        self, home: RuntimeServices, claim: Claim | None, sink: Sink | None = None, root: str = ""
+    ) -> None:
         self.home, self.store, self.deadlines, self.threads = home, home.store, home.deadlines, home.threads
         self.claim, self.root, self.deps = claim, root, home.deps
         self.above = SessionsAbove(home.turns, home.workspaces.get(root))
@@ -72,7 +92,7 @@ class RunTree:
         self._ended: asyncio.Future[Reply | None] | None = None
         self.sinks = [*home.sinks] if sink is None else [*home.sinks, sink]
         self.activity, self.has_asked = Activity(), False
-        self._resolver: CallbackDispatcher | None = None
+        self._dispatcher: CallbackDispatcher | None = None
         self._parking: asyncio.TimerHandle | None = None
         self._parked: dict[str, Parked] | None = None
         self._below: dict[str, set[str]] = {}  # what was unwound while it waited for a child, by session
@@ -84,12 +104,12 @@ class RunTree:
             claim.on_failure = self.stop
 
     @property
-    def resolver(self) -> CallbackDispatcher:
+    def dispatcher(self) -> CallbackDispatcher:
         """What walks this tree's callbacks; most trees never raise one."""
-        if self._resolver is None:
-            self._resolver, self.has_asked = CallbackDispatcher(self), True
+        if self._dispatcher is None:
+            self._dispatcher, self.has_asked = CallbackDispatcher(self), True
             self.activity.on_idle = self.check_idle  # what never asks is never parked
-        return self._resolver
+        return self._dispatcher
 
     def make_turn(self, state: SessionState, agent: Agent, inherited: Hooks) -> Turn:
         """A session of this tree, ready to run."""
@@ -103,7 +123,7 @@ class RunTree:
             return None
         return declared.open(RootStorage(turn, self.above.get(turn.state.header.root) or turn))
 
-    def same_place(self, one: Turn, other: Turn) -> bool:
+    def same_workspace(self, one: Turn, other: Turn) -> bool:
         """Tell whether two sessions work in the same workspace."""
         return self.above.workspace(one) == self.above.workspace(other)
 
@@ -274,8 +294,8 @@ class RunTree:
         finally:
             if self.claim is not None:
                 self.claim.on_failure = None  # nothing runs that it could stop; and no cycle is left to collect
-            if self._resolver is not None and self._resolver.drivers:
-                await self._resolver.close()
+            if self._dispatcher is not None and self._dispatcher.drivers:
+                await self._dispatcher.close()
             if self._parking is not None:
                 self._parking.cancel()
 
@@ -313,7 +333,7 @@ class RunTree:
     def withdraw(self, callback_id: str, reason: str) -> None:
         """Tell the person who is here that an open ask has ended."""
         self.deadlines.drop(("expires", callback_id))
-        self.resolver.stop(callback_id)
+        self.dispatcher.stop(callback_id)
         self.home.withdraw(callback_id, reason)
 
     async def end_below(self, session_id: str, why: str) -> None:
@@ -329,14 +349,14 @@ class RunTree:
 
     async def cancel_side_turns(self) -> None:
         """Cancel the side turns that still have a callback to answer; their ends are stored when this returns."""
-        if self._resolver is not None and self._resolver.drivers:
-            await self._resolver.close()
+        if self._dispatcher is not None and self._dispatcher.drivers:
+            await self._dispatcher.close()
 
-    def begin(self, turn: Turn, message: Message) -> None:
+    def record_prompt(self, turn: Turn, message: Message) -> None:
         """Write a new prompt down."""
         turn.log.add(TurnStarted(turn.state.turn + 1, message, turn.actor.setup))
 
-    def resume(self, turn: Turn) -> None:
+    def record_resume(self, turn: Turn) -> None:
         """Write down that an open turn goes on, and whether the agent has changed since."""
         state = turn.state
         before, now = "" if state.prompt is None else state.prompt.setup, turn.actor.setup
@@ -351,20 +371,20 @@ class RunTree:
 
     def check_idle(self) -> None:
         """Park the tree if nothing in it runs, once what is scheduled now has run."""
-        resolver = self._resolver
-        if not self.activity.count and resolver is not None and (resolver.asked or resolver.held_back):
+        dispatcher = self._dispatcher
+        if not self.activity.count and dispatcher is not None and (dispatcher.asked or dispatcher.held_back):
             asyncio.get_running_loop().call_soon(self._park_if_idle)
 
     def _park_if_idle(self) -> None:
         """Unwind everything if all of it waits: at once, or when the hold is over."""
-        if self.activity.count or not (self.resolver.asked or self.resolver.held_back):
+        if self.activity.count or not (self.dispatcher.asked or self.dispatcher.held_back):
             return
         if self.home.host is not None and self.claim is not None:
             self.home.end_gathering(self.claim.root)
         if self._parking is not None:  # what it was set for may have been settled, or left for later, since
             self._parking.cancel()
             self._parking = None
-        left = max(self._hold_left(), self.resolver.grace_left())
+        left = max(self._hold_left(), self.dispatcher.grace_left())
         if left > 0:
             loop = asyncio.get_running_loop()
             self._parking = loop.call_later(left, self._look_again, loop.time() + left)
@@ -376,7 +396,7 @@ class RunTree:
         hold, until = self.home.hold, 0.0
         if self.draining or hold <= 0.0:
             return 0.0
-        for one in self.resolver.asked.values():
+        for one in self.dispatcher.asked.values():
             if one.ask.status == "open":
                 if self.home.host is not None and not one.deferred:
                     until = max(until, one.at + hold)
@@ -387,14 +407,14 @@ class RunTree:
     def _look_again(self, due: float) -> None:
         """Unwind if all still waits. A timer that fires late had a busy loop: tasks get as long once more."""
         loop, self._parking = asyncio.get_running_loop(), None
-        if loop.time() - due > ANSWER_GRACE / 2 and self.resolver.grace_left() > -ANSWER_GRACE:
+        if loop.time() - due > ANSWER_GRACE / 2 and self.dispatcher.grace_left() > -ANSWER_GRACE:
             self._parking = loop.call_later(ANSWER_GRACE, self._look_again, loop.time() + ANSWER_GRACE)
         else:
             self._park_if_idle()
 
     def person_deferred(self, callback_id: str) -> None:
         """Note that the person leaves a question for later: the run is not held in memory for it."""
-        asked = self.resolver.asked.get(callback_id)
+        asked = self.dispatcher.asked.get(callback_id)
         if asked is not None:
             asked.deferred = True
         self.check_idle()
@@ -407,11 +427,11 @@ class RunTree:
 
     def _unwind(self) -> None:
         """Let everything that waits go: what it waits for is in the log."""
-        if self.resolver.refuse_held_back():  # what they were asked by continues with an error
+        if self.dispatcher.refuse_held_back():  # what they were asked by continues with an error
             return
         for turn in self._turns():
             turn.park_waiting()
-        waiting, self.resolver.asked = self.resolver.asked, {}
+        waiting, self.dispatcher.asked = self.dispatcher.asked, {}
         for callback_id, one in waiting.items():
             self._unwound.setdefault(one.turn.id, []).append(callback_id)
             wait = one.turn.waits.get(callback_id)
@@ -447,7 +467,7 @@ class RunTree:
             turn = await self._prepare_child(parent, declared, state, name, place)
         try:
             if state.turn >= place.turn_number:
-                self.resume(turn)
+                self.record_resume(turn)
             else:
                 await self._begin_child(turn, prompt)
             reply = await run_turn(turn, release=False)
@@ -503,13 +523,13 @@ class RunTree:
             except HookFailed as error:
                 stored = turn.state.seq > 0
                 raise HookFailed(error.hook, error.point, error.error, stored=stored) from error.error
-        self.begin(turn, user(prompt))
+        self.record_prompt(turn, user(prompt))
 
     # --- side turns -----------------------------------------------------------------------
 
     async def side_turn(self, turn: Turn, text: str, name: str) -> str:
         """Let the turn's agent answer over its own conversation without leaving a trace in it."""
-        side = await self._aside(turn, name, text, None)
+        side = await self._open_side_turn(turn, name, text, None)
         if side.state.phase != "running":
             return logged_end(side.state, turn.actor.agent).text
         reply = await run_turn(side, release=False)
@@ -517,7 +537,7 @@ class RunTree:
             raise ChildFailed(side.id, turn.actor.name, f"its side turn ended with {reply.limit or reply.status}")
         return reply.text
 
-    async def answer_aside(
+    async def run_answering_side_turn(
         self, asker: Turn, asked: Turn, raised: CallbackRaised, text: str
     ) -> SideAnswer | PassedUp:
         """A side turn that is to answer a callback; anything but an answer is passing up."""
@@ -525,8 +545,11 @@ class RunTree:
         full = sides.exceeded(asked.state, limits)
         if full and await self.store.row(side_turn_id(asked, raised.callback_id)) is None:
             return PassedUp(no_room(limits, full), unseen=True)
-        side = await self._aside(asked, raised.callback_id, text, raised)
-        side.same_place, side.room = self.same_place(asker, asked), lambda: sides.exceeded(asked.state, limits)
+        side = await self._open_side_turn(asked, raised.callback_id, text, raised)
+        side.same_workspace, side.room = (
+            self.same_workspace(asker, asked),
+            lambda: sides.exceeded(asked.state, limits),
+        )
         sides.begin(side.state)
         try:
             if side.state.phase == "running":
@@ -541,7 +564,7 @@ class RunTree:
         why = f"its limit {state.limit} was reached" if state.limit else "it called none of the tools for it"
         return outcome_in(side) or PassedUp(f"it gave no answer: {why}")
 
-    async def _aside(self, asked: Turn, name: str, text: str, raised: CallbackRaised | None) -> Turn:
+    async def _open_side_turn(self, asked: Turn, name: str, text: str, raised: CallbackRaised | None) -> Turn:
         """A side session over what the asked agent's log says now, or the one that was begun before."""
         await self.ensure_claimed(asked)
         await asked.log.flush()
@@ -555,24 +578,24 @@ class RunTree:
         side = Turn(log, actor, self, "side_turn")
         side.question = raised
         if state is not None and state.phase in ("running", "failed"):
-            self.resume(side)
+            self.record_resume(side)
         elif state is None or state.phase == "idle":
             if state is None:
                 fresh.read_from(asked.state)
                 more = {"reads": asked.state.seq, "asks": asked.state.header.asks}
                 side.log.add(child_header(asked, asked.actor.name, name, "side_turn", deeper=0, **more))
-            self.begin(side, user(text))
+            self.record_prompt(side, user(text))
         return side
 
     # --- callbacks ------------------------------------------------------------------------
 
     def raise_callback(self, scope: CallbackScope, question: Question) -> CoroutineType[Any, Any, Held]:
         """Ask whoever is above."""
-        return self.resolver.raise_callback(scope, question)
+        return self.dispatcher.raise_callback(scope, question)
 
     def wait_until_reenterable(self, turn: Turn, origin: str) -> CoroutineType[Any, Any, None]:
         """Return when a tool call or hook that asked before may run again."""
-        return self.resolver.wait_until_reenterable(turn, origin)
+        return self.dispatcher.wait_until_reenterable(turn, origin)
 
     async def finish_below(self, turn: Turn, call: CallState) -> bool:
         """Run the children that a call waited for when it was parked; Parking where one of them still waits.
@@ -583,7 +606,7 @@ class RunTree:
         waits = call.below or call_id in self._below.get(turn.id, ())
         if not waits or can_repeat(turn, call_id):
             return False
-        if any(a.status != "open" and not a.delivered for a in turn.state.asks_of(call_id)):
+        if any(a.status != "open" and not a.delivered for a in turn.state.callbacks_of(call_id)):
             return True
         children = await unfinished_children(self.store, turn, call_id)
         with turn.activity.waiting():
@@ -598,7 +621,7 @@ class RunTree:
         """Lay out where such a question of the turn would go by the policies as they are now."""
         return route_for(self.home, self.root, turn, raised, hints)
 
-    async def asked(self, turn: Turn, station: Station, callback_id: str) -> Turn:
+    async def target_session(self, turn: Turn, station: Station, callback_id: str) -> Turn:
         """The session of an agent that is asked, live or from the log; a fresh one outside the chain."""
         running = self.home.turns.get(station.session_id)
         if running is not None and running.services is self:

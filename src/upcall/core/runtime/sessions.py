@@ -23,7 +23,7 @@ from upcall.core.log.session_log import Sink
 from upcall.core.log.state import SessionState
 from upcall.core.routing.answer import callback_of
 from upcall.core.runtime.broadcast import Subscription
-from upcall.core.runtime.inbox import People
+from upcall.core.runtime.inbox import Inbox
 from upcall.core.runtime.known_agents import KnownAgents
 from upcall.core.runtime.own_workspaces import OwnWorkspaces, checked_workspace
 from upcall.core.runtime.routes import can_ask_anyone
@@ -58,7 +58,7 @@ _MOST, _STEP = 0xFFFF_FFFF_FFFF, 0x9E37_79B9_7F4B  # an odd step passes every nu
 _SESSION_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:@-]{0,199}\Z")
 
 
-class Sessions(People):
+class Sessions(Inbox):
     """The sessions of one store, as this process may run them."""
 
     def __init__(
@@ -78,7 +78,9 @@ class Sessions(People):
         self._agents = KnownAgents(agents)
         self._model = model
         self._actors: dict[tuple[int, int, bool, bool], PreparedAgent] = {}
-        self.asks_of: dict[tuple[Any, ...], bool] = {}  # whether an agent below such a chain has somebody to ask
+        self.can_ask_cache: dict[
+            tuple[Any, ...], bool
+        ] = {}  # whether an agent below such a chain has somebody to ask
         self._models: dict[int, Model] = {}
         self._places: dict[Agent, Declared] = {}
         self.threads, self.processes = Threads(), ProcessLimit(processes)
@@ -254,7 +256,7 @@ class Sessions(People):
         if workspace is not None:
             checked_workspace(workspace)
         begins = bool(declared.hooks.begin_session)
-        asks = self.asks_of.get((declared, self.host is None))
+        asks = self.can_ask_cache.get((declared, self.host is None))
         if asks is None:
             asks = can_ask_anyone(self, declared, declared.policy, [])
         place = self._place(declared)
@@ -366,7 +368,7 @@ class Sessions(People):
         if not state.begun and not await tree.begin_root(turn):
             raise await self._waiting(state)
         if state.phase == "running":
-            tree.resume(turn)
+            tree.record_resume(turn)
             reply = await tree.run_root(turn)
             if reply.status == "waiting":
                 raise await self._waiting(state)
@@ -374,7 +376,7 @@ class Sessions(People):
             turn = await tree.direct(state)
         if state.phase == "failed" and not turn.actor.agent.run_program:  # a team continues with what it left
             await tree.end_below(state.id, "its turn failed, and another one began")
-        tree.begin(turn, message)
+        tree.record_prompt(turn, message)
         reply = await tree.run_root(turn)
         if tree.has_asked or reply.status == "waiting":
             reply = await self._with_callbacks(reply, state)
@@ -438,7 +440,7 @@ class Sessions(People):
             await turn.log.flush(release=True)
             reply = reply_of(state, agent.output)
         elif not beginning and (self.host is not None or not state.parked or await self._is_ready(tree.root)):
-            tree.resume(turn)
+            tree.record_resume(turn)
             reply = await tree.run_root(turn)
         else:
             reply = reply_of(state, waits=True)

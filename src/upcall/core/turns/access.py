@@ -176,7 +176,7 @@ class HookSession(SessionView):
 
     async def child(self, agent: Agent | str, prompt: str, name: str, place: ChildSpec = DEFAULT_CHILD) -> Reply:
         """Run a child called `name`, counting as waiting meanwhile."""
-        asker, places = self.asking(), self.turn.places
+        asker, places = self.asking(), self.turn.question_slots
         places.step_out(asker.origin)
         try:
             with asker.waiting():

@@ -30,12 +30,12 @@ async def before_tool(turn: Turn, call: Call, edited: str = "") -> Call | Result
 
 
 async def gate(turn: Turn, tool: Tool, call: Call, args: dict[str, Any]) -> tuple[str, Call] | Result:
-    """The approval's id and the call that may run, or the result that a hook gives it instead; NotRun says why not.
+    """Return the approval's id and the call that may run, or the result that a hook gives instead.
 
-    What is approved is exactly this tool with exactly these arguments: edited ones pass the hooks again and are
-    approved with them, unless a hook changes them once more; then that is another call to approve, or the end if
-    it is one that the approver has changed. Where a hook sends it to another tool, that call comes back without
-    an approval, to begin anew.
+    Raise CallRefused if the call may not run. An approval covers exactly this tool with exactly these arguments.
+    Arguments that the approver edited pass the before_tool hooks again. If a hook changes those, the call is
+    refused. If a hook changes a call that was not edited, the changed call needs an approval of its own.
+    A call that a hook sends to another tool is returned without an approval, and begins again.
     """
     while True:
         try:
@@ -97,7 +97,7 @@ def _decided(turn: Turn, tool: Tool, call: Call, args: dict[str, Any]) -> tuple[
 
 def _asked_before(turn: Turn, call: Call) -> bool:
     """Whether this very call was up for approval already."""
-    asked = {a.raised.digest for a in turn.state.asks_of(call.id) if a.raised.gate}
+    asked = {a.raised.digest for a in turn.state.callbacks_of(call.id) if a.raised.gate}
     return bool(asked) and approval_digest(call.name, call.args) in asked
 
 
@@ -133,7 +133,9 @@ def _note(turn: Turn, raised: CallbackRaised) -> None:
         turn.log.add(CallbackDelivered(raised.callback_id, raised.origin))
 
 
-def why_not_approve(actor: PreparedAgent, raised: CallbackRaised, value: dict[str, Any], same_place: bool) -> str:
+def why_not_approve(
+    actor: PreparedAgent, raised: CallbackRaised, value: dict[str, Any], same_workspace: bool
+) -> str:
     """The permission ceiling: say why an agent may not approve a call, or return "" if it may.
 
     An agent approves only what its `may_approve` names and what it could run itself, in the same workspace, without
@@ -147,7 +149,7 @@ def why_not_approve(actor: PreparedAgent, raised: CallbackRaised, value: dict[st
     then = [s.get("approves") or () for s in asked]
     if any(name not in tools for tools in (actor.agent.policy.callback_policy.may_approve, *then)):
         return f"its callback_policy.may_approve does not name {name}, or did not when it was raised"
-    if not same_place:
+    if not same_workspace:
         return f"it works in another workspace than {raised.agent}"
     own = actor.toolbox.get(name)
     if own is None:

@@ -165,7 +165,7 @@ class ModelStep:
         """What model_failed hooks make of a failure: a response, or another try; else the failure is the turn's."""
         for _ in range(ASKED_AGAIN):
             self._drop_partial()
-            await self.log.flush()  # as before every hook; and what is compacted has its place in the log
+            await self.log.flush()  # the hooks see the failure in the log, and may compact the conversation
             again = await self._model_failed(request, error) or self._shortened(error)
             if again is None:
                 raise error

@@ -30,15 +30,15 @@ class ProcessLimit:
         self.commands = 0  # commands of `shell` that run now
         self.adopts = False  # this process is a subreaper for their sake
         self._queue: deque[asyncio.Future[None]] = deque()
-        self._resting: dict[Place, None] = {}
+        self._resting: dict[ProcessSlot, None] = {}
 
-    def place(self, guard: ToolTimeout | None, suspend: Callable[[], Awaitable[None]] | None = None) -> Place:
+    def place(self, guard: ToolTimeout | None, suspend: Callable[[], Awaitable[None]] | None = None) -> ProcessSlot:
         """A place that is not taken yet.
 
         guard: counts no time while the place is waited for
         suspend: ends a process that rests; without it the place is kept until it is left
         """
-        return Place(self, guard, suspend)
+        return ProcessSlot(self, guard, suspend)
 
     async def acquire(self) -> None:
         """Return when a place is free, first come first served."""
@@ -64,12 +64,12 @@ class ProcessLimit:
                 return
         self._free += 1
 
-    def rest(self, place: Place) -> None:
+    def rest(self, place: ProcessSlot) -> None:
         """Let others have a place if they need it."""
         self._resting[place] = None
         self.reclaim()
 
-    def wake(self, place: Place) -> bool:
+    def wake(self, place: ProcessSlot) -> bool:
         """True where a place that rested still has its process."""
         if place not in self._resting:
             return False
@@ -84,7 +84,7 @@ class ProcessLimit:
             place.start_suspending()
 
 
-class Place:
+class ProcessSlot:
     """The place of one process: free, taken, or resting."""
 
     def __init__(

@@ -16,7 +16,7 @@ from upcall.core.log.state import SessionState
 _POINTS = ("before_tool.", "after_tool.")
 
 
-class Places:
+class QuestionSlots:
     """The places of one session's response; `most` is None where they are not limited."""
 
     __slots__ = ("_away", "_live", "_most", "_raising", "_state", "_waiting")

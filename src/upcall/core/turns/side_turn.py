@@ -1,4 +1,4 @@
-"""The tools of a side turn, and the tools by which models delegate and ask."""
+"""A side turn, in which an agent answers a callback: its tools, and the check of what it answers."""
 
 from __future__ import annotations
 
@@ -110,14 +110,14 @@ def exchange_text(raised: CallbackRaised, message: str, said: SideAnswer | Passe
 
 
 def answer_of_agent(
-    actor: PreparedAgent, raised: CallbackRaised, value: Any, right: str = "agent", *, same_place: bool = True
+    actor: PreparedAgent, raised: CallbackRaised, value: Any, right: str = "agent", *, same_workspace: bool = True
 ) -> SideAnswer:
     """An agent's answer, checked, or AnswerRefused: no agent approves what it may not do itself.
 
-    `same_place`: the agent works in the same workspace as the one who asks.
+    `same_workspace`: the agent works in the same workspace as the one who asks.
     """
     value = validate_answer(raised, value)
-    if raised.gate and value["approve"] and (why := why_not_approve(actor, raised, value, same_place)):
+    if raised.gate and value["approve"] and (why := why_not_approve(actor, raised, value, same_workspace)):
         raise AnswerRefused(raised.callback_id, f"{actor.name} may not approve {raised.tool}: {why}")
     return SideAnswer(value, right)
 
@@ -193,4 +193,4 @@ def outcome_in(turn: Turn) -> SideAnswer | PassedUp | None:
 def _outcome(turn: Turn, raised: CallbackRaised, outcome: dict[str, Any]) -> SideAnswer | PassedUp:
     if "value" not in outcome:
         return PassedUp(str(outcome["reason"]), str(outcome.get("message", "")))
-    return answer_of_agent(turn.actor, raised, outcome["value"], same_place=turn.same_place)
+    return answer_of_agent(turn.actor, raised, outcome["value"], same_workspace=turn.same_workspace)

@@ -1,4 +1,7 @@
-"""One tool call: before_tool → tool → after_tool, each written down before what follows."""
+"""One tool call: before_tool → approval → tool → after_tool.
+
+The start of a tool is in the log before it runs, and its result before after_tool hooks run.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +56,7 @@ class ToolStep(msgspec.Struct, eq=False):
 
     async def run_in_place(self) -> bool:
         """Run it beside the others of its response, once it has a place; return whether it is parked."""
-        places, call_id = self.turn.places, self.call.call.id
+        places, call_id = self.turn.question_slots, self.call.call.id
         try:
             place = places.enter(self.call)
             if place is not None:
@@ -127,7 +130,7 @@ class ToolStep(msgspec.Struct, eq=False):
 
     def _missing_tool_text(self, call: Call) -> str:
         """What the model is told of a tool that is not there, with what was answered to the call meanwhile."""
-        asks = self.turn.state.asks_of(call.id)
+        asks = self.turn.state.callbacks_of(call.id)
         answers = [
             f"the answer to {a.raised.message!r} was {a.answer.value!r}" for a in asks if a.answer is not None
         ]

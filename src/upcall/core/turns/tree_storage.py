@@ -13,7 +13,7 @@ from upcall.safety.private_files import private_paths
 
 
 class RootStorage(msgspec.Struct, eq=False):
-    """The shelf of a run tree in the hands of one of its sessions."""
+    """The storage of a run tree in the hands of one of its sessions."""
 
     _turn: Turn
     _root: Turn

@@ -18,7 +18,7 @@ from upcall.core.routing.question import Question
 from upcall.core.turns.parking import Activity, Parking
 from upcall.core.turns.prepared_agent import PreparedAgent
 from upcall.core.turns.process_limit import ProcessLimit
-from upcall.core.turns.question_limit import Places
+from upcall.core.turns.question_limit import QuestionSlots
 from upcall.core.turns.reply import reply_of
 from upcall.core.turns.thread_cache import Threads
 from upcall.core.turns.timeouts import Deadlines, ToolTimeout
@@ -157,8 +157,8 @@ class Turn:
     """
 
     __slots__ = (
-        "_places", "activity", "actor", "children", "hooks", "log", "partial_text", "purpose", "question", "room",
-        "same_place", "savers", "services", "state", "stopping", "summarising", "task", "waits",
+        "_question_slots", "activity", "actor", "children", "hooks", "log", "partial_text", "purpose", "question",
+        "room", "same_workspace", "savers", "services", "state", "stopping", "summarising", "task", "waits",
     )  # fmt: skip
 
     def __init__(
@@ -177,8 +177,8 @@ class Turn:
         self.savers: list[Callable[[], None]] = []  # programs to save in the append that raises a callback
         self.question: events.CallbackRaised | None = None  # the callback that a side turn has to answer
         self.room: Callable[[], str] | None = None  # names the limit that leaves no room to a side turn
-        self.same_place = True  # a side turn's agent works in the workspace of the agent that asks
-        self._places: Places | None = None
+        self.same_workspace = True  # a side turn's agent works in the workspace of the agent that asks
+        self._question_slots: QuestionSlots | None = None
 
     @property
     def id(self) -> str:
@@ -186,11 +186,11 @@ class Turn:
         return self.state.id
 
     @property
-    def places(self) -> Places:
+    def question_slots(self) -> QuestionSlots:
         """The places of calls that may ask; most turns never need them."""
-        if self._places is None:
-            self._places = Places(self.state, self.actor.limits.open_questions)
-        return self._places
+        if self._question_slots is None:
+            self._question_slots = QuestionSlots(self.state, self.actor.limits.open_questions)
+        return self._question_slots
 
     # --- running and stopping -------------------------------------------------------------
 
@@ -262,13 +262,13 @@ class Turn:
         wait = self.waits.get(callback_id)
         if wait is not None and not wait.done():
             wait.set_result(None)
-        if self._places is not None:
-            self._places.admit()
+        if self._question_slots is not None:
+            self._question_slots.admit()
 
     def park_waiting(self) -> None:
         """Unwind calls and questions that wait for a place."""
-        if self._places is not None:
-            self._places.unwind(Parking)
+        if self._question_slots is not None:
+            self._question_slots.unwind(Parking)
 
     # --- what the turn writes -------------------------------------------------------------
 
@@ -365,7 +365,7 @@ class CallbackScope:
 
     def unclaimed(self) -> list[Held]:
         """Answers that were given to an earlier run and that this one has not asked for."""
-        asks = self.turn.state.asks_of(self.origin)
+        asks = self.turn.state.callbacks_of(self.origin)
         return [a for a in asks if a.raised.callback_id not in self.claimed and a.answer and not a.raised.gate]
 
 

@@ -18,7 +18,7 @@ _DESCRIPTORS = "/proc/self/fd"
 
 
 class Wakeup:
-    """The sockets of one store file: `listen` to the others, `call` them."""
+    """The sockets of one store file: `listen` to the others, `notify` them."""
 
     def __init__(self, path: str, name: str, trusted: bool = False) -> None:
         self._where = f"{path}-wake"
