@@ -336,6 +336,13 @@ class RunTree:
         self.dispatcher.stop(callback_id)
         self.home.withdraw(callback_id, reason)
 
+    async def end_children_of(self, turn: Turn, call_id: str, why: str) -> None:
+        """End the children that a call started, with all below them. Nobody would take their results any more."""
+        children = f"{turn.id}~{call_id}"
+        for row in await self.store.rows(parent=turn.id):
+            if row.id == children or row.id.startswith(f"{children}."):
+                await self.end_below(row.id, why)
+
     async def end_below(self, session_id: str, why: str) -> None:
         """End a session and all below it that wait or failed; what runs here ends by itself."""
         rows = await self.store.rows(which=Selection(session=session_id), limit=1_000_000)

@@ -104,6 +104,7 @@ class ToolStep(msgspec.Struct, eq=False):
         if tool is None:
             self.end(Result(call.id, self._missing_tool_text(call), is_error=True), "refused")
         elif not waits and not tool.repeatable:
+            await services.end_children_of(self.turn, call.id, "the call that started it was interrupted")
             self.end(Result(call.id, INTERRUPTED, is_error=True), "interrupted")
         else:
             if self.call.recheck and not await self._approved_again(tool, call):

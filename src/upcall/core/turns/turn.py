@@ -137,6 +137,10 @@ class TurnServices(Protocol):
         """Run the children that a call waited for when it was parked; Parking where one of them still waits."""
         ...
 
+    async def end_children_of(self, turn: Turn, call_id: str, why: str) -> None:
+        """End the children that a call started, with all below them."""
+        ...
+
     async def end_below(self, session_id: str, why: str) -> None:
         """End a session and all below it that wait or failed."""
         ...
