@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 from upcall import Agent, Callback, Context, Request, Runtime, tool
 from upcall.models import Script, call
@@ -20,7 +21,7 @@ async def inquire(ctx: Context) -> str:
 
 
 def _once(name: str) -> Script:
-    def play(request: Request) -> object:
+    def play(request: Request) -> Any:
         results = request.messages[-1].results
         return results[0].text if results else call(name)
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import Any
 
 from upcall.agent import Agent
-from upcall.contracts import Reply, Store
+from upcall.contracts import Claim, Reply, Selection, Store
+from upcall.core.log.load import end_session
 from upcall.core.log.state import SessionState
 from upcall.core.turns.reply import reply_of
 from upcall.core.turns.turn import Turn
 from upcall.errors import ChildFailed, LimitReached
-from upcall.events import SessionStarted
+from upcall.events import AnyEvent, SessionStarted
 
 
 def child_header(starter: Turn, agent: str, name: str, kind: Any, deeper: int = 1, **more: Any) -> SessionStarted:
@@ -63,3 +64,22 @@ async def unfinished_children(store: Store, parent: Turn, call_id: str) -> list[
     waiting = [row.id for row in rows if row.kind != "side_turn" and row.status in ("running", "waiting")]
     first = [(await store.read(child, 0, 1))[0] for child in waiting]
     return [event for event in first if isinstance(event, SessionStarted)]
+
+
+async def children_of_call(store: Store, session_id: str, call_id: str) -> list[str]:
+    """The ids of the children that a tool call of the session has started."""
+    first = f"{session_id}~{call_id}"
+    rows = await store.rows(parent=session_id)
+    return [row.id for row in rows if row.id == first or row.id.startswith(f"{first}.")]
+
+
+async def end_subtree(
+    store: Store, claim: Claim | None, session_id: str, why: str, running: Container[str]
+) -> list[AnyEvent]:
+    """End a session and all below it that wait or failed and do not run here; return the events that say so."""
+    events: list[AnyEvent] = []
+    rows = await store.rows(which=Selection(session=session_id), limit=1_000_000)
+    for row in rows:  # newest first: a session ends before the one that started it
+        if row.status in ("running", "waiting", "failed") and row.id not in running:
+            events += await end_session(store, claim, row.id, why)
+    return events

@@ -12,9 +12,9 @@ from msgspec.structs import force_setattr
 
 from upcall.agent import Agent
 from upcall.callbacks import Held, Hints
-from upcall.contracts import Claim, Files, Reply, Selection, Spent
+from upcall.contracts import Claim, Files, Reply, Spent
 from upcall.core.log.call_state import CallState
-from upcall.core.log.load import end_session, load_state, refresh
+from upcall.core.log.load import load_state, refresh
 from upcall.core.log.session_log import JOIN_DELAY, SessionLog, Sink
 from upcall.core.log.state import SessionState
 from upcall.core.routing.answer import callback_of
@@ -25,19 +25,22 @@ from upcall.core.runtime.children import (
     can_repeat,
     check_child_limits,
     child_header,
+    children_of_call,
     count_children,
+    end_subtree,
     logged_end,
     unfinished_children,
 )
 from upcall.core.runtime.dispatcher import ANSWER_GRACE, CallbackDispatcher
 from upcall.core.runtime.home import RuntimeServices
 from upcall.core.runtime.routes import can_ask_anyone, route_for
+from upcall.core.runtime.side_turns import run_to_outcome
 from upcall.core.runtime.usage import SideTurns, Spending, no_room, side_turn_id, side_turns_of
 from upcall.core.turns.access import prompt_message
 from upcall.core.turns.compaction import summarise
 from upcall.core.turns.loop import begin_session, run_turn
 from upcall.core.turns.parking import Activity, Parking
-from upcall.core.turns.side_turn import PassedUp, SideAnswer, outcome_in
+from upcall.core.turns.side_turn import PassedUp, SideAnswer
 from upcall.core.turns.tree_storage import RootStorage
 from upcall.core.turns.turn import DEFAULT_CHILD, CallbackScope, ChildSpec, Turn
 from upcall.errors import ChildFailed, HookFailed, RuntimeClosed, TurnError, UnknownSession
@@ -338,21 +341,16 @@ class RunTree:
 
     async def end_children_of(self, turn: Turn, call_id: str, why: str) -> None:
         """End the children that a call started, with all below them. Nobody would take their results any more."""
-        children = f"{turn.id}~{call_id}"
-        for row in await self.store.rows(parent=turn.id):
-            if row.id == children or row.id.startswith(f"{children}."):
-                await self.end_below(row.id, why)
+        for child in await children_of_call(self.store, turn.id, call_id):
+            await self.end_below(child, why)
 
     async def end_below(self, session_id: str, why: str) -> None:
         """End a session and all below it that wait or failed; what runs here ends by itself."""
-        rows = await self.store.rows(which=Selection(session=session_id), limit=1_000_000)
-        for row in rows:  # newest first: a session ends before the one that started it
-            if row.status in ("running", "waiting", "failed") and row.id not in self.home.turns:
-                ended = await end_session(self.store, self.claim, row.id, why)
-                for event in ended:
-                    if isinstance(event, CallbackWithdrawn):
-                        self.withdraw(event.callback_id, why)
-                self.home.broadcast.publish_all(ended)
+        ended = await end_subtree(self.store, self.claim, session_id, why, self.home.turns)
+        for event in ended:
+            if isinstance(event, CallbackWithdrawn):
+                self.withdraw(event.callback_id, why)
+        self.home.broadcast.publish_all(ended)
 
     async def cancel_side_turns(self) -> None:
         """Cancel the side turns that still have a callback to answer; their ends are stored when this returns."""
@@ -553,23 +551,9 @@ class RunTree:
         if full and await self.store.row(side_turn_id(asked, raised.callback_id)) is None:
             return PassedUp(no_room(limits, full), unseen=True)
         side = await self._open_side_turn(asked, raised.callback_id, text, raised)
-        side.same_workspace, side.room = (
-            self.same_workspace(asker, asked),
-            lambda: sides.exceeded(asked.state, limits),
-        )
-        sides.begin(side.state)
-        try:
-            if side.state.phase == "running":
-                await run_turn(side, release=False)
-        finally:
-            sides.end(side.state)
-        state = side.state
-        if state.phase == "cancelled":
-            return PassedUp("its side turn was cancelled")
-        if state.limit in ("model_calls", "tokens"):
-            return PassedUp(no_room(limits, state.limit), unseen=True)
-        why = f"its limit {state.limit} was reached" if state.limit else "it called none of the tools for it"
-        return outcome_in(side) or PassedUp(f"it gave no answer: {why}")
+        side.same_workspace = self.same_workspace(asker, asked)
+        side.room = lambda: sides.exceeded(asked.state, limits)
+        return await run_to_outcome(side, sides, limits)
 
     async def _open_side_turn(self, asked: Turn, name: str, text: str, raised: CallbackRaised | None) -> Turn:
         """A side session over what the asked agent's log says now, or the one that was begun before."""

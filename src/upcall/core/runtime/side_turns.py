@@ -1,0 +1,26 @@
+"""Run a side turn that answers a callback, within the limits of the agent that is asked."""
+
+from __future__ import annotations
+
+from upcall.agent import Limits
+from upcall.core.runtime.usage import SideTurns, no_room
+from upcall.core.turns.loop import run_turn
+from upcall.core.turns.side_turn import PassedUp, SideAnswer, outcome_in
+from upcall.core.turns.turn import Turn
+
+
+async def run_to_outcome(side: Turn, sides: SideTurns, limits: Limits) -> SideAnswer | PassedUp:
+    """Run the side turn, or read what it came to before; anything but an answer counts as passing up."""
+    sides.begin(side.state)
+    try:
+        if side.state.phase == "running":
+            await run_turn(side, release=False)
+    finally:
+        sides.end(side.state)
+    state = side.state
+    if state.phase == "cancelled":
+        return PassedUp("its side turn was cancelled")
+    if state.limit in ("model_calls", "tokens"):
+        return PassedUp(no_room(limits, state.limit), unseen=True)
+    why = f"its limit {state.limit} was reached" if state.limit else "it called none of the tools for it"
+    return outcome_in(side) or PassedUp(f"it gave no answer: {why}")
