@@ -303,8 +303,8 @@ def test_a_tools_value_at_the_bound_is_its_result() -> None:
 
     assert not to_result("c", [0] * (RESULT_PARTS - 1)).is_error
     assert to_result("c", [0] * (RESULT_PARTS + 1)).is_error
-    assert not to_result("c", ["x" * 1000] * 7900).is_error
-    assert to_result("c", ["x" * 1000] * 8001).is_error
+    assert not to_result("c", ["x" * 1000] * 3900).is_error
+    assert to_result("c", ["x" * 1000] * 4001).is_error
 
 
 async def test_a_call_with_thousands_of_unknown_arguments_is_told_the_first_ones(desk: Desk) -> None:

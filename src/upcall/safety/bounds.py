@@ -23,10 +23,10 @@ ARGUMENTS = 2_000_000
 STRUCTURE = 1_000_000
 """Bytes of JSON up to which a tool's result is kept as a value beside its text."""
 
-RESULT = 8_000_000
+RESULT = 4_000_000
 """Bytes of JSON that the value which a tool returns may have. Its text is cut to `Limits(result_chars)` later."""
 
-RESULT_PARTS = 500_000
+RESULT_PARTS = 200_000
 """Values that it may consist of."""
 
 KEPT = 4_000_000

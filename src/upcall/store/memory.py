@@ -321,8 +321,8 @@ class MemoryStore:
         if not all_open(waits, self._stored.callbacks.get):
             return False
         for session, added in self._without_moot(events).items():
-            self.append(session, added, claim)
-        self._stored.blobs.update(blobs or {})
+            self.append(session, added, claim, blobs=blobs)
+            blobs = None
         await self.release(claim)
         return True
 
