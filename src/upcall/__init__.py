@@ -56,6 +56,7 @@ from upcall.errors import (
     UpcallError,
     WorkspaceError,
 )
+from upcall.events import SessionOptions
 from upcall.hooks import Hooks, approval_rule, inherited
 from upcall.messages import Call, Message, Request, Response, Result, Usage
 from upcall.settings import Settings
@@ -117,6 +118,7 @@ __all__ = [
     "SessionBusy",
     "SessionError",
     "SessionExists",
+    "SessionOptions",
     "SessionReads",
     "SessionTakenOver",
     "SessionWaiting",

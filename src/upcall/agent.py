@@ -120,6 +120,8 @@ class Agent(Generic[OutputT_co]):
         by name.
     instructions: the system prompt
     model: a model's name, such as `anthropic:claude-sonnet-5`, or a model such as `Script([...])`
+    models: further models by name, of which a session may use one: `start(agent, options=SessionOptions("deep"))`.
+        Without `model`, the first of them is the agent's own
     settings: how the model is asked, as a Settings value: temperature, token limit, tool choice and so on
     tools: tools, typed functions, or Toolsets, which are asked for theirs before each model call
     agents: the agents, teams and chains below it; with some, it has the tool `task` and gives them work
@@ -148,6 +150,7 @@ class Agent(Generic[OutputT_co]):
         *,
         instructions: str = "",
         model: str | Model | None = None,
+        models: Mapping[str, str | Model] | None = None,
         settings: Settings | None = None,
         tools: Sequence[Tool | Toolset | Callable[..., Any]] = (),
         agents: Sequence[Any] = (),
@@ -170,6 +173,7 @@ class Agent(Generic[OutputT_co]):
         *,
         instructions: str = "",
         model: str | Model | None = None,
+        models: Mapping[str, str | Model] | None = None,
         settings: Settings | None = None,
         tools: Sequence[Tool | Toolset | Callable[..., Any]] = (),
         agents: Sequence[Any] = (),
@@ -192,6 +196,7 @@ class Agent(Generic[OutputT_co]):
         *,
         instructions: str = "",
         model: str | Model | None = None,
+        models: Mapping[str, str | Model] | None = None,
         settings: Settings | None = None,
         tools: Sequence[Tool | Toolset | Callable[..., Any]] = (),
         agents: Sequence[Any] = (),
@@ -213,6 +218,7 @@ class Agent(Generic[OutputT_co]):
         *,
         instructions: str = "",
         model: str | Model | None = None,
+        models: Mapping[str, str | Model] | None = None,
         settings: Settings | None = None,
         tools: Sequence[Tool | Toolset | Callable[..., Any]] = (),
         agents: Sequence[Any] = (),
@@ -230,8 +236,10 @@ class Agent(Generic[OutputT_co]):
         self._given = {k: v for k, v in locals().items() if k != "self"}
         _check(name, instructions, model, hooks, kit, tools, limits, workspace)
         _check_settings(name, settings)
+        self.models = _checked_models(name, models)
         _check_names(name, agents)
-        self.name, self.instructions, self.model = name, instructions, model
+        self.name, self.instructions = name, instructions
+        self.model = next(iter(self.models.values()), None) if model is None else model
         self.agents, self.kit, self.description = tuple(agents), tuple(kit), description
         self.settings, self.workspace, self.ask = settings, workspace, ask
         self.limits = limits or Limits()
@@ -319,7 +327,7 @@ def _check(
         raise BadAgent(name, "hooks is a Hooks value: hooks=Hooks(before_tool=[guard])")
     if limits is not None and not isinstance(limits, Limits):
         raise BadAgent(name, "limits is a Limits value: limits=Limits(model_calls=20)")
-    if model is not None and not isinstance(model, str) and not hasattr(model, "respond"):
+    if model is not None and not _is_model(model):
         raise BadAgent(name, f"model is a name as 'openai:gpt-6', or Script(...), not {type(model).__name__}")
     if workspace is not None and not is_workspace(workspace):
         raise BadAgent(name, f"workspace is a place for files, such as Folder('work'), not {workspace!r}")
@@ -328,6 +336,22 @@ def _check(
             raise BadAgent(
                 name, f"kit is a list of Kit values; {brief(piece)} is not one (did you forget to call it?)"
             )
+
+
+def _is_model(value: Any) -> bool:
+    return isinstance(value, str) or hasattr(value, "respond")
+
+
+def _checked_models(name: str, models: Any) -> dict[str, Any]:
+    if models is None:
+        return {}
+    if not isinstance(models, Mapping):
+        raise BadAgent(name, f'models are models by name, such as {{"deep": "openai:gpt-6"}}, not {brief(models)}')
+    given = dict(cast("Mapping[Any, Any]", models))
+    for called, model in given.items():
+        if not isinstance(called, str) or not called or not _is_model(model):
+            raise BadAgent(name, f"models are models by name; {brief(called)}: {brief(model)} is none")
+    return given
 
 
 def _check_settings(name: str, settings: Any) -> None:

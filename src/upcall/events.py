@@ -37,6 +37,21 @@ class Event(Value, frozen=True, tag_field="type", kw_only=True):
 # --- a session and its turns ------------------------------------------------------------
 
 
+class SessionOptions(Value, frozen=True):
+    """What an application may choose for one session, and change between its turns.
+
+    model: the name of one of `Agent(models={...})`; empty for the agent's own model
+    approvals: `ask` has every call approved that is not `read_only`, in the session and in all that it starts. It
+        only adds to what agents declare; empty leaves it at that
+    """
+
+    model: str = ""
+    approvals: Literal["", "ask"] = ""
+
+
+DEFAULT_OPTIONS = SessionOptions()
+
+
 class SessionStarted(Event, frozen=True, tag="session_started"):
     """A session exists: the first event of its log.
 
@@ -61,6 +76,7 @@ class SessionStarted(Event, frozen=True, tag="session_started"):
     folder: for a root: the folder that it works in, an absolute path
     roots: for a root: further folders that it works with
     workspace: for a root: whether it was started with a workspace of its own, which is not stored
+    options: for a root: what the application chose for its turns
     """
 
     type: ClassVar[Literal["session_started"]] = "session_started"
@@ -84,6 +100,7 @@ class SessionStarted(Event, frozen=True, tag="session_started"):
     folder: str = ""
     roots: tuple[str, ...] = ()
     workspace: bool = False
+    options: SessionOptions = DEFAULT_OPTIONS
 
 
 class SessionAdopted(Event, frozen=True, tag="session_adopted"):
@@ -187,6 +204,16 @@ class Steered(Event, frozen=True, tag="steered"):
     type: ClassVar[Literal["steered"]] = "steered"
     text: str
     by: str = ""
+
+
+class OptionsSet(Event, frozen=True, tag="options_set"):
+    """The application chose other options for a session; they count from its next turn on.
+
+    options: all of them; what is left out is as the agent declares it
+    """
+
+    type: ClassVar[Literal["options_set"]] = "options_set"
+    options: SessionOptions = DEFAULT_OPTIONS
 
 
 class CancelRequested(Event, frozen=True, tag="cancel_requested"):
@@ -316,6 +343,7 @@ class Carried(Value, frozen=True):
     usage: the tokens used, by model
     seconds: how long the turns ran
     options: the content hash of the last request's reply schema and settings
+    session_options: the options for the next turn
     """
 
     turn: int = 0
@@ -330,6 +358,7 @@ class Carried(Value, frozen=True):
     usage: Mapping[str, Usage] = {}
     seconds: float = 0.0
     options: str = ""
+    session_options: SessionOptions = DEFAULT_OPTIONS
 
 
 class Compacted(Event, frozen=True, tag="compacted"):
@@ -747,7 +776,7 @@ AnyEvent: TypeAlias = (
     | ModelFailed | ToolStarted | ToolEnded | ToolTriedAgain | InnerCalled | ProgramSaved | OnceStarted
     | OnceEnded | CallbackRaised | CallbackAsked | CallbackPassed | CallbackAnswered | CallbackDeclined
     | CallbackExpired | CallbackWithdrawn | CallbackDelivered | Parked | HookRaised | Planned
-    | StepStarted | StepEnded | SessionAdopted
+    | StepStarted | StepEnded | SessionAdopted | OptionsSet
 )  # fmt: skip
 
 _encoder = msgspec.json.Encoder()
@@ -825,5 +854,5 @@ def content_hash(body: bytes) -> str:
 ANSWERING = (CallbackAnswered, CallbackDeclined)
 """What settles a callback only before it expires."""
 SETTLING = (*ANSWERING, CallbackExpired, CallbackWithdrawn)
-FOREIGN = (Steered, CancelRequested, SessionAdopted, *SETTLING)
+FOREIGN = (Steered, CancelRequested, OptionsSet, SessionAdopted, *SETTLING)
 """What may be appended by a process that does not own the session."""

@@ -499,3 +499,14 @@ def _encode(value: Any) -> Any:
     raise TypeError(
         f"a {type(value).__name__} is not a JSON value; return text, numbers, lists, dicts, dataclasses"
     )
+
+
+OWN = frozenset({"answer_callback", "ask", "pass_up_callback", "reword_callback", "task", "write_todos"})
+"""Tools of the runtime that change nothing by themselves; what a child does is asked for there."""
+
+
+def is_own_tool(tool: Tool) -> bool:
+    """Tell whether a tool is one of the runtime's own, and not somebody else's of that name."""
+    if isinstance(tool, SchemaTool):
+        return False
+    return tool.name in OWN and tool.function.__module__.partition(".")[0] == "upcall"

@@ -11,13 +11,10 @@ import msgspec
 from upcall.agent import Kit
 from upcall.errors import BadKit
 from upcall.hooks import Hooks, Rule, approval_rule, inherited
-from upcall.tools import SchemaTool, Tool
+from upcall.tools import Tool, is_own_tool
 
 EDITS = ("edit_file", "run_python", "shell", "write_file")
 """What `edits_ask` has approved: the tools that ship and can change something."""
-
-OWN = frozenset({"answer_callback", "ask", "pass_up_callback", "reword_callback", "task", "write_todos"})
-"""Tools of the runtime that change nothing by themselves; what a child does is asked for there."""
 
 Globs = str | Sequence[str]
 Rules = Mapping[str, bool | Mapping[str, Globs]]
@@ -37,22 +34,15 @@ def approve(rules: Rules | str) -> Kit:
 
 def _preset(name: str) -> Rule:
     presets: dict[str, Rule] = {
-        "read_only": lambda tool, args: not tool.read_only and not _is_own(tool),
+        "read_only": lambda tool, args: not tool.read_only and not is_own_tool(tool),
         "edits_ask": lambda tool, args: tool.name in EDITS,
-        "all_ask": lambda tool, args: not _is_own(tool),
+        "all_ask": lambda tool, args: not is_own_tool(tool),
     }
     if name not in presets:
         raise BadKit(
             "approve", f"{name!r} is not a preset; the presets are {', '.join(presets)}, or give a dict of rules"
         )
     return presets[name]
-
-
-def _is_own(tool: Tool) -> bool:
-    """Whether it is the runtime's own, and not somebody else's of that name."""
-    if isinstance(tool, SchemaTool):
-        return False
-    return tool.name in OWN and tool.function.__module__.partition(".")[0] == "upcall"
 
 
 def _by_name(rules: Rules) -> Rule:

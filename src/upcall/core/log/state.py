@@ -49,6 +49,7 @@ class SessionState:
         "limit",
         "model_calls",
         "model_text",
+        "next_options",
         "once_effects",
         "open_model_call",
         "options",
@@ -76,12 +77,16 @@ class SessionState:
         "tools",
         "totals_before_turn",
         "turn",
+        "turn_options",
         "usage",
         "usage_by_model",
     )  # fmt: skip
 
     def __init__(self, session_id: str) -> None:
         self.id = session_id
+        self.turn_options = self.next_options = (
+            events.DEFAULT_OPTIONS
+        )  # of the newest turn, and of the one after it
         self.header = self.root_header = _NO_HEADER  # the root's has what the application gave the run tree
         self.seq, self.last_time = 0, 0.0
         # stale: it holds what was never stored, so the log must be folded anew; alone: it surely started no others
@@ -186,6 +191,11 @@ class SessionState:
         """An open call of the response, or of a program that runs as one."""
         return self.calls.get(call_id) or self.inner.get(call_id)
 
+    @property
+    def options_in_force(self) -> events.SessionOptions:
+        """The options of the turn that runs, or else of the next one."""
+        return self.turn_options if self.phase == "running" else self.next_options
+
     def running_seconds(self, now: float) -> float:
         """How long this turn has run, waiting not counted."""
         return self.ran_seconds + (now - self.running_since) if 0.0 < self.running_since < now else self.ran_seconds
@@ -196,6 +206,7 @@ class SessionState:
         self.header = event
         if not event.root:
             self.root_header = event
+            self.turn_options = self.next_options = event.options
         self.begun = not event.begins
 
     def _session_adopted(self, _: events.SessionAdopted) -> None:
@@ -223,6 +234,7 @@ class SessionState:
         self.phase = "running"
         self.turn = event.turn
         self.prompt = event
+        self.turn_options = self.next_options
         self.usage, self.model_calls = NO_USAGE, 0
         self.ran_seconds, self.running_since = 0.0, event.time
         self.parked = self.pre_passed = self.post_passed = False
@@ -244,11 +256,16 @@ class SessionState:
             self.history[at] = message
             self.hollow = self.hollow or not message.parts
 
+    def _options_set(self, event: events.OptionsSet) -> None:
+        self.next_options = event.options
+
     def _turn_resumed(self, event: events.TurnResumed) -> None:
         if self.phase == "running" and self.running_since:
             self.ran_seconds += max(0.0, self.last_time - self.running_since)
         if self.phase == "limit":  # what its last response called is settled, and the model has not seen it
             self.response = None
+        if self.phase != "running":  # it has ended, and goes on after that
+            self.turn_options = self.next_options
         self.phase, self.running_since = "running", event.time
         self.parked, self.output_retries = False, 0
         self.limit = self.error = ""
@@ -482,7 +499,7 @@ class SessionState:
         return events.Carried(
             self.turn, self.ordinal, self.context, self.summary, self.model_text, self.instructions, self.tools,
             self.grants, self.totals_before_turn[0] + self.model_calls, self.usage_by_model,
-            self.totals_before_turn[1] + self.ran_seconds, self.options,
+            self.totals_before_turn[1] + self.ran_seconds, self.options, self.next_options,
         )  # fmt: skip
 
     def restore(self, carried: events.Carried) -> None:
@@ -493,6 +510,7 @@ class SessionState:
         self.reply_text = self.model_text
         self.instructions, self.tools, self.grants = carried.instructions, carried.tools, carried.grants
         self.options = carried.options
+        self.turn_options = self.next_options = carried.session_options
         self.totals_before_turn, self.usage_by_model = (carried.model_calls, carried.seconds), dict(carried.usage)
 
     folds: ClassVar[dict[type[Any], Any]] = {
@@ -504,6 +522,7 @@ class SessionState:
         events.OutputRefused: _output_refused,
         events.TurnEnded: _turn_ended,
         events.Steered: _steered,
+        events.OptionsSet: _options_set,
         events.CancelRequested: _cancel_requested,
         events.MessageAdded: _message_added,
         events.ContextSet: _context_set,

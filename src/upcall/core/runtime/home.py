@@ -49,8 +49,13 @@ class RuntimeServices(Protocol):
         """Every agent's name, as the run tree of this root knows them."""
         ...
 
-    def actor(self, agent: Agent, inherited: Hooks, *, asks: bool, answers: bool = False) -> PreparedAgent:
-        """The agent, ready to run: `asks` gives it the tool `ask`, `answers` those for answering."""
+    def actor(
+        self, agent: Agent, inherited: Hooks, *, asks: bool, answers: bool = False, model: str = ""
+    ) -> PreparedAgent:
+        """The agent, ready to run: `asks` gives it the tool `ask`, `answers` those for answering.
+
+        `model` is the name of one of its models; empty is its own.
+        """
         ...
 
     def ask_host(self, callback: Callback, group: tuple[str, ...] = (), *, gather: bool = False) -> None:

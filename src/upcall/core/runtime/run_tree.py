@@ -34,7 +34,8 @@ from upcall.core.runtime.children import (
 from upcall.core.runtime.dispatcher import ANSWER_GRACE, CallbackDispatcher
 from upcall.core.runtime.home import RuntimeServices
 from upcall.core.runtime.routes import can_ask_anyone, route_for
-from upcall.core.runtime.side_turns import run_to_outcome
+from upcall.core.runtime.session_options import hooks_above
+from upcall.core.runtime.side_turns import answering_actor, run_to_outcome
 from upcall.core.runtime.usage import SideTurns, Spending, no_room, side_turn_id, side_turns_of
 from upcall.core.turns.access import prompt_message
 from upcall.core.turns.compaction import summarise
@@ -117,7 +118,8 @@ class RunTree:
     def make_turn(self, state: SessionState, agent: Agent, inherited: Hooks) -> Turn:
         """A session of this tree, ready to run."""
         log = SessionLog(self.store, self.claim, state, self.sinks, self.home.broadcast.sinks)
-        return Turn(log, self.home.actor(agent, inherited, asks=state.header.asks), self)
+        asks, model = state.header.asks, state.options_in_force.model
+        return Turn(log, self.home.actor(agent, hooks_above(state, inherited), asks=asks, model=model), self)
 
     def workspace(self, turn: Turn) -> Files | None:
         """The turn's files: of its agent's own workspace, or of the nearest one above; a root may have its own."""
@@ -562,9 +564,7 @@ class RunTree:
         side_id = side_turn_id(asked, name) if raised is not None else f"{asked.id}~{name}"
         state = await load_state(self.store, side_id)
         fresh = state or SessionState(side_id)
-        actor = asked.actor
-        if raised is not None and "answer_callback" not in actor.toolbox:
-            actor = self.home.actor(actor.agent, actor.hooks, asks=asked.state.header.asks, answers=True)
+        actor = asked.actor if raised is None else answering_actor(self.home, asked)
         log = SessionLog(self.store, self.claim, fresh, self.sinks, self.home.broadcast.sinks)
         side = Turn(log, actor, self, "side_turn")
         side.question = raised

@@ -11,7 +11,7 @@ from upcall.contracts import Delta, OutputT_co, Reply
 from upcall.core.log.session_log import Sink
 from upcall.core.log.state import SessionState
 from upcall.core.turns.access import SessionView
-from upcall.events import AnyEvent
+from upcall.events import AnyEvent, SessionOptions
 from upcall.messages import Message
 
 R = TypeVar("R")
@@ -45,6 +45,10 @@ class SessionRunner(Protocol):
 
     async def steer(self, id: str, text: str, by: str = "") -> None:
         """Add a text that the next model call sees."""
+        ...
+
+    async def set_options(self, state: SessionState, options: SessionOptions) -> None:
+        """Choose options for a session."""
         ...
 
     async def compact(self, state: SessionState, keep_last: int) -> None:
@@ -120,6 +124,15 @@ class Session(SessionView, Generic[OutputT_co]):
     async def steer(self, text: str) -> None:
         """Say something that the next model call sees."""
         await self._sessions.steer(self.id, text)
+
+    @property
+    def options(self) -> SessionOptions:
+        """The options for its next turn."""
+        return self._state.next_options
+
+    async def set_options(self, options: SessionOptions) -> None:
+        """Choose its model among the agent's, and whether more is approved; it counts from the next turn on."""
+        await self._sessions.set_options(self._state, options)
 
     async def trigger_compaction(self, keep_last: int = 10) -> None:
         """Have the model summarise, between turns; a turn that waits does it before its next model call."""

@@ -30,6 +30,7 @@ from upcall.core.runtime.routes import can_ask_anyone
 from upcall.core.runtime.run_tree import RunTree
 from upcall.core.runtime.session import Session
 from upcall.core.runtime.session_data import NO_PLACE, checked_data, checked_place, checked_tags
+from upcall.core.runtime.session_options import check_is_root, check_model, checked_options
 from upcall.core.runtime.worker import STOP_LIMIT, Resume, Worker, drain_trees
 from upcall.core.turns.access import prompt_message
 from upcall.core.turns.builtin_tools import ask, task_tool
@@ -40,7 +41,16 @@ from upcall.core.turns.reply import reply_of
 from upcall.core.turns.side_turn import SIDE_TOOLS
 from upcall.core.turns.thread_cache import Threads
 from upcall.core.turns.timeouts import Deadlines
-from upcall.events import AnyEvent, CallbackWithdrawn, CancelRequested, SessionStarted, Steered
+from upcall.events import (
+    DEFAULT_OPTIONS,
+    AnyEvent,
+    CallbackWithdrawn,
+    CancelRequested,
+    OptionsSet,
+    SessionOptions,
+    SessionStarted,
+    Steered,
+)
 from upcall.hooks import NO_HOOKS, Hooks
 from upcall.messages import Message, replace_surrogates
 
@@ -77,11 +87,9 @@ class Sessions(Inbox):
         self.deadlines = Deadlines()
         self._agents = KnownAgents(agents)
         self._model = model
-        self._actors: dict[tuple[int, int, bool, bool], PreparedAgent] = {}
-        self.can_ask_cache: dict[
-            tuple[Any, ...], bool
-        ] = {}  # whether an agent below such a chain has somebody to ask
-        self._models: dict[int, Model] = {}
+        self._actors: dict[tuple[int, int, bool, bool, str], PreparedAgent] = {}
+        self.can_ask_cache: dict[tuple[Any, ...], bool] = {}  # whether an agent below such a chain can ask anyone
+        self._models: dict[tuple[int, str], Model] = {}
         self._places: dict[Agent, Declared] = {}
         self.threads, self.processes = Threads(), ProcessLimit(processes)
         self._parked: dict[str, SessionState] = {}  # the newest turns that wait, as far as they were folded here
@@ -199,20 +207,31 @@ class Sessions(Inbox):
         """Every agent's name, as the run tree of this root knows them."""
         return self._agents.names(root)
 
-    def actor(self, agent: Agent, inherited: Hooks, *, asks: bool, answers: bool = False) -> PreparedAgent:
-        """The agent, ready to run: `asks` gives it the tool `ask`, `answers` those for answering."""
-        key = (id(agent), id(inherited) if inherited is not NO_HOOKS else 0, asks, answers)
+    def actor(
+        self, agent: Agent, inherited: Hooks, *, asks: bool, answers: bool = False, model: str = ""
+    ) -> PreparedAgent:
+        """The agent, ready to run: `asks` gives it the tool `ask`, `answers` those for answering.
+
+        `model` is the name of one of its models; empty is its own.
+        """
+        key = (id(agent), id(inherited) if inherited is not NO_HOOKS else 0, asks, answers, model)
         found = self._actors.get(key)
         if found is None:
-            declared = agent.derived_from or agent
-            model = self._models.get(id(declared))
-            if model is None:
-                model = self._models[id(declared)] = self._model(declared)
+            uses = self._model_of(agent.derived_from or agent, model)
             delegates = agent.agents and agent.run_program is None
             extra = [task_tool(list(agent.agents))] if delegates else []
             extra += [ask] if asks else []
             extra += SIDE_TOOLS if delegates or answers else ()
-            found = self._actors[key] = PreparedAgent(agent, model, agent.hooks.inheriting_from(inherited), extra)
+            found = self._actors[key] = PreparedAgent(agent, uses, agent.hooks.inheriting_from(inherited), extra)
+        return found
+
+    def _model_of(self, agent: Agent, name: str) -> Model:
+        """The agent's own model, or the one of that name, made once."""
+        found = self._models.get((id(agent), name))
+        if found is None:
+            check_model(agent, name)
+            chosen = agent.replace(model=agent.models[name]) if name else agent
+            found = self._models[id(agent), name] = self._model(chosen)
         return found
 
     # --- sessions -------------------------------------------------------------------------
@@ -228,6 +247,7 @@ class Sessions(Inbox):
         folder: str | PurePath | None = None,
         roots: Sequence[str | PurePath] = (),
         workspace: Workspace | None = None,
+        options: SessionOptions | None = None,
     ) -> Session[OutputT_co]:
         """A new session. Its begin_session hooks have run; if one raises, there is no session.
 
@@ -241,6 +261,7 @@ class Sessions(Inbox):
         roots: absolute paths of further folders
         workspace: where its files are, in place of its agent's workspace. It is not stored: to continue the session
             in another process, give it to `load` or `resume` there
+        options: which of the agent's models it uses, and whether more is approved than agents declare
         """
         if self._stop_listening is None or self._closing:
             await self._open()
@@ -264,6 +285,7 @@ class Sessions(Inbox):
             declared.name, kind="coordinator" if declared.run_program else "agent", begins=begins, asks=asks,
             source=place.source, program=place.program, data=kept, tags=labels,
             title=where.title, folder=where.folder, roots=where.roots, workspace=workspace is not None,
+            options=DEFAULT_OPTIONS if options is None else checked_options(declared, options),
         )  # fmt: skip
         state = SessionState(session_id)
         state.alone = True
@@ -313,6 +335,7 @@ class Sessions(Inbox):
 
     async def _begin(self, tree: RunTree, state: SessionState, agent: Agent, started: SessionStarted) -> None:
         state.header = started
+        state.next_options = started.options
         turn = tree.make_turn(state, agent, NO_HOOKS)
         turn.log.add(started)
         try:
@@ -566,6 +589,14 @@ class Sessions(Inbox):
         buffer: items kept for a slow subscriber; then it gets a Missed in place of what is dropped
         """
         return Subscription(self.broadcast, session, buffer)
+
+    async def set_options(self, state: SessionState, options: SessionOptions) -> None:
+        """Choose options for a session, which count from its next turn on."""
+        check_is_root(state)
+        chosen = OptionsSet(checked_options(self.agent_of(state.header), options))
+        await self._open()
+        await self.store.append_all({state.id: [chosen]})
+        state.absorb(chosen)
 
     async def steer(self, id: str, text: str, by: str = "") -> None:
         """Say something to a session that its next model call sees."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from upcall.agent import Limits
+from upcall.core.runtime.home import RuntimeServices
 from upcall.core.runtime.usage import SideTurns, no_room
 from upcall.core.turns.loop import run_turn
+from upcall.core.turns.prepared_agent import PreparedAgent
 from upcall.core.turns.side_turn import PassedUp, SideAnswer, outcome_in
 from upcall.core.turns.turn import Turn
 
@@ -24,3 +26,12 @@ async def run_to_outcome(side: Turn, sides: SideTurns, limits: Limits) -> SideAn
         return PassedUp(no_room(limits, state.limit), unseen=True)
     why = f"its limit {state.limit} was reached" if state.limit else "it called none of the tools for it"
     return outcome_in(side) or PassedUp(f"it gave no answer: {why}")
+
+
+def answering_actor(home: RuntimeServices, asked: Turn) -> PreparedAgent:
+    """The agent that is asked, with the tools for answering and the model that its session uses."""
+    actor, state = asked.actor, asked.state
+    if "answer_callback" in actor.toolbox:
+        return actor
+    asks, model = state.header.asks, state.options_in_force.model
+    return home.actor(actor.agent, actor.hooks, asks=asks, answers=True, model=model)
