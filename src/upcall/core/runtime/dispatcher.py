@@ -96,8 +96,8 @@ class PersonAsked:
 class CallbackDispatcher:
     """The callbacks of one run tree while this process owns it."""
 
-    def __init__(self, road: DispatcherServices) -> None:
-        self._services = road
+    def __init__(self, services: DispatcherServices) -> None:
+        self._services = services
         self.drivers: dict[asyncio.Task[None], str] = {}
         self._turn_order: dict[str, asyncio.Lock] = {}
         self.asked: dict[str, PersonAsked] = {}
@@ -124,10 +124,10 @@ class CallbackDispatcher:
         Everything but the wait itself counts as running: other questions of the same call may wait already, and
         the call must not be parked while this one is being written or its answer delivered.
         """
-        road = self._services
-        with road.activity.running():
-            if road.claim is None:
-                await road.ensure_claimed(asker.turn)
+        services = self._services
+        with services.activity.running():
+            if services.claim is None:
+                await services.ensure_claimed(asker.turn)
             count = asker.occurrence(question.raised.digest)
             ask = _logged(asker, question.raised, count)
             if ask is None:
@@ -138,7 +138,7 @@ class CallbackDispatcher:
         if ask.status == "open":
             await self._wait(asker, ask)
         if not ask.raised.gate:  # an approval is written down with the start of its tool
-            with road.activity.running():
+            with services.activity.running():
                 await self._deliver(asker, ask)
         return ask
 
@@ -157,10 +157,10 @@ class CallbackDispatcher:
 
     async def _raise_in_place(self, asker: CallbackScope, question: Question, count: int) -> Held:
         """Ask once the response has room for one more open question, counting as waiting until then."""
-        places, road = asker.turn.question_slots, self._services
+        places, services = asker.turn.question_slots, self._services
         if (place := places.begin_question(asker.origin)) is not None:
             try:
-                with asker.waiting(), road.activity.waiting():
+                with asker.waiting(), services.activity.waiting():
                     await place
             except Parking:
                 _note_parked(asker)

@@ -110,7 +110,7 @@ def exchange_text(raised: CallbackRaised, message: str, said: SideAnswer | Passe
 
 
 def answer_of_agent(
-    actor: PreparedAgent, raised: CallbackRaised, value: Any, right: str = "agent", *, same_workspace: bool = True
+    actor: PreparedAgent, raised: CallbackRaised, value: Any, right: str = "agent", *, same_workspace: bool
 ) -> SideAnswer:
     """An agent's answer, checked, or AnswerRefused: no agent approves what it may not do itself.
 

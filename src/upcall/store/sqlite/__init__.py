@@ -1,4 +1,4 @@
 """The log in a SQLite file: one writer thread, group commit, wake-ups between processes.
 
-Entry point: `store.SQLiteStore`.
+Entry point: `store.SqliteStore`.
 """
