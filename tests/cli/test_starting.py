@@ -35,10 +35,12 @@ def interrupted(at: str, *command: str, cwd: Path) -> tuple[int, str]:
     """Have Ctrl-C reach a command as it imports a module; returns its exit code and all that it prints."""
     (cwd / "sitecustomize.py").write_text(INTERRUPTED)
     path = os.pathsep.join([str(cwd), *filter(None, [os.environ.get("PYTHONPATH")])])
+    env = environment(INTERRUPT_AT=at, PYTHONPATH=path)
+    env.pop("COVERAGE_PROCESS_CONFIG", None)  # the interrupt would reach what measures coverage, too
     done = subprocess.run(
         [sys.executable, *command, "sessions"],
         cwd=cwd,
-        env=environment(INTERRUPT_AT=at, PYTHONPATH=path),
+        env=env,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

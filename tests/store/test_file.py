@@ -266,7 +266,7 @@ async def test_a_store_of_a_newer_version_is_refused_and_not_changed(tmp_path: P
 
 
 async def test_a_folder_is_refused_by_a_clear_error(tmp_path: Path, door: Door) -> None:
-    with pytest.raises(StoreUnavailable, match="no file"):
+    with pytest.raises(StoreUnavailable, match="not a file"):
         await door(tmp_path)
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import AsyncIterator, Collection, Mapping
-from pathlib import PurePath
-from typing import get_args, get_type_hints
+from typing import TYPE_CHECKING, get_args, get_type_hints
 
 from upcall.callbacks import Callback, Held
 from upcall.contracts import Row, Selection, Store
@@ -15,6 +14,9 @@ from upcall.core.routing.answer import callback_of, covered_calls
 from upcall.core.runtime.session_data import checked_path, checked_tags
 from upcall.errors import SetupError, UnknownSession
 from upcall.events import AnyEvent
+
+if TYPE_CHECKING:
+    from pathlib import PurePath
 
 SESSION_STATUSES = ("idle", "queued", "running", "waiting", "interrupted", "done", "failed", "limit", "cancelled")
 """What a session may be doing."""

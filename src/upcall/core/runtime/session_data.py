@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import unicodedata
 from collections.abc import Mapping, Sequence
-from pathlib import PurePath
 from typing import Any, NamedTuple, cast
 
 from upcall.callbacks import same_json
@@ -83,12 +83,12 @@ def checked_place(title: Any, folder: Any, roots: Any) -> SessionPlace:
 
 def checked_path(what: str, path: Any) -> str:
     """Return an absolute path as text, as it was given; SetupError names `what` and says what is wrong."""
-    text = str(path) if isinstance(path, PurePath) else path
+    text: Any = os.fspath(path) if hasattr(path, "__fspath__") else path
     if type(text) is not str:
         raise SetupError(f'{what} is an absolute path, such as "/srv/shop", not {brief(path)}')
     if len(text) > PATH or not _is_one_line(text):
         raise SetupError(f"{what} has at most {PATH} characters and no control characters, unlike {brief(text)}")
-    if not PurePath(text).is_absolute():
+    if not os.path.isabs(text):  # noqa: PTH117 - importing pathlib is slow
         raise SetupError(f"{what} is an absolute path, not {brief(text)}; Path(...).resolve() makes one")
     return text
 

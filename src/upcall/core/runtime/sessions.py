@@ -8,8 +8,7 @@ import logging
 import os
 import re
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from pathlib import PurePath
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from msgspec.structs import replace
 
@@ -53,6 +52,9 @@ from upcall.events import (
 )
 from upcall.hooks import NO_HOOKS, Hooks
 from upcall.messages import Message, replace_surrogates
+
+if TYPE_CHECKING:
+    from pathlib import PurePath
 
 log = logging.getLogger("upcall")
 R = TypeVar("R")
