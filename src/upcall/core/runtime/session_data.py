@@ -83,7 +83,7 @@ def checked_place(title: Any, folder: Any, roots: Any) -> SessionPlace:
 
 def checked_path(what: str, path: Any) -> str:
     """Return an absolute path as text, as it was given; SetupError names `what` and says what is wrong."""
-    text: Any = os.fspath(path) if hasattr(path, "__fspath__") else path
+    text = str(path) if hasattr(path, "__fspath__") else path
     if type(text) is not str:
         raise SetupError(f'{what} is an absolute path, such as "/srv/shop", not {brief(path)}')
     if len(text) > PATH or not _is_one_line(text):
