@@ -155,7 +155,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """What most programs do without is imported when it is first used: teams, chains, the version."""
+    """Import rarely used names when they are first used: teams, chains, the version."""
     if name in ("Team", "chain"):
         from upcall import teams
 

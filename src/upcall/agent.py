@@ -75,7 +75,7 @@ class Kit(Value, frozen=True):
 
 
 class Output:
-    """The type that a reply must have: its schema for the model, and the check of what came.
+    """The type that a reply must have: its schema for the model, and the check of replies.
 
     `str` is plain text: nothing is asked of the model, and the reply's text is the value.
     """
@@ -95,7 +95,7 @@ class Output:
         self.schema = whole_schema(found["output"].schema, defs)
 
     def parse(self, text: str) -> Any:
-        """The value in a reply, without prose around exactly one JSON; ValueError says what is wrong."""
+        """Return the one JSON value in a reply, without the prose around it; ValueError says what is wrong."""
         if self.schema is None:
             return text
         value = read_json(text)
@@ -105,7 +105,10 @@ class Output:
             raise ValueError(f"the reply is JSON, but not a valid {self.name}: {error}") from None
 
     def correction(self, problem: str) -> str:
-        """What the model is told about a reply that was refused. It holds the schema, so no model has to guess."""
+        """Return the message for the model after a wrong reply.
+
+        It contains the schema, so that no model has to guess.
+        """
         schema = msgspec.json.encode(self.schema).decode()
         return f"{problem}. Reply with nothing but JSON that fits this schema: {schema}"
 
@@ -139,9 +142,9 @@ class Agent(Generic[OutputT_co]):
     """
 
     run_program: Any = None
-    """An async method of the turn that takes the model's place: teams and chains have one."""
+    """Runs instead of a model: teams and chains have such a method."""
     setup: str = ""
-    """A digest of what it does where instructions, tools and policy do not say it: a team's or a chain's steps."""
+    """A digest of a team's or a chain's steps, which instructions, tools and policy do not show."""
 
     @overload
     def __init__(
@@ -270,13 +273,13 @@ class Agent(Generic[OutputT_co]):
         super().__setattr__(name, value)
 
     def __delattr__(self, name: str) -> None:
-        """Refuse to take away what was declared."""
+        """Refuse to delete what was declared."""
         raise AttributeError(self._unchanged(name))
 
     def _unchanged(self, name: str) -> str:
         how = f"agent.replace({name}=...) gives a changed copy" if name in self._given else "build another one"
         how = how if self.run_program is None else "build it again with other arguments"
-        return f"{type(self).__name__} {self.name!r} is never changed, so {name} can't be set; {how}"
+        return f"{type(self).__name__} {self.name!r} is immutable, so {name} can't be set; {how}"
 
     @overload
     def replace(self, *, output: None, **changes: Any) -> Agent[None]: ...
@@ -300,7 +303,7 @@ class Agent(Generic[OutputT_co]):
         return copy
 
     def member_for(self, header: SessionStarted) -> Agent:
-        """The member of this team whose session begins so; who is no team has none."""
+        """Return the member of this team whose session has this header; a plain agent has no members."""
         raise UnknownAgent(header.agent, [self.name])
 
     def __repr__(self) -> str:
@@ -308,7 +311,7 @@ class Agent(Generic[OutputT_co]):
 
 
 def is_workspace(value: Any) -> bool:
-    """Tell whether an object can be opened as a workspace: a `pathlib.Path`, or a class, has an `open` too."""
+    """Return whether an object can be opened as a workspace: a `pathlib.Path`, or a class, has an `open` too."""
     return hasattr(value, "open") and not hasattr(value, "__fspath__") and not isinstance(value, type)
 
 
@@ -328,7 +331,9 @@ def _check(
     if limits is not None and not isinstance(limits, Limits):
         raise BadAgent(name, "limits is a Limits value: limits=Limits(model_calls=20)")
     if model is not None and not _is_model(model):
-        raise BadAgent(name, f"model is a name as 'openai:gpt-6', or Script(...), not {type(model).__name__}")
+        raise BadAgent(
+            name, f"model must be a name such as 'openai:gpt-6', or Script(...), not {type(model).__name__}"
+        )
     if workspace is not None and not is_workspace(workspace):
         raise BadAgent(name, f"workspace is a place for files, such as Folder('work'), not {workspace!r}")
     for piece in kit:
@@ -346,11 +351,13 @@ def _checked_models(name: str, models: Any) -> dict[str, Any]:
     if models is None:
         return {}
     if not isinstance(models, Mapping):
-        raise BadAgent(name, f'models are models by name, such as {{"deep": "openai:gpt-6"}}, not {brief(models)}')
+        raise BadAgent(
+            name, f'models must map names to models, such as {{"deep": "openai:gpt-6"}}, not {brief(models)}'
+        )
     given = dict(cast("Mapping[Any, Any]", models))
     for called, model in given.items():
         if not isinstance(called, str) or not called or not _is_model(model):
-            raise BadAgent(name, f"models are models by name; {brief(called)}: {brief(model)} is none")
+            raise BadAgent(name, f"models must map names to models; {brief(called)}: {brief(model)} does not")
     return given
 
 
@@ -370,7 +377,7 @@ def _check_names(name: str, agents: Sequence[Any]) -> None:
 
 
 def is_toolset(given: object) -> TypeGuard[Toolset]:
-    """Tell a Toolset from a tool or a function."""
+    """Return whether an object is a Toolset rather than a tool or a function."""
     return hasattr(given, "list_tools") and not isinstance(given, Tool | type)
 
 
@@ -396,18 +403,21 @@ def _check_tools(name: str, toolbox: Mapping[str, Tool], agents: Sequence[Any], 
         built_in["ask"] = "the built-in tool by which its model asks (ask=False leaves that out)"
     for own in toolbox.values():
         if own.name in built_in and not own.built_in:
-            clash = f"its tool {own.name!r} has the name of {built_in[own.name]}"
+            clash = f"its tool {own.name!r} has the same name as {built_in[own.name]}"
             raise BadAgent(name, f"{clash}; rename it: @tool(name=...)")
 
 
 def all_agents(roots: Sequence[Any]) -> dict[str, Any]:
-    """Every agent by name: the roots and all below them. Two different ones with one name are refused."""
+    """Return every agent by name: the roots and all below them. Two different ones with one name are refused."""
     found: dict[str, Any] = {}
     queue = list(roots)
-    for one in queue:  # it grows as it is walked
+    for one in queue:  # the list grows during the loop
         if one.name not in found:
             found[one.name] = one
             queue.extend(cast("Sequence[Any]", one.agents))
         elif found[one.name] is not one:
-            raise BadAgent(one.name, "two different agents have this name; a log knows agents by name only")
+            raise BadAgent(
+                one.name,
+                "two different agents have this name, and a log knows agents only by name; rename one of them",
+            )
     return found

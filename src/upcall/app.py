@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from upcall.agent import Agent
 from upcall.contracts import Host, Model, OutputT_co, Reply, Store
@@ -17,6 +17,12 @@ from upcall.errors import BadAgent, SetupError, UnknownSession, UpcallError
 from upcall.messages import Message
 from upcall.safety.bounds import brief
 
+if TYPE_CHECKING:
+    from upcall.observe.agent_logs import AgentLogs
+    from upcall.observe.labels import Labels
+    from upcall.observe.redact import Redactor
+    from upcall.prices import Prices
+
 Where = str | os.PathLike[str] | Store
 
 
@@ -24,7 +30,12 @@ class Runtime(Sessions):
     """Runs agents over a store: a path, ":memory:", or a Store of your own.
 
     Use it with `async with`. `agents` are those it knows by name, with all below them. `deps` is any object, which
-    tools and hooks read as `ctx.deps`; it is never stored.
+    tools and hooks read as `ctx.deps`; it is never stored. With `capture`, what goes over the wire to models is
+    logged, too.
+
+    These are for people, and secrets are hidden in them: `notify` says whom to notify of questions, `events_file`
+    gets a line for every event, `log_dir` a log file for every agent, with the `labels` of tools and the `prices`
+    of models. `redactor` hides the secrets; without one, the built-in rules do.
     """
 
     def __init__(
@@ -38,46 +49,91 @@ class Runtime(Sessions):
         events_file: str | os.PathLike[str] | None = None,
         trust_store: bool | None = None,
         processes: int | None = None,
+        redactor: Redactor | None = None,
+        log_dir: str | os.PathLike[str] | None = None,
+        capture: bool = False,
+        labels: Labels | None = None,
+        prices: Prices | None = None,
     ) -> None:
         given: Any = agents
         if isinstance(given, Agent):
             raise SetupError(f"agents is a list: Runtime(..., agents=[{given.name}])")
         if wrong := [one for one in given if not isinstance(one, Agent)]:
             raise SetupError(
-                f"agents is a list of agents, not of {brief(wrong[0])}; load_agents(folder) reads some"
+                f"agents must be a list of agents, but it contains {brief(wrong[0])}; "
+                "to read agents from files, use load_agents(folder)"
             )
-        if host is not None and not hasattr(host, "ask"):
+        if host is not None and not callable(getattr(host, "ask", None)):
             raise SetupError(
-                f"a host has `async ask(callback)` and `withdraw(callback_id, reason)`; {host!r} has not"
+                f"a host needs `async ask(callback)` and `withdraw(callback_id, reason)`; {brief(host)} has no ask"
             )
         super().__init__(open_store(store, trust_store), agents, model_of, host, hold, deps, processes)
-        self._mirror = self._notifier = None
+        self.on_close: list[Callable[[], None]] = []
+        """Called when it is closed; what reads the log beside it ends then."""
+        self._mirror = self._notifier = self._agent_logs = None
+        self.capture = capture
         if notify:
             from upcall.observe.notify import Notifier
 
-            self._notifier = Notifier(notify)
+            self._notifier = Notifier(notify, redactor=_redactor(redactor))
             self.person_watchers.append(self._notifier)
         if events_file is not None:
             from upcall.observe.mirror import Mirror
 
-            self._mirror = Mirror(events_file)
+            self._mirror = Mirror(events_file, _redactor(redactor))
             self.sinks.append(self._mirror)
+        if log_dir is not None:
+            self._agent_logs = _agent_logs(self, log_dir, _redactor(redactor), labels, prices)
+            self.sinks.append(self._agent_logs)
 
     async def close(self, drain: float = 0.0) -> None:
-        """Stop what runs (it can be resumed), and let go of everything.
+        """Stop running turns (they can be resumed), and close everything.
 
         `drain`: seconds that calls and model calls under way have to end, as `Sessions.close` says.
         """
+        if self._agent_logs is not None:
+            await self._agent_logs.settle()
         await super().close(drain)
+        for close in self.on_close:
+            close()
+        self.on_close.clear()
         if self._notifier is not None:
             await self._notifier.close()
         if self._mirror is not None:
             self._mirror.close()
             self._mirror = None
+        if self._agent_logs is not None:
+            await self._agent_logs.settle()
+            self._agent_logs.close()
+            self._agent_logs = None
+
+
+def _agent_logs(
+    runtime: Runtime,
+    folder: str | os.PathLike[str],
+    redactor: Redactor,
+    labels: Labels | None,
+    prices: Prices | None,
+) -> AgentLogs:
+    from upcall.observe.agent_logs import AgentLogs
+    from upcall.observe.capture import price_list
+
+    def agent_of(session: str) -> str:
+        turn = runtime.turns.get(session)
+        return turn.actor.name if turn is not None else ""
+
+    cost = price_list(prices) if prices is not None else None
+    return AgentLogs(folder, runtime.store, agent_of, redactor=redactor, labels=labels, cost=cost)
+
+
+def _redactor(given: Redactor | None) -> Redactor:
+    from upcall.observe.redact import Redactor
+
+    return given or Redactor(environ=os.environ)
 
 
 def open_store(where: Where, trusted: bool | None = None, *, found: bool = False, view: bool = False) -> Store:
-    """A store by its path; nothing is opened yet.
+    """Return a store for a path; nothing is opened yet.
 
     `trusted` accepts files that others own or can write; without it, UPCALL_TRUST_STORE=1 does. `found`: it is the
     default log, which nobody named, so it must be one that the user made or adopted. `view`: it is only looked at.
@@ -91,7 +147,7 @@ def open_store(where: Where, trusted: bool | None = None, *, found: bool = False
 
         return MemoryStore()
     if str(where).startswith(("postgresql://", "postgres://")):
-        raise UpcallError("PostgreSQL stores are not there yet; use a path for SQLite")
+        raise UpcallError("PostgreSQL stores are not supported yet; use a path for SQLite")
     from upcall.store.known_logs import KnownLogs, state_folder
     from upcall.store.opening import Place
     from upcall.store.sqlite.store import SqliteStore
@@ -103,14 +159,14 @@ def open_store(where: Where, trusted: bool | None = None, *, found: bool = False
 
 
 def load_agents(folder: str | os.PathLike[str]) -> list[Agent]:
-    """The agents of a folder of Markdown files with their sidecars; BadAgentFile names every mistake."""
+    """Return the agents of a folder of Markdown files with their sidecars; BadAgentFile lists every mistake."""
     from upcall.agentfiles.load import load_agents as load
 
     return load(os.fspath(folder))
 
 
 def model_of(agent: Agent) -> Model:
-    """An agent's model; a name is looked up."""
+    """Return an agent's model; a name is resolved."""
     if agent.model is None:
         raise BadAgent(agent.name, "it has no model; give one: model='openai:gpt-6', or Script([...])")
     if not isinstance(agent.model, str):
@@ -128,7 +184,7 @@ async def open_session(
     data: Mapping[str, Any] | None = None,
     tags: Mapping[str, str] | None = None,
 ) -> tuple[Session[OutputT_co], bool]:
-    """The session of that id, or a new one with these data and tags; says whether it is new.
+    """Return the session of that id, or a new one with these data and tags, and whether it is new.
 
     The data and tags of a session never change: SetupError if there is one with others.
     """
@@ -154,7 +210,7 @@ def run(
     tags: Mapping[str, str] | None = None,
     deps: Any = None,
 ) -> Reply[OutputT_co]:
-    """One turn of an agent, from code that is not async. In memory unless `store` says where.
+    """Run one turn of an agent, from code that is not async. In memory unless `store` names a log.
 
     With the id of a session that is kept there, the conversation continues. `data` and `tags` are those of
     `Runtime.start`, `deps` is that of `Runtime`.
@@ -176,7 +232,7 @@ def run(
         raise SetupError(
             f"upcall.run(agent, prompt) takes an Agent and a text, not {brief(agent)} and {brief(prompt)}"
         )
-    prompt_message(prompt)  # before a session is begun for it
+    prompt_message(prompt)  # before a session is started for it
 
     async def once() -> Reply[OutputT_co]:
         async with Runtime(store, agents=[agent], deps=deps) as runtime:

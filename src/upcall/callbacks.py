@@ -1,4 +1,4 @@
-"""A question on its way up, and what settles it."""
+"""The callback, its answer, and its routing hints."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from operator import attrgetter
 from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
 import msgspec
 from msgspec import Meta
+from msgspec.structs import replace
 
 from upcall import events
 from upcall.messages import JsonSchema, Value
@@ -21,7 +23,7 @@ PERSON_ONLY = ("user_input", "preference")
 MUST_ANSWER = ("blocker", "error", "approval", *PERSON_ONLY)
 """Intents that raise when nobody answers; every other word is treated as a query."""
 INTENTS = ("query", "clarification", *MUST_ANSWER)
-"""Intents that mean something here; any other word is kept as it was written."""
+"""Intents with a meaning here; any other word is kept as it was written."""
 Priority = Literal["low", "normal", "high", "critical"]
 PRIORITIES: tuple[Priority, ...] = ("low", "normal", "high", "critical")
 
@@ -71,7 +73,7 @@ class Decline(Value, frozen=True):
 
 
 HostAnswer: TypeAlias = Answer | Approve | Reject | Decline | str | int | float | list[Any] | dict[str, Any] | None
-"""What a host returns: the answer, alone or inside an Answer that says who gave it; None leaves it in the inbox."""
+"""A host's return value: the answer, alone or in an Answer that says who gave it; None leaves it in the inbox."""
 
 
 class CoveredCall(Value, frozen=True):
@@ -82,11 +84,14 @@ class CoveredCall(Value, frozen=True):
 
 
 class Step(Value, frozen=True):
-    """One station of a callback's way: who, what happened there, and why."""
+    """One station of a callback's route: who, what happened there, and why."""
 
     agent: str
     step: Literal["asked", "skipped", "passed", "reworded"]
     reason: str = ""
+
+
+Status: TypeAlias = Literal["open", "answered", "declined", "expired", "withdrawn"]
 
 
 class Callback(Value, frozen=True):
@@ -99,6 +104,22 @@ class Callback(Value, frozen=True):
     Of an approval, `patterns` are those that the approver may pick, each with what it matches. `covers` lists, for
     each pattern, the other calls of the session that wait now and that the pattern covers. It is filled in where
     the callback is shown to somebody who may answer it: in the inbox and for a host.
+
+    The fields from `origin` on are the runtime's own. They are neither shown nor in the command's JSON:
+
+    origin: the tool call or the occurrence of a hook that asks
+    root: the id of the session at the top of its run tree
+    pos: the position in the store of the event that raised it
+    gate: it approves the very call that it names
+    route: who is asked in which order, as the log stores it
+    hints: the routing hints that the asker gave; None in a log older than they are
+    required: whether it must be answered, where the asker said so
+    has_default, default: what the asker gets when no answer comes
+    digest_of_group: equal questions of a run tree share it; empty if it is never grouped
+    target: who is asked now: an agent, or `user` for the person
+    delivered: its outcome has reached the code that asked
+    settled_at: when it was settled
+    awaited: its session is parked and waits for it; only stores keep this
     """
 
     type: ClassVar[Literal["callback"]] = "callback"
@@ -118,7 +139,7 @@ class Callback(Value, frozen=True):
     created: float = 0.0
     expires: float | None = None
     path: tuple[Step, ...] = ()
-    status: Literal["open", "answered", "declined", "expired", "withdrawn"] = "open"
+    status: Status = "open"
     answer: Answer | None = None
     group: tuple[str, ...] = ()
     reworded: str = ""
@@ -128,83 +149,178 @@ class Callback(Value, frozen=True):
     patterns: Mapping[str, str] = {}
     covers: Mapping[str, tuple[CoveredCall, ...]] = {}
 
-
-class Held(msgspec.Struct, gc=False):
-    """A callback: how it was raised, how far it came, how it was settled.
-
-    A session's own takes each event as it is written; what a store lists stays as it was then.
-    """
-
-    raised: events.CallbackRaised
+    origin: str = ""
     root: str = ""
-    status: str = "open"
+    pos: int = 0
+    gate: bool = False
+    route: Mapping[str, Any] = {}
+    hints: Mapping[str, Any] | None = None
+    required: bool | None = None
+    has_default: bool = False
+    default: Any = None
+    digest_of_group: str = ""
     target: str = ""
-    message: str = ""
-    path: list[tuple[str, str, str]] = []
-    expires: float | None = None
-    settled: events.AnyEvent | None = None
     delivered: bool = False
+    settled_at: float = 0.0
     awaited: bool = False
-    """Whether its session is parked and waits for it. Only stores keep this."""
-    tags: Mapping[str, str] = {}
-    """The tags of its run tree."""
+
+    def __repr__(self) -> str:
+        """The public fields."""
+        return f"Callback({', '.join(f'{name}={getattr(self, name)!r}' for name in PUBLIC_FIELDS)})"
+
+    @property
+    def station(self) -> int:
+        """The number of agents on its route that were to be asked and are behind it."""
+        stations: Sequence[Mapping[str, Any]] = self.route.get("stations") or ()
+        return len([one for one in stations[: _stations_behind(self.path)] if one["step"] == "ask"])
+
+    @property
+    def group_key(self) -> tuple[str, ...]:
+        """The key that groups equal questions of one run tree. A callback that is never grouped uses its id."""
+        if not self.digest_of_group:
+            return (self.id,)
+        return (self.root, self.digest_of_group, self.reworded or self.message)
 
     def ends_wait(self, now: float) -> bool:
-        """Tell whether the parked session that waits for it can continue: settled, expired, or an agent is next."""
+        """Return whether a parked session that waits for it can continue: settled, expired, or an agent is next."""
         if not self.awaited:
             return False
         return self.status != "open" or self.target != "user" or (self.expires is not None and self.expires <= now)
 
-    @property
-    def station(self) -> int:
-        """How many stations of its route are behind it."""
-        return len([step for _, step, _ in self.path if step != "asked"])
 
-    @property
-    def answer(self) -> events.CallbackAnswered | None:
-        """What answered it, if it was answered."""
-        return self.settled if type(self.settled) is events.CallbackAnswered else None
+PUBLIC_FIELDS = Callback.__struct_fields__[: Callback.__struct_fields__.index("origin")]
+"""The fields of a callback that people and programs are shown."""
 
-    @property
-    def declined(self) -> events.CallbackDeclined | None:
-        """The event that declined it, if it was declined."""
-        return self.settled if type(self.settled) is events.CallbackDeclined else None
+_public_values = attrgetter(*PUBLIC_FIELDS)
 
-    def group_in(self, root: str) -> tuple[str, ...]:
-        """What equal questions of one run tree have in common; a callback that is never grouped has only its id."""
-        return (root, self.raised.group, self.message) if self.raised.group else (self.raised.callback_id,)
 
-    def reopen(self) -> None:
-        """Ask the person again, whoever answered before: the log was adopted, so that answer counts no more."""
-        stations: list[dict[str, Any]] = self.raised.route.get("stations") or []
-        agents = [str(one.get("agent")) for one in stations if one.get("step") == "ask"][self.station :]
-        self.status, self.settled, self.delivered, self.target = "open", None, False, "user"
-        self.path = [*self.path, *((agent, "skipped", ADOPTED) for agent in agents), ("user", "asked", "")]
+def public(callback: Callback, **changed: Any) -> Callback:
+    """Return the callback without the runtime's own fields, for code that may write it as JSON."""
+    shown = Callback(*_public_values(callback))
+    return replace(shown, **changed) if changed else shown
 
-    def take(self, event: events.AnyEvent) -> None:
-        """One more event of it is written; what comes after it is settled changes nothing but its delivery."""
-        if type(event) is events.CallbackDelivered:
-            self.delivered = True
-        elif self.status != "open":
-            return
-        elif type(event) is events.CallbackAsked:
-            self.target = event.target
-            self.path = [*self.path, (event.target, "asked", "")]
-            self.expires = event.expires if event.expires is not None else self.raised.expires
-        elif type(event) is events.CallbackPassed:
-            self.target = ""
-            step = "skipped" if event.skipped else "reworded" if event.message else "passed"
-            self.path = [*self.path, (event.agent, step, event.reason)]
-            self.message = event.message or self.message
-        else:
-            self.status, self.settled = event.type.removeprefix("callback_"), event
+
+# --- a callback and its events -----------------------------------------------------------
+
+
+def callback_raised(
+    event: events.CallbackRaised, session_id: str, root: str = "", tags: Mapping[str, str] | None = None
+) -> Callback:
+    """Return the callback that an event raises. `root` and `tags` are those of its run tree."""
+    priority: Any = event.priority if event.priority in PRIORITIES else "normal"  # of another version
+    kind: Any = event.kind
+    return Callback(
+        event.callback_id, session_id, event.agent, event.message, event.intent, kind, priority, event.choices,
+        event.schema, event.context, event.tool, event.args, event.digest, event.time, event.expires,
+        _with_skipped((), event.route), given=event.given, tags={} if tags is None else tags,
+        patterns=event.patterns, origin=event.origin, root=root, pos=event.pos, gate=event.gate,
+        route=event.route, hints=event.hints, required=event.required, has_default=event.has_default,
+        default=event.default, digest_of_group=event.group,
+    )  # fmt: skip
+
+
+def after(callback: Callback, event: events.AnyEvent) -> Callback:
+    """Return the callback as it is once this event of it is written.
+
+    After the event that settles it, only its delivery changes it.
+    """
+    if type(event) is events.CallbackDelivered:
+        return replace(callback, delivered=True)
+    if callback.status != "open":
+        return callback
+    if type(event) is events.CallbackAsked:
+        path = with_step(callback.path, callback.route, event.target, "asked")
+        expires = callback.expires if event.expires is None else event.expires
+        return replace(callback, target=event.target, path=path, expires=expires)
+    if type(event) is events.CallbackPassed:
+        step = "skipped" if event.skipped else "reworded" if event.message else "passed"
+        path = with_step(callback.path, callback.route, event.agent, step, event.reason)
+        return replace(callback, target="", path=path, reworded=_rewording(callback, event.message))
+    return settled(callback, event)
+
+
+def settled(callback: Callback, event: events.AnyEvent) -> Callback:
+    """Return the callback as this event settles it."""
+    answer: Answer | None = None
+    if type(event) is events.CallbackAnswered:
+        value = decode_approval(event.value) if callback.gate else event.value
+        answer = Answer(value, event.by, event.right, event.time)
+    elif type(event) is events.CallbackDeclined:
+        answer = Answer(None, event.by, event.right, event.time, event.reason)
+    status: Any = event.type.removeprefix("callback_")
+    return replace(callback, status=status, answer=answer, settled_at=event.time)
+
+
+def reopened(callback: Callback) -> Callback:
+    """Return the callback as the person is asked again: its log was adopted, so no earlier answer counts."""
+    path = callback.path
+    for station in (callback.route.get("stations") or ())[_stations_behind(path) :]:
+        if station["step"] == "ask":
+            path = with_step(path, callback.route, station["agent"], "skipped", ADOPTED)
+    path = with_step(path, callback.route, "user", "asked")
+    return replace(callback, status="open", answer=None, settled_at=0.0, delivered=False, target="user", path=path)
+
+
+def decode_approval(stored: Mapping[str, Any]) -> Approve | Reject:
+    """Return the answer of an approval from what the log stores."""
+    if stored.get("approve"):
+        also = tuple(stored.get("also", ()))
+        return Approve(stored.get("args"), stored.get("for_session", False), stored.get("pattern"), also)
+    return Reject(stored.get("reason", ""), stored.get("for_session", False))
+
+
+def _rewording(callback: Callback, message: str) -> str:
+    """The reworded question after somebody passed it up; "" for the original words."""
+    return "" if message == callback.message else message or callback.reworded
+
+
+# --- the path of a callback --------------------------------------------------------------
+#
+# Each station of a route leaves one step in the path that is not `asked`: the route skips the agent, or the agent
+# passed the callback up, or it may not be asked any more. So the path says how far the callback has come.
+
+
+def with_step(
+    path: tuple[Step, ...], route: Mapping[str, Any], agent: str, step: str, reason: str = ""
+) -> tuple[Step, ...]:
+    """Return the path with one more step, and with the agents that the route skips after it."""
+    done: Any = step
+    if step != "asked":
+        return _with_skipped((*path, Step(agent, done, reason)), route)
+    ahead = (route.get("stations") or ())[_stations_behind(path) :]
+    return (*path, Step(agent, done, ahead[0]["reason"] if ahead else route.get("why", "")))
+
+
+def steps_taken(callback: Callback) -> list[tuple[str, str, str]]:
+    """Return agent, step and reason of the steps that events added to its path; `with_step` adds them again."""
+    stations, taken = iter(callback.route.get("stations") or ()), list[tuple[str, str, str]]()
+    for one in callback.path:
+        if one.step == "asked":
+            taken.append((one.agent, one.step, ""))
+        elif next(stations, {"step": "ask"})["step"] == "ask":
+            taken.append((one.agent, one.step, one.reason))
+    return taken
+
+
+def _with_skipped(path: tuple[Step, ...], route: Mapping[str, Any]) -> tuple[Step, ...]:
+    """Return the path with the agents that the route skips next."""
+    for station in (route.get("stations") or ())[_stations_behind(path) :]:
+        if station["step"] == "ask":
+            break
+        path = (*path, Step(station["agent"], "skipped", station["reason"]))
+    return path
+
+
+def _stations_behind(path: tuple[Step, ...]) -> int:
+    """The number of the route's stations that are behind a callback with this path."""
+    return len([one for one in path if one.step != "asked"])
 
 
 # --- intents and kinds -------------------------------------------------------------------
 
 
 def meant_intent(intent: str) -> str:
-    """The known intent that a word is, or that it is a near miss of; "" for any other word.
+    """Return the known intent that a word equals or nearly equals; "" for any other word.
 
     A near miss has one letter more, less or another one than the known word, two of its letters swapped, or differs
     in case or by `-` or a blank for `_`. What must not be ignored can't be ignored because of a typo.
@@ -239,7 +355,7 @@ def _is_one_edit(word: str, known: str) -> bool:
 
 
 def intent_warning(intent: str) -> str:
-    """What is wrong with an intent that is a near miss of a known one; "" for every other."""
+    """Return a warning for an intent that nearly equals a known one; "" for every other."""
     meant = meant_intent(intent)
     if meant in ("", intent):
         return ""
@@ -248,7 +364,7 @@ def intent_warning(intent: str) -> str:
 
 
 def normal_kind(kind: str, intent: str) -> Kind:
-    """The kind with the old `callback` made into what it means; ValueError names the kinds there are."""
+    """Return the kind, with the old `callback` replaced by its meaning; ValueError lists the kinds."""
     if kind not in KINDS:
         raise ValueError(f"no callback kind is called {kind!r}; there are {', '.join(KINDS)}")
     if kind == "callback":
@@ -256,7 +372,7 @@ def normal_kind(kind: str, intent: str) -> Kind:
     return kind
 
 
-# --- what one callback may say about its own way ----------------------------------------
+# --- routing hints ----------------------------------------------------------------------
 
 
 class Hints(Value, frozen=True):
@@ -270,7 +386,7 @@ class Hints(Value, frozen=True):
 
     @classmethod
     def build(cls, **hints: Any) -> Hints:
-        """From what code or a model wrote; TypeError says what is wrong, nothing is coerced."""
+        """Make hints from values that code or a model wrote. Nothing is coerced; TypeError says what is wrong."""
         for name, value in hints.items():
             if name not in _HINTS:
                 raise TypeError(f"there is no option {name!r}; hints are {', '.join(_HINTS)}")
@@ -282,7 +398,7 @@ class Hints(Value, frozen=True):
 
 
 _HINTS = {
-    "max_bubble_hops": "0 or more, a whole number, or None",
+    "max_bubble_hops": "a whole number of 0 or more, or None",
     "fallback_target": "'user', 'fail', an agent's name or None",
     "passthrough_agents": "a list of agents' names, such as ['lead']",
     "resolvable_by": "a list of agents' names, such as ['lead']",
@@ -290,7 +406,7 @@ _HINTS = {
 }
 
 
-# --- what makes two callbacks the same --------------------------------------------------
+# --- equality of callbacks --------------------------------------------------------------
 
 
 def question_digest(
@@ -301,7 +417,7 @@ def question_digest(
     schema: JsonSchema | None = None,
     key: str | None = None,
 ) -> str:
-    """What a replayed question is matched by. An explicit `key` stands for the whole question.
+    """Return the digest by which a replayed question is matched. An explicit `key` replaces the whole question.
 
     Context, hints and times are left out: they differ between runs of the same code.
     """
@@ -311,12 +427,12 @@ def question_digest(
 
 
 def approval_digest(tool: str, args: dict[str, Any]) -> str:
-    """What an approval is bound to: this tool with exactly these arguments."""
+    """Return the digest that an approval is bound to: this tool with exactly these arguments."""
     return _digest("approval", tool, args)
 
 
 def same_json(one: Any, other: Any) -> bool:
-    """Tell whether two values are the same JSON; `==` would take `1` for `true` and for `1.0`."""
+    """Return whether two values are the same JSON; `==` would treat `1` as equal to `true` and `1.0`."""
     return one is other or msgspec.json.encode(one, order="sorted") == msgspec.json.encode(other, order="sorted")
 
 

@@ -1,4 +1,4 @@
-"""The seams: what the core asks of models, stores and hosts, and what it gives to hooks and tools."""
+"""The protocols of models, stores, hosts and workspaces, and of what hooks and tools get."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Protocol, Typ
 
 import msgspec
 
-from upcall.callbacks import Callback, Held, HostAnswer, Priority
+from upcall.callbacks import Callback, HostAnswer, Priority
 from upcall.events import AnyEvent
 from upcall.messages import NO_USAGE, Message, Purpose, Request, Response, Status, Usage, Value
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
     OutputT_co = TypeVarWithDefault("OutputT_co", covariant=True, default=Any)
     DepsT_co = TypeVarWithDefault("DepsT_co", covariant=True, default=Any)
-else:  # `default` is in Python from 3.13 on, and only type checkers need it
+else:  # Python has `default` since 3.13, and only type checkers need it
     OutputT_co = TypeVar("OutputT_co", covariant=True)
     DepsT_co = TypeVar("DepsT_co", covariant=True)
 
 R = TypeVar("R")
 
 Emit = Callable[[str, str], None]
-"""Takes `(kind, text)` while a model is still writing: "text", "thinking", or "drop" (forget what came so far)."""
+"""Gets `(kind, text)` while a model is writing. Kinds: "text", "thinking", or "drop" (discard the text so far)."""
 
 
 class Delta(Value, frozen=True):
@@ -75,7 +75,7 @@ class Reply(Value, Generic[OutputT_co], frozen=True):
 
 
 class Spent(Value, frozen=True):
-    """What sessions have used: model calls, tokens by model, seconds of running time."""
+    """The usage of sessions: model calls, tokens by model, seconds of running time."""
 
     calls: int = 0
     usage: Mapping[str, Usage] = {}
@@ -89,11 +89,63 @@ class Spent(Value, frozen=True):
 
     @property
     def tokens(self) -> int:
-        """Input and output of all models."""
+        """Input and output tokens of all models."""
         return sum(used.total for used in self.usage.values())
 
 
-# --- what is plugged in below -----------------------------------------------------------
+class Exchange(Value, frozen=True):
+    """One request to a provider over HTTP, and its answer.
+
+    url: where it was sent
+    status: the HTTP status of the answer; 0 if there was none
+    request: the body that was sent
+    response: what came back; of a very long answer the beginning
+    received_bytes: how many bytes came back
+    """
+
+    url: str
+    status: int = 0
+    request: str = ""
+    response: str = ""
+    received_bytes: int = 0
+
+
+class ModelCall(Value, frozen=True):
+    """A model call, rebuilt from the log.
+
+    session: the id of its session
+    ordinal: its number in the session; a summary has the number of the call before it
+    purpose: what the model was asked for: a `turn`, a `side_turn` or a `summary`
+    seq: the sequence number of the event that began it
+    started: when that was
+    model: the name of the model that was asked, as it was declared; empty in a log older than that field
+    request: what the model got, with what hooks changed; the values of headers are not kept
+    response: what came back, as the hooks left it; None while it runs, while its hooks run, and if it failed
+    by_hook: whether a hook answered in the model's place
+    changed_by_hook: whether a hook replaced the response
+    error: why it failed
+    end_seq: the sequence number of the event with its outcome; 0 if there is none
+    ended: when it ended
+    wire: what went over the wire, if the runtime captured it; a request that was sent again is another exchange
+    """
+
+    session: str
+    ordinal: int
+    purpose: Purpose
+    seq: int
+    started: float
+    model: str
+    request: Request
+    response: Response | None = None
+    by_hook: bool = False
+    changed_by_hook: bool = False
+    error: str = ""
+    end_seq: int = 0
+    ended: float | None = None
+    wire: tuple[Exchange, ...] = ()
+
+
+# --- models, stores, hosts, workspaces --------------------------------------------------
 
 
 class Model(Protocol):
@@ -101,11 +153,11 @@ class Model(Protocol):
 
     @property
     def name(self) -> str:
-        """How people call it, such as `openai:gpt-6`."""
+        """The model's name for people, such as `openai:gpt-6`."""
         ...
 
     async def respond(self, request: Request, emit: Emit | None) -> Response:
-        """Answer one request, telling `emit` about text as it comes; raises a ModelError after its own retries."""
+        """Answer one request, and pass text to `emit` as it arrives. Raises a ModelError after its own retries."""
         ...
 
 
@@ -133,7 +185,7 @@ class Claim(msgspec.Struct, eq=False):
         return self.failure is None and not self.released
 
     def fail(self, error: Exception) -> None:
-        """Note that nothing can be appended any more, and tell whoever holds the claim. On the event loop only."""
+        """Mark the claim as lost, and notify its holder. Call it on the event loop only."""
         if self.failure is None:
             self.failure = error
         if self.on_failure is not None:
@@ -169,14 +221,14 @@ class Row(Value, frozen=True):
 
     @property
     def current_status(self) -> str:
-        """What the session is doing: a turn without a living owner waits for a person, or was interrupted."""
+        """The session's status now: a turn without a living owner waits for a person, or was interrupted."""
         if self.status != "running" or self.owner:
             return self.status
         return "waiting" if self.asks_person else "interrupted"
 
 
 class Selection(Value, frozen=True):
-    """Which sessions or callbacks to list: everything that is given must match.
+    """A filter for lists of sessions or callbacks. All fields that are set must match.
 
     session: the session itself and all below it
     agent: the name of the session's agent
@@ -218,14 +270,19 @@ commits nothing.
 
 
 class Store(Protocol):
-    """An append-only log of events per session, with one owner at a time per run tree."""
+    """An append-only log of events per session, with one owner at a time per run tree.
+
+    Other code looks for three more attributes, which a store may have. `private_paths` are the files that agents
+    must not read or write: every store in files needs it. `duplicate()` returns another store on the same log that
+    is not open yet, for a thread of its own. `foreign` is True if this is a read-only copy of somebody else's log.
+    """
 
     where: str
-    """The place of the log, as messages name it."""
+    """The log's path or address, for messages."""
     durable: bool
     """True if the log outlives the process."""
     lease: float
-    """Seconds that a claim holds without a sign of life from its owner; 0 if only this process can own anything."""
+    """Seconds that a claim lasts without a heartbeat of its owner; 0 if only this process can have claims."""
 
     def now(self) -> float:
         """The store's clock, in seconds since 1970."""
@@ -264,11 +321,11 @@ class Store(Protocol):
         ...
 
     async def read(self, session: str, after: int = 0, limit: int = 1000) -> list[AnyEvent]:
-        """Events of one session with `seq` above `after`, oldest first."""
+        """Return the events of one session with `seq` above `after`, oldest first."""
         ...
 
     async def read_all(self, after: int = 0, limit: int = 1000) -> list[AnyEvent]:
-        """Events of all sessions with `pos` above `after`, in the order of their positions.
+        """Return the events of all sessions with `pos` above `after`, in the order of their positions.
 
         Positions become readable in their order: who has seen position N, here, from `last` or in an event, never
         later finds anything at or below N that was not there. So whoever follows the log by position misses
@@ -278,18 +335,18 @@ class Store(Protocol):
         ...
 
     async def read_tree(self, session: str, after: int = 0, limit: int = 1000) -> list[AnyEvent]:
-        """Events of a session and all below it with `pos` above `after`, in the order of their positions.
+        """Return the events of a session and all below it with `pos` above `after`, in order of position.
 
         Positions become readable in their order, as for `read_all`.
         """
         ...
 
     async def last(self) -> int:
-        """The position of the newest event."""
+        """Return the position of the newest event."""
         ...
 
     async def row(self, session: str) -> Row | None:
-        """One session as listed, or None."""
+        """Return one session's row, or None."""
         ...
 
     async def rows(
@@ -300,7 +357,7 @@ class Store(Protocol):
         before: str | None = None,
         limit: int = 1000,
     ) -> list[Row]:
-        """Sessions that match, newest first; with `parent`, its children, oldest first.
+        """Return the sessions that match, newest first; with `parent`, its children, oldest first.
 
         parent: the id of a session, or "" for the sessions without a parent, newest first
         before: only sessions that were started before this one; the last id of one page gives the next page
@@ -309,7 +366,7 @@ class Store(Protocol):
         ...
 
     async def blob(self, name: str) -> bytes:
-        """A body stored once under its content hash."""
+        """Return the body with this content hash."""
         ...
 
     async def wait(self, after: int, timeout: float) -> None:
@@ -335,7 +392,7 @@ class Store(Protocol):
 
     async def settle(
         self, callback_id: str, events: Mapping[str, AnyEvent], claim: Claim | None = None
-    ) -> Held | None:
+    ) -> Callback | None:
         """Settle a callback, and others with it, if it is open and not expired: the first one wins.
 
         `events` has an event for each callback id; others than the first that are no longer open are left as they
@@ -343,8 +400,8 @@ class Store(Protocol):
         """
         ...
 
-    async def callback(self, callback_id: str) -> Held | None:
-        """One callback, or None."""
+    async def callback(self, callback_id: str) -> Callback | None:
+        """Return one callback, or None."""
         ...
 
     async def callbacks(
@@ -354,15 +411,15 @@ class Store(Protocol):
         inbox: bool = False,
         which: Selection = EVERYTHING,
         limit: int = 100_000,
-    ) -> list[Held]:
-        """Callbacks of a run tree, oldest first; or those for a person that match, highest priority first.
+    ) -> list[Callback]:
+        """Return a run tree's callbacks, oldest first; or those for a person that match, highest priority first.
 
         Without a status in `which`, those that wait for a person. One whose time is up is expired, noticed or not.
         """
         ...
 
     async def unfinished(self, limit: int | None = None) -> list[Row]:
-        """Root sessions that are ready to continue, oldest first; without a limit, all of them.
+        """Return the root sessions that are ready to continue, oldest first; without a limit, all of them.
 
         No living process owns them, and their turn was interrupted, or it is parked and something that it waits
         for (in any session of the run tree) is settled, expired, or to be asked of an agent next.
@@ -370,28 +427,28 @@ class Store(Protocol):
         ...
 
     async def next_deadline(self, after: float) -> float | None:
-        """When the next callback that a parked session waits for expires, after that moment; None if none does."""
+        """Return the first time after `after` at which a callback of a parked session expires, or None."""
         ...
 
     def listen(self, hear: Callable[[AnyEvent], None]) -> Callable[[], None]:
-        """Call `hear` on the event loop for each event that any process appends without a claim; returns a stop."""
+        """Call `hear` on the event loop for each event appended without a claim; return a function to stop it."""
         ...
 
     async def delete(self, sessions: Sequence[str]) -> int:
-        """Remove whole run trees that nobody owns; returns how many sessions went."""
+        """Delete whole run trees that nobody owns; return the number of deleted sessions."""
         ...
 
     async def open(self) -> None:
-        """Get ready; called once before anything else."""
+        """Open the store; called once before anything else."""
         ...
 
     async def close(self) -> None:
-        """Finish what was begun and let go of everything."""
+        """Finish pending writes and close the store."""
         ...
 
 
 class Host(Protocol):
-    """What stands between the runtime and a person."""
+    """The connection between the runtime and a person."""
 
     async def ask(self, callback: Callback) -> HostAnswer:
         """Return the person's answer: a value, Approve, Reject or Decline; None leaves the question in the inbox.
@@ -403,12 +460,12 @@ class Host(Protocol):
         ...
 
     def withdraw(self, callback_id: str, reason: str) -> None:
-        """An open ask ended elsewhere."""
+        """Stop asking: the callback was settled elsewhere."""
         ...
 
 
 class Entry(Value, frozen=True):
-    """What lies at a path of a workspace. `path` is the whole one, from the root, as the workspace spells it."""
+    """A file, folder or link in a workspace. `path` starts at the root and is spelled as in the workspace."""
 
     path: str
     kind: Literal["file", "folder", "link", "other"] = "file"
@@ -423,23 +480,23 @@ class Files(Protocol):
 
     @property
     def folder(self) -> str | None:
-        """Where a program could work in it on this machine, or None."""
+        """The folder in which programs can run on this machine, or None."""
         ...
 
     async def look(self, path: str) -> Entry:
-        """What lies there, links followed; `missing` is set on the error if there is nothing."""
+        """Return the entry at a path; links are followed. If there is none, the error has `missing` set."""
         ...
 
     async def entries(self, path: str) -> list[Entry]:
-        """What lies in a folder, by name; links are not followed."""
+        """Return a folder's entries, sorted by name; links are not followed."""
         ...
 
     async def read(self, path: str, start: int = 0, size: int | None = None) -> bytes:
-        """A file's bytes from `start` on, `size` of them or all; fewer at its end."""
+        """Return a file's bytes from `start`, all of them or `size`; fewer at the end of the file."""
         ...
 
     async def write(self, path: str, data: bytes, expected: str | None = None) -> None:
-        """Replace a file, or make it and the folders above it: whole or not at all.
+        """Replace a file, or create it and its parent folders, atomically.
 
         With `expected` only while it still has the content of that hash (`events.content_hash`).
         """
@@ -447,31 +504,31 @@ class Files(Protocol):
 
 
 class TreeStorage(Protocol):
-    """What a whole run tree shares, kept in its root's log."""
+    """Values that a whole run tree shares, stored in its root's log."""
 
     async def values(self) -> Mapping[str, Any]:
-        """All that was put, by key; the root session's own context is among it."""
+        """Return all stored values by key, including the root session's own context."""
         ...
 
     async def body(self, name: str) -> bytes:
-        """A body that was put with a value, by its content hash."""
+        """Return a body that was stored with a value, by its content hash."""
         ...
 
     async def put(self, key: str, value: Any, bodies: Mapping[str, bytes]) -> None:
-        """Keep a JSON value and the bodies it names by their content hash; stored when it returns."""
+        """Store a JSON value and the bodies that it names by content hash; both are durable when it returns."""
         ...
 
 
 class Workspace(Protocol):
-    """A declared place for files: what `Agent(workspace=...)` takes."""
+    """A declared place for files, for `Agent(workspace=...)`."""
 
     def open(self, storage: TreeStorage) -> Files:
-        """Its files, for one session; nothing is touched yet."""
+        """Return the files for one session. Nothing is read or written yet."""
         ...
 
 
 class SessionReads(Protocol):
-    """What a Toolset may read of the session that asks it."""
+    """The parts of a session that a Toolset may read."""
 
     @property
     def id(self) -> str:
@@ -490,12 +547,12 @@ class SessionReads(Protocol):
 
     @property
     def purpose(self) -> Purpose:
-        """What runs: `turn` or `side_turn`."""
+        """The kind of turn that runs: `turn` or `side_turn`."""
         ...
 
     @property
     def data(self) -> dict[str, Any]:
-        """A copy of what the application gave with `start(data=...)`; children have their root's."""
+        """A copy of the data of `start(data=...)`; children have their root's."""
         ...
 
     @property
@@ -520,7 +577,7 @@ class SessionReads(Protocol):
 
     @property
     def deps(self) -> Any:
-        """The object of `Runtime(deps=...)`, which is never stored; None where none was given."""
+        """The object of `Runtime(deps=...)`, which is never stored; None by default."""
         ...
 
 
@@ -529,11 +586,11 @@ class Toolset(Protocol):
 
     @property
     def name(self) -> str:
-        """How errors call it."""
+        """The name for errors."""
         ...
 
     async def list_tools(self, session: SessionReads) -> Sequence[Any]:
-        """The tools, or typed functions, that the session has now.
+        """Return the tools, or typed functions, that the session has now.
 
         Called before each model call. What it raises, and more time than `Limits(toolset_seconds=...)`, fails the
         turn: catch what should not, and return the tools that are there.
@@ -541,11 +598,11 @@ class Toolset(Protocol):
         ...
 
 
-# --- what hooks and tools get -----------------------------------------------------------
+# --- for hooks and tools ----------------------------------------------------------------
 
 
 class InSession(Protocol):
-    """What hooks and tools of every kind know of their session, and write into it."""
+    """The session, for hooks and tools of every kind: values to read, and values they may write."""
 
     @property
     def id(self) -> str:
@@ -559,7 +616,7 @@ class InSession(Protocol):
 
     @property
     def data(self) -> dict[str, Any]:
-        """A copy of what the application gave with `start(data=...)`; children have their root's."""
+        """A copy of the data of `start(data=...)`; children have their root's."""
         ...
 
     @property
@@ -583,11 +640,11 @@ class InSession(Protocol):
         ...
 
     def get_context(self, key: str, default: Any = None) -> Any:
-        """What was kept under that key."""
+        """Return the value of a key."""
         ...
 
     def set_context(self, key: str, value: Any) -> None:
-        """Keep a JSON value under a key. Text under `pinned.…` is shown to the model again after a compaction."""
+        """Store a JSON value under a key. Text under `pinned.…` is shown to the model again after a compaction."""
         ...
 
     @property
@@ -597,28 +654,28 @@ class InSession(Protocol):
 
     @property
     def purpose(self) -> Purpose:
-        """What runs: `turn`, or `side_turn`, whose writes stay in it."""
+        """The kind of turn that runs: `turn`, or `side_turn`, whose writes stay in it."""
         ...
 
     def get_messages(self) -> list[Message]:
-        """The conversation since the last compaction."""
+        """Return the conversation since the last compaction."""
         ...
 
     def get_summary(self) -> str:
-        """The summary of the last compaction, else the last reply's text."""
+        """Return the summary of the last compaction, else the last reply's text."""
         ...
 
     def add_message(self, role: str, content: str) -> None:
-        """Add to the conversation. `system` becomes an instruction; between a call and its result it waits."""
+        """Add a message. `system` becomes an instruction; while calls are open it is added after their results."""
         ...
 
     def compact_messages(self, keep_last: int = 10) -> None:
-        """Forget all but the first user message and the last few, without a model."""
+        """Remove all messages but the first user message and the last ones, without a model."""
         ...
 
 
 class InCall(Protocol):
-    """What every tool has of the call that it serves."""
+    """The running tool call, for every tool."""
 
     @property
     def call_id(self) -> str:
@@ -626,21 +683,21 @@ class InCall(Protocol):
         ...
 
     def show(self, text: str) -> None:
-        """Let people who watch see text while the tool runs; it is not stored."""
+        """Show text to people who watch the run; it is not stored."""
         ...
 
 
 class InRuntime(Protocol[DepsT_co]):
-    """What hooks and tools of every kind get from the runtime that runs them."""
+    """The runtime's `deps`, for hooks and tools of every kind."""
 
     @property
     def deps(self) -> DepsT_co:
-        """The object of `Runtime(deps=...)`, which is never stored; None where none was given."""
+        """The object of `Runtime(deps=...)`, which is never stored; None by default."""
         ...
 
 
 class SessionAccess(InSession, InRuntime[DepsT_co], Protocol[DepsT_co]):
-    """What a hook may do with its session. Each write is an event, durable before the next effect.
+    """The session, for hooks. Each write is an event, durable before the next effect.
 
     `SessionAccess[Deps]` tells type checkers the type of `deps`.
     """
@@ -651,23 +708,26 @@ class SessionAccess(InSession, InRuntime[DepsT_co], Protocol[DepsT_co]):
         ...
 
     async def get_history(self) -> list[Message]:
-        """The whole conversation from the log, what was compacted away too."""
+        """Return the whole conversation from the log, including compacted messages."""
         ...
 
     async def spent(self) -> Spent:
-        """What the whole run tree has used so far: the root session, all below it, and their side turns."""
+        """Return the usage of the whole run tree so far: the root session, all below it, and their side turns."""
         ...
 
     async def prompt(self, text: str) -> str:
-        """A side turn of this agent over its own conversation; returns what it says and leaves no trace in it."""
+        """Run a side turn of this agent over its own conversation, and return the reply.
+
+        The conversation is unchanged.
+        """
         ...
 
     async def start_child(self, agent: Any, prompt: str) -> Reply:
-        """Run another agent (or a named one below this) as a child; returns its reply."""
+        """Run another agent (or a named one below this) as a child, and return its reply."""
         ...
 
     async def trigger_compaction(self, keep_last: int = 10) -> None:
-        """Have the model summarise, now if no call is open, else before the next model call."""
+        """Let the model summarise the conversation: now if no call is open, else before the next model call."""
         ...
 
     async def raise_callback(
@@ -690,56 +750,56 @@ class SessionAccess(InSession, InRuntime[DepsT_co], Protocol[DepsT_co]):
         resolvable_by: Sequence[str] = (),
         passthrough_child_callbacks: bool = False,
     ) -> Any:
-        """Ask whoever is above, by policy; returns the answer's value."""
+        """Ask the agents above or a person, by policy, and return the answer's value."""
         ...
 
     async def once(self, name: str, effect: Callable[..., Awaitable[R] | R], *args: Any, **kwargs: Any) -> R:
-        """Run a side effect at most once, its result kept in the log."""
+        """Run a side effect at most once, and return its result, which is stored in the log."""
         ...
 
 
 class Context(SessionAccess[DepsT_co], InCall, Protocol[DepsT_co]):
-    """What an async tool gets when a parameter is annotated with it; `Context[Deps]` types its `deps`."""
+    """The context of an async tool that has a parameter of this type; `Context[Deps]` types its `deps`."""
 
     async def raise_callback_full(self, message: str, callback_type: str = "query", **options: Any) -> Callback:
-        """Like `raise_callback`, returning the settled callback: who answered, by what right, by which path."""
+        """Ask like `raise_callback`; return the settled callback: who answered, by what right, by which path."""
         ...
 
 
 class SyncContext(InSession, InRuntime[DepsT_co], InCall, Protocol[DepsT_co]):
-    """What a plain `def` tool gets: the same calls without `await`, from its own thread.
+    """The context of a plain `def` tool: the same calls without `await`, from its own thread.
 
     `SyncContext[Deps]` tells type checkers the type of `deps`.
     """
 
     def raise_callback(self, message: str, callback_type: str = "query", **options: Any) -> Any:
-        """Ask whoever is above, by policy; blocks this thread until there is an answer."""
+        """Ask the agents above or a person, by policy; block this thread until there is an answer."""
         ...
 
     def raise_callback_full(self, message: str, callback_type: str = "query", **options: Any) -> Callback:
-        """Like `raise_callback`, returning the settled callback."""
+        """Ask like `raise_callback`, and return the settled callback."""
         ...
 
     def once(self, name: str, effect: Callable[..., R], *args: Any, **kwargs: Any) -> R:
-        """Run a side effect at most once, its result kept in the log."""
+        """Run a side effect at most once, and return its result, which is stored in the log."""
         ...
 
     def get_history(self) -> list[Message]:
-        """The whole conversation from the log, what was compacted away too."""
+        """Return the whole conversation from the log, including compacted messages."""
         ...
 
     def spent(self) -> Spent:
-        """What the whole run tree has used so far."""
+        """Return the usage of the whole run tree so far."""
         ...
 
     def prompt(self, text: str) -> str:
-        """A side turn of this agent over its own conversation."""
+        """Run a side turn of this agent over its own conversation, and return the reply."""
         ...
 
     def start_child(self, agent: Any, prompt: str) -> Reply:
-        """Run another agent as a child; returns its reply."""
+        """Run another agent as a child, and return its reply."""
         ...
 
     def trigger_compaction(self, keep_last: int = 10) -> None:
-        """Have the model summarise before the next model call."""
+        """Let the model summarise the conversation before the next model call."""
         ...

@@ -62,11 +62,11 @@ class UpcallError(Exception):
 
 
 class SetupError(UpcallError):
-    """What a programmer wrote can't work; found before anything runs."""
+    """A declaration or an argument can't work; found before anything runs."""
 
 
 class BadAgent(SetupError):
-    """An Agent, Limits or kit value can't work as given."""
+    """An Agent, Limits or kit value is not valid."""
 
     def __init__(self, agent: str, problem: str) -> None:
         self.agent, self.problem = agent, problem
@@ -74,7 +74,7 @@ class BadAgent(SetupError):
 
 
 class BadKit(SetupError):
-    """What a piece of the kit was given can't work, or a file that it reads."""
+    """An argument of a kit, or a file that it reads, is not valid."""
 
     def __init__(self, piece: str, problem: str) -> None:
         self.piece, self.problem = piece, problem
@@ -90,7 +90,7 @@ class BadTool(SetupError):
 
 
 class BadHook(SetupError):
-    """A hook has a wrong signature, or was given for a point that is none."""
+    """A hook has a wrong signature, or its point does not exist."""
 
     def __init__(self, hook: str, point: str, problem: str) -> None:
         self.hook, self.point, self.problem = hook, point, problem
@@ -151,16 +151,16 @@ class SessionExists(SessionError):
     def __init__(self, session_id: str) -> None:
         self.session_id = session_id
         super().__init__(
-            f"a session called {session_id!r} exists already; go on with runtime.load({session_id!r}), "
+            f"a session called {session_id!r} exists already; continue it with runtime.load({session_id!r}), "
             "or start with another id"
         )
 
 
 class SessionBusy(SessionError):
-    """Somebody else drives the session and is alive."""
+    """Another living owner runs the session."""
 
     def __init__(self, session_id: str, owner: str, *, is_local: bool = False) -> None:
-        """`is_local`: the owner is this program itself, so waiting for its lease to end is of no use."""
+        """`is_local`: the owner is this program itself, so it is useless to wait for its lease to end."""
         self.session_id, self.owner, self.is_local = session_id, owner, is_local
         super().__init__(
             f"session {session_id!r} is being run by {owner}; wait for it, cancel it, "
@@ -169,7 +169,7 @@ class SessionBusy(SessionError):
 
 
 class SessionWaiting(SessionError):
-    """The session waits for answers and takes no new prompt until it has them."""
+    """The session waits for answers and accepts no new prompt until it has them."""
 
     def __init__(self, session_id: str, callbacks: Sequence[str]) -> None:
         self.session_id, self.callbacks = session_id, tuple(callbacks)
@@ -187,12 +187,12 @@ class SessionTakenOver(SessionError):
         self.session_id = session_id
         super().__init__(
             f"session {session_id!r} was taken over by another process; its calls here were "
-            "cancelled and what they still returned was dropped"
+            "cancelled, and their late results were dropped"
         )
 
 
 class TurnError(UpcallError):
-    """The turn failed; the session is kept and can go on."""
+    """The turn failed; the session is kept and can continue."""
 
 
 class HookFailed(TurnError):
@@ -201,7 +201,7 @@ class HookFailed(TurnError):
     def __init__(self, hook: str, point: str, error: BaseException, *, stored: bool = True) -> None:
         self.hook, self.point, self.error, self.stored = hook, point, error, stored
         then = "a session that is kept on disk can then be resumed" if stored else "no session was started"
-        super().__init__(f"hook {hook} at {point} raised {type(error).__name__}: {error}. Mend the hook; {then}.")
+        super().__init__(f"hook {hook} at {point} raised {type(error).__name__}: {error}. Fix the hook; {then}.")
 
 
 class LimitReached(TurnError):
@@ -235,14 +235,14 @@ class PlanRefused(TurnError):
     def __init__(self, manager: str, tries: int, problems: Sequence[str]) -> None:
         self.manager, self.tries, self.problems = manager, tries, tuple(problems)
         super().__init__(
-            f"{manager} gave no plan that can be run in {tries} tries; the last one:\n"
+            f"{manager} gave no plan that can be run in {tries} tries; the problems of the last one:\n"
             + "\n".join(f"- {problem}" for problem in problems)
-            + "\nNothing of it was run. Mend its instructions and resume: it is asked again."
+            + "\nNo part of it was run. Fix the manager's instructions and resume: the manager is asked again."
         )
 
 
 class StepFailed(TurnError):
-    """A step of a chain can't go on: what `pick` or `join` did."""
+    """A step of a chain failed in `pick` or `join`."""
 
     def __init__(self, step: str, problem: str) -> None:
         self.step, self.problem = step, problem
@@ -250,7 +250,7 @@ class StepFailed(TurnError):
 
 
 class OutputInvalid(TurnError):
-    """The reply never matched the type the agent promises."""
+    """The reply never matched the agent's output type."""
 
     def __init__(self, agent: str, tries: int, problem: str, text: str) -> None:
         self.agent, self.tries, self.problem, self.text = agent, tries, problem, text
@@ -273,7 +273,7 @@ class ModelError(TurnError):
 
 
 class ContextTooLong(ModelError):
-    """The request has more tokens than the model takes."""
+    """The request has more tokens than the model accepts."""
 
     def __init__(self, model: str, tokens: int | None, limit: int | None) -> None:
         self.model, self.tokens, self.limit = model, tokens, limit
@@ -282,7 +282,7 @@ class ContextTooLong(ModelError):
 
 
 class ModelRefused(ModelError):
-    """The provider won't take the request: a key, a model's name, or the request itself."""
+    """The provider refuses the request because of the key, the model's name, or the request itself."""
 
     def __init__(self, model: str, problem: str, status: int | None = None) -> None:
         self.model, self.problem, self.status = model, problem, status
@@ -300,7 +300,7 @@ class UnknownSetting(ModelRefused):
 
 
 class ModelUnavailable(ModelError):
-    """The provider could not be reached, was overloaded, or fell silent, in every try."""
+    """The provider could not be reached, was overloaded, or stopped answering, in every attempt."""
 
     def __init__(self, model: str, problem: str, tries: int = 1) -> None:
         self.model, self.problem, self.tries = model, problem, tries
@@ -327,7 +327,7 @@ class ScriptExhausted(ModelError):
 
 
 class CallbackError(UpcallError):
-    """Something about asking or answering."""
+    """Asking or answering failed."""
 
 
 class CallbackUnresolved(CallbackError):
@@ -366,18 +366,19 @@ class CallbackExpired(CallbackError):
 
 
 class ReplayMismatch(CallbackError):
-    """A tool that ran again asked something else than the answers it was given were for."""
+    """A tool that ran again asked something else than before, so its answers don't fit."""
 
     def __init__(self, tool: str, unclaimed: Sequence[str]) -> None:
         self.tool, self.unclaimed = tool, tuple(unclaimed)
         super().__init__(
-            f"tool {tool!r} ran again after an answer but no longer asks the question it answers; "
-            f"unclaimed: {'; '.join(self.unclaimed)}. Keep questions the same between runs, or give them a key="
+            f"tool {tool!r} ran again after an answer but no longer asks the question that was answered; "
+            f"unused answers: {'; '.join(self.unclaimed)}. "
+            "Keep questions the same between runs, or give them a key="
         )
 
 
 class OutcomeUnknown(CallbackError):
-    """An effect had started when the process died; it is not repeated by itself."""
+    """An effect had started when the process died; it is not repeated automatically."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -388,7 +389,7 @@ class OutcomeUnknown(CallbackError):
 
 
 class AnswerRefused(CallbackError):
-    """An answer was not accepted; the callback is as it was."""
+    """An answer was not accepted; the callback is unchanged."""
 
     def __init__(self, callback_id: str, problem: str) -> None:
         self.callback_id, self.problem = callback_id, problem
@@ -396,7 +397,7 @@ class AnswerRefused(CallbackError):
 
 
 class AlreadySettled(CallbackError):
-    """Somebody was first, or the callback expired or was withdrawn."""
+    """The callback was settled before: answered, declined, expired or withdrawn."""
 
     def __init__(self, callback_id: str, status: str, by: str, at: float) -> None:
         self.callback_id, self.status, self.by, self.at = callback_id, status, by, at
@@ -442,11 +443,11 @@ class StoreDamaged(StoreError):
 
 
 class StoreUnavailable(StoreError):
-    """The store is locked, read-only, full, gone, or not the user's own."""
+    """The store is locked, read-only, full, deleted, or not the user's own."""
 
 
 class ForeignLog(StoreUnavailable):
-    """A default log was found that the user neither made nor adopted; it can only be looked at."""
+    """A default log was found that the user neither made nor adopted; it can only be read."""
 
     def __init__(self, where: str, problem: str = "") -> None:
         typed = shlex.quote(where)
@@ -460,7 +461,7 @@ class ForeignLog(StoreUnavailable):
 
 
 STOPS = (RuntimeClosed, SessionTakenOver, StoreError)
-"""What ends the work of this process on a session, wherever it comes up: never the failure of a hook or a tool."""
+"""Exceptions that end the work of this process on a session. They never count as a failure of a hook or a tool."""
 
 
 def _short(text: str, most: int = 120) -> str:

@@ -1,4 +1,4 @@
-"""Frozen facts: what happened in a session, in the order it was written down.
+"""Events: immutable facts about a session, in the order they were written.
 
 An event is stored as its JSON body beside its session, sequence number, position and time; the store stamps
 those four when it writes it. Bodies leave out what equals its default. `version` is written from 2 on.
@@ -38,7 +38,7 @@ class Event(Value, frozen=True, tag_field="type", kw_only=True):
 
 
 class SessionOptions(Value, frozen=True):
-    """What an application may choose for one session, and change between its turns.
+    """Options that an application chooses for one session, and may change between its turns.
 
     model: the name of one of `Agent(models={...})`; empty for the agent's own model
     approvals: `ask` has every call approved that is not `read_only`, in the session and in all that it starts. It
@@ -104,7 +104,7 @@ class SessionStarted(Event, frozen=True, tag="session_started"):
 
 
 class SessionAdopted(Event, frozen=True, tag="session_adopted"):
-    """The user adopted a log that somebody else made: the approvals that were given before count no more.
+    """The user adopted a log that somebody else made: earlier approvals are no longer valid.
 
     by: who adopted the log
     reopened: the ids of the approvals that were answered and whose calls have not ended; they are asked again
@@ -116,17 +116,19 @@ class SessionAdopted(Event, frozen=True, tag="session_adopted"):
 
 
 class TurnStarted(Event, frozen=True, tag="turn_started"):
-    """A prompt came in.
+    """A turn started with a prompt.
 
     turn: the number of the turn in its session, from 1
     message: the prompt
     setup: a digest of the agent's instructions, tools and policy at that time
+    by: who gave the prompt: a person, or the agent whose call, hook or step did; empty if that is not known
     """
 
     type: ClassVar[Literal["turn_started"]] = "turn_started"
     turn: int
     message: Message
     setup: str = ""
+    by: str = ""
 
 
 class TurnResumed(Event, frozen=True, tag="turn_resumed"):
@@ -142,7 +144,7 @@ class TurnResumed(Event, frozen=True, tag="turn_resumed"):
 
 
 class HooksPassed(Event, frozen=True, tag="hooks_passed"):
-    """A hook point is complete and never runs again; holds what its hooks changed.
+    """A hook point is complete and never runs again; contains the changes of its hooks.
 
     point: the name of the point, such as `before_tool`
     at: which occurrence: the call's id at the tool points; turn and hook at `end_turn`, which is logged hook by
@@ -195,7 +197,7 @@ class OutputRefused(Event, frozen=True, tag="output_refused"):
 
 
 class Steered(Event, frozen=True, tag="steered"):
-    """Somebody said something to a running turn; the next model call sees it.
+    """A steering message for a running turn arrived; the next model call sees it.
 
     text: what was said
     by: who said it
@@ -207,7 +209,7 @@ class Steered(Event, frozen=True, tag="steered"):
 
 
 class OptionsSet(Event, frozen=True, tag="options_set"):
-    """The application chose other options for a session; they count from its next turn on.
+    """The application changed the options of a session; they apply from its next turn.
 
     options: all of them; what is left out is as the agent declares it
     """
@@ -217,7 +219,7 @@ class OptionsSet(Event, frozen=True, tag="options_set"):
 
 
 class CancelRequested(Event, frozen=True, tag="cancel_requested"):
-    """Somebody wants the running turn to end.
+    """A cancellation of the running turn was requested.
 
     by: who wants it
     reason: why
@@ -283,11 +285,11 @@ class StepEnded(Event, frozen=True, tag="step_ended"):
     summary: str = ""
 
 
-# --- what the session holds -------------------------------------------------------------
+# --- the conversation -------------------------------------------------------------------
 
 
 class MessageAdded(Event, frozen=True, tag="message_added"):
-    """A message was added that is not a turn's prompt: by a hook, or steering that was taken up.
+    """A message was added that is not a turn's prompt: by a hook, or a steering message.
 
     message: the message
     origin: the hook or callback that added it
@@ -301,7 +303,7 @@ class MessageAdded(Event, frozen=True, tag="message_added"):
 
 
 class ContextSet(Event, frozen=True, tag="context_set"):
-    """A value was kept under a key.
+    """A value was stored under a key.
 
     key: the key
     value: the value, as JSON
@@ -315,7 +317,7 @@ class ContextSet(Event, frozen=True, tag="context_set"):
 
 
 class CompactionAsked(Event, frozen=True, tag="compaction_asked"):
-    """Compaction was asked for while calls were open; it is done before the next model call.
+    """Compaction was requested while calls were open; it happens before the next model call.
 
     keep_last: how many of the newest messages are to stay
     summarise: whether the model is to summarise the others
@@ -329,7 +331,7 @@ class CompactionAsked(Event, frozen=True, tag="compaction_asked"):
 
 
 class Carried(Value, frozen=True):
-    """What a fold that begins in the middle of a log needs from before.
+    """The state that a fold which begins in the middle of a log needs.
 
     turn: the number of the last turn
     ordinal: the number of the last model call
@@ -344,6 +346,8 @@ class Carried(Value, frozen=True):
     seconds: how long the turns ran
     options: the content hash of the last request's reply schema and settings
     session_options: the options for the next turn
+    model: the name of the last request's model
+    labels: the labels of the last request's tools
     """
 
     turn: int = 0
@@ -359,6 +363,8 @@ class Carried(Value, frozen=True):
     seconds: float = 0.0
     options: str = ""
     session_options: SessionOptions = DEFAULT_OPTIONS
+    model: str = ""
+    labels: Mapping[str, str] = {}
 
 
 class Compacted(Event, frozen=True, tag="compacted"):
@@ -387,11 +393,11 @@ class Compacted(Event, frozen=True, tag="compacted"):
 
 
 NO_OPTIONS = "none"
-"""Stands in `ModelStarted.options` where the agent has neither a type of replies nor settings any more."""
+"""The value of `ModelStarted.options` when the agent no longer has an output type or settings."""
 
 
 class Change(Value, frozen=True):
-    """What before_model hooks changed in a request: hashes of changed texts, one splice of the messages.
+    """The changes of before_model hooks to a request: hashes of changed texts, one splice of the messages.
 
     instructions: the content hash of the changed instructions
     tools: the content hash of the changed tools
@@ -424,6 +430,8 @@ class ModelStarted(Event, frozen=True, tag="model_started"):
     tools: the content hash of the tools, where they differ from the request before
     change: what before_model hooks changed
     options: the content hash of the reply's schema and the settings, where they differ from the request before
+    model: the name of the model that is asked, where it differs from the request before
+    labels: the labels that the tools were declared with, by name, where they differ from the request before
     """
 
     type: ClassVar[Literal["model_started"]] = "model_started"
@@ -433,6 +441,8 @@ class ModelStarted(Event, frozen=True, tag="model_started"):
     tools: str = ""
     change: Change | None = None
     options: str = ""
+    model: str = ""
+    labels: Mapping[str, str] | None = None
 
 
 class Responded(Event, frozen=True, tag="responded"):
@@ -455,6 +465,38 @@ class Responded(Event, frozen=True, tag="responded"):
     model: str = ""
     by_hook: bool = False
     pending: bool = False
+
+
+class WireExchange(Value, frozen=True):
+    """One request to a provider and its answer, as the difference to the request before in the session's log.
+
+    url: where it was sent
+    status: the HTTP status of the answer; 0 if there was none
+    start, end: how many characters of the request before it begins and ends with
+    body: what is between them
+    response: what came back; of a very long answer the beginning
+    received_bytes: how many bytes came back
+    """
+
+    url: str
+    status: int = 0
+    start: int = 0
+    end: int = 0
+    body: str = ""
+    response: str = ""
+    received_bytes: int = 0
+
+
+class WireCaptured(Event, frozen=True, tag="wire_captured"):
+    """What went over the wire in a model call, where the runtime captures it.
+
+    ordinal: the number of the model call
+    exchanges: the requests that were sent, with their answers
+    """
+
+    type: ClassVar[Literal["wire_captured"]] = "wire_captured"
+    ordinal: int
+    exchanges: tuple[WireExchange, ...]
 
 
 class ModelFailed(Event, frozen=True, tag="model_failed"):
@@ -509,7 +551,7 @@ class ToolEnded(Event, frozen=True, tag="tool_ended"):
 
 
 class ToolTriedAgain(Event, frozen=True, tag="tool_tried_again"):
-    """A call that waited, or a repeatable one, is entered again from its top.
+    """A call that waited, or a repeatable one, runs again from its beginning.
 
     call_id: the id of the call
     attempt: the number of the attempt
@@ -582,7 +624,7 @@ class OnceEnded(Event, frozen=True, tag="once_ended"):
 
 
 class CallbackRaised(Event, frozen=True, tag="callback_raised"):
-    """Somebody asks. The route is fixed from here on.
+    """A callback was raised. Its route is fixed now.
 
     callback_id: the id of the callback
     origin: the tool call or the occurrence of a hook that asks
@@ -637,11 +679,11 @@ class CallbackRaised(Event, frozen=True, tag="callback_raised"):
 
 
 class CallbackAsked(Event, frozen=True, tag="callback_asked"):
-    """Somebody on the route is asked now.
+    """An agent or a person on the route is asked now.
 
     callback_id: the id of the callback
     target: the name of an agent, or `user` for the person
-    station: how many stations of the route are behind it
+    station: how many agents of the route, of those that were to be asked, are behind it
     expires: when the time of the one asked is up, in seconds since 1970
     """
 
@@ -658,7 +700,7 @@ class CallbackPassed(Event, frozen=True, tag="callback_passed"):
     callback_id: the id of the callback
     agent: the name of the agent
     reason: why
-    station: how many stations of the route are behind it
+    station: how many agents of the route, of those that were to be asked, are behind it
     message: the question in other words, where the agent reworded it
     skipped: whether it was not asked, because it may no longer be
     """
@@ -717,7 +759,7 @@ class CallbackExpired(Event, frozen=True, tag="callback_expired"):
 
 
 class CallbackWithdrawn(Event, frozen=True, tag="callback_withdrawn"):
-    """A callback needs no answer any more, or nobody gives one.
+    """A callback needs no answer any more, or nobody may or would answer it.
 
     callback_id: the id of the callback
     reason: why
@@ -740,6 +782,20 @@ class CallbackDelivered(Event, frozen=True, tag="callback_delivered"):
     type: ClassVar[Literal["callback_delivered"]] = "callback_delivered"
     callback_id: str
     origin: str
+
+
+class CallbackRevealed(Event, frozen=True, tag="callback_revealed"):
+    """Somebody who may answer a callback was shown the values in it that screens hide.
+
+    callback_id: the id of the callback
+    by: who was shown them
+    right: how that is known, such as `token` or `os-user`
+    """
+
+    type: ClassVar[Literal["callback_revealed"]] = "callback_revealed"
+    callback_id: str
+    by: str = ""
+    right: str = ""
 
 
 class Parked(Event, frozen=True, tag="parked"):
@@ -776,27 +832,36 @@ AnyEvent: TypeAlias = (
     | ModelFailed | ToolStarted | ToolEnded | ToolTriedAgain | InnerCalled | ProgramSaved | OnceStarted
     | OnceEnded | CallbackRaised | CallbackAsked | CallbackPassed | CallbackAnswered | CallbackDeclined
     | CallbackExpired | CallbackWithdrawn | CallbackDelivered | Parked | HookRaised | Planned
-    | StepStarted | StepEnded | SessionAdopted | OptionsSet
+    | StepStarted | StepEnded | SessionAdopted | OptionsSet | CallbackRevealed
+    | WireCaptured
 )  # fmt: skip
 
 _encoder = msgspec.json.Encoder()
 _canonical = msgspec.json.Encoder(order="deterministic")
 
 _decoder: Callable[[], msgspec.json.Decoder[AnyEvent]] = cache(lambda: msgspec.json.Decoder(AnyEvent))
-"""Made when it is needed: that takes as long as all else here."""
+"""Created at first use, because that takes as long as importing everything else here."""
+
+
+def prepare_decoder() -> None:
+    """Make the decoder of events now; call it before a second thread reads a log.
+
+    msgspec crashes where one thread decodes a type that another one is looking at for the first time.
+    """
+    _decoder()
 
 
 def encode(event: Event) -> bytes:
-    """The body to store: everything but the stamps. Call it before the event is stamped."""
+    """Return the body to store: everything but the stamps. Call it before the event is stamped."""
     return _encoder.encode(event)
 
 
 _AROUND = 10
-"""Levels of an event around a value of its asker."""
+"""Nesting levels of an event around the asker's values."""
 
 
 def decode(body: bytes, session: str, seq: int, pos: int, time: float) -> AnyEvent:
-    """An event from its stored body and stamps; ValueError says why a body can't be read."""
+    """Return an event from its stored body and stamps; ValueError says why a body can't be read."""
     try:
         event = _decoder().decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
@@ -809,19 +874,19 @@ def decode(body: bytes, session: str, seq: int, pos: int, time: float) -> AnyEve
 
 
 _LISTED = (CallbackRaised, CallbackAnswered, SessionStarted)
-"""Events whose values are listed with those of others."""
+"""Events whose values appear in lists together with others."""
 
 
 def _check_listed(event: AnyEvent, body: bytes) -> None:
-    """Refuse what somebody who reads a whole list could not read: it would hide the rest of the list."""
+    """Raise ValueError for an event that can't be read as part of a list: it would hide the rest of the list."""
     if is_too_deep(body, DEPTH + _AROUND):
         raise ValueError("it is nested too deeply")
     if isinstance(event, CallbackRaised) and not _is_route(event.route):
-        raise ValueError("its route is not one")
+        raise ValueError("its route is not valid")
 
 
 def _is_route(route: dict[str, Any]) -> bool:
-    """Tell whether everybody who reads a route can read this one."""
+    """Return whether a route has the shape that all readers expect."""
     stations = route.get("stations")
     if not (isinstance(stations, list) and isinstance(route.get("end"), str) and isinstance(route.get("why"), str)):
         return False
@@ -832,7 +897,7 @@ def _is_route(route: dict[str, Any]) -> bool:
 
 
 def stamp(event: AnyEvent, session: str, seq: int, pos: int, time: float) -> AnyEvent:
-    """Write the four stamps into a fresh event, once, before anybody else has seen it."""
+    """Write the four stamps into a new event, once, before any other code has it."""
     put = msgspec.structs.force_setattr
     put(event, "session", session)
     put(event, "seq", seq)
@@ -842,17 +907,17 @@ def stamp(event: AnyEvent, session: str, seq: int, pos: int, time: float) -> Any
 
 
 def digest(*values: Any) -> str:
-    """A short hash of JSON values that does not depend on the order of keys."""
+    """Return a short hash of JSON values that does not depend on the order of keys."""
     return hashlib.sha256(_canonical.encode(values)).hexdigest()[:24]
 
 
 def content_hash(body: bytes) -> str:
-    """The name under which a body is stored once."""
+    """Return the name under which a body is stored once."""
     return hashlib.sha256(body).hexdigest()[:32]
 
 
 ANSWERING = (CallbackAnswered, CallbackDeclined)
-"""What settles a callback only before it expires."""
+"""Events that can settle a callback only before it expires."""
 SETTLING = (*ANSWERING, CallbackExpired, CallbackWithdrawn)
-FOREIGN = (Steered, CancelRequested, OptionsSet, SessionAdopted, *SETTLING)
-"""What may be appended by a process that does not own the session."""
+FOREIGN = (Steered, CancelRequested, OptionsSet, SessionAdopted, CallbackRevealed, *SETTLING)
+"""Events that a process without a claim on the session may append."""

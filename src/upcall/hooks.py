@@ -1,4 +1,4 @@
-"""The nine points of an agent's life at which a function may change what passes through."""
+"""The nine points of an agent's life at which a function may change or replace a value."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ T = TypeVar("T")
 Maybe = Awaitable[T | None] | T | None
 
 Rule = Callable[[Tool, Mapping[str, Any]], bool]
-"""Whether a call of this tool with these arguments needs an approval."""
+"""Returns whether a call of this tool with these arguments needs an approval."""
 
 POINTS: dict[str, tuple[str, ...]] = {
     "begin_session": ("session",),
@@ -31,12 +31,12 @@ POINTS: dict[str, tuple[str, ...]] = {
     "on_callback": ("session", "callback"),
     "end_turn": ("session", "reply"),
 }
-"""Each point with the arguments its hooks are called with."""
+"""The arguments of the hooks at each point."""
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
 class _Points:
-    """Takes hooks by their point, checked; which points there are is declared below."""
+    """Checks hooks when they are declared. The subclass declares the points."""
 
     __signature__ = Signature([Parameter(p, Parameter.KEYWORD_ONLY, default=()) for p in POINTS])
 
@@ -106,19 +106,19 @@ class Hooks(_Points):
         return Hooks(**{p: (*getattr(self, p), *getattr(other, p)) for p in vars(self) | vars(other)})
 
     def inheritable(self) -> Hooks:
-        """Only the hooks that children inherit."""
+        """Return only the hooks that children inherit."""
         kept = {p: [h for h in at if isinstance(h, Inherited)] for p, at in vars(self).items()}
         return Hooks(**kept) if any(kept.values()) else NO_HOOKS
 
     def split_approval_rules(self) -> tuple[Hooks, tuple[Rule, ...]]:
-        """The hooks themselves, own and inherited alike, and apart from them the rules that the gate asks."""
+        """Split the hooks, own and inherited, from the approval rules, which only the gate calls."""
         each = {p: [h.hook if isinstance(h, Inherited) else h for h in at] for p, at in vars(self).items()}
         rules = [h for h in each.get("before_tool", ()) if isinstance(h, ApprovalRule)]
         each["before_tool"] = [h for h in each.get("before_tool", ()) if h not in rules]
         return Hooks(**each), tuple(h.rule for h in rules)
 
     def inheriting_from(self, parents: Hooks) -> Hooks:
-        """These hooks for a child: what it inherits first, nothing twice."""
+        """Return these hooks for a child: inherited ones first, without duplicates."""
         own = vars(self).items()
         return parents + Hooks(**{p: [h for h in at if h not in getattr(parents, p)] for p, at in own})
 
@@ -134,16 +134,16 @@ class Inherited(msgspec.Struct, frozen=True):
 
 
 class ApprovalRule(msgspec.Struct, frozen=True, eq=False):
-    """A before_tool hook that changes nothing: the gate asks its rule after all hooks, about the final call."""
+    """A before_tool hook that changes nothing: the gate calls its rule after all hooks, with the final call."""
 
     rule: Rule
 
     def __call__(self, session: SessionAccess, call: Call) -> None:
-        """Say nothing yet."""
+        """Do nothing at this point."""
 
 
 def approval_rule(rule: Rule) -> Callable[[SessionAccess, Call], None]:
-    """Make a `before_tool` hook that has calls approved.
+    """Return a `before_tool` hook that requires approval for calls.
 
     Wherever it is in the list, it is asked after all other hooks, about the final call. If it raises, the tool does
     not run.
@@ -162,7 +162,7 @@ def inherited(hook: Callable[..., T]) -> Callable[..., T]:
 
 
 def name_of(hook: object) -> str:
-    """How errors call a hook."""
+    """Return a hook's name for errors."""
     while isinstance(hook, Inherited):
         hook = hook.hook
     return getattr(hook, "__qualname__", None) or type(hook).__qualname__
@@ -176,11 +176,11 @@ def _checked(hook: object, point: str, names: tuple[str, ...]) -> Callable[..., 
         raise BadHook("approval_rule", point, "an approval rule is a before_tool hook")
     try:
         takes = signature(target)
-    except (TypeError, ValueError):  # some built-in callables have none to check
+    except (TypeError, ValueError):  # some built-in callables have no signature
         return hook
     try:
         bound = takes.bind(*names).arguments
-        fits = all(name == given for name, given in bound.items() if name in names)  # else in another order
+        fits = all(name == value for name, value in bound.items() if name in names)  # else in another order
     except TypeError:
         fits = False
     if not fits:

@@ -1,4 +1,4 @@
-"""What a model reads and writes: messages made of parts, requests, responses, replies."""
+"""The values that a model reads and writes: messages made of parts, requests, responses."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _AROUND = 8
 
 
 class Value(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """A frozen value; `replace` gives a changed copy."""
+    """A frozen value; `replace` returns a changed copy."""
 
     def replace(self, **changes: Any) -> Self:
-        """A copy with these fields changed."""
+        """Return a copy with these fields changed."""
         return msgspec.structs.replace(self, **changes)
 
 
@@ -37,13 +37,13 @@ class Text(Value, frozen=True, tag_field="part", tag="text"):
 
 
 class Instruction(Value, frozen=True, tag_field="part", tag="instruction"):
-    """Text with a system prompt's weight in the middle of a conversation; adapters render it."""
+    """A system instruction in the middle of a conversation; each provider's adapter renders it."""
 
     text: str
 
 
 class Image(Value, frozen=True, tag_field="part", tag="image"):
-    """A picture: base64 `data` with its media type, or a `url`."""
+    """An image: base64 `data` with its media type, or a `url`."""
 
     data: str = ""
     media_type: str = "image/png"
@@ -51,7 +51,7 @@ class Image(Value, frozen=True, tag_field="part", tag="image"):
 
 
 class Thinking(Value, frozen=True, tag_field="part", tag="thinking"):
-    """What a model thought, with the opaque data its provider wants back unchanged."""
+    """A model's thinking, with opaque data that its provider needs back unchanged."""
 
     text: str
     opaque: dict[str, Any] = msgspec.field(default_factory=dict[str, Any])
@@ -107,7 +107,7 @@ class Message(Value, frozen=True):
     parts: tuple[Part, ...]
 
     def replace(self, *, text: str | None = None, **changes: Any) -> Self:
-        """A copy with these fields changed; a new `text` stands before all that is not text."""
+        """Return a copy with these fields changed; a new `text` comes before all other parts."""
         if text is not None:
             changes["parts"] = (Text(text), *[p for p in self.parts if not isinstance(p, Text | Instruction)])
         return msgspec.structs.replace(self, **changes)
@@ -116,35 +116,35 @@ class Message(Value, frozen=True):
     def text(self) -> str:
         """All text and instruction parts, joined."""
         parts = self.parts
-        if len(parts) == 1:  # nearly every message
+        if len(parts) == 1:  # the common case
             only = parts[0]
             return only.text if type(only) is Text or type(only) is Instruction else ""
         return "".join([p.text for p in parts if isinstance(p, Text | Instruction)])
 
     @property
     def calls(self) -> tuple[Call, ...]:
-        """The tool calls in it."""
+        """The tool calls of the message."""
         return tuple([p for p in self.parts if type(p) is Call])
 
     @property
     def results(self) -> tuple[Result, ...]:
-        """The tool results in it."""
+        """The tool results of the message."""
         return tuple([p for p in self.parts if type(p) is Result])
 
 
 def is_blank(message: Message) -> bool:
-    """Tell whether a message says nothing: no picture, no call, no result, and no text but blanks."""
+    """Return whether a message is empty: no image, call or result, and no text but blanks."""
     return all(isinstance(p, Text | Instruction) and not p.text.strip() for p in message.parts)
 
 
 def user(text: str) -> Message:
-    """A user's message."""
+    """Return a user's message."""
     return Message("user", (Text(replace_surrogates(text)),))
 
 
 def replace_surrogates(text: str) -> str:
-    """The text without lone surrogates, which no JSON encoder here takes; pairs of them become their character."""
-    if text.isascii():  # known without looking at the text
+    """Return the text without lone surrogates, which JSON can't encode; pairs become their character."""
+    if text.isascii():  # known without reading the text
         return text
     try:
         text.encode()
@@ -162,17 +162,20 @@ class Usage(Value, frozen=True):
     input_tokens: tokens of the requests, the cached ones included
     output_tokens: tokens of the responses
     cached_tokens: input tokens that the provider had cached
+    cache_written_tokens: input tokens that the provider wrote to its cache, which some bill higher
     """
 
     input_tokens: int = 0
     output_tokens: int = 0
     cached_tokens: int = 0
+    cache_written_tokens: int = 0
 
     def __add__(self, other: Usage) -> Usage:
         return Usage(
             self.input_tokens + other.input_tokens,
             self.output_tokens + other.output_tokens,
             self.cached_tokens + other.cached_tokens,
+            self.cache_written_tokens + other.cache_written_tokens,
         )
 
     @property
@@ -193,7 +196,7 @@ class ToolSpec(Value, frozen=True):
 
 
 class Request(Value, frozen=True):
-    """What a model is asked.
+    """A request to a model.
 
     agent: the name of the agent
     purpose: `turn`, `side_turn` (it answers a callback) or `summary`
@@ -214,7 +217,7 @@ class Request(Value, frozen=True):
 
 
 class Response(Value, frozen=True):
-    """What a model said.
+    """A model's response.
 
     text: its text
     calls: its tool calls
@@ -234,7 +237,7 @@ class Response(Value, frozen=True):
     layout: tuple[Part, ...] = ()
 
     def message(self, ordinal: int) -> Message:
-        """The assistant's message for the history, with call ids minted from the response's ordinal.
+        """Return the assistant's message for the history, with call ids made from the response's ordinal.
 
         The parts stand in the provider's own order if nothing was changed since.
         """
@@ -265,7 +268,7 @@ def _same(layout: tuple[Part, ...], response: Response) -> bool:
 
 
 def json_round_trip(value: Any) -> Any:
-    """A user's own value as the log will give it back: what can't be read again is refused before it is written."""
+    """Return a value as the log will return it. A value that could not be read again is refused."""
     kind = cast("type[Any]", type(value))
     if kind is Message and isinstance(value.parts, str):
         value = Message(value.role, (Text(value.parts),))
@@ -279,7 +282,7 @@ def json_round_trip(value: Any) -> Any:
 
 
 def _json_in(value: Any) -> Iterator[Any]:
-    """The JSON values in a call, a result, a message or a response."""
+    """Return the JSON values in a call, a result, a message or a response."""
     match value:
         case Call():
             yield value.args
@@ -295,18 +298,18 @@ def _json_in(value: Any) -> Iterator[Any]:
             pass
 
 
-# --- settling what a provider would refuse ----------------------------------------------
+# --- repairing conversations that a provider would refuse -------------------------------
 
 CANCELLED = "cancelled: this call was not completed"
 
 
 def cancelled(call_id: str, why: str = "") -> Result:
-    """The result of a call that never got one."""
+    """Return the result for a call that never got one."""
     return Result(call_id, f"cancelled: {why}" if why else CANCELLED, is_error=True)
 
 
 def close_dangling_calls(messages: Iterable[Message]) -> list[Message]:
-    """The messages with every call answered right after it and no result without its call.
+    """Return the messages with every call followed by its result, and no result without its call.
 
     For message lists that a hook has put together: whatever was cut, providers accept what is left.
     """
@@ -338,7 +341,7 @@ def _close(out: list[Message], open_calls: dict[str, None]) -> None:
 
 
 def kept_window(messages: list[Message], keep_last: int) -> list[Message]:
-    """The last few messages, grown at the front until no call is parted from its result."""
+    """Return the last messages, extended at the front until no call is separated from its result."""
     start = max(0, len(messages) - keep_last)
     while 0 < start < len(messages) and messages[start].role == "tool":
         start -= 1
@@ -348,7 +351,7 @@ def kept_window(messages: list[Message], keep_last: int) -> list[Message]:
 def compacted_messages(
     messages: list[Message], keep_last: int, summary: str, pinned: Iterable[str] = ()
 ) -> list[Message]:
-    """The first user message, all instructions, the summary and what is pinned, the kept window; nothing twice."""
+    """Return the first user message, all instructions, the summary, pinned texts and last messages, each once."""
     tail = kept_window(messages, keep_last)
     dropped = messages[: len(messages) - len(tail)]
     first = next((m for m in dropped if m.role == "user" and not _instructs(m)), None)

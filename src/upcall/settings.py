@@ -1,4 +1,4 @@
-"""Settings of a model call: what an agent, a model or a hook may ask for."""
+"""Settings of a model call: those of an agent, a model or a hook."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from upcall.errors import SetupError
 from upcall.safety.bounds import brief
 
 NOT_KEPT = "(not kept)"
-"""What stands in the log for the value of a header."""
+"""The text in the log instead of a header's value."""
 
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _FRAMING = ("content-length", "transfer-encoding", "connection", "host")
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """How a model is asked. None leaves a setting to whoever is further away, and in the end to the provider.
+    """The options of a model call. None leaves a setting to the next level, and in the end to the provider.
 
     A hook's settings count before the agent's, and the agent's before the model's own: field by field, and in
     `extra_body` and `extra_headers` entry by entry. A setting that a provider does not know is UnknownSetting.
@@ -66,16 +66,16 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc
         return f"Settings({', '.join(f'{name}={value!r}' for name, value in given.items())})"
 
     def replace(self, **changes: Any) -> Self:
-        """A copy with these settings changed."""
+        """Return a copy with these settings changed."""
         return msgspec.structs.replace(self, **changes)
 
     def given(self) -> dict[str, Any]:
-        """The settings that are not None, by name."""
+        """Return the settings that are not None, by name."""
         found = ((name, getattr(self, name)) for name in self.__struct_fields__)
         return {name: value for name, value in found if value is not None}
 
     def over(self, further: Settings | None) -> Settings:
-        """These settings, and those of `further` where these say nothing."""
+        """Return these settings, with those of `further` where these are None."""
         if further is None:
             return self
         given = self.given()
@@ -86,14 +86,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc
         return further.replace(**given)
 
     def for_log(self) -> Settings:
-        """The same without the values of headers, which may be keys."""
+        """Return the same without the values of headers, which may be keys."""
         return (
             self.replace(extra_headers=dict.fromkeys(self.extra_headers, NOT_KEPT)) if self.extra_headers else self
         )
 
 
 def joined_headers(first: Mapping[str, str], last: Mapping[str, str]) -> dict[str, str]:
-    """The headers of both; where names are equal but for their case, those of the last."""
+    """Merge headers. If names differ only in case, the last value is used."""
     names = {name.lower() for name in last}
     return {**{name: value for name, value in first.items() if name.lower() not in names}, **last}
 
@@ -102,7 +102,7 @@ def joined_headers(first: Mapping[str, str], last: Mapping[str, str]) -> dict[st
 
 
 def setting_problem(name: str, value: Any) -> str:
-    """What is wrong with the value of a setting, or nothing. A header's value is never shown."""
+    """Return what is wrong with the value of a setting, or "". A header's value is never shown."""
     if name == "extra_headers":
         return _headers_problem(value)
     if name == "extra_body":
@@ -134,7 +134,7 @@ _RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
     "top_p": (_number(0, 1), "a number from 0 to 1"),
     "max_tokens": (_whole(1), "a positive whole number"),
     "stop": (_words, "a text, or a list of texts that are not empty"),
-    "seed": (_whole(-(2**63)), "a whole number of 64 bits at most"),
+    "seed": (_whole(-(2**63)), "a whole number of at most 64 bits"),
     "reasoning_effort": (_word, 'a word of the provider, such as "low" or "high"'),
     "tool_choice": (_word, '"auto", "none", "required", or the name of a tool'),
     "parallel_tool_calls": (lambda value: type(value) is bool, "True or False"),
@@ -161,7 +161,7 @@ def _headers_problem(value: Any) -> str:
         if not isinstance(name, str) or not _TOKEN.fullmatch(name):
             return f"must have HTTP header names as keys, not {brief(name)}"
         if name.lower() in _FRAMING:
-            return f"can't set {name}: the connection needs its own"
+            return f"can't set {name}: the connection sets it itself"
         if not isinstance(text, str):
             return f"must have texts as values; {name} has a {type(text).__name__}"
         if not text.isprintable():

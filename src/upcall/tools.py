@@ -1,4 +1,4 @@
-"""Functions that a model may call: their schema, the check of their arguments, and what their values become."""
+"""Tools: functions that a model may call, with their schema, argument checks and results."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Rule = Callable[..., Any]
 
 
 class CallRefused(Exception):
-    """A call does not run; the text, for the model that made it, says why."""
+    """A call does not run; the text tells the model why."""
 
 
 class BadArguments(CallRefused):
@@ -61,7 +61,7 @@ class Options(SchemaOptions, total=False):
 
 
 class Tool(Value, frozen=True, eq=False, kw_only=True, dict=False):
-    """A function that a model may call, with what was declared about it. Calling it calls the function."""
+    """A function that a model may call, with its declared options. Calling the tool calls the function."""
 
     name: str
     description: str
@@ -81,9 +81,9 @@ class Tool(Value, frozen=True, eq=False, kw_only=True, dict=False):
     defaults: dict[str, Any]
     exact_types: dict[str, frozenset[type | str]]
     about: Callable[[Mapping[str, Tool]], str] | None = None
-    """What it says of itself among an agent's tools, where its description depends on them."""
+    """Returns its description among an agent's tools, if the description depends on them."""
     built_in: bool = False
-    """Whether the runtime gives it to agents by itself."""
+    """True if it is a built-in tool of the runtime."""
 
     @property
     def spec(self) -> ToolSpec:
@@ -91,11 +91,11 @@ class Tool(Value, frozen=True, eq=False, kw_only=True, dict=False):
         return ToolSpec(self.name, self.description, self.schema)
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
-        """Call the function, unchecked."""
+        """Call the function without checking the arguments."""
         return self.function(*args, **kwargs)
 
     def check(self, args: Mapping[str, Any]) -> dict[str, Any]:
-        """The arguments as the function wants them; BadArguments names every wrong one. No defaults."""
+        """Return the arguments as the function's types, without defaults; BadArguments names every wrong one."""
         quick = self.exact_types
         for name, value in args.items():
             kinds = quick.get(name, _NO_TYPES)
@@ -110,12 +110,15 @@ class Tool(Value, frozen=True, eq=False, kw_only=True, dict=False):
         return out
 
     def asks_approval(self, args: Mapping[str, Any]) -> bool:
-        """Whether a call with these checked arguments needs an approval. What the rule raises is the caller's."""
+        """Return whether a call with these checked arguments needs an approval.
+
+        Exceptions of the rule are raised.
+        """
         rule = self.needs_approval
         return rule if isinstance(rule, bool) else bool(_apply(self, rule, args))
 
     def patterns(self, args: Mapping[str, Any]) -> dict[str, str]:
-        """The approval patterns that hold for these checked arguments, each with what it makes of them.
+        """Return the approval patterns that match these checked arguments, each with its value.
 
         An approval by pattern covers the calls for which the pattern makes the same of theirs. A pattern that
         returns None, False or "" does not hold; `True` makes it a plain yes-or-no rule.
@@ -125,7 +128,7 @@ class Tool(Value, frozen=True, eq=False, kw_only=True, dict=False):
 
     @classmethod
     def from_function(cls, function: Callable[..., Any], **options: Unpack[Options]) -> Tool:
-        """What `@tool(**options)` makes of a typed function."""
+        """Make a tool of a typed function, like `@tool(**options)`."""
         return _make(function, options)
 
     @classmethod
@@ -154,7 +157,7 @@ class SchemaTool(Tool, frozen=True, eq=False, kw_only=True, dict=False):
     """A tool whose arguments are checked against a JSON schema instead of annotations."""
 
     def check(self, args: Mapping[str, Any]) -> dict[str, Any]:
-        """The arguments as they are; BadArguments says why they don't fit the schema."""
+        """Return the arguments unchanged; BadArguments says why they don't fit the schema."""
         if problem := argument_problem(self.schema, args):
             raise BadArguments(self.name, [problem])
         return dict(args)
@@ -186,12 +189,12 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Unpack[Option
 
 
 def describe_tools(box: Mapping[str, Tool]) -> dict[str, Tool]:
-    """An agent's tools, those among them described that speak of the others."""
+    """Return an agent's tools, with the descriptions that depend on the other tools."""
     return {n: one if one.about is None else one.replace(description=one.about(box)) for n, one in box.items()}
 
 
 def as_tool(given: Any) -> Tool:
-    """A Tool as it is, or what `@tool` makes of a plain typed function."""
+    """Return a Tool unchanged, or make a tool of a plain typed function."""
     return given if isinstance(given, Tool) else _make(given, {})
 
 
@@ -251,9 +254,9 @@ def _make_from_schema(
 
 
 def _read_call(name: str, call: Any) -> tuple[bool, str | None]:
-    """Tell whether a function of the arguments as a dict is async, and which of its parameters is its context."""
+    """Return whether a function of the arguments as a dict is async, and which of its parameters is its context."""
     if not callable(call):
-        raise BadTool(name, f"call is a function of the arguments as a dict, not {brief(call)}")
+        raise BadTool(name, f"call must be a function that takes the arguments as one dict, not {brief(call)}")
     written: Any = getattr(call, "func", call) if isinstance(call, _PARTIAL) else call
     written = written if inspect.isroutine(written) else type(written).__call__
     is_async = inspect.iscoroutinefunction(written)
@@ -276,7 +279,7 @@ def _object(found: Mapping[str, Shape], required: Collection[str], defs: JsonSch
 
 
 def _described(shape: Shape, about: str, optional: bool, default: Any) -> Shape:
-    """The shape with what the docstring says, if the annotation says nothing, and with a default that fits it."""
+    """Return the shape with the docstring's description, if the annotation has none, and with the default."""
     schema = {"description": about, **shape.schema} if about else dict(shape.schema)
     if optional:
         try:
@@ -284,7 +287,7 @@ def _described(shape: Shape, about: str, optional: bool, default: Any) -> Shape:
             msgspec.json.encode(plain)
             shape.convert(plain)
         except (TypeError, ValueError, RecursionError):
-            return shape.replace(schema=schema)  # a default that is no JSON stays the function's own affair
+            return shape.replace(schema=schema)  # a default that is not JSON is left to the function
         schema["default"] = plain
     return shape.replace(schema=schema)
 
@@ -294,11 +297,11 @@ def _described(shape: Shape, about: str, optional: bool, default: Any) -> Shape:
 
 def _checked_name(function: Any, name: str | None) -> str:
     if isinstance(function, Tool):
-        raise BadTool(function.name, "is a tool already; give its function to make another of it: tool(x.function)")
+        raise BadTool(function.name, "is already a tool; for another one from its function, use tool(x.function)")
     if type(function).__name__ == "Kit":
         raise BadTool("Kit", "a Kit goes into kit=[...], not into tools=[...]")
     if not (inspect.isfunction(function) or inspect.ismethod(function)):
-        raise BadTool(repr(function), "a tool is made of a typed function: `def name(path: str) -> str`")
+        raise BadTool(repr(function), "make a tool from a typed function: `def name(path: str) -> str`")
     if inspect.isasyncgenfunction(function) or inspect.isgeneratorfunction(function):
         raise BadTool(function.__name__, "a tool returns its result, it can't yield; use ctx.show for progress")
     made = inspect.signature(function).return_annotation
@@ -311,7 +314,7 @@ def _checked_name(function: Any, name: str | None) -> str:
 
 def _check_name(name: Any) -> None:
     if not isinstance(name, str) or not _NAME.match(name):
-        rule = "a tool's name is 1 to 64 letters a-z A-Z, digits, _ and -, because providers take no other"
+        rule = "a tool's name must have 1 to 64 characters of a-z, A-Z, 0-9, _ and -: providers accept no others"
         raise BadTool(f"{name!s:.80}", f"{rule}; give one with @tool(name=...)")
 
 
@@ -319,7 +322,7 @@ def _hints(name: str, function: Any) -> dict[str, Any]:
     try:
         return read_hints(function)
     except NameError as error:
-        problem = f"its annotation names {error.name!r}, which can't be found from its module"
+        problem = f"its annotation refers to {error.name!r}, which is not defined in the tool's module"
         raise BadTool(name, f"{problem}; import it outside TYPE_CHECKING, or define it at module level") from None
 
 
@@ -338,7 +341,7 @@ def _context(name: str, parameters: Mapping[str, Any], hints: Mapping[str, Any],
             other = f", or make it {'a plain' if is_async else 'an async'} def for a {wrong.__name__}"
             raise BadTool(name, problem + (other if wrong in kinds else ""))
         if found:
-            raise BadTool(name, f"{found!r} and {parameter!r} are both its context; keep one")
+            raise BadTool(name, f"{found!r} and {parameter!r} are both declared as the tool's context; keep one")
         found = parameter
     return found
 
@@ -353,7 +356,7 @@ def _check_options(
         raise BadTool(name, "inline is for a plain `def`; an async tool runs on the loop anyway")
     if inline and context:
         raise BadTool(
-            name, f"{context!r} would block the loop; make it an async def with a Context, without inline"
+            name, f"{context!r} would block the loop; make the tool an async def with a Context, and remove inline"
         )
     if timeout is not None and not timeout > 0:
         raise BadTool(name, f"timeout={timeout!r} is not a positive number of seconds")
@@ -372,7 +375,7 @@ def _check_parameter(name: str, parameter: inspect.Parameter, hints: Mapping[str
     if parameter.kind is parameter.POSITIONAL_ONLY:
         raise BadTool(name, f"{parameter.name!r} is positional only, but arguments come by name; remove the `/`")
     if parameter.name in ("self", "cls") and parameter.name not in hints:
-        raise BadTool(name, "is a method; make the tool of a bound one: tool(thing.method)")
+        raise BadTool(name, "is an unbound method; make the tool from a bound one: tool(thing.method)")
     if parameter.name not in hints:
         wanted = f"`{parameter.name}: str`, or `{parameter.name}: Context` for the tool's context"
         raise BadTool(name, f"{parameter.name!r} has no annotation; write its type: {wanted}")
@@ -382,7 +385,9 @@ def _shapes(name: str, hints: Mapping[str, Any]) -> tuple[dict[str, Shape], Json
     try:
         return shapes(hints)
     except NameError as error:
-        problem = f"a class in its annotations names {error.name!r}, which can't be found from its module"
+        problem = (
+            f"a class in its annotations refers to {error.name!r}, which is not defined in that class's module"
+        )
         raise BadTool(name, f"{problem}; define both at module level") from None
     except TypeError:
         pass
@@ -393,7 +398,7 @@ def _shapes(name: str, hints: Mapping[str, Any]) -> tuple[dict[str, Shape], Json
             shown = getattr(hint, "__name__", None) if isinstance(hint, type) else None
             problem = f"{parameter}: {shown or hint} can't come from JSON ({str(error).splitlines()[-1]})"
             raise BadTool(name, f"{problem}; use str, int, list, dict, a dataclass, ...") from None
-    raise BadTool(name, "its annotations can't be described together")
+    raise BadTool(name, "its annotations can't be combined into one schema; use simpler types")
 
 
 def _check_rule(name: str, rule: Any, taken: Collection[str]) -> None:
@@ -405,14 +410,14 @@ def _check_rule(name: str, rule: Any, taken: Collection[str]) -> None:
         by_name = parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
         unknown = parameter.name not in taken and parameter.default is parameter.empty
         if parameter.kind is not parameter.VAR_KEYWORD and (unknown or not by_name):
-            raise BadTool(name, f"an approval rule wants {parameter.name!r}; it may take: {', '.join(taken)}")
+            raise BadTool(name, f"an approval rule can't take {parameter.name!r}; it may take: {', '.join(taken)}")
 
 
 # --- results ------------------------------------------------------------------------------
 
 
 def unknown_tool_text(name: str, known: Iterable[str]) -> str:
-    """What to tell a model that called a tool it does not have."""
+    """Return the text for a model that called a tool it does not have."""
     names = sorted(known)
     import difflib
 
@@ -421,11 +426,11 @@ def unknown_tool_text(name: str, known: Iterable[str]) -> str:
     return f"there is no tool called {name!r}{rather} The tools are: {', '.join(names) or 'none'}"
 
 
-_RESULT_DEPTH = 10_000  # what is deeper than Python's stack is refused when it is encoded
+_RESULT_DEPTH = 10_000  # deeper values are refused when they are encoded
 
 
 def to_result(call_id: str, value: Any) -> Result:
-    """What a tool's return value becomes for the model.
+    """Convert a tool's return value to a result for the model.
 
     Text stays text, None is "done", images are kept as images, a Result is taken as it is. Bytes are text where
     they are UTF-8, else base64. All else is JSON; what can't be is an error that says that the tool did run.
@@ -482,7 +487,7 @@ def _from_bytes(data: bytes) -> Any:
 
 
 def _storable(value: Any) -> Any:
-    """Plain JSON values that can be encoded; TypeError, ValueError or RecursionError where there are none."""
+    """Return plain JSON values; TypeError, ValueError or RecursionError if the value can't be converted."""
     plain = msgspec.to_builtins(value, str_keys=True, enc_hook=_encode)
     try:
         msgspec.json.encode(plain)
@@ -502,11 +507,11 @@ def _encode(value: Any) -> Any:
 
 
 OWN = frozenset({"answer_callback", "ask", "pass_up_callback", "reword_callback", "task", "write_todos"})
-"""Tools of the runtime that change nothing by themselves; what a child does is asked for there."""
+"""Tools of the runtime that change nothing themselves; a child's own calls are approved there."""
 
 
 def is_own_tool(tool: Tool) -> bool:
-    """Tell whether a tool is one of the runtime's own, and not somebody else's of that name."""
+    """Return whether a tool is one of the runtime's own, and not somebody else's of that name."""
     if isinstance(tool, SchemaTool):
         return False
     return tool.name in OWN and tool.function.__module__.partition(".")[0] == "upcall"

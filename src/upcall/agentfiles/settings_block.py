@@ -1,4 +1,4 @@
-"""The `settings:` of an agent file's front matter."""
+"""Read the `settings:` of an agent file's front matter."""
 
 from __future__ import annotations
 
@@ -13,51 +13,53 @@ if TYPE_CHECKING:
 
 NAMES = Settings.__struct_fields__
 
-Wrong = Callable[[int, str, str], None]
-"""Takes a mistake: its line, its key and what is wrong."""
+Report = Callable[[int, str, str], None]
+"""Reports a mistake: its line, its key and a text."""
 
 
 def read_settings(
-    node: yaml.Node, line: Callable[[yaml.Node], int], wrong: Wrong
+    node: yaml.Node, line: Callable[[yaml.Node], int], report: Report
 ) -> tuple[Settings, dict[str, int]]:
-    """The settings without those that have mistakes, and the line of each."""
+    """Return the settings without mistakes, and the line of each."""
     import yaml
 
-    given: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     lines: dict[str, int] = {}
     if not isinstance(node, yaml.MappingNode):
-        wrong(line(node), "settings", "must be keys with values, such as {temperature: 0}")
+        report(line(node), "settings", "must be keys with values, such as {temperature: 0}")
         return Settings(), lines
     for key, value in node.value:
         name, at = str(key.value), line(key)
         if name not in NAMES:
             allowed = f"unknown key; allowed are {', '.join(NAMES)}.{did_you_mean(name, NAMES)}"
-            wrong(at, f"settings.{name}", allowed)
+            report(at, f"settings.{name}", allowed)
         elif name in lines:
-            wrong(at, f"settings.{name}", f"is written twice; first on line {lines[name]}")
+            report(at, f"settings.{name}", f"is written twice; first on line {lines[name]}")
         else:
             lines[name] = at
-            _take(given, name, value, lambda problem, at=at, name=name: wrong(at, f"settings.{name}", problem))
-    return Settings(**given), lines
+            _read_setting(
+                values, name, value, lambda problem, at=at, name=name: report(at, f"settings.{name}", problem)
+            )
+    return Settings(**values), lines
 
 
-def _take(given: dict[str, Any], name: str, node: yaml.Node, wrong: Callable[[str], None]) -> None:
+def _read_setting(values: dict[str, Any], name: str, node: yaml.Node, report: Callable[[str], None]) -> None:
     import yaml
 
     constructor: Any = yaml.constructor.SafeConstructor()
     try:
         value = constructor.construct_document(node)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        wrong(f"can't be read: {str(error).splitlines()[0]}")
+        report(f"can't be read: {str(error).splitlines()[0]}")
         return
     if problem := setting_problem(name, value):
-        wrong(problem)
+        report(problem)
     else:
-        given[name] = value
+        values[name] = value
 
 
 def unknown_to(model: str, settings: Settings | None) -> dict[str, str]:
-    """What is wrong with each setting that the model's provider does not know, where the name tells that."""
+    """Return an error text for each setting that the model's provider, known by the name, does not have."""
     if settings is None:
         return {}
     from upcall.models.tuning import known_by_name

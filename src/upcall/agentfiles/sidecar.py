@@ -1,4 +1,4 @@
-"""Sidecar files: a policy read from JSON, with every mistake and its line."""
+"""Read sidecar files: a policy in JSON, with every mistake and its line."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from upcall.core.error_texts import shown
 from upcall.core.routing.policy import TOP, Policy, mistakes, policy_from
 from upcall.messages import Value
 
-MOST, _MOST_KEYS = 20_000, 100
-"""Bytes of a sidecar, and keys of which mistakes are told."""
+MAX_BYTES, _MAX_KEYS = 20_000, 100
+"""The most bytes of a sidecar, and the most keys that are checked."""
 
 
 class Problem(Value, frozen=True):
-    """One mistake or doubt about an agent file. `line` counts from 1; 0 is the whole file."""
+    """One error or warning about an agent file. `line` counts from 1; 0 is the whole file."""
 
     file: str
     line: int
@@ -31,9 +31,9 @@ class Problem(Value, frozen=True):
 
 
 def read_sidecar(raw: bytes, file: str) -> tuple[Policy | None, list[Problem]]:
-    """The policy in a sidecar's bytes, or None with every mistake in it, each with its line and key.
+    """Return the policy in a sidecar's bytes, or None with every mistake in it, each with its line and key.
 
-    `file` is the sidecar's name as errors and routes shall show it.
+    `file` is the sidecar's name in errors and routes.
     """
     try:
         text = raw.decode("utf-8-sig")
@@ -43,52 +43,54 @@ def read_sidecar(raw: bytes, file: str) -> tuple[Policy | None, list[Problem]]:
     except json.JSONDecodeError as error:
         return None, [Problem(file, error.lineno, "", json_problem(error))]
     except (ValueError, RecursionError) as error:
-        return None, [Problem(file, 1, "", f"this is not JSON that can be read: {error}")]
+        return None, [Problem(file, 1, "", f"this JSON can't be read: {error}")]
     if not isinstance(keys, _Pairs):
         text = f"must be an object with the keys {', '.join(TOP)}, not {shown(keys)}"
         return None, [Problem(file, 1, "", text)]
-    if len(keys) > _MOST_KEYS:
+    if len(keys) > _MAX_KEYS:
         return None, [Problem(file, 1, "", f"has {len(keys)} keys; allowed are {', '.join(TOP)}")]
     lines = key_lines(text)
-    problems = [Problem(file, lines.get(key, 1), key, "is written twice") for key in _twice(keys)]
+    problems = [Problem(file, lines.get(key, 1), key, "is written twice") for key in _repeated_keys(keys)]
     problems += [Problem(file, lines.get(key, 1), key, text) for key, text in mistakes(keys)]
     problems.sort(key=lambda problem: problem.line)
     return (None if problems else policy_from(keys, source=file)), problems
 
 
 def json_problem(error: json.JSONDecodeError) -> str:
-    """What is wrong at which column of a text that should be JSON, and what to write there."""
+    """Return what is wrong with a text that should be JSON, at which column, and what to write instead."""
     before, here = error.doc[: error.pos].rstrip(), error.doc[error.pos :].lstrip(",\n\r\t ")
     word = next(iter(re.findall(r"^\w+", here)), "")
     if not here:
-        says = "it ends too early; close what is open" if before else "it is empty; write at least {}"
+        advice = (
+            "it ends too early; close all open brackets and quotes" if before else "it is empty; write at least {}"
+        )
     elif word in _PYTHON:
-        says = f"write {_PYTHON[word]}, not {word}"
+        advice = f"write {_PYTHON[word]}, not {word}"
     elif here.startswith(("#", "//", "/*")):
-        says = "take out the comment; JSON has none"
+        advice = "take out the comment; JSON has none"
     elif here[0] in "}]" and (before.endswith(",") or "trailing comma" in error.msg):
-        says = f"take out the comma before {here[0]}"
+        advice = f"take out the comma before {here[0]}"
     elif here[0] in "'‘“" or "property name" in error.msg:
-        says = "write keys and texts in double quotes"
+        advice = "write keys and texts in double quotes"
     elif "delimiter" in error.msg:
-        says = f"a {'comma' if ',' in error.msg else 'colon'} is missing before this"
+        advice = f"a {'comma' if ',' in error.msg else 'colon'} is missing before this"
     else:
-        says = f"{here[:20]!r} is not a valid value" if error.msg == "Expecting value" else error.msg
-    return f"this is not JSON, at column {error.colno}: {says}"
+        advice = f"{here[:20]!r} is not a valid value" if error.msg == "Expecting value" else error.msg
+    return f"this is not JSON, at column {error.colno}: {advice}"
 
 
 class _Pairs(dict[str, Any]):
-    """An object as it was written, remembering which keys came twice."""
+    """An object that remembers which keys were written twice."""
 
     def __init__(self, pairs: list[tuple[str, Any]]) -> None:
         super().__init__(pairs)
-        self.twice = [name for name, count in Counter(name for name, _ in pairs).items() if count > 1]
+        self.repeated = [name for name, count in Counter(name for name, _ in pairs).items() if count > 1]
 
 
-def _twice(keys: _Pairs) -> list[str]:
-    under = keys.get("callback_policy")
-    below = under.twice if isinstance(under, _Pairs) else []
-    return [*keys.twice, *(f"callback_policy.{name}" for name in below)]
+def _repeated_keys(keys: _Pairs) -> list[str]:
+    policy = keys.get("callback_policy")
+    repeated = policy.repeated if isinstance(policy, _Pairs) else []
+    return [*keys.repeated, *(f"callback_policy.{name}" for name in repeated)]
 
 
 def _no_constant(name: str) -> NoReturn:
@@ -100,23 +102,23 @@ _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]')
 
 
 def key_lines(text: str) -> dict[str, int]:
-    """The line of every key, dotted, of a text that is known to be JSON; the last one where it came twice."""
+    """Return the line of every key, dotted, of a valid JSON text; the last line of a repeated key."""
     lines: dict[str, int] = {}
     path: list[str] = []
     inside: list[str] = []
     last = ""
     line, seen = 1, 0
     for token in _TOKEN.finditer(text):
-        mark = token.group()
+        symbol = token.group()
         line, seen = line + text.count("\n", seen, token.start()), token.start()
-        if mark == ":" and inside[-1] == "{":
+        if symbol == ":" and inside[-1] == "{":
             path[len(inside) - 1 :] = [json.loads(last)]
             lines[".".join(path)] = line
-        elif mark in "{[":
-            inside.append(mark)
+        elif symbol in "{[":
+            inside.append(symbol)
             path[len(inside) - 1 :] = []
             path.extend("" for _ in range(len(inside) - 1 - len(path)))
-        elif mark in "}]":
+        elif symbol in "}]":
             inside.pop()
-        last = mark
+        last = symbol
     return lines

@@ -1,7 +1,7 @@
-"""Where the agents that a log names would be imported from, found without importing anything.
+"""Find out where the agents that a log names would be imported from, without importing anything.
 
-A log says where its sessions' agents come from. To import a module is to run it, and `importlib.util.find_spec` of
-`a.b` imports `a`. So modules are looked up here part by part, and links are followed to the files themselves.
+A log says where its sessions' agents come from. Importing a module runs it, and `importlib.util.find_spec` of `a.b`
+imports `a`. So modules are looked up part by part, and links are followed to the files themselves.
 """
 
 from __future__ import annotations
@@ -20,32 +20,35 @@ from urllib.parse import unquote, urlsplit
 from upcall.agentfiles.markdown import is_agent_file
 
 
-def strange_place(source: str, here: Path) -> str:
-    """The place that a source would be loaded from, if it is neither below `here` nor installed; else ""."""
+def strange_place(source: str, here: Path, *, installed: bool = True) -> str:
+    """Return the path that a source would be loaded from if it is neither below `here` nor installed, else "".
+
+    With `installed=False`, installed paths are returned too.
+    """
     try:
         here = here.resolve()
-        for place in _places(source):
+        for place in _paths_used(source):
             real = place.resolve()
-            if not real.is_relative_to(here) and not _is_installed(real):
+            if not real.is_relative_to(here) and not (installed and _is_installed(real)):
                 return str(real)
-    except (OSError, ValueError, RuntimeError):  # links in a circle, or what no path can hold
+    except (OSError, ValueError, RuntimeError):  # links in a circle, or an invalid path
         return source
     return ""
 
 
-def _places(source: str) -> Iterator[Path]:
-    """Every file and folder that is used to load a source: of a module also the packages around it."""
+def _paths_used(source: str) -> Iterator[Path]:
+    """Yield every file and folder that loading a source uses; for a module also its parent packages."""
     path = Path(source)
     if path.is_dir() or is_agent_file(path):
         yield path
         return
     folder, module = path.parent, path.name.partition(":")[0].removesuffix(".py")
-    yield folder  # modules are looked for in it first, whoever imports them
+    yield folder  # it is searched first for all modules
     spec: ModuleSpec | None = None
     parts = module.split(".")
     for count in range(1, len(parts) + 1):
         spec = _find(".".join(parts[:count]), folder, spec)
-        if spec is None:  # whoever imports it says so
+        if spec is None:  # the import will report it
             return
         if spec.has_location and spec.origin:
             yield Path(spec.origin)
@@ -53,10 +56,10 @@ def _places(source: str) -> Iterator[Path]:
             yield from map(Path, spec.submodule_search_locations or ())
 
 
-def _find(name: str, folder: Path, above: ModuleSpec | None) -> ModuleSpec | None:
-    """A module's spec; nothing is imported, because the one above it is given."""
-    if above is not None:
-        return PathFinder.find_spec(name, list(above.submodule_search_locations or ()))
+def _find(name: str, folder: Path, parent: ModuleSpec | None) -> ModuleSpec | None:
+    """Return a module's spec. Nothing is imported, because its parent's spec is passed in."""
+    if parent is not None:
+        return PathFinder.find_spec(name, list(parent.submodule_search_locations or ()))
     try:
         return PathFinder.find_spec(name, [str(folder.absolute())]) or importlib.util.find_spec(name)
     except (ImportError, ValueError):
@@ -64,22 +67,22 @@ def _find(name: str, folder: Path, above: ModuleSpec | None) -> ModuleSpec | Non
 
 
 def _is_installed(path: Path) -> bool:
-    """Tell whether a file belongs to Python, or to a distribution that is installed, in place too."""
+    """Return whether a file belongs to Python or to an installed distribution, including editable installs."""
     paths = sysconfig.get_paths()
     folders = [paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")]
     folders += [*site.getsitepackages(), site.getusersitepackages()]
     return any(path.is_relative_to(Path(folder).resolve()) for folder in {*folders}) or any(
-        path.is_relative_to(project) for project in _installed_in_place()
+        path.is_relative_to(project) for project in _editable_projects()
     )
 
 
-def _installed_in_place() -> Iterator[Path]:
-    """The folders of projects that are installed as they lie there (`pip install --editable`)."""
+def _editable_projects() -> Iterator[Path]:
+    """Yield the folders of projects that are installed with `pip install --editable`."""
     for distribution in importlib.metadata.distributions():
         text = distribution.read_text("direct_url.json")
         try:
             direct: Any = json.loads(text) if text else {}
             if direct.get("dir_info", {}).get("editable"):
                 yield Path(unquote(urlsplit(str(direct["url"])).path)).resolve()
-        except (ValueError, KeyError, AttributeError):  # somebody else's file
+        except (ValueError, KeyError, AttributeError):  # not in the standard format
             continue

@@ -1,4 +1,4 @@
-"""`team.toml`: which agents of a folder are a team, read strictly, with every mistake found at once."""
+"""Read `team.toml`, which says which agents of a folder are a team. Every mistake is found at once."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from upcall.safety.small_files import read_small
 from upcall.teams.team import OnFailure
 
 NAME = "team.toml"
-MOST, _MOST_LINES, _MOST_CHARS = 200_000, 50, 5_000
-"""Bytes of a team.toml, and how long a value may be for the lines behind it to be told."""
+MAX_BYTES, _MAX_VALUE_LINES, _MAX_VALUE_CHARS = 200_000, 50, 5_000
+"""The most bytes of a team.toml, and the longest value after which keys still get their lines."""
 
 
 class TeamFile(Value, frozen=True):
-    """What a team.toml says beside name and description; `options` are arguments of Team that were written."""
+    """The content of a team.toml without name and description. `options` are further arguments of Team."""
 
     manager: str
     roles: dict[str, str]
@@ -32,20 +32,20 @@ class TeamFile(Value, frozen=True):
     options: dict[str, Any] = msgspec.field(default_factory=dict[str, Any])
 
 
-class Read(NamedTuple):
-    """The keys of a team.toml that are right, the line of each (dotted), and what is wrong with the others."""
+class TeamReading(NamedTuple):
+    """The valid keys of a team.toml, the line of each key (dotted), and the problems of the others."""
 
     keys: dict[str, Any]
     lines: dict[str, int]
     problems: list[Problem]
 
 
-def read_team(path: Path) -> Read:
-    """What can be read of a team.toml."""
+def read_team(path: Path) -> TeamReading:
+    """Read a team.toml as far as it is valid."""
     text = ""
     try:
-        text = read_small(path, MOST).decode("utf-8-sig").replace("\r\n", "\n")
-        given = tomllib.loads(text)
+        text = read_small(path, MAX_BYTES).decode("utf-8-sig").replace("\r\n", "\n")
+        document = tomllib.loads(text)
     except OSError as error:
         return _unreadable(path, 0, f"can't be read: {error.strerror}")
     except UnicodeDecodeError as error:
@@ -53,23 +53,23 @@ def read_team(path: Path) -> Read:
     except tomllib.TOMLDecodeError as error:
         return _unreadable(path, *_syntax(str(error), text))
     except (ValueError, RecursionError) as error:
-        return _unreadable(path, 1, f"this is not TOML that can be read: {error}")
+        return _unreadable(path, 1, f"this TOML can't be read: {error}")
     lines = _key_lines(text)
-    wrong = dict(_mistakes(given))
-    problems = [Problem(str(path), lines.get(key, 0), key, said) for key, said in wrong.items()]
-    keys = {key: value for key, value in given.items() if key in KEYS and key not in wrong}
+    wrong = dict(_mistakes(document))
+    problems = [Problem(str(path), lines.get(key, 0), key, text) for key, text in wrong.items()]
+    keys = {key: value for key, value in document.items() if key in KEYS and key not in wrong}
     if "roles" in keys:
         keys["roles"] = {role: agent for role, agent in keys["roles"].items() if f"roles.{role}" not in wrong}
-    return Read(keys, lines, problems)
+    return TeamReading(keys, lines, problems)
 
 
 def team_of(keys: Mapping[str, Any]) -> TeamFile:
-    """A team's value from the keys that are right; those that are missing were told as mistakes."""
+    """Return a team from the valid keys. Missing keys were reported as mistakes."""
     options = {key: value for key, value in keys.items() if key in _OPTIONS}
     return TeamFile(keys.get("manager", ""), keys.get("roles", {}), keys.get("reviewer", ""), options)
 
 
-# --- what each key may hold -------------------------------------------------------------
+# --- allowed values ---------------------------------------------------------------------
 
 
 class _Rule(NamedTuple):
@@ -85,7 +85,7 @@ def _is_count(value: Any) -> bool:
     return type(value) is int and value >= 1
 
 
-def _is_way(value: Any) -> bool:
+def _is_on_failure(value: Any) -> bool:
     return value in _ON_FAILURE
 
 
@@ -101,34 +101,34 @@ _RULES: dict[str, _Rule] = {
     "description": _Rule("text", _is_text),
     "manager": _AGENT,
     "reviewer": _AGENT,
-    "on_failure": _Rule(f"one of {', '.join(map(json.dumps, _ON_FAILURE))}", _is_way),
+    "on_failure": _Rule(f"one of {', '.join(map(json.dumps, _ON_FAILURE))}", _is_on_failure),
     "entries": _COUNT,
     "task_chars": _COUNT,
     "tries": _COUNT,
-    "roles": _Rule('a line [roles] and below it at least one such as developer = "developer"', _is_table),
+    "roles": _Rule('a line [roles] with at least one role below it, such as developer = "developer"', _is_table),
 }
-_NEEDED = ("manager", "roles")
+_REQUIRED = ("manager", "roles")
 _OPTIONS = ("on_failure", "entries", "task_chars", "tries")
 KEYS = tuple(_RULES)
 """Every key of a team.toml; those below `roles` are the roles."""
 
 
-def _mistakes(given: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    for key, value in given.items():
+def _mistakes(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    for key, value in document.items():
         rule = _RULES.get(key)
         if rule is None:
-            role = " A role stands below the line [roles]." if isinstance(value, str) else ""
+            role = " Put roles below the line [roles]." if isinstance(value, str) else ""
             yield key, f"unknown key; allowed are {', '.join(KEYS)}.{did_you_mean(key, KEYS) or role}"
         elif not rule.accepts(value):
-            way = key == "on_failure" and isinstance(value, str)
-            meant = did_you_mean(value, _ON_FAILURE) if way else ""
-            yield key, f"must be {rule.allowed}, not {shown(value)}{f'.{meant}' if meant else ''}"
+            near_miss = key == "on_failure" and isinstance(value, str)
+            suggestion = did_you_mean(value, _ON_FAILURE) if near_miss else ""
+            yield key, f"must be {rule.allowed}, not {shown(value)}{f'.{suggestion}' if suggestion else ''}"
         elif key == "name" and (problem := name_problem(value)):
             yield key, problem
-    for key in _NEEDED:
-        if key not in given:
+    for key in _REQUIRED:
+        if key not in document:
             yield key, f"is missing; it must be {_RULES[key].allowed}"
-    roles = given.get("roles")
+    roles = document.get("roles")
     for role, agent in cast("dict[str, Any]", roles).items() if isinstance(roles, dict) else ():
         if problem := _role_problem(role, agent):
             yield f"roles.{role}", problem
@@ -136,39 +136,37 @@ def _mistakes(given: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 def _role_problem(role: str, agent: Any) -> str:
     if not _AGENT.accepts(agent):
-        return f"must be {_AGENT.allowed}, not {shown(agent)}{elsewhere(role)}"
+        return f"must be {_AGENT.allowed}, not {shown(agent)}{misplaced_key_hint(role)}"
     return name_problem(role).replace("no agent's name", "no role's name").replace("no agent may", "no role may")
 
 
-def elsewhere(role: str) -> str:
-    """What to add where a role can't be meant: TOML takes what stands below a table's line for part of it."""
-    return f". If the key {role} is meant, it stands above the line [roles]" if role in KEYS else ""
+def misplaced_key_hint(role: str) -> str:
+    """Return a hint if a role has the name of a key: TOML takes all lines below `[roles]` as roles."""
+    return f". If you mean the key {role}, put it above the line [roles]" if role in KEYS else ""
 
 
 # --- lines ------------------------------------------------------------------------------
 
 
-def _unreadable(path: Path, line: int, text: str) -> Read:
-    return Read({}, {}, [Problem(str(path), line, "", text)])
+def _unreadable(path: Path, line: int, text: str) -> TeamReading:
+    return TeamReading({}, {}, [Problem(str(path), line, "", text)])
 
 
 def _syntax(message: str, text: str) -> tuple[int, str]:
-    """The line and the words of a TOML error, which has both in one sentence."""
-    said, _, where = message.rpartition(" (at ")
+    """Return the line and the text of a TOML error, which has both in one sentence."""
+    problem, _, where = message.rpartition(" (at ")
     line = re.search(r"line (\d+)", where)
-    twice = " (a key is written twice)" if "overwrite" in said else ""
-    return int(line[1]) if line else text.count("\n") + 1, f"this is not TOML: {said or message}{twice}"
+    hint = " (a key is written twice)" if "overwrite" in problem else ""
+    return int(line[1]) if line else text.count("\n") + 1, f"this is not TOML: {problem or message}{hint}"
 
 
 def _key_lines(text: str) -> dict[str, int]:
-    """The line of every key, dotted, of a text that is known to be TOML: a piece that parses by itself is whole."""
+    """Return the line of every key, dotted, of a valid TOML text. Lines are joined until they parse."""
     lines: dict[str, int] = {}
     table, piece, first = "", "", 1
     for number, line in enumerate(text.split("\n"), 1):
         piece += f"{line}\n"
-        if (
-            number - first > _MOST_LINES or len(piece) > _MOST_CHARS
-        ):  # which no value here has: where the rest stands is not told
+        if number - first > _MAX_VALUE_LINES or len(piece) > _MAX_VALUE_CHARS:  # too long: the rest gets no lines
             break
         table = "" if piece.lstrip().startswith("[") else table
         try:

@@ -5,24 +5,41 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import logging
 import os
 import signal
 import sys
 import threading
 import time
 import traceback
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Generator, Sequence
 from io import StringIO, TextIOWrapper
 from typing import Any
 
-from upcall.cli import about, adopt, agents, chat, completion, demo, events, inbox, new, resume, run, sessions
+from upcall.cli import (
+    about,
+    adopt,
+    agents,
+    chat,
+    completion,
+    demo,
+    events,
+    inbox,
+    new,
+    resume,
+    run,
+    serve,
+    sessions,
+    tree,
+)
 from upcall.cli.options import Commands
 from upcall.cli.output import local_time
-from upcall.cli.places import command_line, program
+from upcall.cli.places import command_line, program, redactor
 from upcall.cli.stopping import Stopping
 from upcall.errors import AlreadySettled, SessionBusy, SessionWaiting, SetupError, UnknownAgent, UpcallError
 from upcall.hosts.terminal.console import plain_output
 from upcall.observe.plain import plain, shortened
+from upcall.observe.redact import Redactor
 from upcall.safety.agent_commands import calling_session
 from upcall.safety.secrets import deny_debuggers, without_password
 
@@ -33,9 +50,12 @@ _LONGEST_ERROR = 10_000
 """The longest error text to print, in characters. It may contain a server's answer."""
 
 READ_ONLY_COMMANDS = frozenset(
-    ("help", "version", "check", "explain", "completion", "events", "inbox", "new", "sessions", "show")
+    ("help", "version", "check", "explain", "completion", "events", "inbox", "new", "sessions", "show", "tree")
 )
-"""Commands that agents may run too: they change no session. `sessions delete` is not one of them."""
+"""Commands that agents may run too: they change no session. `sessions delete` is not one of them.
+
+What shows secrets is not either: `events --raw` and `inbox --reveal`.
+"""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -48,7 +68,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")  # print ? for characters that the terminal can't show
-    with plain_output():
+    with plain_output(), _redacted_warnings():
         try:
             code = _parse_and_run(argv)
             sys.stdout.flush()
@@ -63,8 +83,8 @@ def _parse_and_run(argv: Sequence[str] | None) -> int:
     commands = build_commands()
     try:
         args = commands.parse(argv)
-    except SystemExit as left:  # argparse has printed the help or the error
-        return left.code if isinstance(left.code, int) else 0
+    except SystemExit as stopped:  # argparse has printed the help or the error
+        return stopped.code if isinstance(stopped.code, int) else 0
     if args.version:
         return about.print_version()
     if args.command is None:
@@ -95,8 +115,10 @@ def build_commands() -> Commands:
     run.add_cancel(commands)
     commands.group("Answer questions")
     inbox.add(commands)
+    serve.add(commands)
     commands.group("Inspect sessions")
     sessions.add(commands)
+    tree.add(commands)
     events.add(commands)
     commands.group("Check agents")
     agents.add(commands)
@@ -110,10 +132,12 @@ def build_commands() -> Commands:
 def _refuse_agents(args: argparse.Namespace) -> None:
     """Refuse a command that writes if an agent's own command runs it: it would speak for the person."""
     name = args.parser.prog.removeprefix("upcall ")
-    session_id = None if name in READ_ONLY_COMMANDS else calling_session()
+    hides = not getattr(args, "raw", False) and getattr(args, "reveal", None) is None
+    session_id = None if name in READ_ONLY_COMMANDS and hides else calling_session()
     if session_id is not None:
         who = f"a command of an agent (session {session_id!r})" if session_id else "a command of an agent"
-        raise UpcallError(f"{who} may not run `upcall {name}`; a person has to run it in their own terminal")
+        what = name if hides else f"{name} {'--raw' if getattr(args, 'raw', False) else '--reveal'}"
+        raise UpcallError(f"{who} may not run `upcall {what}`; a person has to run it in their own terminal")
 
 
 def _run(args: argparse.Namespace) -> int:
@@ -157,11 +181,35 @@ def _report_failure(error: Exception, args: argparse.Namespace) -> int:
         text = f"{error.filename}: {error.strerror}"
     with contextlib.suppress(OSError):
         sys.stdout.flush()
-        sys.stderr.write(f"upcall: {shortened(plain(without_password(text)).strip(), _LONGEST_ERROR)}\n")
+        sys.stderr.write(f"upcall: {shortened(plain(_hide(without_password(text))).strip(), _LONGEST_ERROR)}\n")
     if isinstance(error, SessionWaiting):
         return 3
     # a plain SetupError is about what was typed; its subclasses are about what was found
     return 2 if type(error) is SetupError or isinstance(error, UnknownAgent) else 1
+
+
+@contextlib.contextmanager
+def _redacted_warnings() -> Generator[None]:
+    """Hide secrets in what the package logs, until the end of the block: it quotes questions and failures."""
+
+    def hide(record: logging.LogRecord) -> bool:
+        record.msg, record.args = _hide(record.getMessage()), ()
+        return True
+
+    log = logging.getLogger("upcall")
+    log.addFilter(hide)
+    try:
+        yield
+    finally:
+        log.removeFilter(hide)
+
+
+def _hide(text: str) -> str:
+    """Hide the secrets in a message; where the file of what to hide can't be read, by the built-in rules."""
+    try:
+        return redactor().text(text)
+    except SetupError:
+        return Redactor(environ=os.environ).text(text)
 
 
 def _exit(code: int) -> None:

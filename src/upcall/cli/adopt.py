@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from upcall.app import Runtime, open_store
+from upcall.callbacks import Answer, Callback
 from upcall.cli.options import Commands
 from upcall.cli.output import confirm, say, tell
-from upcall.cli.places import os_user
+from upcall.cli.places import os_user, redactor
 from upcall.core.log.load import load_state
 from upcall.errors import SetupError, StoreDamaged, StoreError, UpcallError
-from upcall.events import AnyEvent, CallbackRaised, SessionAdopted
-from upcall.hosts.terminal.phrases import args_line
+from upcall.events import AnyEvent, CallbackAnswered, CallbackRaised, SessionAdopted
+from upcall.observe.phrases import args_line
 from upcall.observe.plain import one_line, visible
 
 if TYPE_CHECKING:
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 _ALL = 10_000_000
 _MOST_LINES = 50
 """The most lines to print in each section."""
+
+_Grant = tuple[Callback | CallbackRaised, Answer | CallbackAnswered | None, str]
+"""An approval, its answer, and how long it holds."""
 
 _LONGEST_LINE = 500
 """The longest line to print, in characters."""
@@ -43,7 +47,7 @@ def add(commands: Commands) -> None:
     """Add the command `adopt`."""
     parser = commands.add(
         "adopt",
-        "make a log yours that came with a folder or from an older version",
+        "make a log yours if it came with a folder or from an older version",
         _adopt,
         about="A log in .upcall that you did not create is read-only: it may contain approvals that\n"
         "somebody else gave, and names of modules to import. This command shows the open\n"
@@ -91,7 +95,7 @@ async def _adopt_log(path: Path, position: int) -> int:
         events: dict[str, list[AnyEvent]] = {}
         for row in await runtime.rows(limit=_ALL):
             uncertain = (await _state(runtime, row.id)).approvals_in_doubt()
-            ids = tuple(ask.raised.callback_id for ask in uncertain)
+            ids = tuple(one.id for one in uncertain)
             events[row.id] = [SessionAdopted(os_user(), ids)]
         if events:
             await store.append_all(events)
@@ -123,8 +127,8 @@ async def _content(runtime: Runtime) -> _Content:
     for row in rows:
         state = await _state(runtime, row.id)
         sources |= {one for one in (state.header.source, state.header.program) if one}
-        waiting += [_question(ask.raised) for ask in state.callbacks.values() if ask.status == "open"]
-        granted = [(ask.raised, ask.answer, "once") for ask in state.approvals_in_doubt()]
+        waiting += [_question(one) for one in state.turn.callbacks.values() if one.status == "open"]
+        granted: list[_Grant] = [(one, one.answer, "once") for one in state.approvals_in_doubt()]
         granted += [(raised, answered, "for the session") for raised, answered in state.grants]
         approvals += [
             f"{_call(raised)}, answered by {answered.by or 'somebody'}, {how}"
@@ -134,11 +138,12 @@ async def _content(runtime: Runtime) -> _Content:
     return _Content(len(rows), waiting, approvals, sorted(sources), await runtime.store.last())
 
 
-def _question(raised: CallbackRaised) -> str:
-    return _call(raised) if raised.gate else f"{raised.agent} asks: {raised.message}"
+def _question(callback: Callback) -> str:
+    return _call(callback) if callback.gate else redactor().text(f"{callback.agent} asks: {callback.message}")
 
 
-def _call(raised: CallbackRaised) -> str:
+def _call(raised: Callback | CallbackRaised) -> str:
+    raised = redactor().copy(raised)
     return f"{raised.agent} wants to run {raised.tool} {args_line(raised.args or {})}"
 
 

@@ -10,16 +10,17 @@ from typing import TYPE_CHECKING, Any
 from upcall.callbacks import KINDS, Callback
 from upcall.cli.options import Commands, agent_argument, json_option
 from upcall.cli.output import dump, hanging_indent, local_time, say, text_width
-from upcall.cli.places import view_log
+from upcall.cli.places import redactor, view_log
 from upcall.core.error_texts import nearest
 from upcall.errors import SetupError, UnknownAgent, UnknownCallback
 from upcall.hosts.terminal.host import outcome_text
 from upcall.hosts.terminal.layout import WIDEST
 from upcall.hosts.terminal.question import wrap
+from upcall.observe.hidden_question import hide_secrets
 from upcall.observe.plain import one_line, plain, shell_word
 
 if TYPE_CHECKING:
-    from upcall.agentfiles.load import Askers
+    from upcall.agentfiles.load import AgentPolicies
     from upcall.agentfiles.markdown import AgentFile
     from upcall.agentfiles.sidecar import Problem
 
@@ -34,9 +35,9 @@ def add(commands: Commands) -> None:
         "check",
         "find mistakes in a folder of agent files",
         _check,
-        about="Reads every NAME.md with its NAME.json, and team.toml; imports the tools and the\n"
-        "script: models; prints errors and likely mistakes. The exit code is 1 if there are\n"
-        "errors.",
+        about="Reads every NAME.md with its NAME.json, and team.toml; imports the tools, and the\n"
+        "models that are named script:FILE; prints errors and likely mistakes. The exit code\n"
+        "is 1 if there are errors.",
         examples=["upcall check agents/"],
     )
     parser.add_argument("folder", metavar="FOLDER", help="a folder of agent files, or one NAME.md")
@@ -45,7 +46,7 @@ def add(commands: Commands) -> None:
         "explain",
         "show whom a question would reach or did reach, and why",
         _explain,
-        about="With a callback's id: the way it took and how it ended. With an AGENT: the way a\n"
+        about="With a callback's id: its route and how it ended. With an AGENT: the route that a\n"
         "question of that agent would take. KIND says where to look for the answer. INTENT is\n"
         "query, clarification, blocker, error, approval (of a tool call), or a word of your own.",
         examples=[
@@ -128,18 +129,18 @@ def _near_kind(word: str) -> str:
 
 async def _explain_callback(args: argparse.Namespace) -> int:
     """Print the route of a callback with what happened at each step."""
-    from upcall.core.routing.answer import callback_of, route_of
+    from upcall.core.routing.answer import route_of
     from upcall.observe.route import draw
 
     async with view_log(args) as runtime:
-        held = await runtime.store.callback(args.agent)
-        if held is None:
+        found = await runtime.store.callback(args.agent)
+        if found is None:
             raise UnknownCallback(args.agent)
-    callback = callback_of(held)
+    callback = hide_secrets(found, redactor()).callback
     _say_rows(callback.message)
     if callback.reworded:
         _say_rows(one_line(f"reworded: {callback.reworded}", WIDEST * 3))
-    say(draw(route_of(held.raised), callback, text_width()))
+    say(draw(route_of(callback), callback, text_width()))
     _say_rows(f"{callback.status}{_settlement(callback)}")
     return 0
 
@@ -160,10 +161,10 @@ def _settlement(callback: Callback) -> str:
 
 def _explain_agent(args: argparse.Namespace) -> int:
     from upcall.agentfiles.ancestry import ancestor_chains
-    from upcall.agentfiles.load import load_askers
+    from upcall.agentfiles.load import load_policies
 
-    askers = load_askers(args.agent, args.agent_name)
-    chains = ancestor_chains(askers.name, askers.seats, _MOST_CHAINS)
+    askers = load_policies(args.agent, args.agent_name)
+    chains = ancestor_chains(askers.name, askers.positions, _MOST_CHAINS)
     if args.under is not None:
         chains = [_parse_under(args.under, askers, chains)]
     for index, way in enumerate(chains):
@@ -173,7 +174,7 @@ def _explain_agent(args: argparse.Namespace) -> int:
     return 0
 
 
-def _draw_route(askers: Askers, chain: Sequence[str], args: argparse.Namespace) -> str:
+def _draw_route(askers: AgentPolicies, chain: Sequence[str], args: argparse.Namespace) -> str:
     from upcall.core.routing.route import Ancestor, RouteQuery, route
     from upcall.observe.route import draw
 
@@ -188,7 +189,7 @@ def _draw_route(askers: Askers, chain: Sequence[str], args: argparse.Namespace) 
     return draw(route(raised, [Ancestor(above, askers.policies[above]) for above in chain]), width=text_width())
 
 
-def _parse_under(text: str, askers: Askers, chains: Sequence[Sequence[str]]) -> list[str]:
+def _parse_under(text: str, askers: AgentPolicies, chains: Sequence[Sequence[str]]) -> list[str]:
     """Parse --under into a chain, nearest agent first.
 
     The names are expected from the top down. The other order is accepted if the declarations have it.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from upcall.app import Runtime
 from upcall.cli.chat_commands import COMMANDS, ChatSession, LeaveChat, parse_command, run_command
 from upcall.cli.conversation import Conversation
-from upcall.cli.options import Commands, agent_argument, events_file_option
+from upcall.cli.options import Commands, agent_argument, events_file_option, watching_options
 from upcall.cli.output import failure_line, say, tell
 from upcall.cli.places import (
     HOME,
@@ -21,6 +21,7 @@ from upcall.cli.places import (
     make_history_home,
     no_log,
     person_here,
+    redactor,
     runtime_for,
 )
 from upcall.cli.run import CODES, report_stopped, report_waiting, run_turn
@@ -62,6 +63,7 @@ def add(commands: Commands) -> None:
         "-c", "--continue", dest="newest", action="store_true", help="continue the agent's newest session"
     )
     events_file_option(parser)
+    watching_options(parser)
 
 
 async def _chat(args: argparse.Namespace) -> int:
@@ -130,7 +132,7 @@ async def _run_lines(talk: ChatSession) -> int:
         if reply.status == "waiting":
             await report_waiting(runtime, talk.id, args)
             return CODES["waiting"]
-        sys.stdout.write(plain(reply.text).strip() + "\n")
+        sys.stdout.write(plain(redactor().text(reply.text)).strip() + "\n")
         sys.stdout.flush()
         if reply.status != "done":
             worst = CODES[reply.status]
@@ -182,7 +184,8 @@ def _greet(talk: ChatSession) -> None:
     how = "new session" if talk.session is None else "continuing session"
     console.print(f"{visible(talk.agent.name)} · {how} {visible(talk.id)} · /help, Ctrl-D leaves", style="dim")
     messages = talk.session.get_messages() if talk.session is not None else []
-    texts = [(m.role, m.text) for m in messages if m.text.strip()]
+    hides = redactor()
+    texts = [(m.role, hides.text(m.text)) for m in messages if m.text.strip()]
     prompts = [text for role, text in texts if role == "user"]
     replies = [text for role, text in texts if role == "assistant"]
     if prompts:

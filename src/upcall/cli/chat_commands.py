@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from upcall.app import open_session
 from upcall.cli.inbox import print_inbox
 from upcall.cli.output import hanging_indent, say, width
+from upcall.cli.places import redactor, shown_with, story_for
 from upcall.cli.sessions import print_sessions
 from upcall.core.log.load import load_state
 from upcall.core.runtime.usage import Spending
@@ -21,10 +22,10 @@ from upcall.events import AnyEvent
 from upcall.hooks import NO_HOOKS
 from upcall.hosts.terminal.console import make_console
 from upcall.hosts.terminal.layout import WIDEST, rich_text
-from upcall.hosts.terminal.story import Story
 from upcall.hosts.terminal.unfolding import unfold_call
 from upcall.hosts.terminal.views import PlainView
 from upcall.messages import Usage
+from upcall.observe.phrases import money
 from upcall.observe.plain import one_line, plain, visible
 
 if TYPE_CHECKING:
@@ -89,12 +90,12 @@ def parse_command(text: str) -> SlashCommand | None:
 
 
 def needs_idle_session(command: SlashCommand) -> bool:
-    """Tell whether the command changes the conversation, so that it must not run during a turn."""
+    """Return whether the command changes the conversation, so that it must not run during a turn."""
     return command.name in ("compact", "new", "exit")
 
 
 def calls_model(command: SlashCommand) -> bool:
-    """Tell whether the command calls the model."""
+    """Return whether the command calls the model."""
     return command.name == "compact"
 
 
@@ -122,7 +123,7 @@ async def _compact(talk: ChatSession, _: str) -> None:
     row = await talk.runtime.store.row(session.id)
     before = row.seq if row is not None else 0
     await session.trigger_compaction(keep)
-    view, compacted = PlainView(sys.stdout, width=width(), fresh=True), False
+    view, compacted = PlainView(sys.stdout, width=width(), story=story_for(talk.args)), False
     async for event in talk.runtime.events(session.id, before):
         view.feed(event)
         compacted = compacted or event.type in ("compacted", "compaction_asked")
@@ -145,7 +146,7 @@ async def _tools(talk: ChatSession, _: str) -> None:
 
 
 def _may_need_approval(actor: PreparedAgent, tool: Tool) -> bool:
-    """Tell whether calls of the tool may need an approval."""
+    """Return whether calls of the tool may need an approval."""
     try:
         return bool(tool.needs_approval) or any(rule(tool, {}) for rule in actor.rules)
     except Exception:
@@ -160,10 +161,16 @@ async def _cost(talk: ChatSession, _: str) -> None:
     store, root = talk.runtime.store, talk.id
     state = await load_state(store, root)
     spent = await Spending(store, {root: state} if state is not None else {}).total(root)
+    hides, cost = redactor(), shown_with(talk.args).cost
     for model, usage in spent.usage.items():
-        say(f"{plain(model) or 'unnamed model'}: {_tokens(usage)}")
+        price = f" · {_price(cost(model, usage))}" if cost is not None else ""
+        say(f"{plain(hides.text(model)) or 'unnamed model'}: {_tokens(usage)}{price}")
     calls = f"{spent.calls} model call{'s' if spent.calls != 1 else ''}"
     say(f"{spent.tokens:,} tokens in {calls}, including child sessions")
+
+
+def _price(cost: float | None) -> str:
+    return f"cost {money(cost)}" if cost is not None else "no price is known"
 
 
 def _tokens(usage: Usage) -> str:
@@ -183,7 +190,7 @@ async def _unfold(talk: ChatSession, argument: str) -> None:
 
 async def unfold(talk: ChatSession, back: int) -> None:
     """Print a finished call with its full arguments and result; `back` counts from the last one."""
-    story = Story()
+    story = story_for(talk.args)
     for event in await _all_events(talk):
         story.feed(event)
     if len(story.ended) < back:

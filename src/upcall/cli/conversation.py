@@ -170,7 +170,7 @@ class Conversation:
         """Run a turn on the screen, or continue a waiting one; returns True if it was cancelled."""
         runtime, session_id = self._talk.runtime, self._talk.id
         try:
-            async with view_for(runtime, sys.stdout, self._keyboard, fresh=False) as view:
+            async with view_for(runtime, self._talk.args, sys.stdout, self._keyboard, fresh=False) as view:
                 shown = _SteerTracker(view, session_id, self._unread_steers, self._last_request)
                 try:
                     reply = await self._reply_to(text, shown)

@@ -18,7 +18,7 @@ from upcall.cli.output import say, width
 from upcall.cli.places import HOME, is_url, make_log_folder, person_here, program, runtime_for
 from upcall.cli.run import CODES, report_stopped, report_waiting, run_turn, view_for
 from upcall.cli.stopping import Stopping, exit_code_when_stopped, stopping_of
-from upcall.cli.tree_drawing import draw_tree
+from upcall.cli.tree import nodes_of, print_tree
 from upcall.contracts import Reply
 from upcall.errors import RuntimeClosed, SetupError
 from upcall.hosts.terminal.console import make_console
@@ -49,6 +49,7 @@ Who asked whom:
 _AFTER = """
 To see more: cd {quoted}
   {program} show {session}{where}
+  {program} tree {session}{where}
   {program} explain {callback}{where}
   {program} events {session}{where}
 The program is shop.py in that folder, {lines} lines: change it and run it again."""
@@ -88,7 +89,7 @@ async def _demo(args: argparse.Namespace) -> int:
         session = await runtime.start(loaded.agent, None if place.store else SESSION)
         try:
             with stopping_of(args).on_drained():
-                async with view_for(runtime, sys.stdout, prompts=True) as view:
+                async with view_for(runtime, args, sys.stdout, prompts=True) as view:
                     reply = await run_turn(runtime, session, PROMPT, view)
         except RuntimeClosed:
             return await report_stopped(runtime, session.id, args)
@@ -110,7 +111,9 @@ def _prepare(args: argparse.Namespace) -> _DemoFolder:
 
     store_path = getattr(args, "store", "")
     if store_path == ":memory:" or is_url(store_path):
-        raise SetupError(f"--store {store_path}: the demo stores its program beside its log; give a file")
+        raise SetupError(
+            f"--store {store_path}: the demo stores its program beside its log, so give the path of a file"
+        )
     if store_path:
         make_log_folder(args)
     store = str(Path(store_path).absolute()) if store_path else ""
@@ -180,8 +183,7 @@ async def _run_command(stopping: Stopping, place: _DemoFolder, *words: str) -> i
 async def _show_end(reply: Reply, place: _DemoFolder) -> None:
     _narrate(_TREE)
     async with runtime_for(_args_with_store(argparse.Namespace(), place)) as runtime:
-        for line in await draw_tree(runtime, reply.session_id, min(width(), 80)):
-            say(f"  {line}")
+        print_tree(await nodes_of(runtime, reply.session_id), min(width(), 80), indent="  ")
     last = reply.callbacks[-1].id if reply.callbacks else "CALLBACK"
     after = _AFTER.format(
         quoted=shlex.quote(str(place.folder)),

@@ -12,11 +12,13 @@ import msgspec
 
 from upcall.cli.options import Commands, json_option
 from upcall.cli.output import dump, report_no_log, say, width
-from upcall.cli.places import has_log, open_log, runtime_for, view_log
+from upcall.cli.places import has_log, open_log, redactor, runtime_for, view_log
 from upcall.events import AnyEvent
-from upcall.hosts.terminal.phrases import args_line
 from upcall.messages import Call, Instruction, Message, Result, Text, Thinking
+from upcall.observe.phrases import args_line
 from upcall.observe.plain import one_line, visible
+from upcall.observe.public_json import event_json
+from upcall.observe.shown_events import passed_events
 
 if TYPE_CHECKING:
     from upcall.app import Runtime
@@ -37,7 +39,9 @@ def add(commands: Commands) -> None:
         "print the events of sessions",
         _events,
         about="Prints the events of one session, or of all sessions without an ID. --follow also prints\n"
-        "what any process writes from now on, until Ctrl-C. With --json: one object per line.",
+        "what any process writes from now on, until Ctrl-C. With --json: one object per line.\n"
+        "Secrets are hidden, and so are results and responses that hooks may still replace.\n"
+        "--raw prints the events as they are stored.",
         examples=[
             "upcall events readme",
             "upcall events readme --after 12 --json",
@@ -49,6 +53,7 @@ def add(commands: Commands) -> None:
     parser.add_argument("--follow", action="store_true", help="wait for new events")
     after = "only events after this number (seq with an ID, pos without)"
     parser.add_argument("--after", metavar="N", type=_number, default=0, help=after)
+    parser.add_argument("--raw", action="store_true", help="hide nothing")
     json_option(parser)
 
 
@@ -64,7 +69,8 @@ async def _events(args: argparse.Namespace) -> int:
         if not args.follow:
             return 0
     async with _open_log(args) as runtime:
-        async for event in runtime.events(args.id, args.after, args.follow):
+        events = runtime.events(args.id, args.after, args.follow)
+        async for event in events if args.raw else passed_events(runtime.store, events, redactor()):
             if args.json:
                 dump(event_json(event), lines=True)
             else:
@@ -79,13 +85,6 @@ def _open_log(args: argparse.Namespace) -> AbstractAsyncContextManager[Runtime]:
     if not args.follow:
         return view_log(args)
     return runtime_for(args) if args.id is None else open_log(args)
-
-
-def event_json(event: AnyEvent) -> dict[str, Any]:
-    """Return the event's JSON object: session, seq, time, type, then its own fields."""
-    body = msgspec.to_builtins(event)
-    head = {"session": event.session, "seq": event.seq, "time": event.time, "type": event.type}
-    return head | body
 
 
 def _field_text(value: Any, most: int) -> str:

@@ -11,31 +11,33 @@ from typing import TYPE_CHECKING, Any, cast
 import msgspec
 
 from upcall.agentfiles.sidecar import json_problem
-from upcall.callbacks import Approve, Callback, Decline, Held, Reject
+from upcall.callbacks import Approve, Callback, Decline, Reject
 from upcall.cli.options import Commands, filter_options, filters_of, json_option, name_value, positive_number
-from upcall.cli.output import ago, all_fields, dump, report_no_log, say, tell, width
+from upcall.cli.output import ago, dump, report_no_log, say, tell, width
 from upcall.cli.places import (
     editor,
     has_log,
     open_log,
     os_user,
     program,
+    redactor,
     resume_command,
     store_option,
     view_log,
 )
 from upcall.core.error_texts import did_you_mean, shown
-from upcall.core.routing.answer import LARGEST, callback_of, schema_error
+from upcall.core.routing.answer import LARGEST, schema_error
 from upcall.core.runtime.catalog import CALLBACK_STATUSES
 from upcall.errors import AnswerRefused, SetupError, UnknownCallback
-from upcall.events import CallbackRaised
-from upcall.hosts.terminal import form
 from upcall.hosts.terminal.console import make_console
 from upcall.hosts.terminal.dialogue import Ambiguous, Later, match_choice
 from upcall.hosts.terminal.host import TerminalPrompter, describe_answer, outcome_text
 from upcall.hosts.terminal.layout import WIDEST, Piece, rich_text
-from upcall.hosts.terminal.question import answer_command, answer_commands, question_rows
+from upcall.hosts.terminal.question import answer_command, answer_commands, question_rows, reveal_note
+from upcall.observe import form
+from upcall.observe.hidden_question import HiddenQuestion, callback_json, hide_secrets, shown_answer
 from upcall.observe.plain import visible
+from upcall.observe.public_json import all_fields
 from upcall.safety.small_files import read_small
 
 if TYPE_CHECKING:
@@ -52,11 +54,13 @@ def add(commands: Commands) -> None:
         "list the questions that wait for a person, most urgent first",
         _inbox,
         about="Shows who asks what, since when, by which route, and the command that answers it.\n"
-        "Equal questions of one run are shown as one entry.",
+        "Equal questions of one run are shown as one entry. Secrets are hidden; --reveal shows those\n"
+        "of one question that waits, and the log then says who saw them.",
         examples=[
             "upcall inbox",
             "upcall inbox --tag customer=acme --agent clerk",
             "upcall inbox --json | jq '.[0].id'",
+            "upcall inbox --reveal q4f0c2a9d11e7",
         ],
     )
     filter_options(parser, CALLBACK_STATUSES, "list callbacks with this status instead of the open ones")
@@ -64,6 +68,8 @@ def add(commands: Commands) -> None:
         "--limit", metavar="N", type=positive_number, default=50, help="the most entries to list (default: 50)"
     )
     parser.add_argument("--ids", action="store_true", help="print only the ids, one per line")
+    reveal = "show this question with what is hidden in it; the log says who saw it"
+    parser.add_argument("--reveal", metavar="ID", help=reveal)
     json_option(parser)
     parser = commands.add(
         "answer",
@@ -116,6 +122,8 @@ def _answer_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 async def _inbox(args: argparse.Namespace) -> int:
+    if args.reveal is not None:
+        return await _reveal(args)
     if not has_log(args):
         return report_no_log(args, "so nothing waits for an answer", lists=True)
     async with view_log(args) as runtime:
@@ -127,7 +135,24 @@ async def _inbox(args: argparse.Namespace) -> int:
             for callback in listed:
                 say(visible(callback.id))
         else:
-            dump([all_fields(callback) for callback in listed])
+            hides = redactor()
+            dump([callback_json(callback, hides) for callback in listed])
+    return 0
+
+
+async def _reveal(args: argparse.Namespace) -> int:
+    """Print one open question with what is hidden in it, and log who saw it."""
+    if args.ids or filters_of(args):
+        raise SetupError("--reveal shows one question; leave out --ids and the filters")
+    async with open_log(args) as runtime:
+        callback = await runtime.callback(args.reveal)
+        if callback.status != "open":
+            raise SetupError(f"{args.reveal} is {callback.status}; only what waits for an answer can be revealed")
+        callback = await runtime.reveal(args.reveal, os_user(), "os-user")
+        if args.json:
+            dump(all_fields(callback))
+        else:
+            _print(callback, args, HiddenQuestion(callback, 0))
     return 0
 
 
@@ -139,8 +164,9 @@ async def print_inbox(runtime: Runtime, args: argparse.Namespace, limit: int, **
     if not listed:
         say("Nothing matches." if which else "Nothing waits for an answer.")
         return
+    hides = redactor()
     for callback in listed:
-        _print(callback, args)
+        _print(callback, args, hide_secrets(callback, hides))
     remaining = len(found) - len(listed)
     how = "at least " if sum(len(callback.group) for callback in found) >= most else ""
     status = which.get("status", "open")
@@ -154,11 +180,13 @@ def _count_text(count: int, status: str) -> str:
     return f"{count} questions wait" if count != 1 else "1 question waits"
 
 
-def _print(callback: Callback, args: argparse.Namespace) -> None:
+def _print(callback: Callback, args: argparse.Namespace, hidden: HiddenQuestion) -> None:
     console = make_console(sys.stdout)
-    store = store_option(args)
-    lines = question_rows(callback, now=time.time(), width=min(width(), WIDEST) - 2, in_full=False)
-    last = answer_commands(callback, store, program()) if callback.status == "open" else [_outcome(callback)]
+    store, shown = store_option(args), hidden.callback
+    note = reveal_note(callback, hidden.hidden, store, program()) if callback.status == "open" else ""
+    columns = min(width(), WIDEST) - 2
+    lines = question_rows(shown, now=time.time(), width=columns, in_full=shown is callback, hidden=note)
+    last = answer_commands(shown, store, program()) if callback.status == "open" else [_outcome(shown)]
     command_rows = [
         [Piece("          " if at else "answer    ", "dim"), Piece(text, "cyan")] for at, text in enumerate(last)
     ]
@@ -186,12 +214,12 @@ def _outcome(callback: Callback) -> str:
 async def _answer(args: argparse.Namespace) -> int:
     _check_usage(args)
     async with open_log(args) as runtime:
-        held = await runtime.store.callback(args.id)
-        if held is None:
+        callback = await runtime.store.callback(args.id)
+        if callback is None:
             raise UnknownCallback(args.id)
-        if held.status == "open":
+        if callback.status == "open":
             try:
-                value = await _value(args, held, runtime)
+                value = await _value(args, callback, runtime)
             except Later:
                 tell("nothing was answered")
                 return 1
@@ -199,16 +227,16 @@ async def _answer(args: argparse.Namespace) -> int:
             value = ""  # any value is too late; the runtime reports why
         by, right = (args.by, "asserted") if args.by else (os_user(), "os-user")
         # read before answering: the process that runs it may finish right after
-        row = await runtime.store.row(held.root)
+        row = await runtime.store.row(callback.root)
         settled = await runtime.answer(args.id, value, by=by, right=right, only=args.only)
         if args.json:
-            dump(all_fields(settled))
+            dump(callback_json(settled, redactor()))
         else:
             say(_settled_text(settled, value))
             if row is not None and row.owner:
-                say(f"session {visible(held.root)} is running and continues on its own")
+                say(f"session {visible(callback.root)} is running and continues on its own")
             else:
-                say(f"continue with: {await resume_command(runtime, held.raised.session, args)}")
+                say(f"continue with: {await resume_command(runtime, callback.session_id, args)}")
     return 0
 
 
@@ -224,32 +252,43 @@ def _check_usage(args: argparse.Namespace) -> None:
         raise SetupError("--for-session is for approvals; a question is declined once")
 
 
-async def _value(args: argparse.Namespace, held: Held, runtime: Runtime) -> Any:
+async def _value(args: argparse.Namespace, callback: Callback, runtime: Runtime) -> Any:
     """Return the answer: from options, VALUE, a pipe, or the person at the terminal."""
     if args.decline is not None:
         return Decline(args.decline.encode("utf-8", "replace").decode())
     if args.approve or any(one is not None for one in (args.edit, args.set, args.reject, args.pattern)):
-        return _verdict(args, held)
+        return _verdict(args, callback)
     if args.value is None and sys.stdin.isatty() and sys.stdout.isatty():
-        return await _ask_here(args, await _as_listed(runtime, held))
+        return await _ask_here(args, await _as_listed(runtime, callback))
+    if callback.gate:
+        ways = "--approve, --edit JSON, --set NAME=VALUE or --reject WHY"
+        raise AnswerRefused(args.id, f"it asks for approval of {callback.tool}; use {ways}")
     text = args.value
     if text is None or text == "-":
         text = _read_stdin(args).strip("\r\n")
         if not text:
             raise AnswerRefused(args.id, "standard input holds no answer; give a VALUE")
     text = text.encode("utf-8", "replace").decode()
-    return _approval(text, args, held) if held.raised.gate else _parse_value(text, args, held)
+    return _parse_value(text, args, callback)
 
 
-def _verdict(args: argparse.Namespace, held: Held) -> Approve | Reject:
-    if not held.raised.gate:
+def _verdict(args: argparse.Namespace, callback: Callback) -> Approve | Reject:
+    if not callback.gate:
         raise AnswerRefused(args.id, "it is a question, not an approval; answer it with a VALUE")
     if args.reject is not None:
         return Reject(args.reject, for_session=args.for_session)
     if args.set is not None:
-        return Approve(_with_changes(args, held.raised), args.for_session)
-    edited = _edited_args(args) if args.edit is not None else None
+        return Approve(_restored(_with_changes(args, callback), args, callback), args.for_session)
+    edited = _restored(_edited_args(args), args, callback) if args.edit is not None else None
     return Approve(edited, args.for_session, args.pattern, tuple(args.also or ()))
+
+
+def _restored(edited: dict[str, Any], args: argparse.Namespace, callback: Callback) -> dict[str, Any]:
+    """Return edited arguments with the real values in place of masks."""
+    try:
+        return redactor().restore(edited, callback.args)
+    except ValueError as error:
+        raise AnswerRefused(args.id, str(error)) from None
 
 
 def _edited_args(args: argparse.Namespace) -> dict[str, Any]:
@@ -289,15 +328,15 @@ def _edit_text(args: argparse.Namespace) -> tuple[str, str]:
         raise AnswerRefused(args.id, f"--edit {args.edit}: neither a JSON object nor a file ({why})") from None
 
 
-def _with_changes(args: argparse.Namespace, raised: CallbackRaised) -> dict[str, Any]:
+def _with_changes(args: argparse.Namespace, callback: Callback) -> dict[str, Any]:
     """Return the call's arguments with the values of --set."""
-    schema = raised.schema or {}
+    schema = callback.schema or {}
     known: dict[str, Any] = schema.get("properties") or {}
-    changed = dict(raised.args or {})
+    changed = dict(callback.args or {})
     for name, text in args.set:
         if name not in known and schema.get("additionalProperties") is False:
             takes = f"its arguments are {', '.join(known) or 'none'}.{did_you_mean(name, known)}"
-            raise AnswerRefused(args.id, f"{raised.tool} has no argument {name!r}; {takes}")
+            raise AnswerRefused(args.id, f"{callback.tool} has no argument {name!r}; {takes}")
         changed[name] = _argument(text, {**known.get(name, {}), "$defs": schema.get("$defs", {})})
     return changed
 
@@ -311,50 +350,39 @@ def _argument(text: str, schema: dict[str, Any]) -> Any:
     return text if schema_error(schema, value) and not schema_error(schema, text) else value
 
 
-def _approval(text: str, args: argparse.Namespace, held: Held) -> Approve | Reject:
-    match text.strip().lower():
-        case "approve":
-            return Approve(for_session=args.for_session)
-        case "reject":
-            return Reject(for_session=args.for_session)
-        case _:
-            ways = "--approve, --edit JSON, --set NAME=VALUE or --reject WHY"
-            raise AnswerRefused(args.id, f"it asks for approval of {held.raised.tool}; use {ways}")
-
-
-def _parse_value(text: str, args: argparse.Namespace, held: Held) -> Any:
-    raised = held.raised
-    if raised.choices:
+def _parse_value(text: str, args: argparse.Namespace, callback: Callback) -> Any:
+    if callback.choices:
         try:
-            found = match_choice(text, raised.choices)
+            found = match_choice(text, callback.choices)
         except Ambiguous as two:
-            raise AnswerRefused(raised.callback_id, str(two)) from None
+            raise AnswerRefused(callback.id, str(two)) from None
         return text if found is None else found
-    if raised.schema is None:
+    if callback.schema is None:
         return text
     try:
         as_json = msgspec.json.decode(text)
-        if not schema_error(raised.schema, as_json):
+        if not schema_error(callback.schema, as_json):
             return as_json
     except msgspec.DecodeError:
         pass  # a bare word is fine if the schema is a string
     try:
-        return form.parse(text, raised.schema)
+        return form.parse(text, callback.schema)
     except form.InvalidInput as wrong:
-        again = answer_command(callback_of(held), store_option(args), program())
+        again = answer_command(hide_secrets(callback, redactor()).callback, store_option(args), program())
         why = f"{text[:80]!r} is not a valid answer: {wrong}. Answer again: {again}"
-        raise AnswerRefused(raised.callback_id, why) from None
+        raise AnswerRefused(callback.id, why) from None
 
 
-async def _as_listed(runtime: Runtime, held: Held) -> Callback:
+async def _as_listed(runtime: Runtime, callback: Callback) -> Callback:
     """Return the callback as the inbox lists it, with the calls that an approval's patterns cover."""
-    listed = await runtime.inbox(session=held.raised.session, limit=_ROWS_PER_ENTRY * 50)
-    return next((one for one in listed if held.raised.callback_id in one.group), callback_of(held))
+    listed = await runtime.inbox(session=callback.session_id, limit=_ROWS_PER_ENTRY * 50)
+    return next((one for one in listed if callback.id in one.group), callback)
 
 
 async def _ask_here(args: argparse.Namespace, callback: Callback) -> Any:
     """Ask the person at this terminal, in the same form as a run does."""
-    answer = await TerminalPrompter(sys.stdout, editor()).ask(callback)
+    prompter = TerminalPrompter(sys.stdout, editor(), redactor(), store_option(args), program())
+    answer = await prompter.ask(callback)
     return answer.replace(for_session=True) if args.for_session and isinstance(answer, Approve | Reject) else answer
 
 
@@ -362,4 +390,4 @@ def _settled_text(settled: Callback, value: Any) -> str:
     others = len(settled.group) - 1
     what = "approval" if settled.tool else "equal question"
     with_it = f", and {others} {what}{'s' if others > 1 else ''} with it" if others > 0 else ""
-    return f"{settled.id} {describe_answer(value)}{with_it}"
+    return f"{settled.id} {describe_answer(shown_answer(value, redactor()))}{with_it}"

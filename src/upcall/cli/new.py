@@ -48,7 +48,7 @@ _TEAM = _Template(
         "team.toml": "the manager, the roles and the reviewer",
         "manager.md, …": "each agent's instructions, model and tools",
         "manager.json, …": "sidecars: whom each agent may ask",
-        "tools_MODULE.py": "the tools; the developer's asks for a colour",
+        "tools_MODULE.py": "the tools; the developer's tool asks for a colour",
     },
     {
         "Run it": 'run NAME "Make a page that says hello"',

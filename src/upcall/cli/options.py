@@ -127,8 +127,8 @@ class Commands:
         """Print the help of a command or subcommand, or the list of commands. Returns the exit code."""
         try:
             self.parser.parse_args([*words, "--help"])
-        except SystemExit as told:
-            return told.code if isinstance(told.code, int) else 0
+        except SystemExit as stopped:
+            return stopped.code if isinstance(stopped.code, int) else 0
         return 0
 
     @property
@@ -153,6 +153,12 @@ def _path(text: str) -> str:
     return text
 
 
+def _folder(text: str) -> str:
+    if not text.strip():
+        raise argparse.ArgumentTypeError("the path is empty; give the path of a folder, or omit --log-dir")
+    return text
+
+
 def subcommand(
     sub: Any, name: str, summary: str, run: RunCommand, *, about: str = "", examples: Sequence[str] = ()
 ) -> argparse.ArgumentParser:
@@ -172,6 +178,18 @@ def events_file_option(parser: argparse.ArgumentParser) -> None:
     """Add the option --events-file."""
     about = "also write the events of the run to FILE, one JSON object per line"
     parser.add_argument("--events-file", metavar="FILE", help=about)
+
+
+def watching_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options that say what people get to see of a run."""
+    logs = "also write a log file for each agent to this folder"
+    parser.add_argument("--log-dir", metavar="FOLDER", type=_folder, help=logs)
+    wire = "also log what goes over the wire to models"
+    parser.add_argument("--capture", action="store_true", help=wire)
+    labels = "what tools are called on screens and in log files: a JSON or TOML file"
+    parser.add_argument("--labels", metavar="FILE", help=labels)
+    prices = "prices of models, to show what was spent: a JSON or TOML file"
+    parser.add_argument("--prices", metavar="FILE", help=prices)
 
 
 def positive_number(text: str) -> int:

@@ -6,27 +6,19 @@ import argparse
 import shutil
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
 import msgspec
 
-from upcall.cli.places import no_log
-from upcall.contracts import Reply, Row
-from upcall.core.log.load import load_state
-from upcall.core.routing.answer import callback_of
-from upcall.errors import SetupError, StoreDamaged, UnknownSession, UpcallError
-from upcall.events import SessionStarted
+from upcall.cli.places import no_log, redactor
+from upcall.errors import SetupError, StoreDamaged, UpcallError
 from upcall.hosts.terminal.console import make_console
 from upcall.hosts.terminal.keys import drop_early_lines
 from upcall.hosts.terminal.layout import WIDEST
 from upcall.hosts.terminal.question import wrap
-from upcall.messages import NO_USAGE
 from upcall.observe.plain import escaped, one_line, plain, shortened
-
-if TYPE_CHECKING:
-    from upcall.app import Runtime
 
 STYLES = {
     "done": "green", "failed": "red", "limit": "yellow", "cancelled": "yellow", "interrupted": "yellow",
@@ -120,100 +112,16 @@ def local_time(then: float) -> str:
     return datetime.fromtimestamp(then).astimezone().isoformat(" ", "seconds")
 
 
-async def session_json(runtime: Runtime, session_id: str) -> dict[str, Any]:
-    """Return a session as `show --json` prints it."""
-    row = await runtime.store.row(session_id)
-    if row is None:
-        raise UnknownSession(session_id)
-    return (await sessions_json(runtime, [row]))[0]
-
-
-async def turn_json(
-    runtime: Runtime, session_id: str, reply: Reply | None = None, error: Exception | None = None
-) -> dict[str, Any]:
-    """Return a session as `run --json` prints it: with the last turn's usage, limit and error."""
-    try:
-        found = reply or await load_state(runtime.store, session_id)
-    except StoreDamaged:  # it is the error itself, or was already reported
-        found = None
-    usage, limit = (found.usage, found.limit) if found is not None else (NO_USAGE, "")
-    failed = f"{type(error).__name__}: {error}" if error is not None else None
-    extra = {"usage": msgspec.structs.asdict(usage), "limit": limit, "error": failed}
-    return {**await session_json(runtime, session_id), **extra}
-
-
-async def sessions_json(runtime: Runtime, rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """Return sessions as `sessions --json` prints them."""
-    callbacks: dict[str, list[Any]] = {}
-    data: dict[str, Mapping[str, Any]] = {}
-    for root in {row.root for row in rows}:
-        await _collect_callbacks(runtime, root, callbacks)
-        data[root] = await _data(runtime, root)
-    return [
-        {
-            "id": row.id,
-            "agent": row.agent,
-            "status": row.current_status,
-            "text": await last_text(runtime, row),
-            "parent": row.parent or None,
-            "children": [child.id for child in await children_of(runtime, row.id)],
-            "callbacks": callbacks.get(row.id, []),
-            "tags": row.tags,
-            "data": data[row.root],
-            "title": row.title,
-            "folder": row.folder or None,
-            "roots": row.roots,
-        }
-        for row in rows
-    ]
-
-
-async def _data(runtime: Runtime, root: str) -> Mapping[str, Any]:
-    """Return the data of a run tree; empty if its first event can't be read, which `last_text` reports."""
-    try:
-        first = (await runtime.store.read(root, 0, 1))[0]
-    except StoreDamaged:
-        return {}
-    return first.data if isinstance(first, SessionStarted) else {}
-
-
-async def last_text(runtime: Runtime, row: Row) -> str:
-    """Return the last reply text of a session."""
-    try:
-        state = await load_state(runtime.store, row.id)
-    except StoreDamaged as error:  # one damaged session: the others are listed all the same
-        tell(f"upcall: {failure_line(error)}")
-        return ""
-    return state.reply_text if state is not None else ""
-
-
-async def children_of(runtime: Runtime, session_id: str) -> list[Row]:
-    """Return the sessions that this one started, without side turns."""
-    rows = await runtime.rows(parent=session_id, limit=100_000)
-    return [row for row in rows if row.kind != "side_turn"]
-
-
-async def _collect_callbacks(runtime: Runtime, root: str, callbacks: dict[str, list[Any]]) -> None:
-    """Collect the callbacks of a run tree, oldest first, for each session and its ancestors."""
-    for held in await runtime.store.callbacks(root=root, limit=100_000):
-        shown, names = all_fields(callback_of(held)), held.raised.session.split("~")
-        for depth in range(len(names)):
-            callbacks.setdefault("~".join(names[: depth + 1]), []).append(shown)
-
-
-def all_fields(value: Any) -> Any:
-    """Convert a value for JSON with all fields, including empty ones."""
-    if isinstance(value, msgspec.Struct):
-        return {name: all_fields(getattr(value, name)) for name in value.__struct_fields__}
-    if isinstance(value, list | tuple):
-        return [all_fields(one) for one in cast("Sequence[Any]", value)]
-    return value
-
-
 def failure_line(error: Exception) -> str:
     """Format a failure; exceptions that are neither ours nor the system's are shown with their class."""
     known = isinstance(error, UpcallError | OSError)
-    return shortened(plain(str(error) if known else f"{type(error).__name__}: {error}"), _LONGEST_FAILURE)
+    text = str(error) if known else f"{type(error).__name__}: {error}"
+    return shortened(plain(redactor().text(text)), _LONGEST_FAILURE)
+
+
+def damage_reported(error: StoreDamaged) -> None:
+    """Report a session whose log can't be read."""
+    tell(f"upcall: {failure_line(error)}")
 
 
 def first_line(text: str, most: int) -> str:

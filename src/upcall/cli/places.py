@@ -14,7 +14,7 @@ import stat
 import sys
 from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from upcall.errors import SetupError, StoreUnavailable, UnknownSession, UpcallError
 from upcall.events import SessionStarted
@@ -28,6 +28,10 @@ if TYPE_CHECKING:
     from upcall.app import Runtime
     from upcall.cli.stopping import Stopping
     from upcall.hosts.terminal.host import TerminalHost
+    from upcall.observe.labels import Labels
+    from upcall.observe.redact import Redactor
+    from upcall.observe.story import Story
+    from upcall.prices import Cost, Prices
 
 HOME = Path(NAME)
 _NO_HOLD_LIMIT = 1e9
@@ -48,12 +52,12 @@ def _named_store(args: argparse.Namespace) -> tuple[str, str]:
 
 
 def is_default(args: argparse.Namespace) -> bool:
-    """Tell whether no log was named, so that the one in the current folder is used."""
+    """Return whether no log was named, so that the one in the current folder is used."""
     return not _named_store(args)[0]
 
 
 def is_url(store: str) -> bool:
-    """Tell whether the log is on a server rather than in a file."""
+    """Return whether the log is on a server rather than in a file."""
     return "://" in store
 
 
@@ -65,15 +69,25 @@ def runtime_for(
 
     make_log_folder(args)
     store = open_store(store_of(args), found=is_default(args))
-    file = getattr(args, "events_file", None)
-    if host is None:
-        runtime = Runtime(store, agents=agents, events_file=file)
-    else:
-        runtime = Runtime(store, agents=agents, host=host, hold=_NO_HOLD_LIMIT, events_file=file)
+    person: dict[str, Any] = {"host": host, "hold": _NO_HOLD_LIMIT} if host is not None else {}
+    runtime = Runtime(store, agents=agents, redactor=redactor(), **person, **_watched_with(args))
     stopping: Stopping | None = getattr(args, "stopping", None)
     if stopping is not None:
         stopping.register(runtime)
     return runtime
+
+
+def _watched_with(args: argparse.Namespace) -> dict[str, Any]:
+    """Return the options of a runtime that say what people get to see of it."""
+    made: dict[str, Any] = {
+        "events_file": getattr(args, "events_file", None),
+        "log_dir": getattr(args, "log_dir", None),
+        "capture": getattr(args, "capture", False),
+    }
+    if made["log_dir"] is not None:
+        shows = shown_with(args)
+        made |= {"labels": shows.labels, "prices": shows.prices}
+    return made
 
 
 def person_here(args: argparse.Namespace) -> TerminalHost | None:
@@ -82,12 +96,53 @@ def person_here(args: argparse.Namespace) -> TerminalHost | None:
         return None
     from upcall.hosts.terminal.host import TerminalHost
 
-    return TerminalHost(os_user(), editor=editor(), store=store_option(args), program=program())
+    return TerminalHost(
+        os_user(), editor=editor(), redactor=redactor(), store=store_option(args), program=program()
+    )
 
 
 def trusts_store() -> bool:
-    """Tell whether log files are trusted without checking whose they are."""
+    """Return whether log files are trusted without checking whose they are."""
     return os.environ.get("UPCALL_TRUST_STORE", "") == "1"
+
+
+def redactor() -> Redactor:
+    """Return what hides secrets in everything that is printed, with the additions of the file in UPCALL_HIDE."""
+    from upcall.observe.redact import Redactor
+
+    file = os.environ.get("UPCALL_HIDE", "")
+    return Redactor.read(file, os.environ) if file else Redactor(environ=os.environ)
+
+
+def story_for(args: argparse.Namespace, *, results: bool = False) -> Story:
+    """Return what turns events into lines, with the labels and prices that were given."""
+    from upcall.observe.story import Story
+
+    shows = shown_with(args)
+    return Story(results=results, redactor=redactor(), labels=shows.labels, cost=shows.cost)
+
+
+class ShownWith(NamedTuple):
+    """The labels and the prices that were given; None without."""
+
+    labels: Labels | None
+    prices: Prices | None
+
+    @property
+    def cost(self) -> Cost | None:
+        """What tokens of a model cost."""
+        from upcall.observe.capture import price_list
+
+        return price_list(self.prices) if self.prices is not None else None
+
+
+def shown_with(args: argparse.Namespace) -> ShownWith:
+    """Read the files of --labels and --prices."""
+    from upcall.observe.capture import read_prices
+    from upcall.observe.labels import Labels
+
+    labels, prices = getattr(args, "labels", None), getattr(args, "prices", None)
+    return ShownWith(Labels.read(labels) if labels else None, read_prices(prices) if prices else None)
 
 
 def program() -> str:
@@ -125,7 +180,7 @@ def store_option(args: argparse.Namespace) -> str:
 
 
 def has_log(args: argparse.Namespace) -> bool:
-    """Tell whether there is a log to read. Creates nothing.
+    """Return whether there is a log to read. Creates nothing.
 
     Raises SetupError if a log was named but does not exist.
     """

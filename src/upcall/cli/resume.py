@@ -10,18 +10,19 @@ import sys
 from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any
 
-from upcall.cli.options import Commands, events_file_option, json_option
-from upcall.cli.output import confirm, dump, failure_line, report_no_log, tell, turn_json
+from upcall.cli.options import Commands, events_file_option, json_option, watching_options
+from upcall.cli.output import confirm, dump, failure_line, report_no_log, tell
 from upcall.cli.places import (
     agents_for_resume,
     has_log,
     open_log,
     origin_of,
     person_here,
+    redactor,
     runtime_for,
     untrusted_source,
 )
-from upcall.cli.run import CODES, interruptible, run_and_show
+from upcall.cli.run import CODES, interruptible, run_and_show, turn_json_of
 from upcall.cli.stopping import DRAIN_SECONDS, TERMINATED, stopping_of
 from upcall.contracts import Reply
 from upcall.core.runtime.worker import STOP_LIMIT
@@ -60,6 +61,7 @@ def add(commands: Commands) -> None:
     parser.add_argument("--follow", action="store_true", help="with --all: keep running until Ctrl-C")
     parser.add_argument("--agents", metavar="AGENT", help="where its agents are")
     events_file_option(parser)
+    watching_options(parser)
     json_option(parser)
 
 
@@ -237,14 +239,16 @@ class _ResumeAll:
         return self._runtimes[key]
 
     async def _report(self, root: str, reply: Reply | None, error: Exception | None = None) -> None:
-        shown = await turn_json(self._watcher, root, reply, error) if self._args.json else None
+        whole, made = not sys.stdout.isatty(), turn_json_of(self._watcher)
+        shown = await made.turn(root, reply, error, whole_reply=whole) if self._args.json else None
         try:
             if error is not None:
                 tell(f"upcall: session {visible(root)}: {failure_line(error)}")
             if shown is not None:
                 dump(shown, lines=True)
             elif reply is not None:
-                text = f": {one_line(reply.text, 200)}" if reply.text.strip() and reply.status != "waiting" else ""
+                has_text = reply.text.strip() and reply.status != "waiting"
+                text = f": {one_line(redactor().text(reply.text), 200)}" if has_text else ""
                 sys.stdout.write(f"{visible(root)} {reply.limit or reply.status}{text}\n")
             elif error is None:
                 sys.stdout.write(f"{visible(root)} interrupted\n")

@@ -13,30 +13,42 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from upcall.app import Runtime, open_session
 from upcall.callbacks import Callback
-from upcall.cli.options import Commands, agent_argument, events_file_option, json_option, tag_option, tags_of
-from upcall.cli.output import dump, tell, turn_json
+from upcall.cli.options import (
+    Commands,
+    agent_argument,
+    events_file_option,
+    json_option,
+    tag_option,
+    tags_of,
+    watching_options,
+)
+from upcall.cli.output import damage_reported, dump, tell
 from upcall.cli.places import (
     command_line,
     load_agent,
     open_log,
     origin_of,
+    os_user,
     person_here,
     program,
+    redactor,
     resume_command,
     runtime_for,
     store_option,
+    story_for,
 )
 from upcall.cli.stopping import TERMINATED, stopping_of
 from upcall.contracts import Reply
-from upcall.core.routing.answer import callback_of
 from upcall.errors import RuntimeClosed, SessionWaiting, SetupError
 from upcall.hosts.terminal.console import make_console
 from upcall.hosts.terminal.host import TerminalHost
 from upcall.hosts.terminal.live_view import open_view
-from upcall.hosts.terminal.phrases import args_line
-from upcall.hosts.terminal.question import answer_command, is_approval
+from upcall.hosts.terminal.question import answer_command
 from upcall.hosts.terminal.views import Drawing, View
+from upcall.observe.hidden_question import hide_secrets, is_approval
+from upcall.observe.phrases import args_line
 from upcall.observe.plain import one_line, plain, visible
+from upcall.observe.session_json import SessionJson
 from upcall.safety.bounds import DATA, read_bounded_json
 
 if TYPE_CHECKING:
@@ -71,6 +83,7 @@ def add(commands: Commands) -> None:
     about = "data for the new session, which tools read as ctx.data: a JSON object, or a file with one"
     parser.add_argument("--data", metavar="JSON|FILE", help=about)
     events_file_option(parser)
+    watching_options(parser)
     json_option(parser)
 
 
@@ -160,29 +173,30 @@ async def run_and_show(
 
     Returns the exit code.
     """
-    out = progress_stream(quiet=args.json)
+    out, made = progress_stream(quiet=args.json), turn_json_of(runtime)
     if out is not None:
         make_console(out).print(f"session {visible(session_id)}", style="dim")
     try:
         with stopping_of(args).on_drained():
-            async with view_for(runtime, out, fresh=False) as view:
+            async with view_for(runtime, args, out, fresh=False) as view:
                 reply = await work(view)
     except RuntimeClosed:
         return await report_stopped(runtime, session_id, args)
     except SessionWaiting:
         if args.json:
-            dump(await turn_json(runtime, session_id))
+            dump(await made.turn(session_id, whole_reply=not sys.stdout.isatty()))
         await report_waiting(runtime, session_id, args)
         return CODES["waiting"]
     except Exception as error:
         if args.json:
-            dump(await turn_json(runtime, session_id, error=error))
+            dump(await made.turn(session_id, error=error, whole_reply=not sys.stdout.isatty()))
         raise
     if args.json:
-        dump(await turn_json(runtime, session_id, reply))
+        dump(await made.turn(session_id, reply, whole_reply=not sys.stdout.isatty()))
     elif out is not sys.stdout and reply.text.strip() and reply.status != "waiting":
         # while a turn waits, the last reply is an earlier one's
-        sys.stdout.write(plain(reply.text).strip() + "\n")
+        text = redactor().text(reply.text) if sys.stdout.isatty() else reply.text
+        sys.stdout.write(plain(text).strip() + "\n")
     sys.stdout.flush()
     if reply.status == "waiting" and not args.json:
         await report_waiting(runtime, session_id, args)
@@ -194,20 +208,25 @@ async def run_and_show(
     return CODES[reply.status]
 
 
+def turn_json_of(runtime: Runtime) -> SessionJson:
+    """Return what makes the JSON of this log's sessions."""
+    return SessionJson(runtime, redactor(), damage_reported)
+
+
 async def report_stopped(runtime: Runtime, session_id: str, args: argparse.Namespace) -> int:
     """Print how to resume a session that SIGTERM stopped; returns the exit code."""
     if getattr(args, "json", False):
-        dump(await turn_json(runtime, session_id))
+        dump(await turn_json_of(runtime).turn(session_id, whole_reply=not sys.stdout.isatty()))
     tell(f"upcall: stopped; continue with: {await resume_command(runtime, session_id, args)}")
     return TERMINATED
 
 
 @contextlib.asynccontextmanager
 async def view_for(
-    runtime: Runtime, out: TextIO | None, drawing: Drawing | None = None, **options: Any
+    runtime: Runtime, args: argparse.Namespace, out: TextIO | None, drawing: Drawing | None = None, **options: Any
 ) -> AsyncGenerator[View | None]:
     """Open the right view; it makes room when the person at this terminal is asked something."""
-    async with open_view(out, drawing, **options) as view:
+    async with open_view(out, drawing, story=story_for(args), **options) as view:
         host = runtime.host
         if isinstance(host, TerminalHost):
             host.view = view
@@ -223,14 +242,15 @@ async def report_waiting(runtime: Runtime, session_id: str, args: argparse.Names
     """Print what a session waits for, the commands that answer it, and the command that resumes it."""
     store = store_option(args)
     root = session_id.partition("~")[0]
-    held = await runtime.store.callbacks(root=root, limit=1000)
     groups: dict[tuple[str, ...], list[Callback]] = {}
-    for one in held:
+    hides = redactor()
+    for one in await runtime.store.callbacks(root=root, limit=1000):
         if one.status == "open":
-            groups.setdefault(one.group_in(root), []).append(callback_of(one))
+            groups.setdefault(one.group_key, []).append(one)
     answers = f"{len(groups)} answer{'s' if len(groups) != 1 else ''}"
     tell(f"upcall: session {visible(session_id)} is waiting for {answers}")
-    for callback, *equal in groups.values():
+    for first, *equal in groups.values():
+        callback = hide_secrets(first, hides).callback
         others = f" (and {len(equal)} equal question{'s' if len(equal) > 1 else ''})" if equal else ""
         tell(f"  {one_line(_question_text(callback), 76 - len(others))}{others}")
         tell(f"    {answer_command(callback, store, program())}")
@@ -259,7 +279,7 @@ async def run_turn(runtime: Runtime, session: Session, text: str, view: Any) -> 
 
 async def stream_turn(session: Session, text: str, view: Any) -> Reply:
     """Run one turn and feed its events to the view."""
-    async for item in session.stream(text):
+    async for item in session.stream(text, by=os_user()):
         if view is not None:
             view.feed(item)
     assert session.reply is not None

@@ -14,27 +14,25 @@ import msgspec
 from upcall.cli.options import Commands, filter_options, filters_of, json_option, positive_number, subcommand
 from upcall.cli.output import (
     ago,
-    children_of,
     confirm,
+    damage_reported,
     dump,
     first_line,
-    last_text,
     local_time,
     report_no_log,
     say,
-    session_json,
-    sessions_json,
     table,
     tell,
     width,
 )
-from upcall.cli.places import has_log, open_log, origin_of, view_log
+from upcall.cli.places import has_log, open_log, origin_of, redactor, story_for, view_log
 from upcall.contracts import Row
 from upcall.core.runtime.catalog import SESSION_STATUSES
 from upcall.hosts.terminal.console import make_console
 from upcall.hosts.terminal.question import tag_line
 from upcall.hosts.terminal.views import PlainView, RichView
 from upcall.observe.plain import one_line, visible
+from upcall.observe.session_json import SessionJson, children_of
 
 if TYPE_CHECKING:
     from upcall.app import Runtime
@@ -123,7 +121,8 @@ async def print_sessions(runtime: Runtime, limit: int, before: str | None = None
     if not rows:
         say("No sessions match." if which or before else "No sessions yet. Start one: upcall run AGENT PROMPT")
         return
-    _print_list([(row, await last_text(runtime, row)) for row in _sort_by_tree(rows)])
+    made = SessionJson(runtime, redactor(), damage_reported)
+    _print_list([(row, await made.last_text(row)) for row in _sort_by_tree(rows)])
 
 
 async def _list(args: argparse.Namespace) -> int:
@@ -138,7 +137,7 @@ async def _list(args: argparse.Namespace) -> int:
             for row in rows:
                 say(visible(row.id))
         else:
-            dump(await sessions_json(runtime, rows))
+            dump(await SessionJson(runtime, redactor(), damage_reported).sessions(rows))
     return 0
 
 
@@ -182,7 +181,7 @@ def _sort_by_tree(rows: Sequence[Row]) -> list[Row]:
 
 async def _show(args: argparse.Namespace) -> int:
     async with view_log(args) as runtime:
-        found = await session_json(runtime, args.id)
+        found = await SessionJson(runtime, redactor(), damage_reported).session(args.id)
         if args.json:
             dump(found)
             return 0
@@ -203,21 +202,26 @@ async def _show(args: argparse.Namespace) -> int:
             *[("root", root) for root in found["roots"]],
             ("tags", tag_line(found["tags"])),
             ("data", one_line(msgspec.json.encode(found["data"]).decode(), _LONGEST_DATA) if found["data"] else ""),
-            ("agents from", origin.source or origin.program),
+            ("agents from", redactor().text(origin.source or origin.program)),
         ]
         say(f"session {visible(args.id)}")
         for name, value in facts:
             if value:
                 say(f"  {name:<13}{visible(value)}")
-        view = RichView(make_console(sys.stdout), **_OPTIONS) if sys.stdout.isatty() else None
-        view = view or PlainView(sys.stdout, **_OPTIONS)
+        options: dict[str, Any] = {"prompts": True, "story": story_for(args, results=True), "fresh": False}
+        view = RichView(make_console(sys.stdout), **options) if sys.stdout.isatty() else None
+        view = view or PlainView(sys.stdout, **options)
         async for event in runtime.events(args.id):
             tell_it = view.recall if event.type == "session_started" else view.feed
             tell_it(event)
         if found["children"]:
             say("\nchildren")
-            for child in await children_of(runtime, args.id):
-                say(f"  {visible(child.id)}  {visible(child.agent)}  {await runtime.status(child.id)}")
+            below = await children_of(runtime, args.id)
+            longest_id = max(len(visible(child.id)) for child in below)
+            longest_agent = max(len(visible(child.agent)) for child in below)
+            for child in below:
+                status = await runtime.status(child.id)
+                say(f"  {visible(child.id):<{longest_id}}  {visible(child.agent):<{longest_agent}}  {status}")
     return 0
 
 
@@ -225,9 +229,6 @@ async def _role(runtime: Any, session_id: str) -> str:
     """Return the role of a team member, such as "developer of shop"."""
     first = await runtime.store.read(session_id, 0, 1)
     return f"{first[0].role} of {first[0].team}" if first and first[0].team else ""
-
-
-_OPTIONS: dict[str, Any] = {"prompts": True, "results": True, "fresh": False}
 
 
 # --- deleting ---------------------------------------------------------------------------

@@ -18,7 +18,7 @@ _INSTALLED = ("site-packages", "dist-packages")
 
 
 class Declared(NamedTuple):
-    """Where an agent is declared: `source` can be loaded again; `program` is a main module, which can't."""
+    """The place of an agent's declaration: `source` can be loaded again; `program` is a main module and can't."""
 
     source: str = ""
     program: str = ""
@@ -38,7 +38,7 @@ def _top_level_names() -> Iterator[str]:
 
 
 def find(value: object, modules: Sequence[str]) -> Declared:
-    """Where a value is an attribute of one of these modules, or in a list that is one.
+    """The `module:attribute` of a value, or of a list that contains it, in one of these modules.
 
     A source is `folder/module:attribute`, as the command notes it; of installed packages without the folder. The
     main module gives no source: importing it would run the program again.
@@ -68,7 +68,7 @@ def _attribute(module: ModuleType, value: object) -> str:
 
 
 def _is_program(module: ModuleType) -> bool:
-    """Whether a module is a second copy of the main one."""
+    """Tell whether a module is a second copy of the main module."""
     own, main = (getattr(one, "__file__", None) for one in (module, sys.modules.get("__main__")))
     return own is not None and main is not None and os.path.realpath(own) == os.path.realpath(main)
 

@@ -29,7 +29,7 @@ def checked_schema(name: str, schema: Any) -> JsonSchema:
         raise BadTool(name, f"its schema can't be used: {error}") from None
     if own["type"] != "object":
         raise BadTool(
-            name, f"arguments are an object, so its schema has the type 'object', not {brief(own['type'])}"
+            name, f"its schema must have the type 'object', not {brief(own['type'])}: arguments are an object"
         )
     if problem := misfit_of(own):
         raise BadTool(name, f"its schema can't be used: {problem}")
@@ -39,7 +39,7 @@ def checked_schema(name: str, schema: Any) -> JsonSchema:
 def argument_problem(schema: JsonSchema, args: Mapping[str, Any]) -> str:
     """Say why arguments do not fit a schema; "" if they do."""
     if CALL_CONTEXT in args:
-        return f"{CALL_CONTEXT!r} is not a valid name of an argument"
+        return f"{CALL_CONTEXT!r} is not a valid argument name; leave it out"
     return misfit_of(schema, args)
 
 

@@ -1,4 +1,4 @@
-"""What annotations and docstrings say: JSON schemas, and functions that turn JSON into what was annotated."""
+"""Turn annotations and docstrings into JSON schemas and into functions that convert JSON to the annotated types."""
 
 from __future__ import annotations
 
@@ -188,7 +188,7 @@ class _StandIn(abc.ABC):
 
 
 class _Book(NamedTuple):
-    """What one run over annotations has collected so far."""
+    """The definitions collected during one run over annotations."""
 
     stands: list[type[_StandIn]]
     defs: JsonSchema
@@ -268,7 +268,7 @@ def _first(members: tuple[Any, ...], schemas: list[JsonSchema], defs: JsonSchema
             return _converter(member, schema, defs)(value)
         except ValueError as error:
             problems.append(str(error).replace(" - at `$", " at `"))
-    raise ValueError("nothing of the union fits: " + "; ".join(dict.fromkeys(problems)))
+    raise ValueError("no member of the union fits: " + "; ".join(dict.fromkeys(problems)))
 
 
 def _member(cls: type[enum.Enum], value: Any) -> enum.Enum:
@@ -282,7 +282,7 @@ def _member(cls: type[enum.Enum], value: Any) -> enum.Enum:
 
 
 def is_pydantic(cls: Any) -> bool:
-    """Whether a class is a model of pydantic."""
+    """Tell whether a class is a pydantic model."""
     pydantic = sys.modules.get("pydantic")  # a model can't be here unless its library was imported
     return pydantic is not None and isinstance(cls, type) and issubclass(cls, pydantic.BaseModel)
 
@@ -338,7 +338,7 @@ def _by_pydantic(validate: Callable[..., Any], value: Any) -> Any:
 
 
 def words(schema: JsonSchema, defs: JsonSchema, depth: int = 3) -> str:
-    """What a schema asks for, in a few words."""
+    """A short description of the values that a schema accepts."""
     if "$ref" in schema:
         name = schema["$ref"].removeprefix(_REFS)
         return words(defs.get(name, {}), defs, depth - 1) if depth else "object"

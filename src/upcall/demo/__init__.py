@@ -1,1 +1,1 @@
-"""What `upcall demo` runs: ordinary agents, written as anybody would write them."""
+"""The program of `upcall demo`: ordinary agents, as anybody would write them."""

@@ -29,7 +29,7 @@ async def read_settings(path: str, ctx: Context) -> str:
         # nobody is named here: policy decides who is asked
         said = await ctx.raise_callback(f"{path} is missing. Make a new one?", "blocker", choices=["yes", "stop"])
         if said == "stop":
-            return "there are no settings, and none may be made"
+            return "there are no settings, and none may be created"
         file.write_text("port = 8080\n")
     return file.read_text()
 

@@ -1,4 +1,4 @@
-"""The pieces that ship: each makes a `Kit` of hooks and tools for `Agent(kit=[...])`, and none knows another."""
+"""The built-in kits. Each function returns a `Kit` of hooks and tools for `Agent(kit=[...])`."""
 
 from upcall.agent import Kit
 from upcall.kit.approve import approve

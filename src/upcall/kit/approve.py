@@ -1,4 +1,4 @@
-"""Which calls somebody has to approve: by tool and arguments, or by a preset's name. Children inherit it."""
+"""Require approval for calls, by tool and arguments or by a preset's name. Children inherit the rules."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from upcall.hooks import Hooks, Rule, approval_rule, inherited
 from upcall.tools import Tool, is_own_tool
 
 EDITS = ("edit_file", "run_python", "shell", "write_file")
-"""What `edits_ask` has approved: the tools that ship and can change something."""
+"""The built-in tools that can change something; the preset `edits_ask` requires approval for them."""
 
 Globs = str | Sequence[str]
 Rules = Mapping[str, bool | Mapping[str, Globs]]
 
 
 def approve(rules: Rules | str) -> Kit:
-    """Have calls approved before they run, in this agent's sessions and in all that they start.
+    """Require approval before calls run, in this agent's sessions and in all their descendants.
 
     rules: a dict, or the name of a preset. The dict maps a tool's name, or a glob of names, to True, False, or
-        globs for arguments, by name: all named arguments must match, and of a list of globs one. A tool's own name
-        counts before globs. Presets: `read_only` (ask for all tools that are not marked `read_only`), `edits_ask`
-        (for the tools that ship and change something), `all_ask`.
+        globs for arguments, by name: all named arguments must match; of a list of globs, one must match. A tool's
+        own name takes precedence over globs. Presets: `read_only` (ask for all tools that are not marked
+        `read_only`), `edits_ask` (for the built-in tools that change something), `all_ask`.
     """
-    rule = _preset(rules) if isinstance(rules, str) else _by_name(_checked(rules))
+    rule = _preset(rules) if isinstance(rules, str) else _by_name(_validate_rules(rules))
     return Kit(Hooks(before_tool=[inherited(approval_rule(rule))]))
 
 
@@ -46,26 +46,30 @@ def _preset(name: str) -> Rule:
 
 
 def _by_name(rules: Rules) -> Rule:
-    globs = [(name, wanted) for name, wanted in rules.items() if any(sign in name for sign in "*?[")]
-    each: dict[str, list[Any]] = {name: [wanted] for name, wanted in rules.items()}  # by a tool's own name
+    globs = [(name, condition) for name, condition in rules.items() if any(sign in name for sign in "*?[")]
+    by_tool: dict[str, list[Any]] = {name: [condition] for name, condition in rules.items()}
 
     def rule(tool: Tool, args: Mapping[str, Any]) -> bool:
-        found = each.get(tool.name)
-        if found is None:
-            found = each[tool.name] = [wanted for name, wanted in globs if fnmatchcase(tool.name, name)]
-        return bool(found) and any(_asks(wanted, {**tool.defaults, **args}) for wanted in found)
+        conditions = by_tool.get(tool.name)
+        if conditions is None:
+            conditions = by_tool[tool.name] = [
+                condition for name, condition in globs if fnmatchcase(tool.name, name)
+            ]
+        return bool(conditions) and any(
+            _needs_approval(condition, {**tool.defaults, **args}) for condition in conditions
+        )
 
     return rule
 
 
-def _asks(wanted: bool | Mapping[str, Globs], args: Mapping[str, Any]) -> bool:
-    if isinstance(wanted, bool):
-        return wanted
-    # an argument that is not there can't be seen to be harmless
-    return all(name not in args or _fits(_text(args[name]), globs) for name, globs in wanted.items())
+def _needs_approval(condition: bool | Mapping[str, Globs], args: Mapping[str, Any]) -> bool:
+    if isinstance(condition, bool):
+        return condition
+    # a missing argument counts as a match: it can't be checked
+    return all(name not in args or _matches_any(_text(args[name]), globs) for name, globs in condition.items())
 
 
-def _fits(text: str, globs: Globs) -> bool:
+def _matches_any(text: str, globs: Globs) -> bool:
     return any(fnmatchcase(text, glob) for glob in ([globs] if isinstance(globs, str) else globs))
 
 
@@ -73,19 +77,19 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else msgspec.json.encode(value, enc_hook=str).decode()
 
 
-def _checked(rules: Any) -> Rules:
+def _validate_rules(rules: Any) -> Rules:
     if not isinstance(rules, Mapping):
         raise BadKit("approve", f"give a dict of rules, such as {{'write_file': True}}, not {rules!r}")
-    for tool, wanted in cast("Mapping[Any, Any]", rules).items():
+    for tool, condition in cast("Mapping[Any, Any]", rules).items():
         if not isinstance(tool, str) or not tool:
             raise BadKit("approve", f"{tool!r} is not a valid tool name")
-        if isinstance(wanted, bool):
+        if isinstance(condition, bool):
             continue
-        if not isinstance(wanted, Mapping) or not wanted:
+        if not isinstance(condition, Mapping) or not condition:
             raise BadKit("approve", f"{tool!r}: give True, or globs by argument: {{'command': 'rm *'}}")
-        for name, globs in cast("Mapping[Any, Any]", wanted).items():
-            each: Any = [globs] if isinstance(globs, str) else globs
-            if not isinstance(name, str) or not isinstance(each, list | tuple) or not _all_text(each):
+        for name, globs in cast("Mapping[Any, Any]", condition).items():
+            patterns: Any = [globs] if isinstance(globs, str) else globs
+            if not isinstance(name, str) or not isinstance(patterns, list | tuple) or not _all_text(patterns):
                 raise BadKit("approve", f"{tool!r}: {name!r}: {globs!r} is neither a glob nor a list of globs")
     return dict(cast("Rules", rules))
 

@@ -1,9 +1,6 @@
-"""What a whole run tree may use before its turns end with `limit`. Children inherit it."""
+"""Limit what a whole run tree may use; beyond it, turns end with status `limit`. Children inherit the budget."""
 
 from __future__ import annotations
-
-from collections.abc import Mapping, Sequence
-from fnmatch import fnmatchcase
 
 from upcall.agent import Kit
 from upcall.contracts import SessionAccess, Spent
@@ -11,11 +8,10 @@ from upcall.errors import BadKit, LimitReached
 from upcall.hooks import Hooks, inherited
 from upcall.kit.numbers import check_number
 from upcall.messages import Request, Usage
+from upcall.prices import Prices, cost_of, price_problem
 
 _SHARE = 0.9
-"""The part of a budget up to which agents answer questions from below."""
-
-Prices = Mapping[str, Sequence[float]]
+"""The part of a budget that may be used before agents stop answering questions from below."""
 
 
 def budget(
@@ -28,7 +24,7 @@ def budget(
 ) -> Kit:
     """End the turn with the limit `budget.tokens`, `budget.money`, … once a run tree has used that much.
 
-    The budget is checked before every model call. It counts the root session, all that it started and their side
+    The budget is checked before every model call. It counts the root session, all its descendants and their side
     turns, in all their turns. Once nine tenths are used, questions from below are passed up instead of answered:
     the last tenth is for the turns, so that no agent ends the turn of another by asking.
 
@@ -40,16 +36,16 @@ def budget(
         cached input
     """
     limits = {"tokens": tokens, "money": money, "calls": calls, "seconds": seconds}
-    most = {name: value for name, value in limits.items() if value is not None}
-    if not most:
+    active = {name: value for name, value in limits.items() if value is not None}
+    if not active:
         raise BadKit("budget", "give at least one of tokens, money, calls and seconds")
-    for name, value in most.items():
+    for name, value in active.items():
         check_number("budget", name, value, whole=name in ("tokens", "calls"))
-    table = _checked(prices or {}, money)
+    table = _validate_prices(prices or {}, money)
 
     async def check(session: SessionAccess, request: Request) -> None:
         spent = await session.spent()
-        for name, value in most.items():
+        for name, value in active.items():
             used = cost(spent, table) if name == "money" else getattr(spent, name)
             if used >= (_for_questions(name, value) if session.purpose == "side_turn" else value):
                 raise LimitReached(f"budget.{name}", f"{used:g} of {value:g} are used in this run tree")
@@ -63,24 +59,23 @@ def _for_questions(name: str, value: float) -> float:
 
 
 def cost(spent: Spent, prices: Prices) -> float:
-    """What it has cost; a model without a price is an error, because it can't be kept to a budget."""
+    """Return the cost of the usage. A model without a price is an error, because its cost can't be limited."""
     return sum(_cost(model, used, prices) for model, used in spent.usage.items())
 
 
 def _cost(model: str, used: Usage, prices: Prices) -> float:
-    for glob, price in prices.items():
-        if fnmatchcase(model, glob):
-            cached = price[2] if len(price) == 3 else price[0]
-            fresh = used.input_tokens - used.cached_tokens
-            return (fresh * price[0] + used.cached_tokens * cached + used.output_tokens * price[1]) / 1e6
-    raise BadKit("budget", f"prices has none for the model {model!r}; it has: {', '.join(prices)}")
+    found = cost_of(model, used, prices)
+    if found is None:
+        raise BadKit(
+            "budget", f"prices has no entry for the model {model!r}; it has entries for: {', '.join(prices)}"
+        )
+    return found
 
 
-def _checked(prices: Prices, money: float | None) -> Prices:
+def _validate_prices(prices: Prices, money: float | None) -> Prices:
     if bool(prices) != (money is not None):
         example = "prices={'claude-*': (3.0, 15.0)}, for a million tokens of input and output"
-        raise BadKit("budget", f"money and prices belong together: {example}")
-    for glob, price in prices.items():
-        if isinstance(price, str) or len(price) not in (2, 3) or not all(p >= 0 for p in price):
-            raise BadKit("budget", f"prices[{glob!r}]={price!r} is not (input, output) or (input, output, cached)")
+        raise BadKit("budget", f"give money and prices together: {example}")
+    if problem := price_problem(prices):
+        raise BadKit("budget", problem)
     return dict(prices)

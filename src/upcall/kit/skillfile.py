@@ -1,4 +1,4 @@
-"""SKILL.md: front matter and Markdown, as the open Agent Skills format has it, with `triggers` besides."""
+"""Read SKILL.md files: the front matter and Markdown of the open Agent Skills format, plus `triggers`."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from upcall.safety.small_files import read_small
 
 FILE = "SKILL.md"
 _NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
-_MOST_NAME, _MOST_DESCRIPTION = 64, 1024
-_MOST_FOLDERS = 2_000
+_MAX_NAME, _MAX_DESCRIPTION = 64, 1024
+_MAX_FOLDERS = 2_000
 
 
 class Skill(Value, frozen=True):
-    """One skill: when it is shown, and what it says. `allowed-tools` is not in it: approvals are not a skill's."""
+    """One skill: its triggers and its text. `allowed-tools` is ignored: a skill can't grant approvals."""
 
     name: str
     description: str
@@ -32,41 +32,44 @@ class Skill(Value, frozen=True):
 
 
 class SkillIndex:
-    """The skills below some folders. They are read again once anything there has changed."""
+    """The skills below some folders, cached until anything there changes."""
 
     def __init__(self, folders: Sequence[Path]) -> None:
         self._folders = folders
-        self._marks: dict[str, _Mark] = {}
-        self._found: tuple[Skill, ...] = ()
+        self._stamps: dict[str, _FileStamp] = {}
+        self._skills: tuple[Skill, ...] = ()
 
-    def known(self) -> tuple[Skill, ...] | None:
-        """All skills as they were read last; None where something there has changed since."""
-        return self._found if self._marks and _unchanged(self._marks) else None
+    def cached(self) -> tuple[Skill, ...] | None:
+        """Return the skills as they were last read, or None if a file has changed since."""
+        return self._skills if self._stamps and _unchanged(self._stamps) else None
 
     def skills(self) -> tuple[Skill, ...]:
-        """All skills, by name; of two with one name the later folder's. BadKit names the first wrong file."""
-        if (known := self.known()) is not None:
-            return known
-        now, files, marks = time.time_ns(), list[list[Path]](), dict[str, _Mark]()
+        """Return all skills, sorted by name. BadKit names the first wrong file.
+
+        A skill of a later folder replaces one of the same name.
+        """
+        if (cached := self.cached()) is not None:
+            return cached
+        now, files, stamps = time.time_ns(), list[list[Path]](), dict[str, _FileStamp]()
         for folder in self._folders:
             if not folder.is_dir():
                 raise BadKit("skills", f"{folder}: there is no such folder")
-            files.append(list(_walked(folder, marks)))
+            files.append(list(_skill_files(folder, stamps)))
         found: dict[str, Skill] = {}
         for each in files:
-            found |= _loaded(each)
-        self._found = tuple(found[name] for name in sorted(found))
-        settled = all(mark is not None and mark[0] < now - _TICK for mark in marks.values())
-        self._marks = marks if settled else {}  # what was written just now may be once more, at the same time
-        return self._found
+            found |= _load_all(each)
+        self._skills = tuple(found[name] for name in sorted(found))
+        settled = all(stamp is not None and stamp[0] < now - _TICK for stamp in stamps.values())
+        self._stamps = stamps if settled else {}  # a file written just now may change again within its time stamp
+        return self._skills
 
 
-_Mark = tuple[int, int, int] | None
+_FileStamp = tuple[int, int, int] | None
 _TICK = 50_000_000
-"""Nanoseconds within which a file system may give two writes the same time."""
+"""Nanoseconds within which a file system may give two writes the same time stamp."""
 
 
-def _mark(path: str) -> _Mark:
+def _stamp(path: str) -> _FileStamp:
     try:
         found = os.stat(path)  # noqa: PTH116
     except OSError:
@@ -74,45 +77,45 @@ def _mark(path: str) -> _Mark:
     return found.st_mtime_ns, found.st_size, found.st_ino
 
 
-def _unchanged(marks: Mapping[str, _Mark]) -> bool:
-    """Whether all is as it was; every session that begins wants to know."""
+def _unchanged(stamps: Mapping[str, _FileStamp]) -> bool:
+    """Return whether no file has changed. Inlined because it runs whenever a session begins."""
     try:
-        for path, mark in marks.items():
+        for path, stamp in stamps.items():
             found = os.stat(path)  # noqa: PTH116
-            if (found.st_mtime_ns, found.st_size, found.st_ino) != mark:
+            if (found.st_mtime_ns, found.st_size, found.st_ino) != stamp:
                 return False
     except OSError:
         return False
     return True
 
 
-def _walked(folder: Path, marks: dict[str, _Mark]) -> Iterator[Path]:
-    """Every SKILL.md below; links to folders are followed, in circles only once."""
+def _skill_files(folder: Path, stamps: dict[str, _FileStamp]) -> Iterator[Path]:
+    """Yield every SKILL.md below a folder. Links to folders are followed, each folder once."""
     seen: set[str] = set()
-    for where, below, files in os.walk(folder, followlinks=True):
-        real = os.path.realpath(where)
+    for parent, below, files in os.walk(folder, followlinks=True):
+        real = os.path.realpath(parent)
         if real in seen:
             below.clear()
             continue
         seen.add(real)
-        if len(seen) > _MOST_FOLDERS:
-            raise BadKit("skills", f"{folder}: it has more than {_MOST_FOLDERS} folders; a skill is one of few")
+        if len(seen) > _MAX_FOLDERS:
+            raise BadKit("skills", f"{folder}: it has more than {_MAX_FOLDERS} folders; give a folder of skills")
         below.sort()
-        marks[where] = _mark(where)
+        stamps[parent] = _stamp(parent)
         if FILE in files:
-            path = Path(where) / FILE
-            marks[str(path)] = _mark(str(path))
+            path = Path(parent) / FILE
+            stamps[str(path)] = _stamp(str(path))
             yield path
 
 
-def _loaded(files: Sequence[Path]) -> dict[str, Skill]:
-    here: dict[str, Skill] = {}
+def _load_all(files: Sequence[Path]) -> dict[str, Skill]:
+    by_name: dict[str, Skill] = {}
     for path in files:
         skill = load_skill(path)
-        if skill.name in here:
-            raise BadKit("skills", f"{path}: {here[skill.name].path} has the same name")
-        here[skill.name] = skill
-    return here
+        if skill.name in by_name:
+            raise BadKit("skills", f"{path}: {by_name[skill.name].path} has the same name")
+        by_name[skill.name] = skill
+    return by_name
 
 
 def load_skill(path: Path) -> Skill:
@@ -133,7 +136,7 @@ def load_skill(path: Path) -> Skill:
 def _problems(head: Mapping[str, Any], folder: str) -> Iterator[str]:
     """Everything that is wrong with the keys of a skill, each with its key."""
     name: Any = head.get("name")
-    if problem := _text_problem(name, _MOST_NAME):
+    if problem := _text_problem(name, _MAX_NAME):
         yield f"name: {problem}"
     elif not _NAME.fullmatch(name.strip()):
         yield f"name: {name!r} may have only lower-case letters a-z, digits, and single hyphens between them"
@@ -143,8 +146,8 @@ def _problems(head: Mapping[str, Any], folder: str) -> Iterator[str]:
     if not isinstance(given, list) or any(_text_problem(one) for one in cast("list[Any]", given)):
         yield f"triggers: {brief(given, 200)} is not a list of texts, such as [pdf, fill a form]"
     if "description" not in head and not given:
-        yield "description: it is missing, and so are triggers; nobody could find it"
-    elif "description" in head and (problem := _text_problem(head["description"], _MOST_DESCRIPTION)):
+        yield "description: it is missing, and so are triggers, so nobody could find this skill; add one of them"
+    elif "description" in head and (problem := _text_problem(head["description"], _MAX_DESCRIPTION)):
         yield f"description: {problem}"
 
 
@@ -168,7 +171,7 @@ def _parts(path: Path, text: str) -> tuple[dict[str, Any], str]:
 
 
 def _text_problem(value: Any, most: int | None = None) -> str:
-    """Why a value is not a text of at most so many characters, or ""."""
+    """Return why a value is not a text of at most `most` characters, or ""."""
     if not isinstance(value, str) or not value.strip():
         return "it is missing" if value is None else f"{brief(value, 200)} is not text"
     return f"it has {len(value)} characters; {most} are allowed" if most is not None and len(value) > most else ""

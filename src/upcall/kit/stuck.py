@@ -1,4 +1,4 @@
-"""Sees that an agent goes round in circles, and asks its caller instead of letting it."""
+"""Detect an agent that repeats itself, and ask its caller what to do."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ MARK = "Not run, because you seem to be stuck:"
 def stuck(times: int = 3) -> Kit:
     """Ask the caller when a turn repeats itself.
 
-    The call does not run; the model is told the answer. After that, counting begins anew.
+    The call does not run; its result tells the model the answer. Counting then starts again at zero.
 
     times: at which repetition of the same call, or after how many failures in a row, the caller is asked
     """
     check_number("stuck", "times", times, whole=True)
 
-    def ask(session: SessionAccess, call: Call) -> Awaitable[Result] | None:
+    def refuse_repetition(session: SessionAccess, call: Call) -> Awaitable[Result] | None:
         messages = session.get_messages()
-        problem = "" if _few(messages, times) else _problem(messages, call, times)
-        return told(session, call, problem) if problem else None
+        problem = "" if _too_few_calls(messages, times) else _problem(messages, call, times)
+        return refuse_and_ask(session, call, problem) if problem else None
 
-    async def told(session: SessionAccess, call: Call, problem: str) -> Result:
+    async def refuse_and_ask(session: SessionAccess, call: Call, problem: str) -> Result:
         advice = "Do something else, or say what is missing."
-        if session.purpose != "side_turn":  # there nobody can be asked
+        if session.purpose != "side_turn":  # a side turn can't ask
             context = {"tool": call.name, "arguments": call.args}
             try:
                 answer = await session.raise_callback(f"I seem to be stuck: {problem}", "blocker", context=context)
@@ -42,11 +42,11 @@ def stuck(times: int = 3) -> Kit:
                 pass
         return Result(call.id, f"{MARK} {problem} {advice}", is_error=True)
 
-    return Kit(Hooks(before_tool=[ask]))
+    return Kit(Hooks(before_tool=[refuse_repetition]))
 
 
-def _few(messages: list[Message], times: int) -> bool:
-    """Whether the turn has made too few calls for any problem: two parts are of the call that is about to run."""
+def _too_few_calls(messages: list[Message], times: int) -> bool:
+    """Return whether the turn has too few calls to be stuck. Two of its parts belong to the call about to run."""
     parts = 0
     for message in reversed(messages):
         if message.role == "user" and type(message.parts[0]) is Text:
@@ -74,7 +74,7 @@ def _problem(messages: list[Message], call: Call, times: int) -> str:
 
 
 def _since_prompt(messages: list[Message], call: Call) -> tuple[Call, list[Call | Result]]:
-    """The call as the model made it, and the calls and results of this turn before it; looked for from the end."""
+    """Return the call as the model made it, and the calls and results before it in this turn."""
     own, parts, prompted = None, list[Call | Result](), -1
     for message in reversed(messages):
         for part in reversed(message.parts):
@@ -86,7 +86,7 @@ def _since_prompt(messages: list[Message], call: Call) -> tuple[Call, list[Call 
                 if own is not None:
                     return own, parts[::-1]
                 prompted = len(parts) if prompted < 0 else prompted
-    if own is None and prompted >= 0:  # a program's call is in no message
+    if own is None and prompted >= 0:  # no message contains a call that a program made
         parts = parts[:prompted]
     return own or call, parts[::-1]
 
@@ -95,5 +95,5 @@ def _text(answer: object) -> str:
     return answer if isinstance(answer, str) else msgspec.json.encode(answer, enc_hook=str).decode()
 
 
-def _short(text: str, most: int = 300) -> str:
-    return text if len(text) <= most else text[: most - 1] + "…"
+def _short(text: str, max_chars: int = 300) -> str:
+    return text if len(text) <= max_chars else text[: max_chars - 1] + "…"

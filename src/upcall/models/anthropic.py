@@ -20,14 +20,14 @@ from upcall.models.failures import (
     Endpoint,
     Failure,
     classify,
-    complaint_of,
-    excess_trouble,
+    excess_failure,
+    parse_error_value,
     provider_name,
     stream_error,
 )
-from upcall.models.history import UNREADABLE, called
+from upcall.models.history import UNREADABLE, parse_call
 from upcall.models.http import Reader, Sleep, Timeouts, Wire, without_credentials
-from upcall.models.tuning import ANTHROPIC_KNOWS, checked, settled
+from upcall.models.tuning import ANTHROPIC_KNOWS, check_settings, merge_settings
 from upcall.safety.bounds import CALLS, token_count
 from upcall.settings import Settings
 
@@ -82,23 +82,23 @@ class Anthropic:
     ) -> None:
         self.model, self.name = model, f"anthropic:{model}"
         self._max_tokens, self._most, self._structured = max_tokens, sys.maxsize, True
-        self._settings = checked(self.name, settings, ANTHROPIC_KNOWS)
+        self._settings = check_settings(self.name, settings, ANTHROPIC_KNOWS)
         self._thinking: ThinkingBudget = thinking
         base, self._key = base_url.rstrip("/").removesuffix("/v1"), (api_key or "").strip()
         self._needs_key = base == BASE_URL
         hint = "api_key=, or ANTHROPIC_API_KEY for models given by name"
         shown = without_credentials(base)
         provider = provider_name(self.name, None if self._needs_key else shown)
-        self._asked = Endpoint(self.name, model, shown, hint, self._key, provider)
+        self._endpoint = Endpoint(self.name, model, shown, hint, self._key, provider)
         headers = {"Content-Type": "application/json", "Accept-Encoding": "identity", "User-Agent": "upcall"}
         headers["anthropic-version"] = "2023-06-01"
         if self._key:
             headers["x-api-key"] = self._key
-        patience = Timeouts(retries, connect, first_byte, silence, total, response_bytes)
-        self._wire = Wire(self._asked, f"{base}/v1/messages", headers, patience, _sleep, _chance)
+        timeouts = Timeouts(retries, connect, first_byte, silence, total, response_bytes)
+        self._wire = Wire(self._endpoint, f"{base}/v1/messages", headers, timeouts, _sleep, _chance)
 
     def __repr__(self) -> str:
-        return f"Anthropic({self.model!r}, base_url={self._asked.base_url!r})"
+        return f"Anthropic({self.model!r}, base_url={self._endpoint.base_url!r})"
 
     async def respond(self, request: Request, emit: Emit | None) -> Response:
         """Answer one request, and adapt to what the server accepts.
@@ -107,19 +107,19 @@ class Anthropic:
         outputs, or can't compile the schema, the schema is only in the instructions.
         """
         if not self._key and self._needs_key:
-            raise ModelRefused(self.name, f"needs a key: give {self._asked.key_hint}")
+            raise ModelRefused(self.name, f"needs a key: give {self._endpoint.key_hint}")
 
-        request = settled(self.name, self._settings, request, ANTHROPIC_KNOWS)
-        wire = self._wire.adding(request.settings.extra_headers if request.settings is not None else None)
+        request = merge_settings(self.name, self._settings, request, ANTHROPIC_KNOWS)
+        wire = self._wire.with_headers(request.settings.extra_headers if request.settings is not None else None)
 
-        def fresh() -> Reader:
-            return AnthropicReader(wire.asked, emit)
+        def new_reader() -> Reader:
+            return AnthropicReader(wire.endpoint, emit)
 
         structured = self._structured
         while True:
             body = self._body(request, structured)
             try:
-                response = await wire.ask(msgspec.json.encode(body), fresh, emit)
+                response = await wire.ask(msgspec.json.encode(body), new_reader, emit)
             except ModelRefused as error:
                 fewer = _FEWER.search(error.problem)
                 if fewer is not None and self._writes_at_most(int(fewer[1])):
@@ -141,7 +141,7 @@ class Anthropic:
             max_tokens=min(self._max_tokens, self._most),
             thinking=self._thinking,
             structured=structured,
-            provider=self._asked.provider,
+            provider=self._endpoint.provider,
         )
 
     def _writes_at_most(self, tokens: int) -> bool:
@@ -159,7 +159,7 @@ def _refuses_schema(error: ModelRefused) -> bool:
     return error.status in (400, 422) and any(word in error.problem.lower() for word in _ABOUT_SCHEMA)
 
 
-# --- what comes back --------------------------------------------------------------------
+# --- responses --------------------------------------------------------------------------
 
 
 class _Usage(msgspec.Struct, gc=False):
@@ -229,9 +229,9 @@ _decode_whole = msgspec.json.Decoder(_Whole).decode
 class AnthropicReader:
     """Builds a message from stream events, or from one body."""
 
-    def __init__(self, asked: Endpoint, emit: Emit | None) -> None:
+    def __init__(self, endpoint: Endpoint, emit: Emit | None) -> None:
         self.spoke = self.complete = self.over = False
-        self._asked, self._emit = asked, emit
+        self._endpoint, self._emit = endpoint, emit
         self._blocks: dict[int, _Open] = {}
         self._size = self._calls = 0  # characters of text, thinking, arguments and signatures
         self._input = self._cached = self._written = self._output = 0
@@ -244,7 +244,7 @@ class AnthropicReader:
             try:
                 event = _decode(data)
             except UNREADABLE as error:
-                return Failure(f"sent an event that can't be read ({error}): {self._asked.shown(data)}")
+                return Failure(f"sent an event that can't be read ({error}): {self._endpoint.excerpt(data)}")
             if event.type == "content_block_delta":
                 delta, block = event.delta, self._blocks.get(event.index)
                 if delta is None or block is None:
@@ -260,35 +260,35 @@ class AnthropicReader:
             elif (trouble := self._step(event)) is not None:
                 return trouble
         self._size += size
-        return excess_trouble(self._asked, self._size, self._calls)
+        return excess_failure(self._endpoint, self._size, self._calls)
 
-    def whole(self, body: bytes) -> Failure | None:
+    def read_whole(self, body: bytes) -> Failure | None:
         """Take a message that arrived in one piece."""
         try:
             message = _decode_whole(body)
         except UNREADABLE as error:
-            return Failure(f"sent a body that can't be read ({error}): {self._asked.shown(body)}")
+            return Failure(f"sent a body that can't be read ({error}): {self._endpoint.excerpt(body)}")
         if message.type != "message" or message.error is not None:
-            return classify(self._asked, 200, {}, body)
+            return classify(self._endpoint, 200, {}, body)
         self._begin(message)
         for index, block in enumerate(message.content or ()):
             self._start(index, block)
-            if (trouble := excess_trouble(self._asked, self._size, self._calls)) is not None:
+            if (trouble := excess_failure(self._endpoint, self._size, self._calls)) is not None:
                 return trouble
         self._finish(message.stop_reason or "end_turn")
         return None
 
     def response(self) -> Response:
         """Return the response; the order of its parts is recorded if it is unusual."""
-        provider = self._asked.provider
+        provider = self._endpoint.provider
         layout = tuple(p for i in sorted(self._blocks) for p in _parts(self._blocks[i], provider))
         text = "".join(p.text for p in layout if isinstance(p, Text))
         calls = tuple(p for p in layout if isinstance(p, Call))
         thinking = tuple(p for p in layout if isinstance(p, Thinking))
         usual: tuple[Part, ...] = (*thinking, *((Text(text),) if text else ()), *calls)
-        usage = Usage(self._input + self._cached + self._written, self._output, self._cached)
-        kept = () if layout == usual else layout
-        return Response(text, calls, thinking, usage, self._stop or "end", self._model, kept)
+        usage = Usage(self._input + self._cached + self._written, self._output, self._cached, self._written)
+        unusual_layout = () if layout == usual else layout
+        return Response(text, calls, thinking, usage, self._stop or "end", self._model, unusual_layout)
 
     def _step(self, event: _Event) -> Failure | None:
         match event.type:
@@ -303,7 +303,7 @@ class AnthropicReader:
             case "message_stop":
                 self.complete = self.over = True
             case "error":
-                return stream_error(self._asked, complaint_of({"error": event.error}))
+                return stream_error(self._endpoint, parse_error_value({"error": event.error}))
             case _:
                 pass  # pings, ends of blocks, and unknown types
         return None
@@ -364,6 +364,10 @@ def _parts(opened: _Open, provider: str) -> tuple[Part, ...]:
 
 
 def _call(opened: _Open, provider: str) -> Call:
-    raw, given = "".join(opened.json), opened.block.input
-    call = called(opened.block.name or "", raw, opened.block.id or "", provider)
-    return call if raw.strip() or not isinstance(given, dict) else call.replace(args=cast("dict[str, Any]", given))
+    raw, input_value = "".join(opened.json), opened.block.input
+    call = parse_call(opened.block.name or "", raw, opened.block.id or "", provider)
+    return (
+        call
+        if raw.strip() or not isinstance(input_value, dict)
+        else call.replace(args=cast("dict[str, Any]", input_value))
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from upcall.messages import Call, Image, Instruction, Request, Result, Text, Thinking, ToolSpec
-from upcall.models.history import Answered, AssistantTurn, Told, Turn, arguments, turns
+from upcall.models.history import AssistantTurn, InputTurn, ToolResults, Turn, arguments, turns
 from upcall.models.openai_body import object_schema
 from upcall.models.structured import closed_schema, schema_in_instructions
 from upcall.settings import Settings
@@ -52,7 +52,7 @@ def anthropic_body(
     if tools := [_tool(spec) for spec in request.tools]:
         tools[-1]["cache_control"] = _CACHE
         body["tools"] = tools
-    elif names := _called(messages):
+    elif names := _called_tools(messages):
         # A history with tool calls needs declared tools: declare those it names, but allow no calls.
         body["tools"] = [{"name": name, "input_schema": {"type": "object"}} for name in names]
         body["tool_choice"] = {"type": "none"}
@@ -103,17 +103,17 @@ def anthropic_messages(request: Request, provider: str = "") -> list[Wire]:
 def _blocks(turn: Turn) -> tuple[str, list[Wire]]:
     match turn:
         case AssistantTurn():
-            blocks = [block for part in turn.parts if (block := _said(part)) is not None]
+            blocks = [block for part in turn.parts if (block := _assistant_block(part)) is not None]
             while blocks and blocks[-1]["type"] in ("thinking", "redacted_thinking"):
                 blocks.pop()  # a message may not end with thinking
             return "assistant", blocks
-        case Answered():
+        case ToolResults():
             return "user", [_result(result) for result in turn.results]
-        case Told():
-            return "user", [_told(part) for part in turn.parts]
+        case InputTurn():
+            return "user", [_input_block(part) for part in turn.parts]
 
 
-def _said(part: Text | Thinking | Call) -> Wire | None:
+def _assistant_block(part: Text | Thinking | Call) -> Wire | None:
     match part:
         case Text():
             return {"type": "text", "text": part.text} if part.text.strip() else None
@@ -139,7 +139,7 @@ def _result(result: Result) -> Wire:
     return block
 
 
-def _told(part: Text | Instruction | Image) -> Wire:
+def _input_block(part: Text | Instruction | Image) -> Wire:
     match part:
         case Text():
             return {"type": "text", "text": part.text}
@@ -162,13 +162,13 @@ def _tool(spec: ToolSpec) -> Wire:
     return tool
 
 
-def _called(messages: list[Wire]) -> list[str]:
+def _called_tools(messages: list[Wire]) -> list[str]:
     used = (b["name"] for m in messages for b in m["content"] if b["type"] == "tool_use")
     return list(dict.fromkeys(used))
 
 
 def _may_think(messages: list[Wire]) -> bool:
-    """Tell whether the model may think: while tool calls are open, only if their message began with thinking."""
+    """Return whether the model may think: while tool calls are open, only if their message began with thinking."""
     if messages[-1]["content"][0]["type"] != "tool_result":
         return True
     return messages[-2]["content"][0]["type"] in ("thinking", "redacted_thinking")

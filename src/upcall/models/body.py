@@ -16,6 +16,8 @@ from upcall.models.sse import EVENT_BYTES
 if TYPE_CHECKING:
     from aiohttp import ClientResponse
 
+    from upcall.wire import TappedExchange
+
 RESPONSE_BYTES = 64_000_000
 """The default limit of one response, in bytes after decompression."""
 
@@ -32,11 +34,18 @@ class UnknownEncoding(ValueError):
 
 
 class Body:
-    """Reads the body of a response. Errors name `model` and `most`."""
+    """Reads the body of a response. Errors name `model` and `most`. `exchange` is told what is read."""
 
-    __slots__ = ("_content", "_left", "_model", "_most", "_packed_left", "_rest", "_unpacked", "_unpacker")
+    __slots__ = (
+        "_content", "_exchange", "_left", "_model", "_most", "_packed_left", "_rest", "_unpacked", "_unpacker",
+    )  # fmt: skip
 
-    def __init__(self, answer: ClientResponse, model: str, most: int) -> None:
+    def __init__(
+        self, answer: ClientResponse, model: str, most: int, exchange: TappedExchange | None = None
+    ) -> None:
+        self._exchange = exchange
+        if exchange is not None:
+            exchange.status = answer.status
         self._content, self._model, self._most = answer.content, model, most
         self._left = self._packed_left = most
         self._rest, self._unpacked = b"", 0
@@ -51,8 +60,10 @@ class Body:
         """Return the next bytes, or b"" at the end. Raises ResponseTooLarge above the limit."""
         data = await (self._content.readany() if self._unpacker is None else self._unpack())
         self._left -= len(data)
+        if self._exchange is not None:
+            self._exchange.received(data)
         if self._left < 0 or self._packed_left < 0:
-            text = f"{self._most:,} bytes; give the model a larger response_bytes if it may send as much"
+            text = f"{self._most:,} bytes; if the model may send more, give it a larger response_bytes"
             raise ResponseTooLarge(self._model, f"more than {text}")
         return data
 

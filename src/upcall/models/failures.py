@@ -54,7 +54,7 @@ class Endpoint(NamedTuple):
     """The provider's name in the log, next to the call ids that it assigns. Contains no address."""
     secrets: tuple[str, ...] = ()
 
-    def shown(self, data: bytes) -> str:
+    def excerpt(self, data: bytes) -> str:
         """Return the beginning of a body, cleaned."""
         return self.clean(data[:300].decode("utf-8", "replace"))
 
@@ -73,7 +73,7 @@ class Endpoint(NamedTuple):
 def _without_markup(text: str) -> str:
     """Return the text of an HTML page without tags, scripts and styles, in one pass."""
     before, *tags = text.split("<")
-    kept, skipping = [before], ""
+    pieces, skipping = [before], ""
     for tag in tags:
         inside, closed, rest = tag.partition(">")
         name = (_TAG_NAME.match(inside) or [""])[0].lower()
@@ -83,8 +83,8 @@ def _without_markup(text: str) -> str:
             skipping = name
         elif not closed:
             rest = f"<{inside}"
-        kept.append("" if skipping else rest)
-    return " ".join(kept)
+        pieces.append("" if skipping else rest)
+    return " ".join(pieces)
 
 
 def secrets_in(headers: Mapping[str, str]) -> tuple[str, ...]:
@@ -105,12 +105,12 @@ class Failure(NamedTuple):
     error: ModelError | None = None
 
 
-def excess_trouble(asked: Endpoint, characters: int, calls: int) -> Failure | None:
+def excess_failure(endpoint: Endpoint, characters: int, calls: int) -> Failure | None:
     """Return the failure for a response that has become too long, or None."""
     if characters <= TEXT and calls <= CALLS:
         return None
     most = f"{TEXT:,} characters of text" if characters > TEXT else f"{CALLS:,} tool calls"
-    error = ResponseTooLarge(asked.name, f"more than {most} in one response")
+    error = ResponseTooLarge(endpoint.name, f"more than {most} in one response")
     return Failure(error.problem, error=error)
 
 
@@ -124,87 +124,89 @@ class ProviderError(NamedTuple):
     status: int | None = None
 
 
-def classify(asked: Endpoint, status: int, headers: Mapping[str, str], body: bytes) -> Failure:
+def classify(endpoint: Endpoint, status: int, headers: Mapping[str, str], body: bytes) -> Failure:
     """Classify a response with an HTTP error, or with a body that is not a response."""
     if _is_html(body):
-        return _html(asked, status, headers, body)
-    said = complaint(body)
-    status = said.status if status == 200 and said.status else status
-    problem = asked.clean(said.message) or f"answered HTTP {status} without a reason"
-    if too_long := context_error(asked, said):
+        return _html(endpoint, status, headers, body)
+    details = parse_error_body(body)
+    status = details.status if status == 200 and details.status else status
+    problem = endpoint.clean(details.message) or f"answered HTTP {status} without a reason"
+    if too_long := context_error(endpoint, details):
         return Failure(problem, error=too_long)
-    if status == 429 and "quota" in said.kind:
-        return Failure(problem, error=ModelRefused(asked.name, problem, status))
+    if status == 429 and "quota" in details.kind:
+        return Failure(problem, error=ModelRefused(endpoint.name, problem, status))
     if status in (408, 425, 429) or status >= 500:
         return Failure(f"HTTP {status}: {problem}", retry_after(headers))
-    if status == 200 and any(word in said.kind.lower() for word in _PASSING):
-        return Failure(f"{said.kind}: {problem}", retry_after(headers))
-    return Failure(problem, error=_refusal(asked, status, problem, headers))
+    if status == 200 and any(word in details.kind.lower() for word in _PASSING):
+        return Failure(f"{details.kind}: {problem}", retry_after(headers))
+    return Failure(problem, error=_refusal(endpoint, status, problem, headers))
 
 
-def _refusal(asked: Endpoint, status: int, problem: str, headers: Mapping[str, str]) -> ModelError:
-    shown = status if status != 200 else None
+def _refusal(endpoint: Endpoint, status: int, problem: str, headers: Mapping[str, str]) -> ModelError:
+    shown_status = status if status != 200 else None
     if status in (401, 403):
-        return ModelRefused(asked.name, f"the key was not accepted; check {asked.key_hint}", status)
+        return ModelRefused(endpoint.name, f"the key was not accepted; check {endpoint.key_hint}", status)
     if status == 404:
-        text = f"{asked.base_url} has no model {asked.model!r}, or is not an address of this API: {problem}"
-        return ModelRefused(asked.name, text, status)
+        text = f"{endpoint.base_url} has no model {endpoint.model!r}, or is not an address of this API: {problem}"
+        return ModelRefused(endpoint.name, text, status)
     if 300 <= status < 400:
-        target = asked.clean(headers.get("Location", "another address"))
-        return ModelRefused(asked.name, f"{asked.base_url} redirects to {target}; give that as base_url", status)
+        target = endpoint.clean(headers.get("Location", "another address"))
+        return ModelRefused(
+            endpoint.name, f"{endpoint.base_url} redirects to {target}; give that as base_url", status
+        )
     if status == 413:
-        return ContextTooLong(asked.name, None, None)
-    return ModelRefused(asked.name, problem, shown)
+        return ContextTooLong(endpoint.name, None, None)
+    return ModelRefused(endpoint.name, problem, shown_status)
 
 
-def _html(asked: Endpoint, status: int, headers: Mapping[str, str], body: bytes) -> Failure:
-    excerpt = asked.clean(body.decode("utf-8", "replace"))[:200]
-    problem = f"{asked.base_url} answered with HTML instead of JSON: {excerpt!r}"
+def _html(endpoint: Endpoint, status: int, headers: Mapping[str, str], body: bytes) -> Failure:
+    excerpt = endpoint.clean(body.decode("utf-8", "replace"))[:200]
+    problem = f"{endpoint.base_url} answered with HTML instead of JSON: {excerpt!r}"
     if status in (401, 403, 404) or 300 <= status < 400:
-        return Failure(problem, error=_refusal(asked, status, problem, headers))
+        return Failure(problem, error=_refusal(endpoint, status, problem, headers))
     if status == 429 or status >= 500:
         return Failure(f"HTTP {status}: {problem}", retry_after(headers))
-    return Failure(problem, error=ModelRefused(asked.name, f"{problem}; is base_url right?", status))
+    return Failure(problem, error=ModelRefused(endpoint.name, f"{problem}; is base_url right?", status))
 
 
-def stream_error(asked: Endpoint, said: ProviderError) -> Failure:
+def stream_error(endpoint: Endpoint, details: ProviderError) -> Failure:
     """Classify an error event in the middle of a stream. Most mean overload and are retried."""
-    problem = asked.clean(f"{said.kind}: {said.message}" if said.kind else said.message)
-    if too_long := context_error(asked, said):
+    problem = endpoint.clean(f"{details.kind}: {details.message}" if details.kind else details.message)
+    if too_long := context_error(endpoint, details):
         return Failure(problem, error=too_long)
-    if "invalid_request" in said.kind or "quota" in said.kind or "authentication" in said.kind:
-        return Failure(problem, error=ModelRefused(asked.name, problem))
+    if "invalid_request" in details.kind or "quota" in details.kind or "authentication" in details.kind:
+        return Failure(problem, error=ModelRefused(endpoint.name, problem))
     return Failure(f"the stream broke off with an error: {problem}")
 
 
-def context_error(asked: Endpoint, said: ProviderError) -> ContextTooLong | None:
+def context_error(endpoint: Endpoint, details: ProviderError) -> ContextTooLong | None:
     """Return the error for a conversation that is too long, with both token counts if the provider gives them."""
-    text = said.message[:_READ]
-    if not any(k in said.kind for k in _TOO_LONG) and not any(t in text for t in _TOO_LONG_TEXT):
+    text = details.message[:_READ]
+    if not any(k in details.kind for k in _TOO_LONG) and not any(t in text for t in _TOO_LONG_TEXT):
         return None
-    if said.tokens or said.limit:
-        return ContextTooLong(asked.name, said.tokens, said.limit)
+    if details.tokens or details.limit:
+        return ContextTooLong(endpoint.name, details.tokens, details.limit)
     for pattern in _BOTH:
         if found := pattern.search(text):
             total = sum(_read_number(n) or 0 for n in found["asked"].split(" + "))
-            return ContextTooLong(asked.name, total or None, _read_number(found["limit"]))
+            return ContextTooLong(endpoint.name, total or None, _read_number(found["limit"]))
     tokens, limit = _ASKED.search(text), _LIMIT_FIRST.search(text)
-    return ContextTooLong(asked.name, _read_number(tokens and tokens[1]), _read_number(limit and limit[1]))
+    return ContextTooLong(endpoint.name, _read_number(tokens and tokens[1]), _read_number(limit and limit[1]))
 
 
 def _read_number(digits: str | None) -> int | None:
     return int(digits) if digits and len(digits) <= _DIGITS else None
 
 
-def complaint(body: bytes) -> ProviderError:
+def parse_error_body(body: bytes) -> ProviderError:
     """Parse an error body in any of the usual shapes; a body that is not JSON becomes the message."""
     try:
-        return complaint_of(msgspec.json.decode(body))
+        return parse_error_value(msgspec.json.decode(body))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return ProviderError("", body.decode("utf-8", "replace"))
 
 
-def complaint_of(value: Any) -> ProviderError:
+def parse_error_value(value: Any) -> ProviderError:
     """Parse a decoded error body."""
     if isinstance(value, list) and value:
         value = cast("list[Any]", value)[0]

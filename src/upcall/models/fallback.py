@@ -34,7 +34,7 @@ class _Fallback:
     async def respond(self, request: Request, emit: Emit | None) -> Response:
         spoke = False
 
-        def heard(kind: str, text: str) -> None:
+        def forward(kind: str, text: str) -> None:
             nonlocal spoke
             spoke = kind != "drop"
             if emit is not None:
@@ -43,13 +43,13 @@ class _Fallback:
         failures: list[Exception] = []
         for model in self._models:
             try:
-                return await model.respond(request, heard if emit is not None else None)
+                return await model.respond(request, forward if emit is not None else None)
             except (ContextTooLong, UnknownSetting):
                 raise
             except Exception as error:
                 failures.append(error)
             if spoke and model is not self._models[-1]:
-                heard("drop", "")
+                forward("drop", "")
         for failure in failures[:-1]:
             failures[-1].add_note(f"before it: {failure}")
         raise failures[-1]

@@ -29,13 +29,13 @@ UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 _BROKEN = 10_000
 """The most characters to keep of unreadable arguments."""
-_LONGEST_ID = 10_000
+_MAX_ID = 10_000
 """The longest call id to accept from a provider; a longer one is ignored."""
 _LETTERS = string.ascii_letters + string.digits
 
 
 class AssistantTurn(Value, frozen=True):
-    """What the model wrote, in its own order."""
+    """The parts that the model wrote, in its own order."""
 
     parts: tuple[Text | Thinking | Call, ...]
 
@@ -45,20 +45,20 @@ class AssistantTurn(Value, frozen=True):
         return tuple(p for p in self.parts if isinstance(p, Call))
 
 
-class Answered(Value, frozen=True):
+class ToolResults(Value, frozen=True):
     """The results of all calls of the preceding `AssistantTurn`, in the order of the calls."""
 
     results: tuple[Result, ...]
     names: tuple[str, ...]
 
 
-class Told(Value, frozen=True):
-    """What the model reads besides results: text, instructions and pictures, none of them empty."""
+class InputTurn(Value, frozen=True):
+    """Input for the model besides results: text, instructions and images, none of them empty."""
 
     parts: tuple[Text | Instruction | Image, ...]
 
 
-Turn = AssistantTurn | Answered | Told
+Turn = AssistantTurn | ToolResults | InputTurn
 
 
 def turns(messages: Iterable[Message], provider: str = "") -> list[Turn]:
@@ -72,9 +72,9 @@ def turns(messages: Iterable[Message], provider: str = "") -> list[Turn]:
     walk = _Walk(provider)
     for message in messages:
         if message.role == "assistant":
-            walk.said(message)
+            walk.add_assistant(message)
         else:
-            walk.told(message.parts)
+            walk.add_input(message.parts)
     walk.close()
     return walk.out
 
@@ -87,9 +87,9 @@ class _Walk:
         self._calls: list[Call] = []
         self._waiting: dict[str, list[str]] = {}  # an id in the history → ids on the wire, still unanswered
         self._results: dict[str, Result] = {}
-        self._held: list[Told] = []
+        self._held: list[InputTurn] = []
 
-    def said(self, message: Message) -> None:
+    def add_assistant(self, message: Message) -> None:
         self.close()
         parts: list[Text | Thinking | Call] = []
         for part in message.parts:
@@ -99,9 +99,9 @@ class _Walk:
                 parts.append(part)
         if parts:
             self.out.append(AssistantTurn(tuple(parts)))
-        self.told([p for p in message.parts if isinstance(p, Instruction)])
+        self.add_input([p for p in message.parts if isinstance(p, Instruction)])
 
-    def told(self, parts: Iterable[Part]) -> None:
+    def add_input(self, parts: Iterable[Part]) -> None:
         rest: list[Text | Instruction | Image] = []
         for part in parts:
             if isinstance(part, Result):
@@ -109,21 +109,21 @@ class _Walk:
             elif isinstance(part, Text | Instruction | Image) and _has_content(part):
                 rest.append(part)
         if rest:
-            (self._held if self._calls else self.out).append(Told(tuple(rest)))
+            (self._held if self._calls else self.out).append(InputTurn(tuple(rest)))
         if self._calls and len(self._results) == len(self._calls):
             self.close()
 
     def close(self) -> None:
         if self._calls:
-            found = tuple(self._results.get(c.id) or cancelled(c.id) for c in self._calls)
-            self.out.append(Answered(found, tuple(c.name for c in self._calls)))
+            results = tuple(self._results.get(c.id) or cancelled(c.id) for c in self._calls)
+            self.out.append(ToolResults(results, tuple(c.name for c in self._calls)))
         self.out += self._held
         self._calls, self._waiting, self._results, self._held = [], {}, {}, []
 
     def _open(self, call: Call) -> Call:
         fresh, count = call.provider_id if call.provider == self._provider else "", 0
         while not fresh or fresh in self._seen:
-            fresh, count = made_id(call.id, count), count + 1
+            fresh, count = generate_id(call.id, count), count + 1
         self._seen.add(fresh)
         self._waiting.setdefault(call.id, []).append(fresh)
         renamed = call if fresh == call.id else call.replace(id=fresh)
@@ -137,7 +137,7 @@ class _Walk:
 
 
 @functools.lru_cache(maxsize=4096)
-def made_id(call_id: str, count: int = 0) -> str:
+def generate_id(call_id: str, count: int = 0) -> str:
     """Generate an id of nine letters and digits from one of ours, different for each count."""
     number = int.from_bytes(hashlib.sha256(f"{call_id}#{count}".encode()).digest()[:8])
     return "".join(_LETTERS[number // len(_LETTERS) ** place % len(_LETTERS)] for place in range(9))
@@ -147,13 +147,13 @@ def _has_content(part: Text | Instruction | Image) -> bool:
     return bool(part.data or part.url) if isinstance(part, Image) else bool(part.text.strip())
 
 
-def called(name: str, raw: str, provider_id: str, provider: str) -> Call:
+def parse_call(name: str, raw: str, provider_id: str, provider: str) -> Call:
     """Return a call with its parsed arguments; invalid JSON is kept, so that the model can be told."""
     args = json_object(raw) if raw.strip() else {}
-    given = (provider_id, provider) if provider_id.strip() and len(provider_id) <= _LONGEST_ID else ("", "")
+    ids = (provider_id, provider) if provider_id.strip() and len(provider_id) <= _MAX_ID else ("", "")
     if args is not None:
-        return Call("", name, args, "", *given)
-    return Call("", name, {}, raw if len(raw) <= _BROKEN else f"{raw[:_BROKEN]}…", *given)
+        return Call("", name, args, "", *ids)
+    return Call("", name, {}, raw if len(raw) <= _BROKEN else f"{raw[:_BROKEN]}…", *ids)
 
 
 def json_object(text: str) -> dict[str, Any] | None:

@@ -19,6 +19,7 @@ from upcall.models.body import EVENTS, RESPONSE_BYTES, Body, UnknownEncoding
 from upcall.models.failures import Endpoint, Failure, classify, secrets_in
 from upcall.models.sse import EventTooLarge, Feed, check_values
 from upcall.settings import joined_headers
+from upcall.wire import current_tap
 
 if TYPE_CHECKING:
     from aiohttp import ClientSession
@@ -26,9 +27,9 @@ if TYPE_CHECKING:
 LONGEST_WAIT = 120.0
 """The longest wait to accept from a server, in seconds; above that the request fails at once."""
 
-_ENOUGH = 65_536  # bytes to read of an error's body
-_LINGER = 0.05  # seconds for a stream to end after its last event, so that the connection can be reused
-_COURTESY = 5.0  # seconds for what follows the last text: usage and the end mark
+_ERROR_BYTES = 65_536  # bytes to read of an error's body
+_CLOSE_SECONDS = 0.05  # seconds for a stream to end after its last event, so that the connection can be reused
+_END_SECONDS = 5.0  # seconds for what follows the last text: usage and the end mark
 
 Sleep = Callable[[float], Awaitable[object]]
 
@@ -61,7 +62,7 @@ class Reader(Protocol):
         """Take the data of events; returns a failure if one of them is an error."""
         ...
 
-    def whole(self, body: bytes) -> Failure | None:
+    def read_whole(self, body: bytes) -> Failure | None:
         """Take a response that arrived as one JSON body instead of a stream."""
         ...
 
@@ -75,55 +76,55 @@ class Wire:
 
     def __init__(
         self,
-        asked: Endpoint,
+        endpoint: Endpoint,
         url: str,
         headers: dict[str, str],
-        patience: Timeouts,
+        timeouts: Timeouts,
         sleep: Sleep = asyncio.sleep,
         chance: Callable[[], float] = random.random,
         pools: Pools | None = None,
     ) -> None:
-        self.asked, self._url, self._headers, self._patience = asked, url, headers, patience
+        self.endpoint, self._url, self._headers, self._timeouts = endpoint, url, headers, timeouts
         self._sleep, self._chance = sleep, chance
-        self._pools = pools or Pools(url, patience.connect)
+        self._pools = pools or Pools(url, timeouts.connect)
 
-    def adding(self, headers: Mapping[str, str] | None) -> Wire:
+    def with_headers(self, headers: Mapping[str, str] | None) -> Wire:
         """Return the same connection with more headers; errors never show their values."""
         if not headers:
             return self
-        asked = self.asked._replace(secrets=secrets_in(headers))
+        endpoint = self.endpoint._replace(secrets=secrets_in(headers))
         joined = joined_headers(self._headers, headers)
-        return Wire(asked, self._url, joined, self._patience, self._sleep, self._chance, self._pools)
+        return Wire(endpoint, self._url, joined, self._timeouts, self._sleep, self._chance, self._pools)
 
-    async def ask(self, body: bytes, fresh: Callable[[], Reader], emit: Emit | None) -> Response:
+    async def ask(self, body: bytes, new_reader: Callable[[], Reader], emit: Emit | None) -> Response:
         """Send the body and return the response, with retries.
 
         A broken stream is dropped and repeated as a whole.
         """
-        trouble, tries = Failure("was not asked"), 0
-        while tries <= self._patience.retries:
-            reader = fresh()
+        failure, tries = Failure("was not asked"), 0
+        while tries <= self._timeouts.retries:
+            reader = new_reader()
             failed = await self._try(body, reader)
             if failed is None:
                 return reader.response()
             if failed.error is not None:
                 raise failed.error
-            trouble, tries = failed, tries + 1
-            wait = self._wait(trouble, tries)
-            if tries > self._patience.retries or wait > LONGEST_WAIT:
+            failure, tries = failed, tries + 1
+            wait = self._wait(failure, tries)
+            if tries > self._timeouts.retries or wait > LONGEST_WAIT:
                 break
             if reader.spoke and emit is not None:
                 emit("drop", "")
             await self._sleep(wait)
-        raise ModelUnavailable(self.asked.name, _final(trouble), tries)
+        raise ModelUnavailable(self.endpoint.name, _final(failure), tries)
 
     async def close(self) -> None:
         """Close the connections of this event loop; a later request opens new ones."""
         await self._pools.close()
 
-    def _wait(self, trouble: Failure, tries: int) -> float:
-        if trouble.after is not None:
-            return trouble.after
+    def _wait(self, failure: Failure, tries: int) -> float:
+        if failure.after is not None:
+            return failure.after
         # Half of the wait is random, so that agents that failed together do not return together.
         return min(30.0, 0.5 * 2 ** (tries - 1)) * (0.5 + self._chance() / 2)
 
@@ -137,7 +138,7 @@ class Wire:
         try:
             return await self._exchange(body, reader)
         except (ResponseTooLarge, _TookTooLong) as error:
-            return None if reader.complete else Failure(str(error), error=self._given_up(error))
+            return None if reader.complete else Failure(str(error), error=self._final_error(error))
         except UnknownEncoding as error:
             return self._refused(str(error))
         except TimeoutError as error:
@@ -145,33 +146,35 @@ class Wire:
         except zlib.error as error:
             problem = f"sent a body that can't be unpacked: {error}"
         except (aiohttp.InvalidURL, aiohttp.NonHttpUrlClientError):
-            return self._refused(f"base_url {self.asked.base_url!r} is not a valid URL")
+            return self._refused(f"base_url {self.endpoint.base_url!r} is not a valid URL")
         except (aiohttp.ClientConnectorCertificateError, aiohttp.ClientConnectorSSLError) as error:
-            return self._refused(f"no safe connection: {error}")
+            return self._refused(f"no secure connection could be made: {error}")
         except (aiohttp.ClientError, OSError) as error:
             problem = f"the connection failed: {str(error) or type(error).__name__}"
         # Some servers never end their streams properly; a complete response still counts.
-        return None if reader.complete else Failure(self.asked.clean(problem))
+        return None if reader.complete else Failure(self.endpoint.clean(problem))
 
-    def _given_up(self, error: ResponseTooLarge | _TookTooLong) -> ResponseTooLarge | ModelUnavailable:
-        """Tell whether to raise the error at once, because a retry would take as long again."""
-        return error if isinstance(error, ResponseTooLarge) else ModelUnavailable(self.asked.name, str(error))
+    def _final_error(self, error: ResponseTooLarge | _TookTooLong) -> ResponseTooLarge | ModelUnavailable:
+        """Return the error to raise at once, because a retry would take as long again."""
+        return error if isinstance(error, ResponseTooLarge) else ModelUnavailable(self.endpoint.name, str(error))
 
     def _refused(self, problem: str) -> Failure:
-        return Failure(problem, error=ModelRefused(self.asked.name, self.asked.clean(problem)))
+        return Failure(problem, error=ModelRefused(self.endpoint.name, self.endpoint.clean(problem)))
 
     async def _exchange(self, body: bytes, reader: Reader) -> Failure | None:
-        session, limits, clock = await self._pools.session(), self._patience, asyncio.get_running_loop().time
+        session, limits, clock = await self._pools.session(), self._timeouts, asyncio.get_running_loop().time
         late, last = f"no answer in {limits.first_byte:g} s", clock() + limits.total
+        tap = current_tap()
+        exchange = tap.sent(without_credentials(self._url), body) if tap is not None else None
         try:
             async with (
                 asyncio.timeout(min(limits.first_byte, limits.total)) as limit,
                 session.post(self._url, data=body, headers=self._headers, allow_redirects=False) as answer,
             ):
-                content = Body(answer, self.asked.name, limits.response_bytes)
+                content = Body(answer, self.endpoint.name, limits.response_bytes, exchange)
                 if answer.status != 200:
                     return classify(
-                        self.asked, answer.status, answer.headers, await content.read_beginning(_ENOUGH)
+                        self.endpoint, answer.status, answer.headers, await content.read_beginning(_ERROR_BYTES)
                     )
                 data = await _first(content)
                 late = f"silent for {limits.silence:g} s"
@@ -180,7 +183,7 @@ class Wire:
                     return self._whole(await content.read_all(data), reader)
                 return await self._stream(data, content, reader, limit, last)
         except EventTooLarge as error:
-            raise ResponseTooLarge(self.asked.name, str(error)) from None
+            raise ResponseTooLarge(self.endpoint.name, str(error)) from None
         except TimeoutError as error:
             if clock() >= last:
                 raise _TookTooLong(f"the response was not complete after {limits.total:g} s") from None
@@ -189,33 +192,33 @@ class Wire:
     async def _stream(
         self, data: bytes, content: Body, reader: Reader, limit: asyncio.Timeout, last: float
     ) -> Failure | None:
-        clock, silence = asyncio.get_running_loop().time, self._patience.silence
+        clock, silence = asyncio.get_running_loop().time, self._timeouts.silence
         feed, moved, count = Feed(), 0.0, 0
         while data:
             events = feed.take(data)
             count += len(events)
             if count > EVENTS:
-                raise ResponseTooLarge(self.asked.name, f"more than {EVENTS:,} events in one stream")
-            if (trouble := reader.read(events)) is not None:
-                return trouble
+                raise ResponseTooLarge(self.endpoint.name, f"more than {EVENTS:,} events in one stream")
+            if (failure := reader.read(events)) is not None:
+                return failure
             now = clock()
             if reader.complete:
-                limit.reschedule(now + (_LINGER if reader.over else _COURTESY))
+                limit.reschedule(now + (_CLOSE_SECONDS if reader.over else _END_SECONDS))
             elif now > moved:
                 # Moving a timer costs more than reading a chunk: it is moved rarely, and late, never early.
                 limit.reschedule(min(now + silence * 1.125, last))
                 moved = now + silence / 8
             data = await content.read()
-        trouble = reader.read(feed.end())
-        if trouble is None and not reader.complete:
+        failure = reader.read(feed.end())
+        if failure is None and not reader.complete:
             return Failure("the stream ended in the middle")
-        return trouble
+        return failure
 
     def _whole(self, body: bytes, reader: Reader) -> Failure | None:
         if body.lstrip()[:1] == b"<":
-            return classify(self.asked, 200, {}, body[:_ENOUGH])
+            return classify(self.endpoint, 200, {}, body[:_ERROR_BYTES])
         check_values(body)
-        return reader.whole(body)
+        return reader.read_whole(body)
 
 
 class _TookTooLong(Exception):
@@ -230,10 +233,10 @@ async def _first(content: Body) -> bytes:
     return data
 
 
-def _final(trouble: Failure) -> str:
-    if trouble.after is not None and trouble.after > LONGEST_WAIT:
-        return f"{trouble.problem}; it asks to come back in {trouble.after:.0f} s"
-    return trouble.problem
+def _final(failure: Failure) -> str:
+    if failure.after is not None and failure.after > LONGEST_WAIT:
+        return f"{failure.problem}; the server asks for a retry after {failure.after:.0f} s"
+    return failure.problem
 
 
 # --- connections ------------------------------------------------------------------------
@@ -254,9 +257,9 @@ class Pools:
     async def session(self) -> ClientSession:
         """Return this loop's session."""
         loop = asyncio.get_running_loop()
-        held = self._open.get(loop)
-        if held is not None and not held[1].closed:
-            return held[1]
+        entry = self._open.get(loop)
+        if entry is not None and not entry[1].closed:
+            return entry[1]
         _abandon(self._open)
         owner = _session(self._url, self._connect)
         session = await anext(owner)
@@ -266,8 +269,8 @@ class Pools:
     async def close(self) -> None:
         """Close this loop's session, and those whose loop is closed."""
         _abandon(self._open)
-        if held := self._open.pop(asyncio.get_running_loop(), None):
-            await held[0].aclose()
+        if entry := self._open.pop(asyncio.get_running_loop(), None):
+            await entry[0].aclose()
 
 
 async def _session(url: str, connect: float) -> AsyncGenerator[ClientSession, None]:
@@ -287,11 +290,11 @@ async def _session(url: str, connect: float) -> AsyncGenerator[ClientSession, No
 
 
 def _abandon(
-    held: dict[asyncio.AbstractEventLoop, tuple[AsyncGenerator[ClientSession, None], ClientSession]],
+    sessions: dict[asyncio.AbstractEventLoop, tuple[AsyncGenerator[ClientSession, None], ClientSession]],
 ) -> None:
     """Drop the sessions of closed loops; without a loop, closing them never suspends."""
-    for loop in [loop for loop in held if loop.is_closed()]:
-        _, session = held.pop(loop)
+    for loop in [loop for loop in sessions if loop.is_closed()]:
+        _, session = sessions.pop(loop)
         closing = session.close()
         with suppress(StopIteration):
             closing.send(None)

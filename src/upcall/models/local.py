@@ -16,11 +16,11 @@ import msgspec
 from upcall.contracts import Emit
 from upcall.errors import ModelRefused
 from upcall.messages import Call, Image, Instruction, JsonSchema, Request, Response, Text, ToolSpec
-from upcall.models.history import UNREADABLE, Answered, AssistantTurn, Told, Turn, arguments, turns
+from upcall.models.history import UNREADABLE, AssistantTurn, InputTurn, ToolResults, Turn, arguments, turns
 from upcall.models.openai import OpenAIChat
 from upcall.models.openai_body import object_schema, result_text
 from upcall.models.structured import schema_in_instructions
-from upcall.models.tuning import LOCAL_KNOWS, checked, settled
+from upcall.models.tuning import LOCAL_KNOWS, check_settings, merge_settings
 from upcall.settings import Settings
 
 Wire = dict[str, Any]
@@ -55,7 +55,7 @@ class Local:
         settings: Settings | None = None,
     ) -> None:
         self.path, self.name = Path(path), f"local:{Path(path).name}"
-        self._settings = checked(self.name, settings, LOCAL_KNOWS)
+        self._settings = check_settings(self.name, settings, LOCAL_KNOWS)
         self._n_ctx, self._parallel, self._max_tokens = n_ctx, parallel, max_tokens
         self._chat: OpenAIChat | None = None
 
@@ -67,15 +67,15 @@ class Local:
 
         With tools, the response is one call or a reply, which is emitted while it is written.
         """
-        request = settled(self.name, self._settings, request, LOCAL_KNOWS)
+        request = merge_settings(self.name, self._settings, request, LOCAL_KNOWS)
         if self._chat is None:
             self._chat = OpenAIChat(self.path.name, base_url=await self.base_url(), _name=self.name)
         body = local_body(request, max_tokens=self._max_tokens)
         if not request.tools:
             return await self._chat.ask(body, emit)
         reply = ReplyText(emit)
-        response = await self._chat.ask(body, reply.hear)
-        return reply.settled(response)
+        response = await self._chat.ask(body, reply.feed)
+        return reply.finish(response)
 
     async def base_url(self) -> str:
         """Return the address of the loaded file's server, which speaks OpenAI's chat completions."""
@@ -114,16 +114,16 @@ def _llama() -> Any:
 
     OpenMP reads this setting from the environment, and only when it is loaded.
     """
-    given = os.environ.get(_WAITING)
-    os.environ[_WAITING] = given or "passive"
+    setting = os.environ.get(_WAITING)
+    os.environ[_WAITING] = setting or "passive"
     try:
         return importlib.import_module("xllamacpp")
     finally:
-        if given is None:
+        if setting is None:
             del os.environ[_WAITING]
 
 
-# --- what is asked ----------------------------------------------------------------------
+# --- requests ---------------------------------------------------------------------------
 
 
 def local_body(request: Request, *, max_tokens: int = 2048) -> Wire:
@@ -145,11 +145,11 @@ def local_body(request: Request, *, max_tokens: int = 2048) -> Wire:
 def choice_schema(tools: tuple[ToolSpec, ...], output: JsonSchema | None, choice: str = "auto") -> JsonSchema:
     """Return the schema of one of the tools with its arguments, or a reply, restricted by `choice`."""
     shared: JsonSchema = {}
-    reply = _lifted(output, "output", shared) if output else {"type": "string"}
+    reply = _lift_definitions(output, "output", shared) if output else {"type": "string"}
     options = [_object({"reply": reply})] if choice in ("auto", "none") else []
     for spec in tools if choice in ("auto", "required") else [spec for spec in tools if spec.name == choice]:
-        wanted = _lifted(object_schema(spec.schema), spec.name, shared)
-        options.append(_object({"name": {"const": spec.name}, "arguments": wanted}))
+        parameters = _lift_definitions(object_schema(spec.schema), spec.name, shared)
+        options.append(_object({"name": {"const": spec.name}, "arguments": parameters}))
     return {"oneOf": options, "$defs": shared} if shared else {"oneOf": options}
 
 
@@ -162,7 +162,7 @@ def _object(properties: JsonSchema) -> JsonSchema:
     }
 
 
-def _lifted(schema: JsonSchema, prefix: str, shared: JsonSchema) -> JsonSchema:
+def _lift_definitions(schema: JsonSchema, prefix: str, shared: JsonSchema) -> JsonSchema:
     """Move the schema's definitions to the root, where references are resolved."""
 
     def moved(value: Any) -> Any:
@@ -188,7 +188,9 @@ def _messages(request: Request) -> list[Wire]:
         request = schema_in_instructions(request)
     head = [request.instructions] if request.instructions.strip() else []
     if request.tools:
-        head.append("\n".join([_FORMAT % _reply(request.output), *(_described(spec) for spec in request.tools)]))
+        head.append(
+            "\n".join([_FORMAT % _reply(request.output), *(_describe_tool(spec) for spec in request.tools)])
+        )
     out: list[Wire] = [{"role": "system", "content": "\n\n".join(head)}] if head else []
     for turn in turns(request.messages):
         role, text = _turn(turn, bool(request.tools))
@@ -205,7 +207,7 @@ def _reply(output: JsonSchema | None) -> str:
     return f'{{"reply": ...}} with a value that fits this JSON schema: {_json(output)}'
 
 
-def _described(spec: ToolSpec) -> str:
+def _describe_tool(spec: ToolSpec) -> str:
     schema = msgspec.json.encode(object_schema(spec.schema)).decode()
     return f"- {spec.name}: {spec.description} Arguments: {schema}"
 
@@ -217,14 +219,14 @@ def _turn(turn: Turn, wrapped: bool) -> tuple[str, str]:
             lines = [_json({"reply": text}) if wrapped else text] if text else []
             lines += [_json({"name": c.name, "arguments": arguments(c)}) for c in turn.calls]
             return "assistant", "\n".join(lines)
-        case Answered():
+        case ToolResults():
             pairs = zip(turn.names, turn.results, strict=True)
             return "user", "\n\n".join(f"Result of {name}: {result_text(result)}" for name, result in pairs)
-        case Told():
-            return "user", "\n\n".join(_told(part) for part in turn.parts)
+        case InputTurn():
+            return "user", "\n\n".join(_input_text(part) for part in turn.parts)
 
 
-def _told(part: Text | Instruction | Image) -> str:
+def _input_text(part: Text | Instruction | Image) -> str:
     if isinstance(part, Image):
         return "(a picture, which you can't see)"
     return f"System instruction: {part.text}" if isinstance(part, Instruction) else part.text
@@ -234,7 +236,7 @@ def _json(value: object) -> str:
     return msgspec.json.encode(value).decode()
 
 
-# --- what comes back --------------------------------------------------------------------
+# --- responses --------------------------------------------------------------------------
 
 _OPENING = re.compile(r'\s*\{\s*"reply"\s*:\s*"')
 _CHARACTERS = re.compile(
@@ -249,11 +251,11 @@ _PREFACE = 1000  # characters before a reply, all of them blank
 _NO_REPLY = "-"
 
 
-def _call(name: str, given: Any) -> Call:
+def _call(name: str, args: Any) -> Call:
     """Return a call with the model's arguments; if they are not an object, the model gets an error."""
-    if not isinstance(given, dict | None):
-        return Call("", name, {}, _json(given)[:_BROKEN])
-    return Call("", name, cast("dict[str, Any]", given or {}))
+    if not isinstance(args, dict | None):
+        return Call("", name, {}, _json(args)[:_BROKEN])
+    return Call("", name, cast("dict[str, Any]", args or {}))
 
 
 class ReplyText:
@@ -261,28 +263,28 @@ class ReplyText:
 
     def __init__(self, emit: Emit | None) -> None:
         self._emit = emit
-        self._held, self._inside, self._length = "", False, 0
-        self._told: list[str] = []
+        self._unread, self._inside, self._length = "", False, 0
+        self._emitted: list[str] = []
 
-    def hear(self, kind: str, text: str) -> None:
-        """Take what the model writes; emit complete characters of the reply."""
+    def feed(self, kind: str, text: str) -> None:
+        """Process the model's text; emit complete characters of the reply."""
         if kind == "drop":
-            told, (self._held, self._inside, self._told, self._length) = self._told, ("", False, [], 0)
-            if self._emit is not None and told:
+            emitted, (self._unread, self._inside, self._emitted, self._length) = self._emitted, ("", False, [], 0)
+            if self._emit is not None and emitted:
                 self._emit("drop", "")
         elif kind == "text":
-            if self._held != _NO_REPLY:
-                self._held += text
-                self._pass_on()
+            if self._unread != _NO_REPLY:
+                self._unread += text
+                self._emit_complete()
         elif self._emit is not None:
             self._emit(kind, text)
 
-    def settled(self, response: Response) -> Response:
+    def finish(self, response: Response) -> Response:
         """Return the call or the reply; of a truncated response, as much as can be read."""
         try:
             value = msgspec.json.decode(response.text)
         except UNREADABLE:
-            return self._cut_off(response)
+            return self._truncated(response)
         answer = cast("dict[str, Any]", value) if isinstance(value, dict) else {"reply": value}
         if "name" in answer:
             call = _call(str(answer["name"]), answer.get("arguments"))
@@ -293,23 +295,23 @@ class ReplyText:
             self._emit("text", text[self._length :])
         return response.replace(text=text)
 
-    def _cut_off(self, response: Response) -> Response:
+    def _truncated(self, response: Response) -> Response:
         if found := _NAME.match(response.text):
             return response.replace(text="", calls=(Call("", found[1], {}, response.text),))
-        return response.replace(text="".join(self._told) or response.text)
+        return response.replace(text="".join(self._emitted) or response.text)
 
-    def _pass_on(self) -> None:
+    def _emit_complete(self) -> None:
         if not self._inside:
-            if (opening := _OPENING.match(self._held)) is None:
-                if len(self._held) > _PREFACE:  # not a reply; nothing more to extract
-                    self._held = _NO_REPLY
+            if (opening := _OPENING.match(self._unread)) is None:
+                if len(self._unread) > _PREFACE:  # not a reply; nothing more to extract
+                    self._unread = _NO_REPLY
                 return
-            self._inside, self._held = True, self._held[opening.end() :]
-        taken = _CHARACTERS.match(self._held)
-        if taken is not None and taken[0]:
-            self._held = self._held[taken.end() :]
-            piece = msgspec.json.decode(f'"{taken[0]}"', type=str)
-            self._told.append(piece)
+            self._inside, self._unread = True, self._unread[opening.end() :]
+        complete = _CHARACTERS.match(self._unread)
+        if complete is not None and complete[0]:
+            self._unread = self._unread[complete.end() :]
+            piece = msgspec.json.decode(f'"{complete[0]}"', type=str)
+            self._emitted.append(piece)
             self._length += len(piece)
             if self._emit is not None:
                 self._emit("text", piece)

@@ -18,15 +18,15 @@ from upcall.models.failures import (
     Endpoint,
     Failure,
     classify,
-    complaint_of,
-    excess_trouble,
+    excess_failure,
+    parse_error_value,
     provider_name,
     stream_error,
 )
-from upcall.models.history import UNREADABLE, called, json_object
+from upcall.models.history import UNREADABLE, json_object, parse_call
 from upcall.models.http import Reader, Sleep, Timeouts, Wire, without_credentials
 from upcall.models.openai_body import openai_body
-from upcall.models.tuning import EVERY_SETTING, checked, settled
+from upcall.models.tuning import EVERY_SETTING, check_settings, merge_settings
 from upcall.safety.bounds import CALLS, token_count
 from upcall.settings import Settings
 
@@ -37,7 +37,7 @@ _OPTIONAL = {
 }
 # Mistral's rule for ids, as reported by servers that break it in their own ids
 _STRICT_IDS = re.compile(r"tool call id .* length of 9")
-_LONGEST_NAME = 200
+_MAX_NAME = 200
 _CHECKS = 20  # how often to check whether a call's arguments are complete
 _STOPS = {"stop": "end", "tool_calls": "calls", "function_call": "calls", "content_filter": "refused"}
 
@@ -80,41 +80,41 @@ class OpenAIChat:
         self._official = self._base_url == BASE_URL
         shown = without_credentials(self._base_url)
         provider = provider_name(self.name, None if self._official else shown)
-        self._asked = Endpoint(self.name, model, shown, hint, self._key, provider)
+        self._endpoint = Endpoint(self.name, model, shown, hint, self._key, provider)
         headers = {"Content-Type": "application/json", "Accept-Encoding": "identity", "User-Agent": "upcall"}
         if self._key:
             headers["Authorization"] = f"Bearer {self._key}"
         # A key goes into the same header as a URL's user and password, and is what counts.
-        base = self._asked.base_url if self._key else self._base_url
-        patience = Timeouts(retries, connect, first_byte, silence, total, response_bytes)
-        self._wire = Wire(self._asked, f"{base}/chat/completions", headers, patience, _sleep, _chance)
-        self._settings = checked(self.name, settings, EVERY_SETTING)
+        base = self._endpoint.base_url if self._key else self._base_url
+        timeouts = Timeouts(retries, connect, first_byte, silence, total, response_bytes)
+        self._wire = Wire(self._endpoint, f"{base}/chat/completions", headers, timeouts, _sleep, _chance)
+        self._settings = check_settings(self.name, settings, EVERY_SETTING)
         self._refused: set[str] = set()
         self._takes_own_ids = True
 
     def __repr__(self) -> str:
-        return f"OpenAIChat({self.model!r}, base_url={self._asked.base_url!r})"
+        return f"OpenAIChat({self.model!r}, base_url={self._endpoint.base_url!r})"
 
     async def respond(self, request: Request, emit: Emit | None) -> Response:
         """Answer one request. Options and call ids that the server refuses are left out from then on."""
         if not self._key and self._official:
-            raise ModelRefused(self.name, f"needs a key: give {self._asked.key_hint}")
-        request = settled(self.name, self._settings, request, EVERY_SETTING)
+            raise ModelRefused(self.name, f"needs a key: give {self._endpoint.key_hint}")
+        request = merge_settings(self.name, self._settings, request, EVERY_SETTING)
         headers = request.settings.extra_headers if request.settings is not None else None
         while True:
-            provider = self._asked.provider if self._takes_own_ids else ""
+            provider = self._endpoint.provider if self._takes_own_ids else ""
             body = openai_body(
                 request, self.model, official=self._official, refused=self._refused, provider=provider
             )
             try:
                 return await self.ask(body, emit, headers)
             except ModelRefused as error:
-                said = error.problem.lower()
-                if "max_tokens" in body and "max_completion_tokens" in said:
+                message = error.problem.lower()
+                if "max_tokens" in body and "max_completion_tokens" in message:
                     self._refused.add("max_tokens")
                     continue
-                refused = [f for f, words in _OPTIONAL.items() if f in body and any(w in said for w in words)]
-                strict = self._takes_own_ids and _STRICT_IDS.search(said) is not None
+                refused = [f for f, words in _OPTIONAL.items() if f in body and any(w in message for w in words)]
+                strict = self._takes_own_ids and _STRICT_IDS.search(message) is not None
                 if error.status not in (400, 422) or not (refused or strict):
                     raise
                 self._refused.update(refused)
@@ -124,19 +124,19 @@ class OpenAIChat:
         self, body: dict[str, Any], emit: Emit | None, headers: Mapping[str, str] | None = None
     ) -> Response:
         """Send a finished body."""
-        wire = self._wire.adding(headers)
+        wire = self._wire.with_headers(headers)
 
-        def fresh() -> Reader:
-            return OpenAIReader(wire.asked, emit)
+        def new_reader() -> Reader:
+            return OpenAIReader(wire.endpoint, emit)
 
-        return await wire.ask(msgspec.json.encode(body), fresh, emit)
+        return await wire.ask(msgspec.json.encode(body), new_reader, emit)
 
     async def close(self) -> None:
         """Close this event loop's connections; the model can still be used."""
         await self._wire.close()
 
 
-# --- what comes back --------------------------------------------------------------------
+# --- responses --------------------------------------------------------------------------
 
 
 class _Function(msgspec.Struct, gc=False):
@@ -150,7 +150,7 @@ class _Piece(msgspec.Struct, gc=False):
     function: _Function | None = None
 
 
-class _Said(msgspec.Struct, gc=False):
+class _Delta(msgspec.Struct, gc=False):
     content: str | list[Any] | None = None
     reasoning_content: str | None = None
     reasoning: str | None = None
@@ -159,13 +159,14 @@ class _Said(msgspec.Struct, gc=False):
 
 
 class _Choice(msgspec.Struct, gc=False):
-    delta: _Said | None = None
-    message: _Said | None = None
+    delta: _Delta | None = None
+    message: _Delta | None = None
     finish_reason: str | None = None
 
 
 class _Details(msgspec.Struct, gc=False):
     cached_tokens: Any = None
+    cache_write_tokens: Any = None
 
 
 class _Usage(msgspec.Struct, gc=False):
@@ -197,9 +198,9 @@ _decode = msgspec.json.Decoder(_Chunk).decode
 class OpenAIReader:
     """Builds a chat completion from chunks, or from one body."""
 
-    def __init__(self, asked: Endpoint, emit: Emit | None) -> None:
+    def __init__(self, endpoint: Endpoint, emit: Emit | None) -> None:
         self.spoke = self.complete = self.over = False
-        self._asked, self._emit = asked, emit
+        self._endpoint, self._emit = endpoint, emit
         self._text: list[str] = []
         self._thoughts: list[str] = []
         self._field = ""
@@ -218,57 +219,57 @@ class OpenAIReader:
             try:
                 chunk = _decode(event)
             except UNREADABLE as error:
-                return Failure(f"sent a chunk that can't be read ({error}): {self._asked.shown(event)}")
-            if chunk.choices and (said := chunk.choices[0].delta) is not None:
-                content = said.content
+                return Failure(f"sent a chunk that can't be read ({error}): {self._endpoint.excerpt(event)}")
+            if chunk.choices and (delta := chunk.choices[0].delta) is not None:
+                content = delta.content
                 if isinstance(content, str) and content:
                     text.append(content)
                     size += len(content)
                     if emit is not None:
                         self.spoke = True
                         emit("text", content)
-                if isinstance(content, list) or said.tool_calls or said.reasoning_content or said.reasoning:
-                    self._more(said)
-            if (trouble := self._about(chunk)) is not None:
+                if isinstance(content, list) or delta.tool_calls or delta.reasoning_content or delta.reasoning:
+                    self._read_rare_parts(delta)
+            if (trouble := self._read_metadata(chunk)) is not None:
                 return trouble
         self._size += size
-        return excess_trouble(self._asked, self._size, len(self._calls))
+        return excess_failure(self._endpoint, self._size, len(self._calls))
 
-    def whole(self, body: bytes) -> Failure | None:
+    def read_whole(self, body: bytes) -> Failure | None:
         """Take a completion that arrived in one piece."""
         try:
             chunk = _decode(body)
         except UNREADABLE as error:
-            return Failure(f"sent a body that can't be read ({error}): {self._asked.shown(body)}")
+            return Failure(f"sent a body that can't be read ({error}): {self._endpoint.excerpt(body)}")
         if chunk.error is not None or not chunk.choices:
-            return classify(self._asked, 200, {}, body)
-        said = chunk.choices[0].message or chunk.choices[0].delta or _Said()
-        if isinstance(said.content, str):
-            self._say("text", said.content, self._text)
-        self._more(said)
+            return classify(self._endpoint, 200, {}, body)
+        delta = chunk.choices[0].message or chunk.choices[0].delta or _Delta()
+        if isinstance(delta.content, str):
+            self._add("text", delta.content, self._text)
+        self._read_rare_parts(delta)
         self.complete = True
-        return self._about(chunk) or excess_trouble(self._asked, self._size, len(self._calls))
+        return self._read_metadata(chunk) or excess_failure(self._endpoint, self._size, len(self._calls))
 
     def response(self) -> Response:
         """Return the response."""
-        provider = self._asked.provider
-        calls = tuple(called(slot.name, "".join(slot.args), slot.id, provider) for slot in self._calls)
+        provider = self._endpoint.provider
+        calls = tuple(parse_call(slot.name, "".join(slot.args), slot.id, provider) for slot in self._calls)
         opaque = {"field": self._field} if self._field == "reasoning_content" else {}
         thoughts = "".join(self._thoughts)
         thinking = (Thinking(thoughts, opaque),) if thoughts else ()
         stop = self._stop or ("calls" if calls else "end")
         return Response("".join(self._text), calls, thinking, self._usage, stop, self._model)
 
-    def _more(self, said: _Said) -> None:
+    def _read_rare_parts(self, delta: _Delta) -> None:
         """Take the parts of a chunk that are rare."""
         for field in ("reasoning_content", "reasoning"):
-            if thought := getattr(said, field):
+            if thought := getattr(delta, field):
                 self._field = field
-                self._say("thinking", thought, self._thoughts)
+                self._add("thinking", thought, self._thoughts)
                 break
-        if isinstance(said.content, list):
-            self._parts(said.content)
-        for piece in said.tool_calls or ():
+        if isinstance(delta.content, list):
+            self._parts(delta.content)
+        for piece in delta.tool_calls or ():
             if len(self._calls) > CALLS:
                 return
             self._piece(piece)
@@ -278,13 +279,13 @@ class OpenAIReader:
         for part in parts:
             fields = cast("dict[str, Any]", part) if isinstance(part, dict) else {}
             if isinstance(text := fields.get("text"), str):
-                self._say("text", text, self._text)
+                self._add("text", text, self._text)
             if isinstance(inner := fields.get("thinking"), list):
                 for thought in cast("list[Any]", inner):
                     text = cast("dict[str, Any]", thought).get("text") if isinstance(thought, dict) else None
-                    self._say("thinking", text if isinstance(text, str) else "", self._thoughts)
+                    self._add("thinking", text if isinstance(text, str) else "", self._thoughts)
 
-    def _say(self, kind: str, text: str, into: list[str]) -> None:
+    def _add(self, kind: str, text: str, into: list[str]) -> None:
         if text:
             into.append(text)
             self._size += len(text)
@@ -298,40 +299,42 @@ class OpenAIReader:
         if isinstance(args, dict):
             args = msgspec.json.encode(args).decode()
         slot = self._slots.get(piece.index)
-        if slot is None or (function.name and _begins(piece, slot, args or "")):
+        if slot is None or (function.name and _starts_new_call(piece, slot, args or "")):
             slot = self._slots[piece.index] = _Slot(piece)
             self._calls.append(slot)
         slot.id = slot.id or piece.id or ""
-        if function.name and function.name != slot.name and not slot.args and len(slot.name) <= _LONGEST_NAME:
+        if function.name and function.name != slot.name and not slot.args and len(slot.name) <= _MAX_NAME:
             slot.name += function.name
         if args:
             slot.args.append(args)
             self._size += len(args)
 
-    def _about(self, chunk: _Chunk) -> Failure | None:
+    def _read_metadata(self, chunk: _Chunk) -> Failure | None:
         """Take the stop reason, model and usage of a chunk."""
         if chunk.choices:
             choice = chunk.choices[0]
-            said = choice.delta or choice.message
-            if said is not None and said.refusal:
+            delta = choice.delta or choice.message
+            if delta is not None and delta.refusal:
                 self._stop = "refused"
-                self._say("text", said.refusal, self._text)
+                self._add("text", delta.refusal, self._text)
             if choice.finish_reason:
                 self.complete = True
                 self._stop = self._stop or _STOPS.get(choice.finish_reason, choice.finish_reason)
         if chunk.error is not None:
-            return stream_error(self._asked, complaint_of({"error": chunk.error}))
+            return stream_error(self._endpoint, parse_error_value({"error": chunk.error}))
         if chunk.model and not self._model:
             self._model = chunk.model
         if (usage := chunk.usage) is not None:
             details = usage.prompt_tokens_details
             cached = token_count(details.cached_tokens) if details else 0
-            self._usage = Usage(token_count(usage.prompt_tokens), token_count(usage.completion_tokens), cached)
+            written = token_count(details.cache_write_tokens) if details else 0
+            sent, received = token_count(usage.prompt_tokens), token_count(usage.completion_tokens)
+            self._usage = Usage(sent, received, cached, written)
         return None
 
 
-def _begins(piece: _Piece, slot: _Slot, args: str) -> bool:
-    """Tell whether a piece with a name starts another call although its index is known.
+def _starts_new_call(piece: _Piece, slot: _Slot, args: str) -> bool:
+    """Return whether a piece with a name starts another call although its index is known.
 
     Some servers give every complete call the index 0 or none, with ids that are missing or all the same. Others
     repeat the name and id with every piece of one call.

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from upcall.messages import Image, Instruction, JsonSchema, Request, Result, Text, Thinking, ToolSpec
-from upcall.models.history import Answered, AssistantTurn, Told, Turn, arguments, turns
+from upcall.models.history import AssistantTurn, InputTurn, ToolResults, Turn, arguments, turns
 from upcall.models.structured import is_object, schema_in_instructions
 from upcall.settings import Settings
 
@@ -74,7 +74,7 @@ def openai_messages(request: Request, provider: str = "") -> list[Wire]:
     if request.instructions.strip():
         out.append({"role": "system", "content": request.instructions})
     history = turns(request.messages, provider)
-    last_told = max((i for i, turn in enumerate(history) if isinstance(turn, Told)), default=-1)
+    last_told = max((i for i, turn in enumerate(history) if isinstance(turn, InputTurn)), default=-1)
     for index, turn in enumerate(history):
         out += _messages(turn, recent=index > last_told)
     return out
@@ -83,14 +83,14 @@ def openai_messages(request: Request, provider: str = "") -> list[Wire]:
 def _messages(turn: Turn, *, recent: bool) -> list[Wire]:
     match turn:
         case AssistantTurn():
-            return _said(turn, recent=recent)
-        case Answered():
-            return _answered(turn)
-        case Told():
-            return _told(turn)
+            return _assistant_messages(turn, recent=recent)
+        case ToolResults():
+            return _result_messages(turn)
+        case InputTurn():
+            return _input_messages(turn)
 
 
-def _said(turn: AssistantTurn, *, recent: bool) -> list[Wire]:
+def _assistant_messages(turn: AssistantTurn, *, recent: bool) -> list[Wire]:
     text = "".join(p.text for p in turn.parts if isinstance(p, Text))
     calls = [
         {
@@ -116,7 +116,7 @@ def _own_thoughts(turn: AssistantTurn) -> str:
     return "".join(p.text for p in own)
 
 
-def _answered(turn: Answered) -> list[Wire]:
+def _result_messages(turn: ToolResults) -> list[Wire]:
     """Return the results; their pictures follow in a user message, because a tool message may contain only text."""
     out: list[Wire] = [{"role": "tool", "tool_call_id": r.call_id, "content": result_text(r)} for r in turn.results]
     for result, name in zip(turn.results, turn.names, strict=True):
@@ -126,7 +126,7 @@ def _answered(turn: Answered) -> list[Wire]:
     return out
 
 
-def _told(turn: Told) -> list[Wire]:
+def _input_messages(turn: InputTurn) -> list[Wire]:
     """Return texts and pictures as user messages, and each instruction as a system message in its place."""
     out: list[Wire] = []
     run: list[Text | Image] = []

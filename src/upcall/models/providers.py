@@ -12,11 +12,11 @@ from upcall.contracts import Emit
 from upcall.errors import ContextTooLong, ModelError, ModelRefused, ModelUnavailable, ResponseTooLarge
 from upcall.messages import Call, Image, Instruction, Part, Request, Response, Text, Thinking, Usage
 from upcall.models.body import EVENTS
-from upcall.models.failures import Endpoint, classify, complaint_of, context_error, provider_name, secrets_in
-from upcall.models.history import Answered, AssistantTurn, Told, arguments, called, turns
+from upcall.models.failures import Endpoint, classify, context_error, parse_error_value, provider_name, secrets_in
+from upcall.models.history import AssistantTurn, InputTurn, ToolResults, arguments, parse_call, turns
 from upcall.models.openai_body import object_schema
 from upcall.models.structured import is_object, schema_in_instructions
-from upcall.models.tuning import EVERY_SETTING, settled
+from upcall.models.tuning import EVERY_SETTING, merge_settings
 from upcall.safety.bounds import TEXT, token_count
 from upcall.settings import Settings
 
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from pydantic_ai.settings import ModelSettings
 
 _STOPS = {"stop": "end", "tool_call": "calls", "content_filter": "refused"}
-_NOT_GIVEN = "pyd_ai_"
+_GENERATED = "pyd_ai_"
 """The prefix of ids that pydantic-ai generates if a provider assigns none."""
 _THEIR_NAMES = {"stop": "stop_sequences", "reasoning_effort": "thinking"}
 _EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
-_KEPT = ("id", "signature", "provider_name", "provider_details")
+_STORED_DETAILS = ("id", "signature", "provider_name", "provider_details")
 
 
 class Provided:
@@ -46,11 +46,11 @@ class Provided:
         return f"Provided({self.name!r})"
 
     async def respond(self, request: Request, emit: Emit | None) -> Response:
-        """Answer one request; stream it if somebody watches."""
+        """Answer one request; stream it if `emit` is set."""
         model = self._inferred()
         from pydantic_ai.exceptions import AgentRunError, UserError
 
-        request = settled(self.name, self._settings, request, _known(model))
+        request = merge_settings(self.name, self._settings, request, _known(model))
         provider, settings = provider_name(self.name, model.base_url), _model_settings(self.name, request)
         failure: ModelError = ModelRefused(self.name, "was not asked")
         for mode in _output_modes(model, request):
@@ -88,8 +88,8 @@ async def _ask(
 ) -> Response:
     from pydantic_ai.direct import model_request, model_request_stream
 
-    asked = schema_in_instructions(request) if mode == "text" else request
-    history, parameters = provider_messages(asked, provider), _parameters(request, mode)
+    adapted = schema_in_instructions(request) if mode == "text" else request
+    history, parameters = provider_messages(adapted, provider), _parameters(request, mode)
     if emit is None:
         answer = await model_request(model, history, model_settings=settings, model_request_parameters=parameters)
         return _response(answer, provider)
@@ -98,7 +98,7 @@ async def _ask(
     ) as stream:
         size = count = 0
         async for event in stream:
-            size, count = size + _tell(event, emit), count + 1
+            size, count = size + _emit_event(event, emit), count + 1
             if size > TEXT or count > EVENTS:
                 most = f"{TEXT:,} characters of text" if size > TEXT else f"{EVENTS:,} events"
                 raise ResponseTooLarge(provider.partition("#")[0], f"more than {most} in one response")
@@ -110,20 +110,20 @@ def _failure(name: str, error: Exception, request: Request) -> ModelError:
 
     hint = "the provider's key in its environment variable"
     headers = (request.settings and request.settings.extra_headers) or {}
-    asked = Endpoint(name, name.partition(":")[2], "the provider", hint, secrets=secrets_in(headers))
+    endpoint = Endpoint(name, name.partition(":")[2], "the provider", hint, secrets=secrets_in(headers))
     if isinstance(error, ModelHTTPError):
         body = error.body if isinstance(error.body, bytes) else msgspec.json.encode(error.body, enc_hook=str)
-        trouble = classify(asked, error.status_code, error.headers or {}, body)
-        return trouble.error or ModelUnavailable(name, trouble.problem)
-    said = complaint_of(str(error))
-    if found := context_error(asked, said):
+        failure = classify(endpoint, error.status_code, error.headers or {}, body)
+        return failure.error or ModelUnavailable(name, failure.problem)
+    details = parse_error_value(str(error))
+    if found := context_error(endpoint, details):
         return found
     if isinstance(error, ModelContextWindowExceededError):
         return ContextTooLong(name, None, None)
-    return ModelUnavailable(name, asked.clean(str(error)))
+    return ModelUnavailable(name, endpoint.clean(str(error)))
 
 
-# --- what is asked ----------------------------------------------------------------------
+# --- requests ---------------------------------------------------------------------------
 
 
 def _output_modes(model: TheirModel, request: Request) -> tuple[OutputMode, ...]:
@@ -152,17 +152,17 @@ def _known(model: TheirModel) -> list[str]:
 def _model_settings(name: str, request: Request) -> ModelSettings | None:
     if request.settings is None:
         return None
-    given = {_THEIR_NAMES.get(ours, ours): value for ours, value in request.settings.given().items()}
-    if (effort := given.get("thinking")) is not None:
+    values = {_THEIR_NAMES.get(ours, ours): value for ours, value in request.settings.given().items()}
+    if (effort := values.get("thinking")) is not None:
         if effort not in _EFFORTS:
             words = ", ".join(_EFFORTS)
             raise ModelRefused(name, f"does not know reasoning_effort={effort!r}; it knows {words}")
-        given["thinking"] = effort if effort != "none" else False
-    if (choice := given.get("tool_choice")) not in (None, "auto", "none", "required"):
-        given["tool_choice"] = [choice]
-    if "stop_sequences" in given:
-        given["stop_sequences"] = list(given["stop_sequences"])
-    return cast("ModelSettings", given)
+        values["thinking"] = effort if effort != "none" else False
+    if (choice := values.get("tool_choice")) not in (None, "auto", "none", "required"):
+        values["tool_choice"] = [choice]
+    if "stop_sequences" in values:
+        values["stop_sequences"] = list(values["stop_sequences"])
+    return cast("ModelSettings", values)
 
 
 def _parameters(request: Request, mode: OutputMode) -> ModelRequestParameters:
@@ -178,8 +178,8 @@ def _parameters(request: Request, mode: OutputMode) -> ModelRequestParameters:
     ]
     if mode == "text" or request.output is None:
         return ModelRequestParameters(function_tools=tools)
-    wanted = OutputObjectDefinition(json_schema=request.output, name="output")
-    return ModelRequestParameters(function_tools=tools, output_mode=mode, output_object=wanted)
+    output = OutputObjectDefinition(json_schema=request.output, name="output")
+    return ModelRequestParameters(function_tools=tools, output_mode=mode, output_object=output)
 
 
 def provider_messages(request: Request, provider: str = "") -> list[theirs.ModelMessage]:
@@ -187,43 +187,43 @@ def provider_messages(request: Request, provider: str = "") -> list[theirs.Model
     from pydantic_ai import messages as theirs
 
     out: list[theirs.ModelMessage] = []
-    asked: list[theirs.ModelRequestPart] = []
+    pending: list[theirs.ModelRequestPart] = []
     for turn in turns(request.messages, provider):
         if isinstance(turn, AssistantTurn):
-            if asked:
-                out.append(theirs.ModelRequest(parts=asked))
-                asked = []
-            if parts := _said(turn):
+            if pending:
+                out.append(theirs.ModelRequest(parts=pending))
+                pending = []
+            if parts := _response_parts(turn):
                 out.append(theirs.ModelResponse(parts=parts))
         else:
-            asked += _answered(turn) if isinstance(turn, Answered) else _told(turn)
-    last = asked or [theirs.UserPromptPart("(Go on.)")]
+            pending += _result_parts(turn) if isinstance(turn, ToolResults) else _input_parts(turn)
+    last = pending or [theirs.UserPromptPart("(Go on.)")]
     return [*out, theirs.ModelRequest(parts=last, instructions=request.instructions or None)]
 
 
-def _said(turn: AssistantTurn) -> list[theirs.ModelResponsePart]:
+def _response_parts(turn: AssistantTurn) -> list[theirs.ModelResponsePart]:
     from pydantic_ai import messages as theirs
 
     parts: list[theirs.ModelResponsePart] = []
-    kept: dict[str, Any] = {}
+    details: dict[str, Any] = {}
     for part in turn.parts:
         match part:
             case Thinking() if "next" in part.opaque:
-                kept = part.opaque["next"]
+                details = part.opaque["next"]
                 continue
             case Thinking() if "thought" in part.opaque:
                 parts.append(theirs.ThinkingPart(part.text, **part.opaque["thought"]))
             case Thinking():
                 continue  # made by another adapter
             case Text():
-                parts.append(theirs.TextPart(part.text, **kept))
+                parts.append(theirs.TextPart(part.text, **details))
             case Call():
-                parts.append(theirs.ToolCallPart(part.name, arguments(part), part.id, **kept))
-        kept = {}
+                parts.append(theirs.ToolCallPart(part.name, arguments(part), part.id, **details))
+        details = {}
     return parts
 
 
-def _answered(turn: Answered) -> list[theirs.ModelRequestPart]:
+def _result_parts(turn: ToolResults) -> list[theirs.ModelRequestPart]:
     from pydantic_ai import messages as theirs
 
     parts: list[theirs.ModelRequestPart] = []
@@ -236,7 +236,7 @@ def _answered(turn: Answered) -> list[theirs.ModelRequestPart]:
     return parts
 
 
-def _told(turn: Told) -> list[theirs.ModelRequestPart]:
+def _input_parts(turn: InputTurn) -> list[theirs.ModelRequestPart]:
     from pydantic_ai import messages as theirs
 
     parts: list[theirs.ModelRequestPart] = []
@@ -259,10 +259,10 @@ def _image(image: Image) -> theirs.ImageUrl | theirs.BinaryContent:
     return theirs.BinaryContent(base64.b64decode(image.data), media_type=image.media_type)
 
 
-# --- what comes back --------------------------------------------------------------------
+# --- responses --------------------------------------------------------------------------
 
 
-def _tell(event: theirs.ModelResponseStreamEvent, emit: Emit) -> int:
+def _emit_event(event: theirs.ModelResponseStreamEvent, emit: Emit) -> int:
     """Emit the event's text; returns its number of characters."""
     from pydantic_ai import messages as theirs
 
@@ -288,35 +288,35 @@ def _response(answer: theirs.ModelResponse, provider: str) -> Response:
 
     layout: list[Part] = []
     for part in answer.parts:
-        kept = _details(part)
+        details = _details(part)
         match part:
             case theirs.ThinkingPart():
-                layout.append(Thinking(part.content, {"thought": kept}))
+                layout.append(Thinking(part.content, {"thought": details}))
                 continue
             case theirs.TextPart() if part.content:
-                said: Part = Text(part.content)
+                written: Part = Text(part.content)
             case theirs.ToolCallPart():
-                said = _call(part, provider)
+                written = _call(part, provider)
             case _:
                 continue
-        layout += [Thinking("", {"next": kept}), said] if kept else [said]
+        layout += [Thinking("", {"next": details}), written] if details else [written]
     text = "".join(p.text for p in layout if isinstance(p, Text))
     calls = tuple(p for p in layout if isinstance(p, Call))
     thinking = tuple(p for p in layout if isinstance(p, Thinking))
     used = answer.usage
-    counts = (used.input_tokens, used.output_tokens, used.cache_read_tokens)
+    counts = (used.input_tokens, used.output_tokens, used.cache_read_tokens, used.cache_write_tokens)
     usage = Usage(*(token_count(count) for count in counts))
     stop = _STOPS.get(answer.finish_reason or "", answer.finish_reason or ("calls" if calls else "end"))
     return Response(text, calls, thinking, usage, stop, answer.model_name or "", tuple(layout))
 
 
 def _details(part: object) -> dict[str, Any]:
-    found = ((key, getattr(part, key, None)) for key in _KEPT)
+    found = ((key, getattr(part, key, None)) for key in _STORED_DETAILS)
     return {key: value for key, value in found if value is not None}
 
 
 def _call(part: theirs.ToolCallPart, provider: str) -> Call:
-    given = "" if part.tool_call_id.startswith(_NOT_GIVEN) else part.tool_call_id
+    provider_id = "" if part.tool_call_id.startswith(_GENERATED) else part.tool_call_id
     if isinstance(part.args, str):
-        return called(part.tool_name, part.args, given, provider)
-    return called(part.tool_name, "", given, provider).replace(args=part.args or {})
+        return parse_call(part.tool_name, part.args, provider_id, provider)
+    return parse_call(part.tool_name, "", provider_id, provider).replace(args=part.args or {})

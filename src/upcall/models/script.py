@@ -27,7 +27,7 @@ def call(tool: str, /, **args: Any) -> Call:
 
 
 class Script:
-    """A model that plays what it is given: for tests, examples and offline work.
+    """A model that plays scripted replies: for tests, examples and offline work.
 
     A reply is a text, a call, a list of text and calls, a Response, an exception to raise, or a function of the
     request, sync or async, that returns one of these.
@@ -42,9 +42,9 @@ class Script:
             raise SetupError(f"Script takes a list of replies: Script([{replies[:40]!r}])")
         self.name = name
         self._decide = replies if callable(replies) else None
-        given = () if callable(replies) else replies
+        items = () if callable(replies) else replies
         # built once here, so that playing is cheap
-        self._replies = [r if _is_function(r) else _built(r) for r in given]
+        self._replies = [r if _is_function(r) else _to_response(r) for r in items]
         self._next = 0
 
     def __repr__(self) -> str:
@@ -64,15 +64,15 @@ class Script:
         else:
             raise ScriptExhausted(len(self._replies))
         if not isinstance(reply, Response):
-            reply = await self._settled(reply)
+            reply = await self._resolve(reply)
         if emit is not None:
-            _tell(reply, emit)
+            _emit_words(reply, emit)
         return reply
 
-    async def _settled(self, reply: Any) -> Response:
+    async def _resolve(self, reply: Any) -> Response:
         if hasattr(reply, "__await__"):
             reply = await reply
-        built = _built(reply)
+        built = _to_response(reply)
         if isinstance(built, Response):
             return built
         raise built
@@ -82,7 +82,7 @@ def _is_function(reply: object) -> bool:
     return callable(reply) and not isinstance(reply, type)
 
 
-def _built(reply: object) -> Response | BaseException | type[BaseException]:
+def _to_response(reply: object) -> Response | BaseException | type[BaseException]:
     if isinstance(reply, str):
         return Response(reply)
     if isinstance(reply, Call):
@@ -103,7 +103,7 @@ def _built(reply: object) -> Response | BaseException | type[BaseException]:
     )
 
 
-def _tell(response: Response, emit: Emit) -> None:
+def _emit_words(response: Response, emit: Emit) -> None:
     for thought in response.thinking:
         emit("thinking", thought.text)
     for word in _WORD.findall(response.text):

@@ -24,10 +24,10 @@ class Feed:
     EventTooLarge.
     """
 
-    __slots__ = ("_after_cr", "_data", "_held", "_most", "_rest")
+    __slots__ = ("_after_cr", "_data", "_most", "_rest", "_unfinished_size")
 
     def __init__(self, most: int = EVENT_BYTES) -> None:
-        self._most, self._held = most, 0  # bytes of the unfinished line
+        self._most, self._unfinished_size = most, 0  # bytes of the unfinished line
         self._rest: list[bytes] = []  # pieces of the unfinished line; a list, because lines may be huge
         self._data: list[bytes] = []
         self._after_cr = False
@@ -44,28 +44,28 @@ class Feed:
         whole = last in (10, 13)
         if self._rest:
             if not whole and len(lines) == 1:
-                self._hold(data)
+                self._add_unfinished(data)
                 return []
-            self._hold(lines[0])
-            lines[0] = self._joined()
+            self._add_unfinished(lines[0])
+            lines[0] = self._take_line()
         if not whole:
-            self._hold(lines.pop())
+            self._add_unfinished(lines.pop())
         return self._events(lines)
 
     def end(self) -> list[bytes]:
         """Return the data of an unfinished last event: many servers end this way."""
-        return self._events([self._joined(), b""])
+        return self._events([self._take_line(), b""])
 
-    def _hold(self, piece: bytes) -> None:
+    def _add_unfinished(self, piece: bytes) -> None:
         self._rest.append(piece)
-        self._held += len(piece)
-        if self._held > self._most:
+        self._unfinished_size += len(piece)
+        if self._unfinished_size > self._most:
             raise EventTooLarge(f"more than {self._most:,} bytes in one line")
 
-    def _joined(self) -> bytes:
+    def _take_line(self) -> bytes:
         line = b"".join(self._rest)
         self._rest.clear()
-        self._held = 0
+        self._unfinished_size = 0
         if len(line) > _LARGE:
             check_values(line)
         return line

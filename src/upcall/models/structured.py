@@ -24,12 +24,12 @@ def schema_in_instructions(request: Request) -> Request:
     if request.output is None:
         return request
     schema = msgspec.json.encode(request.output).decode()
-    asked = f"Your final reply must be nothing but JSON that fits this JSON schema:\n{schema}"
-    return request.replace(instructions=f"{request.instructions}\n\n{asked}".lstrip())
+    addition = f"Your final reply must be nothing but JSON that fits this JSON schema:\n{schema}"
+    return request.replace(instructions=f"{request.instructions}\n\n{addition}".lstrip())
 
 
 def is_object(schema: JsonSchema | None) -> bool:
-    """Tell whether the root is an object: most providers' own forms accept nothing else."""
+    """Return whether the root is an object: most providers' own forms accept nothing else."""
     return schema is not None and schema.get("type") == "object"
 
 
@@ -45,7 +45,7 @@ def closed_schema(schema: JsonSchema) -> JsonSchema | None:
     """
     defs = cast("dict[str, JsonSchema]", schema.get("$defs", {}))
     below = {name: _references(body) for name, body in defs.items()}
-    if not is_object(schema) or any(name in _below(name, below) for name in defs):
+    if not is_object(schema) or any(name in _referenced_by(name, below) for name in defs):
         return None
     try:
         root = _closed(schema)
@@ -57,24 +57,24 @@ def closed_schema(schema: JsonSchema) -> JsonSchema | None:
 def _closed(schema: Any) -> JsonSchema:
     if not isinstance(schema, dict):
         raise _NotExpressible
-    given = cast("JsonSchema", schema)
-    if "$ref" in given:
-        return {"$ref": given["$ref"]}
-    said: JsonSchema = {"description": given["description"]} if "description" in given else {}
-    if "anyOf" in given:
-        return {**said, "anyOf": [_closed(option) for option in given["anyOf"]]}
-    if "enum" in given or "const" in given:
-        return {**said, **_choice(given.get("enum", [given.get("const")]))}
-    kind = given.get("type")
+    source = cast("JsonSchema", schema)
+    if "$ref" in source:
+        return {"$ref": source["$ref"]}
+    description: JsonSchema = {"description": source["description"]} if "description" in source else {}
+    if "anyOf" in source:
+        return {**description, "anyOf": [_closed(option) for option in source["anyOf"]]}
+    if "enum" in source or "const" in source:
+        return {**description, **_choice(source.get("enum", [source.get("const")]))}
+    kind = source.get("type")
     if kind == "object":
-        return {**said, **_object(given)}
-    if kind == "array" and "items" in given and "prefixItems" not in given:
-        least = {"minItems": given["minItems"]} if given.get("minItems") in (0, 1) else {}
-        return {**said, "type": kind, "items": _closed(given["items"]), **least}
+        return {**description, **_object(source)}
+    if kind == "array" and "items" in source and "prefixItems" not in source:
+        least = {"minItems": source["minItems"]} if source.get("minItems") in (0, 1) else {}
+        return {**description, "type": kind, "items": _closed(source["items"]), **least}
     if kind not in _PLAIN:
         raise _NotExpressible
-    form = {"format": given["format"]} if given.get("format") in _FORMATS else {}
-    return {**said, "type": kind, **form}
+    form = {"format": source["format"]} if source.get("format") in _FORMATS else {}
+    return {**description, "type": kind, **form}
 
 
 def _object(schema: JsonSchema) -> JsonSchema:
@@ -97,7 +97,7 @@ def _choice(values: list[Any]) -> JsonSchema:
     return {"type": kinds[0], "enum": values} if kinds else {"enum": values}
 
 
-def _below(name: str, below: Mapping[str, set[str]]) -> set[str]:
+def _referenced_by(name: str, below: Mapping[str, set[str]]) -> set[str]:
     """Return all definitions that one refers to, directly or indirectly."""
     found: set[str] = set()
     queue = [name]

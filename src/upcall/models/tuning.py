@@ -19,7 +19,7 @@ def known_by_name(model: str) -> tuple[str, ...] | None:
     return by_provider.get(model.partition(":")[0])
 
 
-def checked(model: str, settings: Settings | None, known: Collection[str]) -> Settings | None:
+def check_settings(model: str, settings: Settings | None, known: Collection[str]) -> Settings | None:
     """Return the settings. Raises UnknownSetting for those that the provider does not support."""
     unknown = [name for name in settings.given() if name not in known] if settings is not None else []
     if unknown:
@@ -27,7 +27,7 @@ def checked(model: str, settings: Settings | None, known: Collection[str]) -> Se
     return settings
 
 
-def settled(model: str, own: Settings | None, request: Request, known: Collection[str]) -> Request:
+def merge_settings(model: str, own: Settings | None, request: Request, known: Collection[str]) -> Request:
     """Merge the model's own settings into the request. Raises before anything is sent.
 
     A forced tool choice applies to turns only: otherwise no summary or answer could be written.
@@ -37,7 +37,7 @@ def settled(model: str, own: Settings | None, request: Request, known: Collectio
     if own is not None and request.purpose != "turn":
         own = own.replace(tool_choice=None)
     settings = own if request.settings is None else request.settings.over(own)
-    checked(model, settings, known)
+    check_settings(model, settings, known)
     _check_tool_choice(model, settings, request)
     return request.replace(settings=settings)
 

@@ -16,24 +16,37 @@ import msgspec
 from upcall.contracts import Delta
 from upcall.events import AnyEvent, CallbackRaised
 from upcall.observe.plain import escaped
+from upcall.observe.redact import Redactor
+from upcall.observe.shown_events import HeldBack
 
 _ALWAYS_LEFT_OUT = ("session", "seq", "time", "type", "pos", "version")
 
 
 class Mirror:
-    """Writes each event that it is shown to a file."""
+    """Writes each event that it gets to a file, without its secrets.
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    An event whose body hooks may still replace is written when they have passed it.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], redactor: Redactor | None = None) -> None:
+        self._redactor, self._held = redactor or Redactor(), HeldBack()
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
 
     def __call__(self, item: AnyEvent | Delta) -> None:
-        """Write an event down; text still being written is none."""
-        if isinstance(item, Delta):
-            return
+        """Write an event. A Delta is not an event, and is ignored."""
+        if not isinstance(item, Delta):
+            for event in self._held.take(item):
+                self._write(event)
+
+    def _write(self, item: AnyEvent) -> None:
         try:
-            text = msgspec.json.encode(line(item))
+            text = msgspec.json.encode(line(self._redactor.copy(item)))
         except (RecursionError, msgspec.MsgspecError, TypeError, ValueError) as error:  # of an older log
-            about = {"session": item.session, "seq": item.seq, "problem": f"it can't be written: {error}"[:500]}
+            about = {
+                "session": item.session,
+                "seq": item.seq,
+                "problem": f"it can't be written: {type(error).__name__}",
+            }
             text = msgspec.json.encode({"timestamp": _time(item), "event_type": _type(item), "data": about})
         shown = escaped(text.decode())  # people read such files too, in a terminal
         left = memoryview(f"{shown}\n".encode())
@@ -41,12 +54,14 @@ class Mirror:
             left = left[os.write(self._file, left) :]
 
     def close(self) -> None:
-        """Close the file."""
+        """Write what was held back, without its body, and close the file."""
+        for event in self._held.rest():
+            self._write(event)
         os.close(self._file)
 
 
 def line(event: AnyEvent) -> dict[str, Any]:
-    """What is written of an event."""
+    """Return the line's JSON object for an event."""
     head = {"timestamp": _time(event), "event_type": _type(event)}
     if isinstance(event, CallbackRaised):
         return {**head, "data": _raised(event)}
@@ -64,7 +79,7 @@ def _type(event: AnyEvent) -> str:
 
 
 def _first_asked(event: CallbackRaised) -> str:
-    """The agent that is asked first, `user` for the person, or "" for nobody."""
+    """Return the agent that is asked first, `user` for the person, or "" for nobody."""
     stations: Any = event.route.get("stations")
     if not isinstance(stations, list | tuple):  # of a log that was written by hand
         return ""

@@ -1,4 +1,4 @@
-"""Telling people that a question waits for them: through Apprise addresses, or a function of your own."""
+"""Notify people that a question waits for them: through Apprise addresses, or a function of your own."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from upcall.errors import SetupError
 from upcall.hooks import name_of
 from upcall.messages import Value
 from upcall.observe.plain import one_line, plain, shell_word
+from upcall.observe.redact import Redactor
 
 log = logging.getLogger("upcall")
 
@@ -32,7 +33,7 @@ _TITLE = 200
 
 
 class Notify(Value, frozen=True):
-    """Whom to tell of questions to the person, from a least priority on: `Notify("mailto://…", "high")`."""
+    """Whom to notify of questions to the person, from which priority: `Notify("mailto://…", "high")`."""
 
     to: str | Callable[[Callback], Any]
     least: Priority = "low"
@@ -43,7 +44,7 @@ class Notify(Value, frozen=True):
 
 
 class Notifier:
-    """Tells everybody who wants to know, in the background; what fails there is logged and stops nothing.
+    """Sends notifications in the background. A failure is logged and stops nothing.
 
     The questions of one run tree are gathered: those of `window` seconds are one notification, and the next one
     comes after `pause` seconds at the earliest, unless it has a higher priority. A function is called with the
@@ -51,6 +52,8 @@ class Notifier:
 
     An async function runs on the event loop. A plain one runs in a thread, one call of it at a time: while it waits
     for a server it holds up nobody.
+
+    A notification hides secrets; a function gets the question as it is.
     """
 
     def __init__(
@@ -58,7 +61,9 @@ class Notifier:
         targets: Sequence[Notify | str | Callable[[Callback], Any]],
         window: float = WINDOW,
         pause: float = PAUSE,
+        redactor: Redactor | None = None,
     ) -> None:
+        self._redactor = redactor or Redactor()
         self._targets = [(t if isinstance(t, Notify) else Notify(t), asyncio.Lock()) for t in targets]
         self._window, self._pause = window, pause
         self._tasks: set[asyncio.Task[None]] = set()
@@ -66,7 +71,7 @@ class Notifier:
         self._batches: dict[str, _Batch] = {}  # by the id of the run tree's root
 
     def __call__(self, callback: Callback) -> None:
-        """A person became the target of this callback."""
+        """Queue a notification: a person became the target of this callback."""
         loop, root = asyncio.get_running_loop(), callback.session_id.partition("~")[0]
         batch = self._batches.get(root)
         if batch is None:
@@ -74,7 +79,7 @@ class Notifier:
         batch.callbacks.append(callback)
         rank = PRIORITIES.index(callback.priority)
         due = loop.time() + self._window
-        if rank <= batch.told:
+        if rank <= batch.last_priority:
             due = max(due, batch.at + self._pause)
         if batch.timer is None or due < batch.timer.when():
             if batch.timer is not None:
@@ -82,21 +87,21 @@ class Notifier:
             batch.timer = loop.call_at(due, self._flush, root)
 
     def _flush(self, root: str) -> None:
-        """Tell of what was gathered, and forget trees of which nobody has heard for a while."""
+        """Send the gathered notifications, and forget run trees without new ones."""
         now, batch = asyncio.get_running_loop().time(), self._batches[root]
         callbacks, batch.callbacks, batch.timer, batch.at = batch.callbacks, [], None, now
-        batch.told = max(PRIORITIES.index(c.priority) for c in callbacks)
+        batch.last_priority = max(PRIORITIES.index(c.priority) for c in callbacks)
         for target, turn in self._targets:
             least = PRIORITIES.index(target.least)
             if wanted := [c for c in callbacks if PRIORITIES.index(c.priority) >= least]:
-                task = asyncio.ensure_future(self._tell(target.to, turn, wanted))
+                task = asyncio.ensure_future(self._send(target.to, turn, wanted))
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
         old = [r for r, b in self._batches.items() if b.timer is None and b.at + self._pause < now]
         for root in old:
             del self._batches[root]
 
-    async def _tell(
+    async def _send(
         self, to: str | Callable[[Callback], Any], turn: asyncio.Lock, callbacks: Sequence[Callback]
     ) -> None:
         callback = max(callbacks, key=lambda c: PRIORITIES.index(c.priority))
@@ -104,7 +109,7 @@ class Notifier:
             callback = callback.replace(group=tuple(c.id for c in callbacks))
         try:
             if isinstance(to, str):
-                await _apprise(to, callback, callbacks, self._threads)
+                await _apprise(to, notification_text(callback, callbacks, self._redactor), self._threads)
             elif _is_async(to):
                 await to(callback)
             else:
@@ -116,10 +121,10 @@ class Notifier:
             who = "an address in notify=[...]" if isinstance(to, str) else f"{name_of(to)} in notify=[...]"
             what = str(error) if isinstance(error, SetupError) else f"{type(error).__name__}: {error}"
             more = f" and {len(callbacks) - 1} more" if len(callbacks) > 1 else ""
-            log.warning("%s was not told of callback %s%s: %s", who, callback.id, more, what)
+            log.warning("%s was not told of callback %s%s: %s", who, callback.id, more, self._redactor.text(what))
 
     async def close(self) -> None:
-        """Tell of what is gathered, and let what is under way finish, for a while."""
+        """Send the gathered notifications, and wait a while for those under way."""
         for root, batch in [*self._batches.items()]:
             if batch.timer is not None:
                 batch.timer.cancel()
@@ -134,34 +139,35 @@ def _is_async(function: Callable[..., Any]) -> bool:
 
 
 class _Batch:
-    """Questions of one run tree of which nobody was told yet."""
+    """Questions of one run tree that are not notified yet."""
 
     def __init__(self) -> None:
         self.callbacks: list[Callback] = []
         self.timer: asyncio.TimerHandle | None = None
-        self.at, self.told = 0.0, -1  # when the last notification was sent, and its priority
+        self.at, self.last_priority = 0.0, -1  # when the last notification was sent, and its priority
 
 
-async def _apprise(address: str, first: Callback, callbacks: Sequence[Callback], threads: Threads) -> None:
+async def _apprise(address: str, text: tuple[str, str], threads: Threads) -> None:
     post = await threads.run(partial(_post_to, address))  # the import alone takes a while
-    title, body = notification_text(first, callbacks)
+    title, body = text
     if not await post.async_notify(body=body, title=title):
         raise SetupError("the message could not be delivered")
 
 
-def notification_text(first: Callback, callbacks: Sequence[Callback]) -> tuple[str, str]:
-    """The title and the body of one notification: of one question, or of several of one run tree."""
-    if len(callbacks) == 1:
+def notification_text(first: Callback, callbacks: Sequence[Callback], redactor: Redactor) -> tuple[str, str]:
+    """Return the title and the body of a notification of one question, or of several of one run tree."""
+    first, count = redactor.copy(first), len(callbacks)
+    if count == 1:
         title = f"{first.agent} asks ({first.intent}, {first.priority})"
         asked = [first.reworded, "", "In its own words:"] if first.reworded else []
         quoted = "\n".join(f"> {row}" for row in plain("\n".join([*asked, first.message])).splitlines())
         return one_line(title, _TITLE), f"{quoted}\n\nAnswer with: upcall answer {shell_word(first.id)} …"
     others = [c for c in callbacks if c.id != first.id]
-    named = (first, *others[: _LISTED - 1])
+    named = (first, *[redactor.copy(one) for one in others[: _LISTED - 1]])
     shown = [f"> {one_line(c.agent, _TITLE)}: {one_line(c.reworded or c.message, _TITLE)}" for c in named]
-    if len(callbacks) > _LISTED:
-        shown.append(f"… and {len(callbacks) - _LISTED} more")
-    title = f"{len(callbacks)} questions wait ({first.priority})"
+    if count > _LISTED:
+        shown.append(f"… and {count - _LISTED} more")
+    title = f"{count} questions wait ({first.priority})"
     return title, "\n".join([*shown, "", "See them with: upcall inbox"])
 
 

@@ -1,4 +1,4 @@
-"""Text that models, tools, servers and users wrote, made safe and short for a screen.
+"""Make untrusted text safe and short for a screen.
 
 Prose loses what steers a terminal or hides in it (`plain`). Nothing may get lost of what a person approves or
 types, so there it is written as an escape (`visible`, `shell_word`, `escaped`).
@@ -30,7 +30,7 @@ _SELECTORS = ((0x180B, 0x180F), (0xFE00, 0xFE0F), (0xE0000, 0xE0FFF))
 
 
 def plain(text: str) -> str:
-    """The text without anything that steers a terminal or hides in it; line breaks and tabs stay."""
+    """Return the text without characters that control a terminal or are invisible; line breaks and tabs stay."""
     if text.isascii() and text.replace("\n", "").replace("\t", "").isprintable():
         return text
     text = _SEQUENCE.sub("", text.replace("\r\n", "\n"))
@@ -38,19 +38,19 @@ def plain(text: str) -> str:
 
 
 def one_line(text: str, most: int = 80) -> str:
-    """The text on one line, cut with an ellipsis where it is longer than `most` characters."""
-    # a page of text is cleaned only as far as it could be shown
+    """Return the text on one line, cut with an ellipsis after `most` characters."""
+    # only the part that could be shown is cleaned
     joined = " ".join(plain(text[: most * 8 + 400]).split())
     return joined if len(joined) <= most else joined[: max(most - 1, 0)].rstrip() + "…"
 
 
 def shortened(text: str, most: int) -> str:
-    """The text, cut where it has more than `most` characters, with a note of how many are left out."""
+    """Return the text, cut after `most` characters, with a note of how many are left out."""
     return text if len(text) <= most else f"{text[:most]}… ({len(text) - most:,} more characters)"
 
 
 def visible(text: str, *, lines: bool = False) -> str:
-    r"""The text with every character that can't be seen, or looks like a blank, written as its escape (`\u200b`).
+    r"""Return the text with every invisible or blank-looking character written as its escape (`\u200b`).
 
     Nothing is left out: who approves a call sees every character of it. With `lines`, line breaks and tabs stay as
     they are.
@@ -58,16 +58,16 @@ def visible(text: str, *, lines: bool = False) -> str:
     if text.isascii() and text.isprintable():
         return text
     kept = "\n\t" if lines else ""
-    return _rewritten(text, lambda letter: letter if letter in kept else _escape(letter))
+    return _replace_invisible(text, lambda letter: letter if letter in kept else _escape(letter))
 
 
 def is_visible(text: str) -> bool:
-    """Whether every character of the text can be seen, ordinary spaces included."""
+    """Return whether every character of the text is visible; ordinary spaces count as visible."""
     return visible(text) == text
 
 
 def shell_word(text: str) -> str:
-    """The text as one word of a command that a person pastes into a shell: quoted where it has to be.
+    """Return the text as one word of a command that a person pastes into a shell, quoted if necessary.
 
     What can't be seen is written in the form `$'\\u200b'`, which bash, zsh and ksh read.
     """
@@ -78,17 +78,17 @@ def shell_word(text: str) -> str:
 
 
 def escaped(json: str) -> str:
-    """JSON with the same value in which every character can be seen; the line breaks between values stay."""
-    return _rewritten(json, lambda letter: letter if letter == "\n" else _json_escape(letter))
+    """Return JSON with the same value in which every character is visible; line breaks between values stay."""
+    return _replace_invisible(json, lambda letter: letter if letter == "\n" else _json_escape(letter))
 
 
-def _rewritten(text: str, escape: Callable[[str], str]) -> str:
-    """The text with those of its characters replaced that can't be seen."""
-    hidden = {letter for letter in set(text) if not _is_seen(letter)}
+def _replace_invisible(text: str, escape: Callable[[str], str]) -> str:
+    """Return the text with its invisible characters replaced."""
+    hidden = {letter for letter in set(text) if not _is_visible(letter)}
     return text.translate({ord(letter): escape(letter) for letter in hidden}) if hidden else text
 
 
-def _is_seen(letter: str) -> bool:
+def _is_visible(letter: str) -> bool:
     if not letter.isprintable() or letter in _BLANK:
         return False
     code = ord(letter)

@@ -1,4 +1,4 @@
-"""A callback's route as a small drawing, before the fact and after it."""
+"""Draw a callback's route, before and after it is settled."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from upcall.callbacks import Callback
 from upcall.core.routing.explain import printable, rows
 from upcall.core.routing.route import Route
 
-_AS_WIDE_AS_IT_IS = 1_000_000
+_UNLIMITED = 1_000_000
 _ROOM = 24
-"""Columns without which a reason stands below a name and not behind it."""
+"""Below this many columns, a reason is printed under a name instead of beside it."""
 
 
-def draw(route: Route, callback: Callback | None = None, width: int = _AS_WIDE_AS_IT_IS) -> str:
-    """The route as a few lines: who is asked, who is skipped and why, where it ends and why.
+def draw(route: Route, callback: Callback | None = None, width: int = _UNLIMITED) -> str:
+    """Return the route as a few lines: who is asked, who is skipped and why, where it ends and why.
 
     With the callback itself, what happened so far takes the place of what was planned.
     """
@@ -41,7 +41,7 @@ def draw(route: Route, callback: Callback | None = None, width: int = _AS_WIDE_A
 
 
 def _rows(text: str, first: str, more: str, width: int) -> list[str]:
-    """A text in rows, the first one behind `first` and all others behind `more`."""
+    """Return a text in rows, the first one after `first` and all others after `more`."""
     return textwrap.wrap(
         printable(text), width, initial_indent=printable(first), subsequent_indent=more, break_on_hyphens=False
     )

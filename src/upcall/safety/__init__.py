@@ -1,4 +1,4 @@
-"""What stands between the runtime and everything from outside: sizes, patterns, schemas, files, secrets.
+"""Checks on everything that comes from outside: sizes, patterns, schemas, files, secrets.
 
 Entry points: `bounds`, `patterns`, `schema_check`, `small_files`, `private_files`, `secrets`, `framing`.
 """

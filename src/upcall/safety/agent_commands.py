@@ -1,4 +1,4 @@
-"""The mark on commands that agents run, so that `upcall` knows when an agent types it.
+"""Mark the commands that agents run, so that `upcall` knows when an agent calls it.
 
 A person's answer counts as the person's because it comes from the person's account. A shell tool runs in the same
 account. So each of its commands carries the session's id in its environment, and runs below a supervisor whose
@@ -28,19 +28,19 @@ _MOST_ANCESTORS = 1000
 
 
 def mark(session_id: str) -> str:
-    """The supervisor's first argument."""
+    """Return the supervisor's first argument."""
     return _OPTION + session_id
 
 
 def marked_environment(variables: Mapping[str, str], session_id: str, command_id: str) -> dict[str, str]:
-    """The environment of a command with the mark in it; its own id tells it from others of the session."""
+    """Return a command's environment with the session's mark and the command's own id."""
     return {**variables, VARIABLE: f"{session_id} {command_id}"}
 
 
 def calling_session() -> str | None:
-    """The id of the session whose command this process belongs to; None where a person runs it.
+    """Return the id of the session whose command this process belongs to; None if a person runs it.
 
-    "" is a session that can't be told, because the command hides its ancestors.
+    Returns "" if the session is unknown, because the command hides its ancestors.
     """
     if VARIABLE in os.environ:
         return _id_in(os.environ[VARIABLE])
@@ -55,7 +55,7 @@ def _id_in(value: str) -> str:
 
 
 def _has_timer_slack() -> bool:
-    """True where this process inherited a supervisor's timer slack."""
+    """Return whether this process inherited a supervisor's timer slack."""
     if sys.platform != "linux":
         return False
     import ctypes
@@ -64,7 +64,7 @@ def _has_timer_slack() -> bool:
 
 
 def _ancestors() -> Iterator[str]:
-    """This process and those above it. `/proc/self` is right in a process namespace of its own too."""
+    """Yield this process and its ancestors. `/proc/self` is also right in a process namespace."""
     pid = "self"
     for _ in range(_MOST_ANCESTORS):
         yield pid
@@ -78,7 +78,7 @@ def _ancestors() -> Iterator[str]:
 
 
 def _session_of(pid: str) -> str | None:
-    """The session in the marks of one process: a supervisor's command line, or the environment it began with."""
+    """Return the session in the marks of one process: a supervisor's command line, or its first environment."""
     with suppress(OSError), open(f"/proc/{pid}/cmdline", "rb") as file:  # noqa: PTH123
         words = file.read(4096).split(b"\0")[:8]
         for program, word in itertools.pairwise(words):

@@ -1,4 +1,4 @@
-"""Bounds on JSON that comes from outside: counted before anything is made of it.
+"""Bounds on JSON that comes from outside, checked before it is processed.
 
 Values from a program may share parts: a list that holds one text of a megabyte 400 times is small in memory and 400
 megabytes once it is written. So values are counted part by part, and counting stops at the bound.
@@ -6,13 +6,14 @@ megabytes once it is written. So values are counted part by part, and counting s
 
 from __future__ import annotations
 
+import math
 import reprlib
 from typing import Any
 
 import msgspec
 
 DEPTH = 100
-"""Levels of lists and objects inside each other: every reader here manages as many, wherever on the stack it is."""
+"""Levels of nested lists and objects: every reader here can handle as many, at any depth of the stack."""
 
 PARTS = 100_000
 """Values and keys in one JSON value."""
@@ -27,7 +28,7 @@ RESULT = 4_000_000
 """Bytes of JSON that the value which a tool returns may have. Its text is cut to `Limits(result_chars)` later."""
 
 RESULT_PARTS = 200_000
-"""Values that it may consist of."""
+"""Values that such a value may consist of."""
 
 KEPT = 4_000_000
 """Bytes of JSON that a session keeps as one value: in its context, or as what a `once` effect returned."""
@@ -61,10 +62,10 @@ _type_of: Any = type  # pyright keeps nothing of the `Any` that it is given othe
 
 
 def excess(value: Any, most: int, parts: int = PARTS, depth: int = DEPTH) -> str:
-    """Say why a value is too large or nested too deeply to be JSON here; "" where it is not.
+    """Return why a value is too large or nested too deeply, or "".
 
-    `most` is in bytes; texts are counted by their characters. Objects of a class are not looked into: who takes
-    them counts again once they are plain.
+    `most` is in bytes; texts are counted by their characters. Objects of a class are not counted: the code that
+    converts them to plain values counts again.
     """
     if _is_small(value):
         return ""
@@ -81,15 +82,15 @@ def excess(value: Any, most: int, parts: int = PARTS, depth: int = DEPTH) -> str
                     return "it is nested too deeply"
                 count += len(one)
                 size += 2 * len(one)
-                if size > most or count > parts:  # before its parts are taken: there may be any number of them
+                if size > most or count > parts:  # before its parts are queued: there may be any number of them
                     return f"it has more than {f'{most} bytes' if size > most else f'{parts} values'}"
                 below.extend(one)
                 if kind is dict:
                     below.extend(one.values())
             elif kind is int:
                 size += one.bit_length() >> 2
-            elif isinstance(one, _LIKE_PLAIN):  # a subclass, which JSON writes as what it is derived from
-                below.append(_made_plain(one))
+            elif isinstance(one, _LIKE_PLAIN):  # a subclass, which JSON writes like its base class
+                below.append(_as_builtin(one))
         if size > most:
             return f"it has more than {most} bytes"
         level, levels = below, levels + 1
@@ -101,12 +102,12 @@ _SCALARS = frozenset({bool, float, type(None)})
 _LIKE_PLAIN: tuple[Any, ...] = (dict, list, tuple, set, frozenset, str, bytes)
 
 
-def _made_plain(one: Any) -> Any:
+def _as_builtin(one: Any) -> Any:
     return next(kind(one) for kind in _LIKE_PLAIN if isinstance(one, kind))
 
 
 def _is_small(value: Any) -> bool:
-    """Tell whether it is an object of few short values, as the arguments of most calls are."""
+    """Return whether a value is an object of few short values, as the arguments of most calls are."""
     if _type_of(value) is not dict or len(value) > _FEW:
         return False
     for key, one in value.items():
@@ -125,7 +126,7 @@ def _is_small(value: Any) -> bool:
 
 
 def brief(value: Any, most: int = 80) -> str:
-    """Show a value in an error message: at most so many characters, made without looking at all of the value."""
+    """Return a value for an error message in at most `most` characters, without reading all of it."""
     shape = reprlib.Repr()
     shape.maxstring = shape.maxlong = shape.maxother = most
     shape.maxlevel = 3
@@ -142,7 +143,7 @@ class TooLarge(ValueError):
 
 
 def plain(value: Any, most: int, depth: int = DEPTH) -> Any:
-    """Turn a value into what JSON gives back of it.
+    """Convert a value to JSON and back, and return the result.
 
     TooLarge says which bound it exceeds (`most` is in bytes of JSON), any other ValueError why JSON can't hold it.
     """
@@ -155,13 +156,28 @@ def plain(value: Any, most: int, depth: int = DEPTH) -> Any:
         raise ValueError(str(error)) from None
     if len(body) > most:
         raise TooLarge(f"it has {len(body)} bytes")
-    if _opened(body) > depth and (problem := excess(out, most, depth=depth)):
+    if b"null" in body and _has_non_finite(value):
+        raise ValueError("NaN and infinity are not JSON values")
+    if _count_brackets(body) > depth and (problem := excess(out, most, depth=depth)):
         raise TooLarge(problem)  # it was in the fields of an object
     return out
 
 
+def _has_non_finite(value: Any) -> bool:
+    """Return whether a value holds NaN or an infinity, which would be written as null."""
+    left: list[Any] = [msgspec.to_builtins(value)]
+    while left:
+        one: Any = left.pop()
+        kind = _type_of(one)
+        if kind is float and not math.isfinite(one):
+            return True
+        if kind in _CONTAINERS:
+            left.extend(one.values() if kind is dict else one)
+    return False
+
+
 def token_count(claimed: object) -> int:
-    """Return how many tokens are counted for what somebody claims: none for what is negative or is no number.
+    """Return the tokens to count for a claimed number: 0 if it is negative or not a number.
 
     A number with a fraction is rounded down; one that is too large counts as the most there is.
     """
@@ -171,8 +187,8 @@ def token_count(claimed: object) -> int:
 
 
 def is_too_deep(body: str | bytes, depth: int = DEPTH) -> bool:
-    """Tell whether JSON that was written here is nested too deeply to be read from everywhere."""
-    if _opened(body) <= depth:
+    """Return whether JSON text is nested too deeply."""
+    if _count_brackets(body) <= depth:
         return False
     try:
         return bool(excess(msgspec.json.decode(body), _NO_BOUND, _NO_BOUND, depth))
@@ -180,18 +196,18 @@ def is_too_deep(body: str | bytes, depth: int = DEPTH) -> bool:
         return True
 
 
-def _opened(text: str | bytes) -> int:
+def _count_brackets(text: str | bytes) -> int:
     """Count the brackets that may open a list or an object; those in texts are counted too."""
     return text.count("{") + text.count("[") if isinstance(text, str) else text.count(b"{") + text.count(b"[")
 
 
 def excess_in_text(text: str | bytes, most: int) -> str:
-    """Say why a JSON text is too large to be read, by what can be seen without reading it; "" where it is not."""
+    """Return why a JSON text is too large to be parsed, or "". The text is not parsed for that."""
     if len(text) > most:
         return f"it has {len(text)} bytes"
     if len(text) <= _SHORT:
         return ""
-    return f"it has more than {PARTS} values" if _opened(text) > PARTS else ""
+    return f"it has more than {PARTS} values" if _count_brackets(text) > PARTS else ""
 
 
 def read_bounded_json(text: str | bytes, most: int) -> Any:

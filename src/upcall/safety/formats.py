@@ -1,4 +1,4 @@
-"""The formats of JSON Schema that are checked; each check takes no longer than the text is long."""
+"""Check the formats of JSON Schema. Each check takes linear time."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _UUID = re.compile(r"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}\Z")
 
 
 def _is_date(text: str) -> bool:
-    return bool(_DATE.match(text)) and _is_read(date.fromisoformat, text)
+    return bool(_DATE.match(text)) and _is_parsed(date.fromisoformat, text)
 
 
 def _is_time(text: str) -> bool:
-    return bool(_TIME.match(text)) and _is_read(time.fromisoformat, _leap(text))
+    return bool(_TIME.match(text)) and _is_parsed(time.fromisoformat, _leap(text))
 
 
 def _is_date_time(text: str) -> bool:
@@ -28,7 +28,7 @@ def _is_date_time(text: str) -> bool:
 
 
 def _leap(text: str) -> str:
-    """A leap second is a second like any other here."""
+    """Treat a leap second like any other second."""
     return f"{text[:6]}59{text[8:]}" if text[6:8] == "60" else text
 
 
@@ -43,11 +43,11 @@ def _is_hostname(text: str) -> bool:
 
 
 def _is_ipv4(text: str) -> bool:
-    return _is_read(ipaddress.IPv4Address, text)
+    return _is_parsed(ipaddress.IPv4Address, text)
 
 
 def _is_ipv6(text: str) -> bool:
-    return "%" not in text and _is_read(ipaddress.IPv6Address, text)
+    return "%" not in text and _is_parsed(ipaddress.IPv6Address, text)
 
 
 def _is_uri(text: str) -> bool:
@@ -58,7 +58,7 @@ def _is_uuid(text: str) -> bool:
     return bool(_UUID.match(text))
 
 
-def _is_read(read: Callable[[str], object], text: str) -> bool:
+def _is_parsed(read: Callable[[str], object], text: str) -> bool:
     try:
         read(text)
     except ValueError:
@@ -70,4 +70,4 @@ FORMATS: dict[str, Callable[[str], bool]] = {
     "date": _is_date, "time": _is_time, "date-time": _is_date_time, "email": _is_email, "hostname": _is_hostname,
     "ipv4": _is_ipv4, "ipv6": _is_ipv6, "uri": _is_uri, "uuid": _is_uuid,
 }  # fmt: skip
-"""By name; a format that is not here says something to people and is not checked."""
+"""By name. Other formats are not checked."""

@@ -1,4 +1,4 @@
-"""Put somebody else's text into a prompt, between two marks that no text inside can close or imitate.
+"""Put untrusted text into a prompt, between two marks that no text inside can close or imitate.
 
 A mark is only words to a model. So not just `</question-…>` is made harmless inside a frame, but also what a model
 could take for it: other cases, blanks and invisible characters in between, characters that look like `<` and `/`.
@@ -18,31 +18,31 @@ _UNSEEN = (
     "\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\U000e0000-\U000e0fff"
 )
 _WORDS = "(?:question|reason|result)-"
-"""How the names of our marks begin: none of them is opened inside another one either."""
+"""Prefixes of the names of our marks. No mark can be opened inside another one."""
 
 _MARK = re.compile(f"[{_OPENING}](?=[{_UNSEEN}]*(?:[{_SLASH}]|{_WORDS}))", re.IGNORECASE)
 _MEMORY = re.compile(f"[{_OPENING}](?=[{_UNSEEN}]*[{_SLASH}]?[{_UNSEEN}]*memory)", re.IGNORECASE)
 
 
 def framed(mark: str, *texts: str) -> str:
-    """The texts between `<mark>` and `</mark>`, each on lines of its own."""
+    """Return the texts between `<mark>` and `</mark>`, each on its own lines."""
     return "\n".join([f"<{mark}>", *map(harmless, texts), f"</{mark}>"])
 
 
 def harmless(text: str) -> str:
-    r"""The text with a backslash in everything that could pass for a mark: `<\/question-…>`."""
+    r"""Return the text with a backslash in everything that could pass for a mark: `<\/question-…>`."""
     if text.isascii() and "<" not in text:
         return text
     return _MARK.sub(r"\g<0>\\", text)
 
 
 def harmless_memory(text: str) -> str:
-    r"""The text of a file with a backslash in what could pass for the mark around files; other tags stay."""
+    r"""Return a file's text with a backslash in whatever could pass for the mark of files; other tags stay."""
     return _MEMORY.sub(r"\g<0>\\", text)
 
 
 def json_line(value: Any) -> str:
-    """JSON on one line, whatever a reader takes for the end of one."""
+    """Return JSON on one line, without any character that a reader may take for a line break."""
     text = msgspec.json.encode(value).decode()
     return text if text.isascii() else _LINE_ENDS.sub(lambda end: f"\\u{ord(end[0]):04x}", text)
 
@@ -51,7 +51,7 @@ _LINE_ENDS = re.compile("[\x85\u2028\u2029]")
 
 
 def is_one_word(text: str) -> bool:
-    """Tell whether a text may stand outside a frame: at most 40 letters, digits, `_` and `-`."""
+    """Return whether a text may be used outside a frame: at most 40 letters, digits, `_` and `-`."""
     return _ONE_WORD.fullmatch(text) is not None
 
 

@@ -19,16 +19,16 @@ _MOST_LEVELS = 20
 
 
 def compose(text: str) -> yaml.Node | None:
-    """The root node of a YAML text, which holds the lines of its keys; yaml.YAMLError says what is wrong."""
-    return _loader()(_checked(text)).get_single_node()
+    """Return the root node of a YAML text, with the lines of its keys; yaml.YAMLError says what is wrong."""
+    return _loader()(_check_size(text)).get_single_node()
 
 
 def construct(text: str) -> Any:
-    """The value of a YAML text; yaml.YAMLError or ValueError says what is wrong."""
-    return _loader()(_checked(text)).get_single_data()
+    """Return the value of a YAML text; yaml.YAMLError or ValueError says what is wrong."""
+    return _loader()(_check_size(text)).get_single_data()
 
 
-def _checked(text: str) -> str:
+def _check_size(text: str) -> str:
     import yaml
 
     if len(text) > MOST:
@@ -38,7 +38,7 @@ def _checked(text: str) -> str:
 
 @cache
 def _loader() -> Any:
-    """The class that reads; made at the first use, because the library is slow to import."""
+    """Return the loader class. It is created at the first use, because the library is slow to import."""
     import yaml
     from yaml.composer import ComposerError
 
@@ -50,7 +50,7 @@ def _loader() -> Any:
         levels = 0
 
         def compose_node(self, parent: Any, index: Any) -> Any:
-            """Compose one node; ComposerError where it is an alias or too deep."""
+            """Compose one node; raise ComposerError if it is an alias or too deep."""
             event: Any = self.peek_event()
             if isinstance(event, yaml.AliasEvent):
                 raise ComposerError(None, None, "aliases (*name) are not supported", event.start_mark)

@@ -1,4 +1,4 @@
-"""JSON in text that a model wrote: alone, in a code fence, or with prose around it."""
+"""Find JSON in text that a model wrote: alone, in a code fence, or with prose around it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _UNREADABLE = (msgspec.DecodeError, UnicodeEncodeError, RecursionError)
 
 
 def json_values(text: str, openings: str) -> list[Any]:
-    """All JSON arrays ("[") and objects ("{") in a text, without those inside another one.
+    """Return all JSON arrays ("[") and objects ("{") in a text, without those inside another one.
 
     The work is bounded: after some megabytes of brackets that open nothing, the rest is not looked at.
     """
@@ -29,7 +29,7 @@ def json_values(text: str, openings: str) -> list[Any]:
         try:
             value, end = decoder.raw_decode(text, start)
         except (ValueError, RecursionError) as error:
-            # a bracket that opens nothing may have the rest of the text read in vain
+            # a bracket that opens nothing may cause the rest of the text to be read
             read += max(getattr(error, "pos", start) - start, _LEAST_READ)
             end = start + 1
         else:
@@ -39,9 +39,9 @@ def json_values(text: str, openings: str) -> list[Any]:
 
 
 def read_json(text: str) -> Any:
-    """The one JSON value that a reply gives; ValueError says why there is not exactly one.
+    """Return the one JSON value in a reply; ValueError says why there is not exactly one.
 
-    The whole reply is JSON, or exactly one code fence in it is, or exactly one object or array stands in its prose.
+    The whole reply is JSON, or exactly one code fence is, or its prose contains exactly one object or array.
     """
     if len(text) > LONGEST:
         raise ValueError(f"the reply has {len(text)} characters; at most {LONGEST} are read as JSON")
@@ -49,7 +49,7 @@ def read_json(text: str) -> Any:
         return msgspec.json.decode(text.strip())
     except _UNREADABLE as error:
         problem = str(error)
-    fenced = [value for block in _fenced(text) for value in _decoded(block)]
+    fenced = [value for block in _fence_texts(text) for value in _decode(block)]
     found = fenced or json_values(text, "{[")
     if len(found) > 1:
         raise ValueError(f"the reply has {len(found)} JSON values; it must have exactly one")
@@ -58,8 +58,8 @@ def read_json(text: str) -> Any:
     return found[0]
 
 
-def _fenced(text: str) -> list[str]:
-    """What stands in each code fence. JSON never holds a line that could be mistaken for a fence's end."""
+def _fence_texts(text: str) -> list[str]:
+    """Return the text of each code fence. No line of JSON can be mistaken for a fence's end."""
     blocks: list[str] = []
     mark, inside = "", list[str]()
     for line in text.split("\n"):
@@ -74,8 +74,8 @@ def _fenced(text: str) -> list[str]:
     return blocks
 
 
-def _decoded(text: str) -> list[Any]:
-    """The text's JSON value in a list, which is empty where the text is not JSON."""
+def _decode(text: str) -> list[Any]:
+    """Return the text's JSON value in a list, which is empty if the text is not JSON."""
     try:
         return [msgspec.json.decode(text.strip())]
     except _UNREADABLE:

@@ -1,4 +1,4 @@
-"""Regular expressions that somebody else wrote: read strictly, and matched within a time limit.
+"""Regular expressions from outside: parsed strictly, and matched within a time limit.
 
 The engine is `regex`, because its searches can be stopped. A time limit alone is not enough: recursion such as
 `(?R)`, repeated repetitions such as `((ab){2}){2}` and hundreds of groups fill the memory first. So a pattern is
@@ -17,7 +17,7 @@ LONGEST = 1_000
 WINDOW = 16_000
 """Characters that are searched at once."""
 
-_MOST_REPEATS, _MOST_SIZE, _MOST_LEVELS, _MOST_GROUPS = 1_000, 10_000, 30, 10
+_MAX_REPEATS, _MOST_SIZE, _MOST_LEVELS, _MAX_GROUPS = 1_000, 10_000, 30, 10
 _QUANTIFIER = re.compile(r"\{(\d{1,6})?(,)?(\d{1,6})?\}")
 _GROUP = re.compile(r"\(\?(?::|=|!|<=|<!|>|[imsau]+\)|[imsau]*(?:-[ims]+)?:)")
 _NAMED = re.compile(r"\(\?P?<([A-Za-z_]\w{0,60})>")
@@ -39,10 +39,13 @@ class TooSlow(Exception):
 
 
 class Pattern:
-    """A compiled pattern that may search for `seconds` in all; `whole`: `$` is only the very end of a text."""
+    """A compiled pattern that may search for `seconds` in total.
+
+    `whole`: `$` matches only the very end of a text.
+    """
 
     def __init__(self, text: str, seconds: float, *, ignore_case: bool = False, whole: bool = False) -> None:
-        import regex  # slow to import, and the only one of its kind that can be stopped
+        import regex  # slow to import; the only engine with a time limit
 
         flags = regex.V0 | (0 if whole else regex.MULTILINE) | (regex.IGNORECASE if ignore_case else 0)
         try:
@@ -52,7 +55,7 @@ class Pattern:
         self.seconds = self.left = seconds
 
     def search(self, text: str, start: int = 0, end: int | None = None) -> Any:
-        """The first match, or None; TooSlow once the time is used up. Other threads run meanwhile."""
+        """Return the first match, or None; raise TooSlow when the time is used up. Other threads run meanwhile."""
         end = len(text) if end is None else end
         began = time.monotonic()
         try:
@@ -70,7 +73,7 @@ def _brief(text: str) -> str:
 
 
 class _Reader:
-    """Reads a pattern once, from left to right, and writes what the engine gets."""
+    """Parses a pattern once, from left to right, and writes the pattern for the engine."""
 
     def __init__(self, text: str, whole: bool) -> None:
         if len(text) > LONGEST:
@@ -78,40 +81,40 @@ class _Reader:
         self._text, self._whole = text, whole
         self._keeps_groups = bool(_BACK.search(text))
         self._out: list[str] = []
-        self._sizes = [0]  # of what is open: how much it has to match at least, repetitions counted
-        self._last = 0  # the size of what a quantifier would repeat
+        self._sizes = [0]  # for each open group: its minimum length, with repetitions
+        self._last = 0  # the size of the item that a quantifier would repeat
         self._groups = 0
 
     def read(self) -> str:
-        """The pattern for the engine; BadPattern where it has something that is not allowed."""
+        """Return the pattern for the engine; raise BadPattern if it contains something that is not allowed."""
         at = 0
         while at < len(self._text):
-            found = self._text[at]
-            if found == "\\":
+            character = self._text[at]
+            if character == "\\":
                 at = self._atom(self._matched(_ESCAPE, at), at)
-            elif found == "[":
+            elif character == "[":
                 at = self._set(at)
-            elif found == "(":
+            elif character == "(":
                 at = self._open(at)
-            elif found == ")":
+            elif character == ")":
                 at = self._close(at)
-            elif found in "*?":
-                at = self._copy(found, at)
-            elif found == "+":
-                at = self._times(2, found, at)
-            elif found == "{":
+            elif character in "*?":
+                at = self._copy(character, at)
+            elif character == "+":
+                at = self._times(2, character, at)
+            elif character == "{":
                 at = self._repeat(at)
-            elif found == "$" and self._whole:
+            elif character == "$" and self._whole:
                 self._out.append(r"\Z")
                 at += 1
             else:
-                at = self._atom(found, at)
+                at = self._atom(character, at)
         if len(self._sizes) > 1:
             raise self._wrong("a ( is not closed")
         return "".join(self._out)
 
-    def _matched(self, what: re.Pattern[str], at: int) -> str:
-        found = what.match(self._text, at)
+    def _matched(self, expression: re.Pattern[str], at: int) -> str:
+        found = expression.match(self._text, at)
         if found is None:
             raise self._wrong(f"{self._text[at : at + 10]!r} is not supported")
         return found[0]
@@ -134,11 +137,11 @@ class _Reader:
             raise self._wrong(f"its repetitions come to more than {_MOST_SIZE} characters")
 
     def _set(self, at: int) -> int:
-        """Copy [...]; what could be read as a set in a set is escaped."""
-        text, made = self._text, "["
+        """Copy [...]; characters that could begin a set inside a set are escaped."""
+        text, out = self._text, "["
         at += 1
         if text[at : at + 1] == "^":
-            made, at = made + "^", at + 1
+            out, at = out + "^", at + 1
         first = True
         while at < len(text) and (first or text[at] != "]"):
             if text[at] == "\\":
@@ -149,11 +152,11 @@ class _Reader:
             else:
                 token, doubled = text[at], text[at] in "-&|~" and text[at + 1 : at + 2] == text[at]
                 part = f"\\{token}" if doubled or token == "]" else token
-            made, at, first = made + part, at + len(token), False
+            out, at, first = out + part, at + len(token), False
         if at >= len(text):
             raise self._wrong("a [ is not closed")
         self._grow(1)
-        self._out.append(f"{made}]")
+        self._out.append(f"{out}]")
         return at + 1
 
     def _open(self, at: int) -> int:
@@ -168,13 +171,13 @@ class _Reader:
             token, opens = named[0], f"(?P<{named[1]}>"
         elif self._text.startswith("(?", at):
             token = opens = self._matched(_GROUP, at)
-        if token.endswith(")"):  # flags for all of it
+        if token.endswith(")"):  # flags for the whole pattern
             return self._copy(token, at)
         if named or token == "(":
             self._groups += 1
             opens = opens if self._keeps_groups else "(?:"
-            if self._keeps_groups and self._groups > _MOST_GROUPS:
-                raise self._wrong(f"a pattern that refers back to its groups has at most {_MOST_GROUPS} of them")
+            if self._keeps_groups and self._groups > _MAX_GROUPS:
+                raise self._wrong(f"a pattern that refers back to its groups may have at most {_MAX_GROUPS} groups")
         if len(self._sizes) > _MOST_LEVELS:
             raise self._wrong(f"its groups are nested more than {_MOST_LEVELS} levels deep")
         self._sizes.append(0)
@@ -195,12 +198,12 @@ class _Reader:
             self._out.append(r"\{")
             return at + 1
         least = int(found[1] or 0)
-        if max(least, int(found[3] or 0)) > _MOST_REPEATS:
-            raise self._wrong(f"{found[0]} repeats more than {_MOST_REPEATS} times")
+        if max(least, int(found[3] or 0)) > _MAX_REPEATS:
+            raise self._wrong(f"{found[0]} repeats more than {_MAX_REPEATS} times")
         return self._times(least + 1, found[0], at)
 
     def _times(self, count: int, token: str, at: int) -> int:
-        """Count what is repeated as often as the engine writes it down: once more than it has to be there."""
+        """Count a repeated item as often as the engine compiles it: once more than its minimum."""
         before = self._last
         self._grow(before * (count - 1))
         self._last = before * count

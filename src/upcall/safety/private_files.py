@@ -24,36 +24,36 @@ _BESIDE = ("", "-wal", "-shm", "-journal", "-wake", "-token", "-index")
 
 
 def private_paths(store: object) -> tuple[str, ...]:
-    """The files that a store wants to be kept from agents; nothing for one in memory or on a server."""
+    """Return the files of a store that agents must not use; none for a store in memory or on a server."""
     return tuple(getattr(store, "private_paths", ()))
 
 
 def identity(found: os.stat_result) -> Identity:
-    """The device and inode of a file."""
+    """Return the device and inode of a file."""
     return found.st_dev, found.st_ino
 
 
 def plain_name(name: str) -> str:
-    """A name without what some disks ignore: case, invisible characters, dots and blanks at the end."""
+    """Return a name without what some disks ignore: case, invisible characters, dots and blanks at the end."""
     if name.isascii():
         return name.casefold().rstrip(". ")
     visible = "".join(one for one in name if unicodedata.category(one) != "Cf")
     return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", visible).casefold()).rstrip(". ")
 
 
-class Seen(NamedTuple):
+class PrivateSnapshot(NamedTuple):
     """The private files as they are at one moment."""
 
     identities: frozenset[Identity]
     places: tuple[tuple[Identity, str], ...] = ()
-    """Folders, each with a name in it: that name and all that continue it with `-` are private."""
+    """Folders, each with a name in it: that name, and names that continue it with `-`, are private."""
 
     def hides(self, found: os.stat_result) -> bool:
-        """True where a file or folder is private, by whatever name it was found."""
+        """Return whether a file or folder is private, whatever its name."""
         return identity(found) in self.identities
 
     def hides_name(self, folder: int, name: str) -> bool:
-        """True where a name in an open folder is private, whether or not a file has it yet."""
+        """Return whether a name in an open folder is private, even if there is no such file yet."""
         plain = plain_name(name)
         if plain == _HOME:
             return True
@@ -65,7 +65,7 @@ class Seen(NamedTuple):
         return self._is_beside(folder, name)
 
     def _is_beside(self, folder: int, name: str) -> bool:
-        """True where a name continues that of a private file in the same folder, which may have been renamed."""
+        """Return whether a name continues that of a private file in the same folder, even a renamed one."""
         for suffix in _BESIDE[1:]:
             if name.endswith(suffix):
                 with suppress(OSError):
@@ -73,7 +73,7 @@ class Seen(NamedTuple):
         return False
 
     def hides_path(self, path: Path, root: Path) -> bool:
-        """True where a path below a root is private, by a name on the way or by what lies there."""
+        """Return whether a path below a root is private, by one of its names or by the file itself."""
         if any(plain_name(name) == _HOME for name in path.relative_to(root).parts):
             return True
         with suppress(OSError):
@@ -82,35 +82,38 @@ class Seen(NamedTuple):
 
 
 class PrivateFiles:
-    """The private files of a runtime: stores by their paths, with what lies beside each."""
+    """The private files of a runtime: stores, and the files beside each."""
 
     __slots__ = ("_known", "paths")
 
     def __init__(self, paths: Sequence[str] = ()) -> None:
         self.paths = tuple(paths)
-        self._known: dict[Path, Identity] = {}  # what was there once: it may have been moved since
+        self._known: dict[Path, Identity] = {}  # seen earlier; they may have been moved since
 
-    def look(self) -> Seen:
-        """The private files as they are now. They may be created, or moved, at any time."""
+    def look(self) -> PrivateSnapshot:
+        """Return the private files as they are now. They may be created or moved at any time."""
         from pathlib import Path  # slow to import, and only workspaces look
 
         places: list[tuple[Identity, str]] = []
-        known = {path: mark for path, mark in self._known.items() if self._lasts(path)}
+        known = {path: mark for path, mark in self._known.items() if self._stays_private(path)}
         for store in map(Path, self.paths):
             for path in _files_of(store):
                 with suppress(OSError):
                     known[path] = identity(path.stat())
-            places += _place_of(store)
+            places += _folder_and_name(store)
         self._known = known
-        return Seen(frozenset(known.values()), tuple(places))
+        return PrivateSnapshot(frozenset(known.values()), tuple(places))
 
-    def _lasts(self, path: Path) -> bool:
-        """True for a log and its folder, which stay known after a move; inodes of other files are reused."""
+    def _stays_private(self, path: Path) -> bool:
+        """Return whether a path stays private after a move: a log and its folder.
+
+        Inodes of other files are reused.
+        """
         return str(path) in self.paths or plain_name(path.name) == _HOME
 
 
-def _place_of(path: Path) -> list[tuple[Identity, str]]:
-    """The folder of a path and the name in it; where that folder is missing, the nearest one that is there."""
+def _folder_and_name(path: Path) -> list[tuple[Identity, str]]:
+    """Return the folder of a path and the name in it; if the folder is missing, the nearest existing one."""
     for name, folder in ((one.name, one.parent) for one in (path, *path.parents)):
         with suppress(OSError):
             return [(identity(folder.stat()), plain_name(name))]
@@ -118,7 +121,7 @@ def _place_of(path: Path) -> list[tuple[Identity, str]]:
 
 
 def _files_of(store: Path) -> list[Path]:
-    """A store's files; in a folder of its own that is the folder and all in it."""
+    """Return a store's files; if it has its own folder, the folder and all files in it."""
     if plain_name(store.parent.name) == _HOME:
         with suppress(OSError):
             return [store.parent, *store.parent.iterdir()]

@@ -1,4 +1,4 @@
-"""Whether a value fits a JSON schema that somebody else wrote: a model, a program, a server.
+"""Check values against a JSON schema from outside: from a model, a program or a server.
 
 Schemas are interpreted, never turned into code. Nothing is fetched, every step is counted, and patterns have a time
 limit, so that no schema and no value takes long. The keywords are those of the drafts from 7 to 2020-12; one that
@@ -30,12 +30,12 @@ Schema = dict[str, Any] | bool
 _type_of: Any = type  # pyright keeps nothing of the `Any` that it is given otherwise
 
 
-class _Wrong(Exception):
-    """A schema can't be used, or can't be decided in the steps and the time there are; the text says why."""
+class _BadSchema(Exception):
+    """A schema can't be used, or checking exceeds its limits; the text says why."""
 
 
 def misfit_of(schema: Any, *values: Any) -> str:
-    """Say why one of the values does not fit a JSON schema, or what is wrong with the schema; "" if nothing is.
+    """Return why a value does not fit a JSON schema, or what is wrong with the schema; "" if all is right.
 
     The values are JSON: plain, and nested no deeper than JSON may be here.
     """
@@ -44,7 +44,7 @@ def misfit_of(schema: Any, *values: Any) -> str:
     try:
         check = _Check(schema, _patterns_of(schema))
         found = next(filter(None, (check.problem(value) for value in values)), "")
-    except _Wrong as error:
+    except _BadSchema as error:
         return str(error)
     except RecursionError:
         return "the schema is nested too deeply"
@@ -71,7 +71,7 @@ _UNKNOWN = ("$dynamicRef", "$recursiveRef", "unevaluatedProperties", "unevaluate
 
 
 def _patterns_of(root: Any) -> dict[str, Pattern]:
-    """Every pattern of a schema, once the schema is known to be one; _Wrong says what is wrong with it."""
+    """Check a schema and return its patterns; _BadSchema says what is wrong with it."""
     patterns: dict[str, Pattern] = {}
     chars, seen, todo = 0, set[int](), [root]
     while todo:
@@ -80,18 +80,18 @@ def _patterns_of(root: Any) -> dict[str, Pattern]:
             continue
         seen.add(id(schema))
         if not isinstance(schema, dict):
-            raise _Wrong(f"a schema is an object, true or false, not {_brief(schema)}")
+            raise _BadSchema(f"a schema is an object, true or false, not {_brief(schema)}")
         if len(seen) > SUBSCHEMAS:
-            raise _Wrong(f"it has more than {SUBSCHEMAS} schemas inside each other")
-        given = cast("dict[str, Any]", schema)
-        _check_keywords(given)
-        own = (given["pattern"],) if "pattern" in given else ()
-        for text in (*own, *given.get("patternProperties", ())):
+            raise _BadSchema(f"it contains more than {SUBSCHEMAS} subschemas")
+        keywords = cast("dict[str, Any]", schema)
+        _check_keywords(keywords)
+        own = (keywords["pattern"],) if "pattern" in keywords else ()
+        for text in (*own, *keywords.get("patternProperties", ())):
             chars += len(text)
             if chars > PATTERN_CHARS:
-                raise _Wrong(f"its patterns have more than {PATTERN_CHARS} characters")
+                raise _BadSchema(f"its patterns have more than {PATTERN_CHARS} characters")
             patterns[text] = _pattern(text)
-        todo += _below(given, root)
+        todo += _below(keywords, root)
     return patterns
 
 
@@ -99,7 +99,7 @@ def _pattern(text: str) -> Pattern:
     try:
         return Pattern(text, _SECONDS, whole=True)
     except BadPattern as error:
-        raise _Wrong(str(error)) from None
+        raise _BadSchema(str(error)) from None
 
 
 def _below(schema: dict[str, Any], root: Any) -> Iterator[Any]:
@@ -114,37 +114,37 @@ def _below(schema: dict[str, Any], root: Any) -> Iterator[Any]:
 
 
 def _check_keywords(schema: dict[str, Any]) -> None:
-    """Refuse a schema whose keywords hold what they can't."""
+    """Raise _BadSchema if a keyword has a wrong value."""
     for key, value in schema.items():
         if key in _MANY or key == "enum":
-            fits, wanted = isinstance(value, list), "a list"
+            fits, expected = isinstance(value, list), "a list"
         elif key in _NAMED or key == "dependencies":
-            fits, wanted = isinstance(value, dict), "an object"
+            fits, expected = isinstance(value, dict), "an object"
         elif key in _COUNTS:
-            fits, wanted = type(value) is int and value >= 0, "a whole number of 0 or more"
+            fits, expected = type(value) is int and value >= 0, "a whole number of 0 or more"
         elif key in _NUMBERS:
-            fits, wanted = type(value) in (int, float) and (key != "multipleOf" or value > 0), "a number"
+            fits, expected = type(value) in (int, float) and (key != "multipleOf" or value > 0), "a number"
         elif key in ("pattern", "$ref", "format"):
-            fits, wanted = isinstance(value, str), "text"
+            fits, expected = isinstance(value, str), "text"
         elif key == "required":
             fits = isinstance(value, list) and all(isinstance(one, str) for one in cast("list[Any]", value))
-            wanted = "a list of texts"
+            expected = "a list of texts"
         elif key == "type":
             named = cast("list[Any]", value if isinstance(value, list) else [value])
             fits = all(isinstance(one, str) and one in _TYPES for one in named)
-            wanted = f"one of {', '.join(_TYPES)}"
+            expected = f"one of {', '.join(_TYPES)}"
         elif key in _UNKNOWN:
-            raise _Wrong(f"{key} is not supported in a schema")
+            raise _BadSchema(f"{key} is not supported in a schema")
         else:
             continue
         if not fits:
-            raise _Wrong(f"{key} of a schema must be {wanted}, not {_brief(value)}")
+            raise _BadSchema(f"{key} of a schema must be {expected}, not {_brief(value)}")
 
 
 def resolved(ref: str, root: Any) -> Any:
-    """The part of a schema that a reference means. It means nothing else: nothing is fetched."""
+    """Return the part of a schema that a reference names. Nothing is ever fetched."""
     if ref != "#" and not ref.startswith("#/"):
-        raise _Wrong(f"a schema may not refer to {_brief(ref)}: nothing is fetched to check an answer")
+        raise _BadSchema(f"a schema may not refer to {_brief(ref)}: nothing is fetched to check an answer")
     found = root
     for part in ref.split("/")[1:]:
         name = unquote(part).replace("~1", "/").replace("~0", "~")
@@ -153,7 +153,7 @@ def resolved(ref: str, root: Any) -> Any:
         elif isinstance(found, list) and name.isdecimal() and int(name[:6]) < len(cast("list[Any]", found)):
             found = cast("list[Any]", found)[int(name[:6])]
         else:
-            raise _Wrong(f"a schema refers to {_brief(ref)}, which it does not have")
+            raise _BadSchema(f"a schema refers to {_brief(ref)}, which it does not define")
     return found
 
 
@@ -183,16 +183,16 @@ class _Check:
     def step(self, count: int = 1) -> None:
         self._steps += count
         if self._steps > STEPS:
-            raise _Wrong(f"checking it takes more than {STEPS} steps; make the value or the schema smaller")
+            raise _BadSchema(f"checking it takes more than {STEPS} steps; make the value or the schema smaller")
 
     def fit(self, schema: Any, value: Any) -> str:
-        """Say why a value does not fit; "" where it does."""
+        """Return why a value does not fit, or ""."""
         if schema is True or schema is False:
             return "" if schema else " must not be there"
         self.step(1 + len(schema))
         self._levels += 1
         if self._levels > _MOST_LEVELS:
-            raise _Wrong("the schema is nested too deeply, or refers to itself")
+            raise _BadSchema("the schema is nested too deeply, or refers to itself")
         problem = self._type(schema["type"], value) if "type" in schema else ""
         if not problem:
             for key in schema:
@@ -202,8 +202,8 @@ class _Check:
         self._levels -= 1
         return problem
 
-    def _type(self, wanted: Any, value: Any) -> str:
-        names = cast("list[str]", wanted if isinstance(wanted, list) else [wanted])
+    def _type(self, allowed: Any, value: Any) -> str:
+        names = cast("list[str]", allowed if isinstance(allowed, list) else [allowed])
         kind = _type_of(value)
         for name in names:
             if kind in _TYPES[name] or (name == "integer" and kind is float and value.is_integer()):
@@ -226,7 +226,7 @@ class _Check:
         return "" if self.key(rule) == self.key(value) else f" must be {_shown(rule)}"
 
     def key(self, value: Any) -> Any:
-        """What equal JSON values have in common: 1 and 1.0 are equal, 1 and true are not."""
+        """Return a key that is equal for equal JSON values: 1 and 1.0 are equal, 1 and true are not."""
         self.step()
         kind = _type_of(value)
         if kind is list:
@@ -247,7 +247,7 @@ class _Check:
         return "" if count == 1 else f" must fit exactly one of the schemas of oneOf, and fits {count}"
 
     def no(self, rule: Any, value: Any, schema: Any) -> str:
-        return " must not fit the schema of not" if not self.fit(rule, value) else ""
+        return " must not fit the schema under `not`" if not self.fit(rule, value) else ""
 
     def when(self, rule: Any, value: Any, schema: dict[str, Any]) -> str:
         return self.fit(schema.get("else" if self.fit(rule, value) else "then", True), value)
@@ -256,11 +256,11 @@ class _Check:
 
     def min_length(self, rule: int, value: Any, schema: Any) -> str:
         wrong = isinstance(value, str) and len(value) < rule
-        return f" must be longer than or equal to {rule} characters" if wrong else ""
+        return f" must have at least {rule} characters" if wrong else ""
 
     def max_length(self, rule: int, value: Any, schema: Any) -> str:
         wrong = isinstance(value, str) and len(value) > rule
-        return f" must be shorter than or equal to {rule} characters" if wrong else ""
+        return f" must have at most {rule} characters" if wrong else ""
 
     def pattern(self, rule: str, value: Any, schema: Any) -> str:
         wrong = isinstance(value, str) and not self._matches(rule, value)
@@ -274,14 +274,14 @@ class _Check:
 
     def _matches(self, rule: str, text: str) -> bool:
         if len(text) > LONGEST_MATCHED:
-            raise _Wrong(f"a text that must match a pattern has at most {LONGEST_MATCHED} characters")
+            raise _BadSchema(f"a text that must match a pattern may have at most {LONGEST_MATCHED} characters")
         self.step(1 + len(text) // 100)
         pattern = self._patterns[rule]
         pattern.left = self._seconds
         try:
             return pattern.search(text) is not None
         except TooSlow:
-            raise _Wrong(f"matching the pattern {rule[:_SHOWN]} takes too long; make it simpler") from None
+            raise _BadSchema(f"matching the pattern {rule[:_SHOWN]} takes too long; make it simpler") from None
         finally:
             self._seconds = pattern.left
 
@@ -298,7 +298,7 @@ class _Check:
         return f" must be smaller than {rule}" if _is_number(value) and value >= rule else ""
 
     def multiple_of(self, rule: float, value: Any, schema: Any) -> str:
-        return f" must be multiple of {rule}" if _is_number(value) and not _is_multiple(value, rule) else ""
+        return f" must be a multiple of {rule}" if _is_number(value) and not _is_multiple(value, rule) else ""
 
     # --- lists
 
@@ -335,7 +335,7 @@ class _Check:
         count = sum(not self.fit(rule, one) for one in cast("list[Any]", value))
         least, most = schema.get("minContains", 1), schema.get("maxContains")
         enough = least <= count and (most is None or count <= most)
-        return "" if enough else f" contains {count} items that fit the schema of contains"
+        return "" if enough else f" contains {count} items that fit the schema under `contains`"
 
     # --- objects
 

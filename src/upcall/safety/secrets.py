@@ -1,4 +1,4 @@
-"""Which names are names of secrets, and how secrets are kept out of commands, logs and screens.
+"""Recognise secrets by name, and keep them out of commands, logs and screens.
 
 One rule for all of them. A name is secret by one of its words: it is split at `_` and where its case changes.
 """
@@ -31,7 +31,7 @@ _PARAMETER = re.compile(r"([?&])([\w.-]{1,100})=([^&#\s'\"]+)")
 
 
 def is_secret_name(name: str) -> bool:
-    """True for the name of a variable, a field or a parameter that holds a secret."""
+    """Return whether a variable, a field or a parameter of this name holds a secret."""
     if name == "PWD":  # the current folder
         return False
     name = name[:_LONGEST_NAME]
@@ -44,17 +44,17 @@ def _words(name: str) -> list[str]:
 
 
 def environment_without_secrets(variables: Mapping[str, str]) -> dict[str, str]:
-    """The variables for a command: none that is named like a secret, and no password in a URL."""
+    """Return the variables for a command: without secrets by name, and without passwords in URLs."""
     return {name: without_login(value) for name, value in variables.items() if not is_secret_name(name)}
 
 
 def holds_secret(variables: Mapping[str, str]) -> bool:
-    """True where a command would get less than these variables."""
+    """Return whether any of these variables would be changed or removed for a command."""
     return any(is_secret_name(name) or without_login(value) != value for name, value in variables.items())
 
 
 def deny_debuggers() -> None:
-    """Keep other processes of the user from reading this one's memory and environment; Linux only, else nothing.
+    """Prevent other processes of the user from reading this one's memory and environment, on Linux.
 
     It also keeps the system from writing core dumps. The administrator can still do both.
     """
@@ -65,7 +65,7 @@ def deny_debuggers() -> None:
 
 
 def without_login(text: str) -> str:
-    """The text with user and password cut out of every URL that has a password, so that the URL still works."""
+    """Return the text without user and password in every URL that has a password, so that the URL still works."""
     if ":/" not in text:
         return text
     cut = _without_parameters(_AUTHORITY.sub(r"\1", text))
@@ -73,7 +73,10 @@ def without_login(text: str) -> str:
 
 
 def without_password(text: str) -> str:
-    """The text with the password cut out of every URL; the user stays. For what is shown to be typed again."""
+    """Return the text without the password in every URL; the user stays.
+
+    For commands that are shown to be typed again.
+    """
     if ":/" not in text:
         return text
     cut = _without_parameters(_AUTHORITY.sub(r"\1\2@", text))
@@ -81,7 +84,7 @@ def without_password(text: str) -> str:
 
 
 def _without_parameters(text: str) -> str:
-    """The text without parameters of URLs that are named like secrets."""
+    """Return the text without URL parameters that are named like secrets."""
     if "?" not in text:
         return text
     cut = _PARAMETER.sub(lambda found: found[1] if is_secret_name(found[2]) else found[0], text)
@@ -91,7 +94,7 @@ def _without_parameters(text: str) -> str:
 
 
 def redacted(value: Any, most: int = 100_000) -> Any:
-    """A JSON value as it may be logged: secrets by their field's name, and passwords in URLs, are not in it.
+    """Return a JSON value for a log: without fields that are named like secrets, and without passwords in URLs.
 
     most: how many values are taken, and how many characters of each text; the rest is left out
     """

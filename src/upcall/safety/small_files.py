@@ -1,4 +1,4 @@
-"""Files that people write by hand: read if they are regular files, and no larger than such files are.
+"""Read files that people write by hand: only regular files, up to a size.
 
 A pipe would block whoever opens it, a device may never end, and a link may lead to either.
 """
@@ -15,7 +15,7 @@ MOST = 1_000_000
 
 
 def read_small(path: str | Path, most: int = MOST) -> bytes:
-    """The bytes of a regular file; OSError says why there are none, or that there are more than `most`."""
+    """Return the bytes of a regular file; OSError says why it can't be read, or that it has more than `most`."""
     file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
     try:
         mode = os.fstat(file).st_mode

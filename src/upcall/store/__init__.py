@@ -1,1 +1,1 @@
-"""Where logs are kept: a list in memory, or SQLite on disk."""
+"""Stores keep the logs: in memory, or in a SQLite file."""

@@ -1,4 +1,4 @@
-"""The callbacks of a store in memory: found by id, by run tree, and in the order of the inbox."""
+"""An index of callbacks in memory: by id, by run tree, and in the order of the inbox."""
 
 from __future__ import annotations
 
@@ -8,56 +8,56 @@ from itertools import islice
 
 from msgspec.structs import replace
 
-from upcall.callbacks import Held
+from upcall.callbacks import Callback, reopened
 from upcall.contracts import Selection
-from upcall.store.rules import Effects, as_of, callback_changes, matches, rank, reopened, waits_for_person
+from upcall.store.rules import Effects, as_of, callback_changes, matches, rank, waits_for_person
 
 
 class CallbackIndex:
     """Callbacks in memory. `update` applies the effects of an append."""
 
     def __init__(self) -> None:
-        self._held: dict[str, Held] = {}
+        self._by_id: dict[str, Callback] = {}
         self._trees: dict[str, list[str]] = {}
         self._parked: dict[str, tuple[str, ...]] = {}  # the callbacks that each parked session waits for
         self._waiting: list[tuple[tuple[int, float, int], str]] = []  # the inbox: rank and id, sorted
 
     def update(
         self, session: str, root: str, effects: Effects, tags: Mapping[str, str] | None = None
-    ) -> list[Held]:
+    ) -> list[Callback]:
         """Apply the effects of an append to one session; returns the callbacks that changed.
 
         `root` and `tags` are those of its run tree.
         """
-        changed: list[Held] = []
+        changed: list[Callback] = []
         for callback_id in effects.reopened:
-            held = self._held.get(callback_id)
-            if held is not None and held.status != "open":
-                self._put(callback_id, reopened(held))
+            callback = self._by_id.get(callback_id)
+            if callback is not None and callback.status != "open":
+                self._put(callback_id, reopened(callback))
         if effects.callbacks:
             events = [event for _, event in effects.callbacks]
-            changes = callback_changes(events, self._held.get, root, tags)
-            for callback_id, held in changes.raised.items():
-                self._put(callback_id, held)
+            changes = callback_changes(events, self._by_id.get, root, tags)
+            for callback_id, callback in changes.raised.items():
+                self._put(callback_id, callback)
                 self._trees.setdefault(root, []).append(callback_id)
-            for callback_id, held in changes.changed.items():
-                self._put(callback_id, held)
+            for callback_id, callback in changes.changed.items():
+                self._put(callback_id, callback)
             changed += changes.changed.values()
             for callback_id in changes.delivered:
-                if callback_id in self._held:
-                    self._held[callback_id] = replace(self._held[callback_id], delivered=True)
+                if callback_id in self._by_id:
+                    self._by_id[callback_id] = replace(self._by_id[callback_id], delivered=True)
         if effects.status is not None:
             self._set_waits(session, effects.waits)
         return changed
 
-    def _put(self, callback_id: str, held: Held) -> None:
+    def _put(self, callback_id: str, callback: Callback) -> None:
         """Store a callback, and keep the inbox sorted."""
-        before = self._held.get(callback_id)
-        self._held[callback_id] = held
+        before = self._by_id.get(callback_id)
+        self._by_id[callback_id] = callback
         was_waiting = before is not None and waits_for_person(before)
-        if waits_for_person(held) == was_waiting:
+        if waits_for_person(callback) == was_waiting:
             return
-        place = (rank(held), callback_id)
+        place = (rank(callback), callback_id)
         at = bisect_left(self._waiting, place)
         if was_waiting:
             del self._waiting[at]
@@ -73,41 +73,41 @@ class CallbackIndex:
 
     def _mark(self, callback_ids: Iterable[str], *, awaited: bool) -> None:
         for callback_id in callback_ids:
-            if callback_id in self._held:
-                self._held[callback_id] = replace(self._held[callback_id], awaited=awaited)
+            if callback_id in self._by_id:
+                self._by_id[callback_id] = replace(self._by_id[callback_id], awaited=awaited)
 
-    def get(self, callback_id: str) -> Held | None:
-        """One callback, or None."""
-        return self._held.get(callback_id)
+    def get(self, callback_id: str) -> Callback | None:
+        """Return one callback, or None."""
+        return self._by_id.get(callback_id)
 
-    def of_tree(self, root: str) -> list[Held]:
-        """The callbacks of a run tree, oldest first."""
-        return [self._held[i] for i in self._trees.get(root, ())]
+    def of_tree(self, root: str) -> list[Callback]:
+        """Return the callbacks of a run tree, oldest first."""
+        return [self._by_id[i] for i in self._trees.get(root, ())]
 
-    def for_person(self, which: Selection, now: float, limit: int) -> list[Held]:
-        """The callbacks for a person that match, in the order of the inbox; without a status the open ones."""
+    def for_person(self, which: Selection, now: float, limit: int) -> list[Callback]:
+        """Return the callbacks for a person that match, in the inbox's order; without a status the open ones."""
         status = which.status or "open"
         if status == "open":
-            listed = [self._held[i] for _, i in self._waiting]
+            listed = [self._by_id[i] for _, i in self._waiting]
         else:
-            listed = sorted((h for h in self._held.values() if h.target == "user"), key=rank)
+            listed = sorted((one for one in self._by_id.values() if one.target == "user"), key=rank)
         found = (
-            held
-            for held in (as_of(one, now) for one in listed)
-            if held.status == status and matches(which, held.raised.session, held.raised.agent, held.tags)
+            callback
+            for callback in (as_of(one, now) for one in listed)
+            if callback.status == status and matches(which, callback.session_id, callback.agent, callback.tags)
         )
         return list(islice(found, limit))
 
     def next_deadline(self, after: float) -> float | None:
-        """The next moment after that one at which a callback expires that a parked session waits for."""
-        held = [self._held[i] for waits in self._parked.values() for i in waits if i in self._held]
-        open_ones = [h.expires for h in held if h.status == "open" and h.expires is not None and h.expires > after]
-        return min(open_ones, default=None)
+        """Return the first time after `after` at which a callback of a parked session expires, or None."""
+        waiting = [self._by_id[i] for waits in self._parked.values() for i in waits if i in self._by_id]
+        moments = [one.expires for one in waiting if one.status == "open" and one.expires is not None]
+        return min([moment for moment in moments if moment > after], default=None)
 
     def forget(self, sessions: Collection[str]) -> None:
         """Remove the callbacks of deleted run trees."""
         for session in sessions:
             self._parked.pop(session, None)
             for callback_id in self._trees.pop(session, ()):
-                del self._held[callback_id]
-        self._waiting = [(place, i) for place, i in self._waiting if i in self._held]
+                del self._by_id[callback_id]
+        self._waiting = [(place, i) for place, i in self._waiting if i in self._by_id]

@@ -1,7 +1,7 @@
-"""Whether the files of a store are the user's own: nobody else may write what a runtime believes.
+"""Check that the files of a store are the user's own: nobody else may write what a runtime believes.
 
-A log says which approvals were given and which modules to import. Who can write it can make an agent do anything.
-So its files must belong to the user, must not be links, and must not be writable by others.
+A log says which approvals were given and which modules to import. Whoever can write it can make an agent do
+anything. So its files must belong to the user, must not be links, and must not be writable by others.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ _ACCEPT = "or accept it with UPCALL_TRUST_STORE=1 where the file system keeps no
 
 
 def has_owners() -> bool:
-    """Tell whether the system knows who owns a file."""
+    """Return whether the system knows who owns a file."""
     return hasattr(os, "geteuid")
 
 
 def resolve_path(path: str) -> str:
-    """Follow the links in a path that the user named, once: later nobody can send it elsewhere."""
+    """Follow the links in a path that the user named, once, so that nobody can redirect it later."""
     return os.path.realpath(path)
 
 
 def check_store_files(path: str) -> None:
-    """Raise StoreUnavailable unless the log and what lies beside it are the user's own. Nothing is changed."""
+    """Raise StoreUnavailable unless the log and the files beside it are the user's own. Nothing is changed."""
     if not has_owners():
         return
     for suffix in _FILES:
@@ -43,9 +43,9 @@ def check_store_files(path: str) -> None:
 
 
 def close_to_others(path: str) -> None:
-    """Take from other users the right to read a log and what lies beside it; one line says so.
+    """Make a log and the files beside it unreadable for other users, and print one line about it.
 
-    The log itself comes last, so that what lies beside it is never more open than the log.
+    The log itself comes last, so that the files beside it are never more open than the log.
     """
     if not has_owners():
         return
@@ -64,7 +64,7 @@ def check_own(path: str, store: str, *, folder: bool) -> None:
 def _stat(path: str) -> os.stat_result | None:
     try:
         return os.lstat(path)
-    except OSError:  # it is missing, or what opens it next says what is wrong
+    except OSError:  # it is missing, or opening it will report the error
         return None
 
 
@@ -81,11 +81,11 @@ def _close(path: str, is_expected: Callable[[int], bool], mode: int) -> None:
 
 
 def _problem(path: str, found: os.stat_result, folder: bool, *, is_log: bool) -> str:
-    """Say what is wrong with a file, and how to mend it; "" if nothing is."""
+    """Return what is wrong with a file and how to repair it, or ""."""
     typed = shlex.quote(path)
     if stat.S_ISLNK(found.st_mode):
         return f"{path} is a symbolic link; remove it: rm {typed}"
-    if not is_log and not folder and not stat.S_ISREG(found.st_mode):  # of the log itself, who opens it says so
+    if not is_log and not folder and not stat.S_ISREG(found.st_mode):  # opening the log itself reports this
         return f"{path} is not a regular file; remove it, if nothing else needs it"
     if found.st_uid != os.geteuid():
         return f"{path} belongs to another user; copy the log to a folder of your own, {_ACCEPT}"
@@ -96,7 +96,7 @@ def _problem(path: str, found: os.stat_result, folder: bool, *, is_log: bool) ->
 
 
 def refuse_planted(path: str) -> None:
-    """Raise StoreUnavailable where a file beside the log is more open than the log.
+    """Raise StoreUnavailable if a file beside the log is more open than the log.
 
     SQLite gives these files the mode of the log. So another program put it there, such as a checkout of a
     repository that holds a file of this name; and SQLite would take the pages in it for the log's own.
@@ -108,5 +108,5 @@ def refuse_planted(path: str) -> None:
         beside = _stat(f"{path}{suffix}")
         if beside is not None and beside.st_size and beside.st_mode & _OTHERS_READ:
             typed = shlex.quote(f"{path}{suffix}")
-            why = f"{path}{suffix} was put there by another program: other users can read it, but not the log"
+            why = f"{path}{suffix} is from another program: other users can read it, but they can't read the log"
             raise StoreUnavailable(path, f"{why}. Remove it: rm {typed}; or, if it is yours: chmod 600 {typed}")

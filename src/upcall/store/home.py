@@ -1,6 +1,6 @@
-"""The folder `.upcall`, where the default log and the history of what was typed are kept.
+"""The folder `.upcall`, which contains the default log and the input history.
 
-It may have come with somebody's repository. So it is judged before it is used, and nothing in it is written
+It may have come with somebody's repository. So it is checked before it is used, and nothing in it is written
 through a link.
 """
 
@@ -32,7 +32,7 @@ def make_home(folder: Path) -> None:
 def ignore_home(folder: Path) -> None:
     """Keep a folder for logs out of repositories: it ignores itself."""
     if folder.name == NAME:
-        with contextlib.suppress(OSError):  # it is there, or can't be; the log does not need it
+        with contextlib.suppress(OSError):  # it exists, or can't be created; the log does not need it
             file = os.open(
                 folder / IGNORE, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600
             )

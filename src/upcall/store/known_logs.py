@@ -1,7 +1,7 @@
 """The ids of the logs that a user made or adopted, in the user's own state folder.
 
 A log that is found in the current folder may have come with a repository. It is the user's own if one of its ids
-is noted here. An id is random and says nothing of a machine or a path, so one that is moved or copied stays known.
+is recorded here. An id is random and contains no machine or path, so a log that is moved or copied stays known.
 """
 
 from __future__ import annotations
@@ -22,30 +22,30 @@ _INSTEAD = "set XDG_STATE_HOME to a folder of your own, or name the log: --store
 
 
 def state_folder(environment: Mapping[str, str]) -> str:
-    """The folder for the state of programs, by the XDG rules: `upcall` in XDG_STATE_HOME, else in ~/.local/state.
+    """Return the folder for the state of programs, by the XDG rules: `upcall` in XDG_STATE_HOME or ~/.local/state.
 
-    It is "" where the user has no home folder.
+    Returns "" if the user has no home folder.
     """
-    given = environment.get("XDG_STATE_HOME", "")
-    if not os.path.isabs(given):  # noqa: PTH117 - the rules say to ignore such a value
+    base = environment.get("XDG_STATE_HOME", "")
+    if not os.path.isabs(base):  # noqa: PTH117 - the rules say to ignore such a value
         home = environment.get("HOME") if "HOME" in environment else os.path.expanduser("~")  # noqa: PTH111
-        given = f"{home}/.local/state" if home and os.path.isabs(home) else ""  # noqa: PTH117
-    return f"{given}/upcall" if given else ""
+        base = f"{home}/.local/state" if home and os.path.isabs(home) else ""  # noqa: PTH117
+    return f"{base}/upcall" if base else ""
 
 
 class KnownLogs:
-    """The noted ids. `trusted` accepts a folder on a file system that keeps no owners or modes."""
+    """The recorded ids. `trusted` accepts a folder on a file system without owners or modes."""
 
     def __init__(self, folder: str, *, trusted: bool = False) -> None:
         self._folder, self._trusted = folder, trusted
 
     @property
     def path(self) -> str:
-        """The file with the ids; "" where the user has no home folder."""
+        """The file with the ids; "" if the user has no home folder."""
         return f"{self._folder}/{_FILE}" if self._folder else ""
 
     def any_of(self, ids: Iterable[str]) -> bool:
-        """Tell whether one of these ids is noted; StoreUnavailable where that can't be looked up."""
+        """Return whether one of these ids is recorded; raise StoreUnavailable if that can't be read."""
         wanted = set(ids)
         if not wanted:
             return False
@@ -65,14 +65,14 @@ class KnownLogs:
             os.close(folder)
 
     def prepare(self) -> None:
-        """Make the folder; StoreUnavailable, with what to do, where ids can't be noted in it."""
+        """Create the folder; raise StoreUnavailable, with advice, if ids can't be recorded in it."""
         try:
             os.close(self._open_file())
         except OSError as error:
             raise self._unavailable(error.strerror or str(error)) from error
 
     def note(self, log_id: str) -> None:
-        """Note an id; it is on disk when this returns. StoreUnavailable says what to do where that fails."""
+        """Record an id; it is on disk when this returns. If that fails, StoreUnavailable says what to do."""
         try:
             file = self._open_file()
             try:
@@ -111,7 +111,7 @@ class KnownLogs:
             return
         above = next(one for one in folder.parents if one.exists())
         if has_owners() and os.geteuid() == 0 and above.stat().st_uid != 0:  # sudo kept the caller's HOME
-            raise self._unavailable(f"{above} belongs to another user, and root would own what is made there")
+            raise self._unavailable(f"{above} belongs to another user, and root would own the files created there")
         folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         folder.mkdir(mode=0o700, exist_ok=True)
 
@@ -131,14 +131,15 @@ class KnownLogs:
 
     def _check(self, found: os.stat_result, is_expected: Callable[[int], bool], path: str) -> None:
         if not is_expected(found.st_mode):
-            raise self._unavailable(f"{path} is not what it should be")
+            kind = "a folder" if is_expected is stat.S_ISDIR else "a regular file"
+            raise self._unavailable(f"{path} is not {kind}")
         if self._trusted or not has_owners():
             return
         if found.st_uid != os.geteuid():
             raise self._unavailable(f"{path} belongs to another user")
         if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
             mode = "700" if stat.S_ISDIR(found.st_mode) else "600"
-            raise self._unavailable(f"other users can write {path}; mend it with chmod {mode}")
+            raise self._unavailable(f"other users can write {path}; fix it with chmod {mode}")
 
     def _unavailable(self, why: str) -> StoreUnavailable:
         where = self._folder or "~/.local/state/upcall"

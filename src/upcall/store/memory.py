@@ -1,4 +1,4 @@
-"""The log as lists in memory: same promises as on disk, gone with the process."""
+"""A store in memory, with the same guarantees as on disk, except that it ends with the process."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import cast
 
 import msgspec
 
-from upcall.callbacks import Held
+from upcall.callbacks import Callback
 from upcall.contracts import EVERYTHING, Claim, OnReady, Row, Selection
 from upcall.errors import SessionBusy, SessionTakenOver, StoreError, UnknownSession, UpcallError
 from upcall.events import FOREIGN, AnyEvent, SessionStarted, TurnEnded, encode
@@ -38,7 +38,7 @@ _put = msgspec.structs.force_setattr
 
 
 class _Log(msgspec.Struct, eq=False):
-    """One session's events and what is listed of it."""
+    """One session's events and the values for its row."""
 
     header: SessionStarted
     root: str
@@ -46,17 +46,16 @@ class _Log(msgspec.Struct, eq=False):
     status: str = "idle"
     children: tuple[str, ...] = ()
     base: int = 0
-    updated: float = 0.0
     owner: Claim | None = None
 
     @property
     def is_owned(self) -> bool:
-        """Whether somebody holds a claim that has not failed."""
+        """True if there is a claim that has not failed."""
         return self.owner is not None and self.owner.failure is None
 
 
 class _Stored(msgspec.Struct, eq=False):
-    """What is stored."""
+    """All stored data."""
 
     logs: dict[str, _Log] = {}
     order: list[AnyEvent] = []
@@ -82,7 +81,7 @@ class MemoryStore:
         self._epoch = 0
 
     async def open(self) -> None:
-        """Nothing to get ready."""
+        """Do nothing: a store in memory is always open."""
 
     def append(
         self,
@@ -97,16 +96,16 @@ class MemoryStore:
         """Add events to one session, all or none, and stamp them."""
         if claim is not None and (claim.failure is not None or claim.released):
             raise claim_error(claim, self.where)  # a take-over marks the claim: that is the fence here
-        kept = self._stored
-        log = kept.logs.get(session)
+        stored = self._stored
+        log = stored.logs.get(session)
         if log is None:
             log = self._create(session, events, claim)
         elif claim is None or claim.root != log.root or type(events[0]) is SessionStarted:
             self._check_append(session, events, claim)
         if blobs:
-            kept.blobs.update(blobs)
-        now, seq, pos, put = self.now(), len(log.events), kept.pos, _put
-        indexed = False
+            stored.blobs.update(blobs)
+        now, seq, pos, put = self.now(), len(log.events), stored.pos, _put
+        first, indexed = seq + 1, False
         for event in events:
             seq += 1
             pos += 1
@@ -116,18 +115,18 @@ class MemoryStore:
             put(event, "time", now)
             if type(event) in INDEXED_EVENTS:
                 indexed = True
-        log.events += events
-        kept.order += events
-        kept.pos, log.updated = pos, now
+        log.events.extend(events)
+        stored.order.extend(events)
+        stored.pos = pos
         if indexed:
-            self._apply(session, log, effects_of(events, seq - len(events) + 1), releases=release)
+            self._apply(session, log, effects_of(events, first), releases=release)
         if release and claim is not None:
-            kept.logs[claim.root].owner = None
+            stored.logs[claim.root].owner = None
             claim.released = True
         if self._waiters:
             self._release_waiters()
-        if claim is None and seq > len(events):
-            self._tell(events)
+        if claim is None and first > 1:
+            self._notify(events)
 
     def _check_append(self, session: str, events: Sequence[AnyEvent], claim: Claim | None) -> None:
         log = self._stored.logs.get(session)
@@ -135,7 +134,7 @@ class MemoryStore:
         try:
             check_append(self.where, session, events, claim, exists=log is not None, covered=covered)
         except UpcallError as error:
-            raise _failed(claim, error) from None
+            raise _fail_claim(claim, error) from None
 
     def _create(self, session: str, events: Sequence[AnyEvent], claim: Claim | None) -> _Log:
         self._check_append(session, events, claim)
@@ -143,7 +142,7 @@ class MemoryStore:
         if first.parent or first.root:
             for one in required_sessions(session, first):
                 if one not in logs:
-                    raise _failed(claim, UnknownSession(one))
+                    raise _fail_claim(claim, UnknownSession(one))
         log = logs[session] = _Log(first, first.root or session)
         if first.parent:
             logs[first.parent].children += (session,)
@@ -152,7 +151,7 @@ class MemoryStore:
     def _apply(self, session: str, log: _Log, effects: Effects, *, releases: bool) -> None:
         """Update the session and its callbacks."""
         stored = self._stored
-        changed: list[Held] = []
+        changed: list[Callback] = []
         if effects.callbacks or effects.reopened or effects.waits or log.status == "waiting":
             changed = stored.callbacks.update(session, log.root, effects, stored.logs[log.root].header.tags)
         if effects.status is not None:
@@ -174,7 +173,7 @@ class MemoryStore:
             if not waiter.done():
                 waiter.set_result(None)
 
-    def _tell(self, events: Sequence[AnyEvent]) -> None:
+    def _notify(self, events: Sequence[AnyEvent]) -> None:
         for event in events:
             if isinstance(event, FOREIGN):
                 for hear in tuple(self._listeners):
@@ -201,33 +200,33 @@ class MemoryStore:
             log.owner = None
 
     async def read(self, session: str, after: int = 0, limit: int = 1000) -> list[AnyEvent]:
-        """Events of one session with `seq` above `after`."""
+        """Return the events of one session with `seq` above `after`."""
         log = self._stored.logs.get(session)
         return log.events[after : after + limit] if log else []
 
     async def read_all(self, after: int = 0, limit: int = 1000) -> list[AnyEvent]:
-        """Events of all sessions with `pos` above `after`."""
+        """Return the events of all sessions with `pos` above `after`."""
         if len(self._stored.order) == self._stored.pos:  # nothing was ever deleted: positions are indexes
             return self._stored.order[after : after + limit]
         start = bisect_right(self._stored.order, after, key=_position)
         return self._stored.order[start : start + limit]
 
     async def read_tree(self, session: str, after: int = 0, limit: int = 1000) -> list[AnyEvent]:
-        """Events of a session and all below it with `pos` above `after`."""
+        """Return the events of a session and all below it with `pos` above `after`."""
         logs = self._stored.logs
         ids = [session] if session in logs else []
-        for one in ids:  # grows while it is read
+        for one in ids:  # the list grows during the loop
             ids += logs[one].children
         starts = [bisect_right(logs[one].events, after, key=_position) for one in ids]
         pages = [logs[one].events[start : start + limit] for one, start in zip(ids, starts, strict=True)]
         return list(islice(merge(*pages, key=_position), limit))
 
     async def last(self) -> int:
-        """The position of the newest event."""
+        """Return the position of the newest event."""
         return self._stored.order[-1].pos if self._stored.order else 0
 
     async def row(self, session: str) -> Row | None:
-        """One session as listed, or None."""
+        """Return one session's row, or None."""
         log = self._stored.logs.get(session)
         if log is None:
             return None
@@ -237,18 +236,18 @@ class MemoryStore:
         h, root = log.header, self._stored.logs.get(log.root, log)
         owner = "this program" if root.is_owned else ""
         return Row(
-            session, h.agent, log.status, h.parent, h.root or session, h.kind, h.time, log.updated,
+            session, h.agent, log.status, h.parent, h.root or session, h.kind, h.time, log.events[-1].time,
             len(log.events), log.base, owner, root.header.tags, not owner and self._asks_person(session, log),
             root.header.title, root.header.folder, root.header.roots,
         )  # fmt: skip
 
     def _asks_person(self, session: str, log: _Log) -> bool:
-        """Tell whether all that is open in a running session and below it is for a person."""
+        """Return whether all open callbacks of a running session and below it wait for a person."""
         if log.status != "running":
             return False
-        held = self._stored.callbacks.of_tree(log.root)
-        below = [h for h in held if h.status == "open" and f"{h.raised.session}~".startswith(f"{session}~")]
-        return bool(below) and all(h.target == "user" for h in below)
+        raised = self._stored.callbacks.of_tree(log.root)
+        below = [one for one in raised if one.status == "open" and f"{one.session_id}~".startswith(f"{session}~")]
+        return bool(below) and all(one.target == "user" for one in below)
 
     async def rows(
         self,
@@ -258,7 +257,7 @@ class MemoryStore:
         before: str | None = None,
         limit: int = 1000,
     ) -> list[Row]:
-        """Sessions that match, newest first; with `parent`, its children, oldest first."""
+        """Return the sessions that match, newest first; with `parent`, its children, oldest first."""
         logs = self._stored.logs
         if parent:
             ids: Iterable[str] = logs[parent].children if parent in logs else ()
@@ -277,7 +276,7 @@ class MemoryStore:
         return list(islice(found, limit))
 
     async def blob(self, name: str) -> bytes:
-        """A body stored once under its content hash."""
+        """Return the body with this content hash."""
         try:
             return self._stored.blobs[name]
         except KeyError:
@@ -297,16 +296,16 @@ class MemoryStore:
 
     async def append_all(self, events: Mapping[str, Sequence[AnyEvent]]) -> None:
         """Add events that need no claim to several sessions, all or none."""
-        wanted = self._without_moot(events)
-        for session, added in wanted.items():  # all of them before the first is written
+        needed = self._without_moot(events)
+        for session, added in needed.items():  # all of them before the first is written
             self._check_append(session, added, None)
-        for session, added in wanted.items():
+        for session, added in needed.items():
             self.append(session, added, None)
 
     def _without_moot(self, events: Mapping[str, Sequence[AnyEvent]]) -> dict[str, list[AnyEvent]]:
         find = self._stored.callbacks.get
-        left = {session: [e for e in added if not is_moot(e, find)] for session, added in events.items()}
-        return {session: added for session, added in left.items() if added}
+        remaining = {session: [e for e in added if not is_moot(e, find)] for session, added in events.items()}
+        return {session: added for session, added in remaining.items() if added}
 
     async def park(
         self,
@@ -328,7 +327,7 @@ class MemoryStore:
 
     async def settle(
         self, callback_id: str, events: Mapping[str, AnyEvent], claim: Claim | None = None
-    ) -> Held | None:
+    ) -> Callback | None:
         """Settle a callback, and others with it, if it is open and not expired: the first one wins."""
         if claim is not None and claim.failure is not None:
             raise claim.failure
@@ -337,8 +336,8 @@ class MemoryStore:
             self.append(session, [event], None)
         return settlement.refused
 
-    async def callback(self, callback_id: str) -> Held | None:
-        """One callback, or None."""
+    async def callback(self, callback_id: str) -> Callback | None:
+        """Return one callback, or None."""
         return self._stored.callbacks.get(callback_id)
 
     async def callbacks(
@@ -348,61 +347,61 @@ class MemoryStore:
         inbox: bool = False,
         which: Selection = EVERYTHING,
         limit: int = 100_000,
-    ) -> list[Held]:
-        """Callbacks of a run tree, oldest first; or those for a person that match, highest priority first."""
+    ) -> list[Callback]:
+        """Return a run tree's callbacks, oldest first; or those for a person that match, highest priority first."""
         if inbox:
             return self._stored.callbacks.for_person(which, self.now(), limit)
         return self._stored.callbacks.of_tree(root or "")[:limit]
 
     async def unfinished(self, limit: int | None = None) -> list[Row]:
-        """Root sessions that are ready to continue, oldest first."""
-        kept, now = self._stored, self.now()
+        """Return the root sessions that are ready to continue, oldest first."""
+        stored, now = self._stored, self.now()
         ready = (
             session
-            for session, log in kept.logs.items()
+            for session, log in stored.logs.items()
             if log.status in ("running", "waiting")
             and not log.header.parent
             and not log.is_owned
-            and (log.status == "running" or any(h.ends_wait(now) for h in kept.callbacks.of_tree(session)))
+            and (log.status == "running" or any(one.ends_wait(now) for one in stored.callbacks.of_tree(session)))
         )
         rows = [await self.row(session) for session in islice(ready, limit)]
         return [r for r in rows if r is not None]
 
     async def next_deadline(self, after: float) -> float | None:
-        """When the next callback that a parked session waits for expires, after that moment."""
+        """Return the first time after `after` at which a callback of a parked session expires, or None."""
         return self._stored.callbacks.next_deadline(after)
 
     def listen(self, hear: Callable[[AnyEvent], None]) -> Callable[[], None]:
-        """Call `hear` for every event appended without a claim; returns a stop."""
+        """Call `hear` for every event appended without a claim; return a function that stops it."""
         self._listeners.append(hear)
         return lambda: self._listeners.remove(hear) if hear in self._listeners else None
 
     async def delete(self, sessions: Sequence[str]) -> int:
-        """Remove whole run trees that nobody owns; returns how many sessions went."""
-        gone: set[str] = set()
+        """Delete whole run trees that nobody owns; return the number of deleted sessions."""
+        deleted: set[str] = set()
         for session in sessions:
             log = self._stored.logs.get(session)
             if log is None:
                 raise UnknownSession(session)
             if self._stored.logs[log.root].is_owned:
                 raise SessionBusy(session, "this program", is_local=True)
-            gone |= {i for i, one in self._stored.logs.items() if one.root == log.root}
-        for session in gone:
+            deleted |= {i for i, one in self._stored.logs.items() if one.root == log.root}
+        for session in deleted:
             del self._stored.logs[session]
-        self._stored.callbacks.forget(gone)
+        self._stored.callbacks.forget(deleted)
         stored = self._stored
-        stored.order = [e for e in stored.order if e.session not in gone]
-        left = [encode(e) for e in stored.order] if stored.blobs else []
-        stored.blobs = {n: b for n, b in stored.blobs.items() if any(n.encode() in body for body in left)}
-        return len(gone)
+        stored.order = [e for e in stored.order if e.session not in deleted]
+        bodies = [encode(e) for e in stored.order] if stored.blobs else []
+        stored.blobs = {n: b for n, b in stored.blobs.items() if any(n.encode() in body for body in bodies)}
+        return len(deleted)
 
     async def close(self) -> None:
-        """Let go of whoever waits."""
+        """End every `wait`."""
         self._release_waiters()
 
 
-def _failed(claim: Claim | None, error: Exception) -> Exception:
-    """A claim whose append failed is worth nothing any more; its holder is told after whoever appended."""
+def _fail_claim(claim: Claim | None, error: Exception) -> Exception:
+    """Mark a claim as failed, and return the error. The holder is notified after the appender gets the error."""
     if claim is not None:
         claim.failure = error
         asyncio.get_running_loop().call_soon(claim.fail, error)

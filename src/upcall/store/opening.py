@@ -1,7 +1,7 @@
-"""The one place that opens a log: it judges the folder and the files, and whose log it is.
+"""Open a log: check its folder and files, and whether it is the user's own.
 
-A log that was named is used as long as its files are the user's own. The default log was found, not named: it must
-be one that the user made or adopted. Any other is *foreign*: it can be looked at, in a private copy, and no more.
+A log that the user named is used if its files are the user's own. The default log was found, not named: it must be
+one that the user made or adopted. Any other log is *foreign*: it can only be read, in a private copy.
 """
 
 # apsw's stubs name a type that Python 3.11 does not have yet.
@@ -25,7 +25,7 @@ from upcall.store.sqlite.tables import open_database
 
 
 class Place(NamedTuple):
-    """A log and how it is to be opened.
+    """A log's path and how to open it.
 
     path: where it is
     trusted: take its files as they are: the file system keeps no owners or modes
@@ -42,7 +42,7 @@ class Place(NamedTuple):
 
 
 class Opened(NamedTuple):
-    """An open log: where it is after links were followed, its connection, and the copy if it is foreign."""
+    """An open log: its path after following links, its connection, and the copy if it is foreign."""
 
     path: str
     db: apsw.Connection
@@ -50,7 +50,7 @@ class Opened(NamedTuple):
 
 
 def open_log(place: Place, busy: float) -> Opened:
-    """Open a log, or make it; ForeignLog if it was found and is not the user's own, unless it is only looked at."""
+    """Open or create a log; raise ForeignLog if it was found, is not the user's own, and is not only viewed."""
     path = place.path if place.found and not place.trusted else resolve_path(place.path)
     home = Path(path).parent
     if place.found and home.name == NAME and not place.trusted:
@@ -68,11 +68,11 @@ def open_log(place: Place, busy: float) -> Opened:
         ignore_home(home)
     if not place.trusted:
         close_to_others(path)
-    return Opened(path, open_database(path, busy, _noting(place)))
+    return Opened(path, open_database(path, busy, _recorder(place)))
 
 
 def _origin_problem(place: Place, path: str) -> StoreError | None:
-    """The reason why a default log is not the user's own; None if it is, or if there is none yet."""
+    """Return why a default log is not the user's own; None if it is, or if there is none yet."""
     known = place.known or KnownLogs("")
     ids = read_ids(path) if _has_content(path) else None
     if ids is None:
@@ -109,8 +109,8 @@ def _open_copy(path: str, busy: float) -> Opened:
     return Opened(path, db, copy)
 
 
-def _noting(place: Place) -> Callable[[str], None] | None:
-    """Note the id of a new log. Of one that was named that may fail: it is found by its name."""
+def _recorder(place: Place) -> Callable[[str], None] | None:
+    """Return a function that records the id of a new log. For a named log it may fail."""
     known = place.known
     if known is None:
         return None

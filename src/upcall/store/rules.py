@@ -1,7 +1,7 @@
 """The rules that every store keeps, as pure functions.
 
-A store knows how its rows are kept and committed. These functions say what it may commit: who may append which
-events, what an append changes beside the log, and what becomes of a callback.
+A store decides how rows are written and committed. These functions say what it may commit: who may append which
+events, what an append changes beside the log, and how a callback changes.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from upcall.callbacks import PRIORITIES, Held
+from upcall.callbacks import PRIORITIES, Callback, after, callback_raised
 from upcall.contracts import Claim, Ready, Selection
 from upcall.errors import SessionExists, SessionTakenOver, StoreError, UnknownCallback, UnknownSession
 from upcall.events import (
@@ -38,21 +38,21 @@ from upcall.events import (
 )
 from upcall.messages import Message, Result
 
-Find = Callable[[str], Held | None]
+Find = Callable[[str], Callback | None]
 """Looks a callback up by its id."""
 
 # --- who may append what ----------------------------------------------------------------
 
 
 def claim_error(claim: Claim, where: str) -> Exception:
-    """The exception for an append with a claim that is no longer active."""
+    """Return the exception for an append with a claim that is no longer active."""
     return claim.failure or StoreError(where, f"the claim on {claim.root!r} was given up")
 
 
 def check_fence(claim: Claim, epoch: int | None) -> None:
     """Raise if the claim failed or is not the newest one.
 
-    epoch: the epoch of its root session, None if that is gone
+    epoch: the epoch of its root session, None if that was deleted
     """
     if claim.failure is not None:
         raise claim.failure
@@ -84,16 +84,14 @@ def check_append(
 
 
 def required_sessions(session: str, started: SessionStarted) -> set[str]:
-    """The ids of the sessions that must exist before this one can start: its parent and its root."""
+    """Return the ids of the sessions that must exist before this one can start: its parent and its root."""
     return {one for one in (started.parent, started.root) if one and one != session}
 
 
 # --- what an append changes beside the log ----------------------------------------------
 
 CALLBACK_EVENTS = {CallbackRaised, CallbackAsked, CallbackPassed, CallbackDelivered, *SETTLING}
-STATUS: dict[type[Any], str] = {
-    SessionStarted: "idle", TurnStarted: "running", TurnResumed: "running", Parked: "waiting",
-}  # fmt: skip
+STATUS: dict[type[Any], str] = {TurnStarted: "running", TurnResumed: "running", Parked: "waiting"}
 INDEXED_EVENTS = {*STATUS, TurnEnded, HooksPassed, Compacted, SessionAdopted, *CALLBACK_EVENTS}
 """The events that have effects; an append of others changes nothing but the log."""
 
@@ -118,7 +116,7 @@ class Effects(msgspec.Struct, gc=False):
 
 
 def effects_of(events: Sequence[AnyEvent], first: int) -> Effects:
-    """The effects of appending these events, the first with this sequence number."""
+    """Return the effects of appending these events; `first` is the first sequence number."""
     effects = Effects()
     for seq, event in enumerate(events, first):
         kind = type(event)
@@ -143,7 +141,7 @@ def effects_of(events: Sequence[AnyEvent], first: int) -> Effects:
 
 
 def without_body(event: AnyEvent) -> AnyEvent:
-    """The event without the body that a hook replaced; the fact that it happened stays."""
+    """Return the event without the body that a hook replaced; the event itself stays in the log."""
     match event:
         case ToolEnded():
             return event.replace(result=Result(event.call_id, ""), dropped=True)
@@ -166,8 +164,8 @@ class CallbackChanges(NamedTuple):
     delivered: the ids of those whose answer was delivered
     """
 
-    raised: dict[str, Held]
-    changed: dict[str, Held]
+    raised: dict[str, Callback]
+    changed: dict[str, Callback]
     delivered: list[str]
 
 
@@ -180,9 +178,7 @@ def callback_changes(
     for event in events:
         callback_id: str = event.callback_id
         if isinstance(event, CallbackRaised):
-            raised[callback_id] = Held(
-                event, root, message=event.message, expires=event.expires, tags=tags if tags is not None else {}
-            )
+            raised[callback_id] = callback_raised(event, event.session, root, tags)
         elif isinstance(event, CallbackDelivered):
             delivered.append(callback_id)
         elif callback_id in raised:
@@ -194,48 +190,33 @@ def callback_changes(
     return changes
 
 
-def after(held: Held, event: AnyEvent) -> Held:
-    """The callback once this event is written."""
-    now = replace(held)
-    now.take(event)
-    return now
+def as_of(callback: Callback, now: float) -> Callback:
+    """Return the callback at that moment: an open one whose time is up has expired."""
+    late = callback.status == "open" and callback.expires is not None and callback.expires <= now
+    return replace(callback, status="expired") if late else callback
 
 
-def reopened(held: Held) -> Held:
-    """The callback once a person is asked again."""
-    now = replace(held)
-    now.reopen()
-    return now
+def waits_for_person(callback: Callback) -> bool:
+    """Return whether the callback is in the inbox."""
+    return callback.status == "open" and callback.target == "user"
 
 
-def as_of(held: Held, now: float) -> Held:
-    """The callback at that moment: an open one whose time is up has expired."""
-    late = held.status == "open" and held.expires is not None and held.expires <= now
-    return replace(held, status="expired") if late else held
-
-
-def waits_for_person(held: Held) -> bool:
-    """Tell whether the callback is in the inbox."""
-    return held.status == "open" and held.target == "user"
-
-
-def rank(held: Held) -> tuple[int, float, int]:
-    """The sort key of the inbox: highest priority first, then oldest."""
-    raised = held.raised
-    return (_RANKS.get(raised.priority, _RANKS["normal"]), raised.time, raised.pos)
+def rank(callback: Callback) -> tuple[int, float, int]:
+    """Return the sort key of the inbox: highest priority first, then oldest."""
+    return (_RANKS[callback.priority], callback.created, callback.pos)
 
 
 def all_open(callback_ids: Iterable[str], find: Find) -> bool:
-    """Tell whether a run tree may park: every callback that it waits for is still open."""
-    return all((held := find(one)) is not None and held.status == "open" for one in callback_ids)
+    """Return whether a run tree may park: every callback that it waits for is still open."""
+    return all((found := find(one)) is not None and found.status == "open" for one in callback_ids)
 
 
 def is_moot(event: AnyEvent, find: Find) -> bool:
-    """Tell whether the event withdraws a callback that is settled: the first one to settle it wins."""
+    """Return whether the event withdraws a callback that is already settled: the first settlement wins."""
     if not isinstance(event, CallbackWithdrawn):
         return False
-    held = find(event.callback_id)
-    return held is not None and held.status != "open"
+    callback = find(event.callback_id)
+    return callback is not None and callback.status != "open"
 
 
 class Settlement(NamedTuple):
@@ -245,7 +226,7 @@ class Settlement(NamedTuple):
     events: the events to append, each with its session
     """
 
-    refused: Held | None
+    refused: Callback | None
     events: list[tuple[str, AnyEvent]]
 
 
@@ -260,25 +241,25 @@ def settle_open(callback_id: str, events: Mapping[str, AnyEvent], find: Find, no
     current = as_of(first, now) if isinstance(events[callback_id], ANSWERING) else first
     if current.status != "open":
         return Settlement(current, [])
-    held = ((first if one == callback_id else find(one), event) for one, event in events.items())
+    found = ((first if one == callback_id else find(one), event) for one, event in events.items())
     return Settlement(
-        None, [(one.raised.session, event) for one, event in held if one is not None and one.status == "open"]
+        None, [(one.session_id, event) for one, event in found if one is not None and one.status == "open"]
     )
 
 
 def ready_records(
-    root: str, effects: Effects, changed: Iterable[Held], find: Find, *, child_ended: bool
+    root: str, effects: Effects, changed: Iterable[Callback], find: Find, *, child_ended: bool
 ) -> list[Ready]:
-    """The reasons why a run tree can be resumed after an append, now or at a moment.
+    """Return the reasons why a run tree can be resumed after an append, now or later.
 
     changed: the callbacks that the append changed
     child_ended: it ended the turn of a child and released the claim on the tree
     """
     records: list[Ready] = []
-    if any(held.awaited and held.status != "open" for held in changed):
+    if any(one.awaited and one.status != "open" for one in changed):
         records.append(Ready(root, "settled"))
-    waits = [held for one in effects.waits if (held := find(one)) is not None]
-    moments = [held.expires if held.target == "user" else 0.0 for held in waits]
+    waits = [found for one in effects.waits if (found := find(one)) is not None]
+    moments = [one.expires if one.target == "user" else 0.0 for one in waits]
     due = [moment for moment in moments if moment is not None]
     if due:
         records.append(Ready(root, "parked", min(due)))
@@ -291,7 +272,7 @@ def ready_records(
 
 
 def matches(which: Selection, session: str, agent: str, tags: Mapping[str, str]) -> bool:
-    """Tell whether a session is selected by its id, its agent and its tags."""
+    """Return whether a session is selected by its id, its agent and its tags."""
     if which.session is not None and not f"{session}~".startswith(f"{which.session}~"):
         return False
     return (which.agent is None or agent == which.agent) and which.tags.items() <= tags.items()

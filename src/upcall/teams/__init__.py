@@ -1,4 +1,4 @@
-"""Agents that work together: teams with a plan, chains, bridges, and the agents people start from."""
+"""Agents that work together: teams with a plan, chains and bridges; and ready-made agents."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,7 @@ __all__ = ["Chain", "SubAgent", "Team", "branch", "bridge", "chain", "coder_agen
 
 
 def __getattr__(name: str) -> Any:
-    """Presets are imported when they are first used, and the whole kit with them: most teams have none."""
+    """Import the presets, and the whole kit with them, when they are first used: most teams don't need them."""
     if name in ("SubAgent", "coder_agent", "deep_agent"):
         from upcall.teams import presets
 

@@ -14,55 +14,55 @@ from upcall.teams.coordinator import SAID_NOTHING, Coordination, Coordinator, St
 
 
 class StepText(NamedTuple):
-    """What a step came to, and what the next one is told of it: with the summary, if it was compacted meanwhile."""
+    """A step's reply, and the prompt for the next step: with the summary, if the session was compacted."""
 
     reply: Reply
-    told: str
+    text: str
 
 
 class Branch:
-    """A step that takes one of several ways; `pick` gets the reply so far and returns a key."""
+    """A step that runs one of several agents; `pick` gets the reply so far and returns a key."""
 
     def __init__(self, pick: Callable[[Reply], Any], ways: Mapping[str, Agent]) -> None:
         keys = list(ways) if isinstance(cast("Any", ways), Mapping) else []
         if not callable(pick) or not keys or not all(isinstance(cast("Any", key), str) for key in keys):
             raise BadAgent(
-                "branch", "branch(pick, {'key': agent}) takes a function and at least one way, by a string"
+                "branch", "branch(pick, {'key': agent}) takes a function and at least one agent under a string key"
             )
         self.pick, self.ways = pick, dict(ways)
         self.agents = [_agent("branch", a) for a in self.ways.values()]
 
-    async def run(self, work: Coordination, number: int, said: StepText) -> StepText:
-        """Pick, once, and go that way."""
-        key = await work.decide(f"{number}", lambda: _called(f"{number}", "pick", self.pick, said.reply))
+    async def run(self, work: Coordination, number: int, previous: StepText) -> StepText:
+        """Pick a branch, once, and run its agent."""
+        key = await work.decide(f"{number}", lambda: _call_function(f"{number}", "pick", self.pick, previous.reply))
         if not isinstance(key, str) or key not in self.ways:
             known = ", ".join(map(repr, self.ways))
             raise StepFailed(f"{number}", f"pick returned {key!r}; the branches are {known}")
-        return await _hop(work, number, self.ways[key], said)
+        return await _hop(work, number, self.ways[key], previous)
 
 
 class FanOut:
-    """A step of several agents side by side; `join` makes one text of their replies, in the list's order."""
+    """A step that runs several agents at the same time; `join` makes one text of their replies, in list order."""
 
     def __init__(self, agents: Sequence[Agent], join: Callable[[list[Reply]], Any] | None = None) -> None:
         if isinstance(agents, Agent) or not agents or (join is not None and not callable(join)):
             raise BadAgent("fan_out", "fan_out([a, b], join=function) takes a list of at least one agent")
         self.agents, self.join = [_agent("fan_out", a) for a in agents], join
 
-    async def run(self, work: Coordination, number: int, said: StepText) -> StepText:
-        """Run all, then join."""
+    async def run(self, work: Coordination, number: int, previous: StepText) -> StepText:
+        """Run all agents, then join their replies."""
         steps = [
-            Step(f"{number}.{i}", agent, _prompt(number, said), f"{number}.{i}.{agent.name}")
+            Step(f"{number}.{i}", agent, _prompt(number, previous), f"{number}.{i}.{agent.name}")
             for i, agent in enumerate(self.agents, 1)
         ]
-        ends = await work.together(steps)
-        all_said = [_said(work, s, e) for s, e in zip(steps, ends, strict=True)]
+        ends = await work.run_parallel(steps)
+        texts = [_step_text(work, step, end) for step, end in zip(steps, ends, strict=True)]
         join = self.join
         if join is None:
-            text = "\n\n".join(f"{a.name}:\n{s.told}" for a, s in zip(self.agents, all_said, strict=True))
+            text = "\n\n".join(f"{a.name}:\n{t.text}" for a, t in zip(self.agents, texts, strict=True))
         else:
-            replies = [s.reply for s in all_said]
-            text = await work.decide(f"{number}", lambda: _called(f"{number}", "join", join, replies))
+            replies = [each.reply for each in texts]
+            text = await work.decide(f"{number}", lambda: _call_function(f"{number}", "join", join, replies))
         if not isinstance(text, str):
             raise StepFailed(
                 f"{number}", f"join returned {type(text).__name__}; it must return the text for the next agent"
@@ -71,7 +71,7 @@ class FanOut:
 
 
 class Chain(Coordinator):
-    """Agents in a row: each one is told what the one before it said. `chain(…)` makes one.
+    """Agents that run one after the other, each with the reply of the one before. `chain(…)` makes one.
 
     steps: agents, branches and fan-outs, in order
     name: the name of the chain
@@ -87,20 +87,20 @@ class Chain(Coordinator):
         super().__init__(name, list(unique.values()), description, ["chain", structure, loop])
 
     async def coordinate(self, work: Coordination, prompt: str) -> str:
-        """Each step once a round, with what the one before it said."""
-        said, number = StepText(Reply(prompt, session_id=work.id), prompt), 0
+        """Run each step once a round, with the reply of the step before."""
+        previous, number = StepText(Reply(prompt, session_id=work.id), prompt), 0
         for _ in range(self.loop):
             for step in self.steps:
                 number += 1
                 if isinstance(step, Agent):
-                    said = await _hop(work, number, step, said)
+                    previous = await _hop(work, number, step, previous)
                 else:
-                    said = await step.run(work, number, said)
-        return said.reply.text
+                    previous = await step.run(work, number, previous)
+        return previous.reply.text
 
 
 def chain(*steps: Agent | Branch | FanOut, name: str = "", loop: int = 1, description: str = "") -> Chain:
-    """Agents that work one after the other: `chain(a, b, c)` runs a, then b with what a said, then c.
+    """Return a chain of agents: `chain(a, b, c)` runs a, then b with a's reply, then c with b's.
 
     *steps: agents, teams, other chains, `branch(…)` or `fan_out(…)`. An agent that comes twice is a cycle, and
         refused.
@@ -116,11 +116,11 @@ def chain(*steps: Agent | Branch | FanOut, name: str = "", loop: int = 1, descri
     if type(loop) is not int or loop < 1:
         raise BadAgent(name or "chain", f"loop={loop!r} is not a valid number of rounds (1 or more)")
     _refuse_cycles(name or "chain", steps)
-    return Chain(steps, name or _named(steps), loop, description)
+    return Chain(steps, name or _default_name(steps), loop, description)
 
 
 def branch(pick: Callable[[Reply], Any], ways: Mapping[str, Agent]) -> Branch:
-    """A step of a chain that takes one of several ways.
+    """Return a step of a chain that runs one of several agents.
 
     pick: a function of the reply so far that returns a key of `ways`; it may be async
     ways: the agents, by key
@@ -129,7 +129,7 @@ def branch(pick: Callable[[Reply], Any], ways: Mapping[str, Agent]) -> Branch:
 
 
 def fan_out(agents: Sequence[Agent], *, join: Callable[[list[Reply]], Any] | None = None) -> FanOut:
-    """A step of a chain that runs several agents at the same time.
+    """Return a step of a chain that runs several agents at the same time.
 
     agents: the agents
     join: a function of their replies, in the order of `agents`, that returns one text; it may be async. Without it
@@ -141,48 +141,48 @@ def fan_out(agents: Sequence[Agent], *, join: Callable[[list[Reply]], Any] | Non
 # --- running ----------------------------------------------------------------------------
 
 
-async def _hop(work: Coordination, number: int, agent: Agent, said: StepText) -> StepText:
-    step = Step(f"{number}.{agent.name}", agent, _prompt(number, said), f"{number}.{agent.name}")
-    return _said(work, step, await work.step(step))
+async def _hop(work: Coordination, number: int, agent: Agent, previous: StepText) -> StepText:
+    step = Step(f"{number}.{agent.name}", agent, _prompt(number, previous), f"{number}.{agent.name}")
+    return _step_text(work, step, await work.step(step))
 
 
-def _prompt(number: int, said: StepText) -> str:
-    """What a step is told; no agent is prompted with nothing because the one before it had nothing to say."""
-    return said.told if said.told.strip() or number == 1 else SAID_NOTHING
+def _prompt(number: int, previous: StepText) -> str:
+    """Return a step's prompt. If the reply before it was empty, the prompt says so."""
+    return previous.text if previous.text.strip() or number == 1 else SAID_NOTHING
 
 
-def _said(work: Coordination, step: Step, ended: StepEnded) -> StepText:
+def _step_text(work: Coordination, step: Step, ended: StepEnded) -> StepText:
     output = None
     if step.agent.output is not None:
-        with contextlib.suppress(ValueError):  # an end_turn hook may have put other words in its place
+        with contextlib.suppress(ValueError):  # an end_turn hook may have replaced the text
             output = step.agent.output.parse(ended.text)
     reply = Reply(ended.text, "done", f"{work.id}~{step.child}", ended.usage, output=output)
     return StepText(reply, f"{ended.summary}\n\n{ended.text}" if ended.summary else ended.text)
 
 
-async def _called(step: str, what: str, function: Callable[[Any], Any], argument: Any) -> Any:
+async def _call_function(step: str, role: str, function: Callable[[Any], Any], argument: Any) -> Any:
     try:
         value = function(argument)
         return await value if hasattr(value, "__await__") else value
     except Exception as error:
-        raise StepFailed(step, f"{what} raised {type(error).__name__}: {error}") from error
+        raise StepFailed(step, f"{role} raised {type(error).__name__}: {error}") from error
 
 
 # --- building ---------------------------------------------------------------------------
 
 
-def _agent(where: str, given: Any) -> Agent:
-    if not isinstance(given, Agent):
-        raise BadAgent(where, f"its steps are agents, teams, chains, branch(…) or fan_out(…), not {given!r}")
-    return cast("Agent", given)
+def _agent(where: str, value: Any) -> Agent:
+    if not isinstance(value, Agent):
+        raise BadAgent(where, f"its steps are agents, teams, chains, branch(…) or fan_out(…), not {value!r}")
+    return cast("Agent", value)
 
 
 def _agents(step: Agent | Branch | FanOut) -> list[Agent]:
     return [step] if isinstance(step, Agent) else step.agents
 
 
-def _named(steps: Sequence[Agent | Branch | FanOut]) -> str:
-    """A chain's name after its steps, and no name of an agent below it: a chain of one would have that one's."""
+def _default_name(steps: Sequence[Agent | Branch | FanOut]) -> str:
+    """Return a name made of the steps' names that no agent below the chain has."""
     name = "-".join(".".join(a.name for a in _agents(s)) for s in steps)[:100]
     taken = names_of([agent for step in steps for agent in _agents(step)])
     while name in taken:
@@ -191,21 +191,21 @@ def _named(steps: Sequence[Agent | Branch | FanOut]) -> str:
 
 
 def _refuse_cycles(name: str, steps: Sequence[Agent | Branch | FanOut]) -> None:
-    """Each way through the steps may pass an agent once, through inner chains too."""
-    places = [place for step in steps for place in _places(step)]
-    for end, here in enumerate(places):
+    """Raise BadAgent if a path through the steps, including inner chains, has an agent twice."""
+    positions = [names for step in steps for names in _positions(step)]
+    for end, current in enumerate(positions):
         for start in range(end):
-            twice = sorted(here & places[start])
-            if twice:
-                between = [" or ".join(sorted(place)) for place in places[start + 1 : end]]
-                path = " → ".join([twice[0], *between, twice[0]])
+            repeated = sorted(current & positions[start])
+            if repeated:
+                between = [" or ".join(sorted(names)) for names in positions[start + 1 : end]]
+                path = " → ".join([repeated[0], *between, repeated[0]])
                 raise BadAgent(name, f"{path} is a cycle; for several rounds write chain(…, loop=3)")
 
 
-def _places(step: Agent | Branch | FanOut) -> list[set[str]]:
-    """Who works at each place of a step, one place after the other."""
+def _positions(step: Agent | Branch | FanOut) -> list[set[str]]:
+    """Return the names of the agents that may run at each position of a step."""
     if isinstance(step, Chain):
-        return [place for inner in step.steps for place in _places(inner)]
+        return [position for inner in step.steps for position in _positions(inner)]
     if isinstance(step, Agent):
         return [{step.name}]
-    return [{name for agent in step.agents for place in _places(agent) for name in place}]
+    return [{name for agent in step.agents for position in _positions(agent) for name in position}]

@@ -1,7 +1,7 @@
-"""What teams and chains share: a session without a model whose turn is a program of steps.
+"""The base of teams and chains: a session without a model, whose turn is a program of steps.
 
-The program runs from its top each time it is entered. A step that has ended is answered from the log, one that was
-begun goes on with its child, and what was decided stays decided; so it may stop anywhere.
+The program runs from its top each time the turn is resumed. A step that has ended returns its logged result, a step
+that was started resumes its child, and decisions are read from the log. So the program may stop anywhere.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from upcall.messages import Message, Request, Text, Value
 
 E = TypeVar("E", bound=Event)
 SAID_NOTHING = "The agent before you ended without saying anything."
-"""What the next agent is told then: an empty prompt is an error."""
+"""The next agent's prompt if a reply was empty: an empty prompt is an error."""
 
 
 class Step(Value, frozen=True):
     """A piece of work for one agent. `child` names its session below the coordinator's.
 
-    `must`: the coordinator can't go on without its result.
+    `spec`: how to start that session. `required`: the coordinator can't continue without the result.
     """
 
     name: str
     agent: Agent
     prompt: str
     child: str
-    place: ChildSpec = DEFAULT_CHILD
-    must: bool = True
+    spec: ChildSpec = DEFAULT_CHILD
+    required: bool = True
 
 
 class Coordination:
@@ -47,11 +47,11 @@ class Coordination:
         self.turn, self.id, self.log, self.state = turn, turn.id, turn.log, turn.state
 
     def logged(self, kind: type[E], name: str) -> E | None:
-        """What this turn's log holds of a step."""
-        return cast("E | None", self.state.steps.get((kind, name)))
+        """Return a step's event of this kind from this turn's log."""
+        return cast("E | None", self.state.turn.steps.get((kind, name)))
 
     async def decide(self, name: str, make: Callable[[], Any]) -> Any:
-        """What `make` gives, once: it is written down, and found there by every later run."""
+        """Return the value of `make`, which is called once: later runs read it from the log."""
         found = self.logged(Planned, name)
         if found is None:
             value = make()
@@ -62,23 +62,23 @@ class Coordination:
         return found.value
 
     async def step(self, step: Step) -> StepEnded:
-        """Have a step done, or find out how it ended; a failed one that must be done raises ChildFailed."""
+        """Run a step, or return how it ended; a required step that failed raises ChildFailed."""
         ended = self.logged(StepEnded, step.name)
         if ended is not None:
             return ended
         await self._start([step])
         started = cast("StepStarted", self.logged(StepStarted, step.name))
-        place = step.place._replace(turn_number=started.turn, retry_failed=step.must)
+        spec = step.spec._replace(turn_number=started.turn, retry_failed=step.required)
         with self.turn.activity.waiting():  # for its child
-            ended = await self._run(step, started, place)
-        if step.must and ended.status != "done":
+            ended = await self._run(step, started, spec)
+        if step.required and ended.status != "done":
             raise ChildFailed(started.child, started.agent, f"it ended with {ended.error or ended.status}")
         self.log.add(ended)
         await self.log.flush()
         return ended
 
-    async def together(self, steps: Sequence[Step]) -> list[StepEnded]:
-        """Have steps done side by side; returns when all have ended, in the order given."""
+    async def run_parallel(self, steps: Sequence[Step]) -> list[StepEnded]:
+        """Run steps at the same time; return when all have ended, with their ends in the given order."""
         await self._start(steps)
         outcomes = await self.turn.activity.run_all([self._step_unless_parked(step) for step in steps])
         ended = [outcome for outcome in outcomes if outcome is not None]
@@ -87,39 +87,39 @@ class Coordination:
         return ended
 
     async def _step_unless_parked(self, step: Step) -> StepEnded | None:
-        """Have a step done; None where it is parked."""
+        """Run a step; return None if it was parked."""
         try:
             return await self.step(step)
         except Parking:
             return None
 
     async def _start(self, steps: Sequence[Step]) -> None:
-        """Write down what begins now, in one append: all of it hears what was said to the coordinator meanwhile."""
+        """Log the steps that start now, in one append. All of them get the steering messages of the coordinator."""
         new = [step for step in steps if self.logged(StepStarted, step.name) is None]
         if not new:
             return
         before = [await load_state(self.log.store, f"{self.id}~{step.child}") for step in new]
-        note = "\n\n".join(steer.text for _, steer in sorted(self.state.steers.items()))
+        note = "\n\n".join(steer.text for _, steer in sorted(self.state.conversation.steers.items()))
         self.turn.apply_steers()
         for step, state in zip(new, before, strict=True):
-            name, turn = step.place.agent or step.agent.name, 1 if state is None else state.turn + 1
+            name, turn = step.spec.agent or step.agent.name, 1 if state is None else state.turn.number + 1
             self.log.add(
-                StepStarted(step.name, name, f"{self.id}~{step.child}", turn, step.place.role, note),
+                StepStarted(step.name, name, f"{self.id}~{step.child}", turn, step.spec.role, note),
             )
         await self.log.flush()
 
-    async def _run(self, step: Step, started: StepStarted, place: ChildSpec) -> StepEnded:
+    async def _run(self, step: Step, started: StepStarted, spec: ChildSpec) -> StepEnded:
         prompt = f"{step.prompt}\n\n{started.note}" if started.note else step.prompt
         try:
-            reply = await self.turn.services.start_child(self.turn, step.agent, prompt, step.child, place)
+            reply = await self.turn.services.start_child(self.turn, step.agent, prompt, step.child, spec)
         except ChildFailed as failure:
-            if step.must:
+            if step.required:
                 raise
             return StepEnded(step.name, "failed", error=failure.error)
         row, summary = await self.log.store.row(started.child), ""
-        if row is not None and row.base:  # it was compacted: what it did before is in its summary
+        if row is not None and row.base:  # it was compacted: its summary describes the work before that
             state = await load_state(self.log.store, started.child)
-            summary = state.summary if state is not None else ""
+            summary = state.conversation.summary if state is not None else ""
         error = f"limit {reply.limit}" if reply.limit else ""
         return StepEnded(step.name, cast("Any", reply.status), reply.text, error, reply.usage, summary)
 
@@ -137,27 +137,27 @@ class Coordinator(Agent[None]):
         )
 
     async def run_program(self, turn: Turn) -> None:
-        """Run the steps of a turn, or what is left of them, and add the reply to its log."""
+        """Run the remaining steps of a turn, and add the reply to its log."""
         state = turn.state
-        if state.response is not None:  # only the hooks at its end are left
+        if state.turn.response is not None:  # only its end_turn hooks are left to run
             return
-        text = await self.coordinate(Coordination(turn), state.history[state.prompt_at].text)
-        turn.log.add(Responded(state.ordinal + 1, Message("assistant", (Text(text),)), stop="steps"))
+        text = await self.coordinate(Coordination(turn), state.conversation.history[state.turn.prompt_at].text)
+        turn.log.add(Responded(state.conversation.ordinal + 1, Message("assistant", (Text(text),)), stop="steps"))
 
     async def coordinate(self, work: Coordination, prompt: str) -> str:
-        """Run the steps; returns what the turn replies."""
+        """Run the steps and return the turn's reply."""
         raise NotImplementedError
 
     def replace(self, **changes: Any) -> NoReturn:
-        """Teams and chains are built anew instead."""
-        raise UpcallError(f"{self.name!r} can't be changed; build it again: {type(self).__name__} values are short")
+        """Refuse: teams and chains are built again instead."""
+        raise UpcallError(f"{self.name!r} can't be changed; create a new {type(self).__name__} instead")
 
 
 def names_of(agents: Sequence[Agent]) -> set[str]:
-    """The names of these agents and of all below them."""
+    """Return the names of these agents and of all below them."""
     found: dict[int, Agent] = {}
     queue = list(agents)
-    for one in queue:  # it grows as it is walked
+    for one in queue:  # the list grows during the loop
         if id(one) not in found:
             found[id(one)] = one
             queue.extend(one.agents)
@@ -165,11 +165,11 @@ def names_of(agents: Sequence[Agent]) -> set[str]:
 
 
 class _NoModel:
-    """Stands where an agent has its model."""
+    """Takes the place of a model."""
 
     def __init__(self, name: str) -> None:
         self.name = f"the steps of {name}"
 
     async def respond(self, request: Request, emit: Emit | None) -> NoReturn:
-        """Nobody thinks here."""
+        """Refuse: there is no model to ask."""
         raise UpcallError(f"{request.agent} has steps and no model, so it can't be asked anything itself")

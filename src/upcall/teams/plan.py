@@ -1,4 +1,4 @@
-"""A team's plan: read from what its manager said, and checked whole before anything runs."""
+"""Read a team's plan from its manager's reply, and check all of it before anything runs."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from upcall.messages import Value, replace_surrogates
 from upcall.safety.json_text import LONGEST, json_values
 
 KEYS = ("role", "task", "sequence", "caller")
-_LAST = 1_000_000_000
-_SHOWN = 20
+_MAX_SEQUENCE = 1_000_000_000
+_MAX_PROBLEMS = 20
 
 
 class Assignment(Value, frozen=True):
-    """One entry of a plan; `worker` is named when the plan is accepted, and `asks` if it may ask the planner."""
+    """One entry of a plan. `worker`: named when the plan is accepted. `asks`: whether it may ask the planner."""
 
     worker: str
     role: str
@@ -26,7 +26,7 @@ class Assignment(Value, frozen=True):
 
 
 class Rules(Value, frozen=True):
-    """What a plan is held to."""
+    """The rules that a plan must follow."""
 
     planner: str
     roles: tuple[str, ...]
@@ -36,37 +36,37 @@ class Rules(Value, frozen=True):
 
 
 def read_plan(text: str, rules: Rules) -> tuple[list[dict[str, Any]], list[str]]:
-    """The entries of the one JSON array in a reply, or every mistake in it."""
-    found, problem = _array(text)
+    """Return the entries of the one JSON array in a reply, or every mistake in it."""
+    entries, problem = _array(text)
     if problem:
         return [], [problem]
-    if not found and not rules.empty:
+    if not entries and not rules.empty:
         return [], ["the array is empty: give at least one task"]
-    if len(found) > rules.entries:
+    if len(entries) > rules.entries:
         return [], [
-            f"it has {len(found)} entries; at most {rules.entries} are run. Join tasks that belong together"
+            f"it has {len(entries)} entries; at most {rules.entries} are run. Join tasks that belong together"
         ]
-    problems = [p for number, entry in enumerate(found, 1) for p in _mistakes(number, entry, rules)]
-    if len(problems) > _SHOWN:
-        problems[_SHOWN:] = [f"and {len(problems) - _SHOWN} more mistakes"]
-    return ([] if problems else cast("list[dict[str, Any]]", found)), problems
+    problems = [p for number, entry in enumerate(entries, 1) for p in _mistakes(number, entry, rules)]
+    if len(problems) > _MAX_PROBLEMS:
+        problems[_MAX_PROBLEMS:] = [f"and {len(problems) - _MAX_PROBLEMS} more mistakes"]
+    return ([] if problems else cast("list[dict[str, Any]]", entries)), problems
 
 
-def named(entries: Sequence[dict[str, Any]], counts: dict[str, int]) -> list[Assignment]:
-    """The assignments with their workers' names, going on from `counts`, which is changed."""
-    made: list[Assignment] = []
+def name_workers(entries: Sequence[dict[str, Any]], counts: dict[str, int]) -> list[Assignment]:
+    """Return the assignments with numbered workers; `counts` has the last number by role, and is updated."""
+    assignments: list[Assignment] = []
     for entry in entries:
         role = entry["role"]
         counts[role] = counts.get(role, 0) + 1
         worker = f"{role}{counts[role]:02}"
-        made.append(
+        assignments.append(
             Assignment(worker, role, replace_surrogates(entry["task"]), entry["sequence"], "caller" in entry)
         )
-    return made
+    return assignments
 
 
 def next_sequence(plan: Sequence[Assignment]) -> tuple[list[Assignment], list[Assignment]]:
-    """What is to be done first, side by side, and what is left for later."""
+    """Split a plan into its first sequence, to be run at the same time, and the rest."""
     first = min(a.sequence for a in plan)
     return [a for a in plan if a.sequence == first], [a for a in plan if a.sequence > first]
 
@@ -84,31 +84,35 @@ def _array(text: str) -> tuple[list[Any], str]:
 
 
 def _mistakes(number: int, entry: Any, rules: Rules) -> list[str]:
-    where = f"entry {number}"
+    label = f"entry {number}"
     if not isinstance(entry, dict):
-        return [f"{where} must be an object with {', '.join(KEYS)}, not {_shown(entry)}"]
-    given = cast("dict[str, Any]", entry)
-    unknown = islice((key for key in given if key not in KEYS), _SHOWN)
-    found = [f"{where}: unknown key {_shown(key)}; there are {', '.join(KEYS)}" for key in unknown]
-    role, task, sequence = given.get("role"), given.get("task"), given.get("sequence")
+        return [f"{label} must be an object with {', '.join(KEYS)}, not {_describe(entry)}"]
+    fields = cast("dict[str, Any]", entry)
+    unknown = islice((key for key in fields if key not in KEYS), _MAX_PROBLEMS)
+    problems = [f"{label}: unknown key {_describe(key)}; the valid keys are {', '.join(KEYS)}" for key in unknown]
+    role, task, sequence = fields.get("role"), fields.get("task"), fields.get("sequence")
     if role not in rules.roles or not isinstance(role, str):
-        found.append(f"{where}: role must be one of {', '.join(rules.roles)}, not {_shown(role)}")
+        problems.append(f"{label}: role must be one of {', '.join(rules.roles)}, not {_describe(role)}")
     if not isinstance(task, str) or not task.strip():
-        found.append(f"{where}: task must say what to do, not {_shown(task)}")
+        problems.append(f"{label}: task must say what to do, not {_describe(task)}")
     elif len(task) > rules.task_chars:
-        found.append(f"{where}: task has {len(task)} characters; at most {rules.task_chars} are taken")
-    if type(sequence) is not int or not 0 <= sequence <= _LAST:
-        found.append(f"{where}: sequence must be a whole number from 0 to {_LAST}, not {_shown(sequence)}")
-    if "caller" in given and given["caller"] != rules.planner:
-        said = _shown(given["caller"])
-        found.append(f"{where}: caller must be {rules.planner!r}, who made the plan, or be left out; not {said}")
-    return found
+        problems.append(f"{label}: task has {len(task)} characters; at most {rules.task_chars} are accepted")
+    if type(sequence) is not int or not 0 <= sequence <= _MAX_SEQUENCE:
+        problems.append(
+            f"{label}: sequence must be a whole number from 0 to {_MAX_SEQUENCE}, not {_describe(sequence)}"
+        )
+    if "caller" in fields and fields["caller"] != rules.planner:
+        caller = _describe(fields["caller"])
+        problems.append(
+            f"{label}: caller must be {rules.planner!r}, who made the plan, or be left out; not {caller}"
+        )
+    return problems
 
 
-def _shown(value: Any) -> str:
+def _describe(value: Any) -> str:
     if value is None:
         return "nothing"
-    if isinstance(value, list | dict):  # however deep
+    if isinstance(value, list | dict):  # of any depth
         return "an array" if isinstance(value, list) else "an object"
     text = replace_surrogates(json.dumps(value, ensure_ascii=False))
     return text if len(text) <= 60 else text[:59] + "…"

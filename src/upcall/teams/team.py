@@ -10,15 +10,14 @@ import msgspec
 
 from upcall.agent import Agent, Kit
 from upcall.callbacks import Callback
-from upcall.core.routing.answer import callback_of
 from upcall.core.routing.policy import name_problem
 from upcall.core.turns.side_turn import SIDE_TOOLS
 from upcall.core.turns.turn import ChildSpec
 from upcall.errors import BadAgent, PlanRefused, UnknownAgent
 from upcall.events import ContextSet, Planned, SessionStarted, StepEnded
 from upcall.teams.coordinator import Coordination, Coordinator, Step
-from upcall.teams.plan import Assignment, Rules, named, next_sequence, read_plan
-from upcall.teams.prompts import REVIEWER_PROMPT, bad_plan, joined, manager_prompt, replan, worker_prompt
+from upcall.teams.plan import Assignment, Rules, name_workers, next_sequence, read_plan
+from upcall.teams.prompts import REVIEWER_PROMPT, bad_plan, join_instructions, manager_prompt, replan, worker_prompt
 from upcall.teams.report import assignments, results, review
 
 OnFailure = Literal["stop", "go_on", "replan"]
@@ -36,7 +35,7 @@ class Team(Coordinator):
     roles: the agents that do the work, by role
     reviewer: the agent that reports at the end; without one the reply lists the results
     name: the team's name, different from its agents'
-    on_failure: what follows a sequence in which a worker failed: `go_on` with the plan, `stop` and report, or
+    on_failure: what to do after a sequence in which a worker failed: `go_on` with the plan, `stop` and report, or
         `replan`
     entries: the most entries that a plan may have
     task_chars: the most characters that a task may have
@@ -68,7 +67,7 @@ class Team(Coordinator):
         self.manager, self.roles, self.reviewer = manager, dict(roles), reviewer
         self.on_failure: OnFailure = on_failure
         self.entries, self.task_chars, self.tries = entries, task_chars, tries
-        self._cast: dict[tuple[str, str, bool], Agent] = {}
+        self._members: dict[tuple[str, str, bool], Agent] = {}
         below = {id(a): a for a in (manager, *roles.values(), *([reviewer] if reviewer else []))}
         structure = ["team", manager.name, {r: a.name for r, a in roles.items()}, reviewer and reviewer.name]
         super().__init__(name, list(below.values()), description, [*structure, on_failure])
@@ -82,7 +81,7 @@ class Team(Coordinator):
         replans, stopped = 0, False
         while plan and not stopped:
             now, plan = next_sequence(plan)
-            ended = await work.together([self._worker(work, a) for a in now])
+            ended = await work.run_parallel([self._worker(work, a) for a in now])
             ends += zip(now, ended, strict=True)
             if self.on_failure == "go_on" or all(e.status == "done" for e in ended):
                 continue
@@ -94,20 +93,20 @@ class Team(Coordinator):
         return await self._report(work, prompt, ends, plan, stopped)
 
     async def _plan(self, work: Coordination, number: int, prompt: str) -> list[Assignment]:
-        """The manager's plan, accepted once; a bad one goes back to it with every mistake."""
+        """Return the manager's plan, accepted once. A bad plan is sent back to the manager with every mistake."""
         name = f"plan{number}"
         accepted = work.logged(Planned, name)
-        given_up = work.logged(Planned, f"{name}.refused")
-        tries = (given_up.value if given_up is not None else 0) + self.tries
+        refused = work.logged(Planned, f"{name}.refused")
+        tries = (refused.value if refused is not None else 0) + self.tries
         rules = Rules(self.manager.name, tuple(self.roles), self.entries, self.task_chars, empty=number > 1)
         problems: list[str] = []
         for count in range(1, tries + 1):
             if accepted is not None:
                 break
-            said = await work.step(
+            reply = await work.step(
                 self._manager_step(f"{name}.{count}", bad_plan(problems) if problems else prompt)
             )
-            entries, problems = read_plan(said.text, rules)
+            entries, problems = read_plan(reply.text, rules)
             if not problems:
                 return await self._accept(work, name, entries)
         if accepted is not None:
@@ -117,40 +116,43 @@ class Team(Coordinator):
 
     async def _accept(self, work: Coordination, name: str, entries: Sequence[dict[str, Any]]) -> list[Assignment]:
         counts = dict(work.state.context.get(_COUNTS, {}))
-        plan = named(entries, counts)
+        plan = name_workers(entries, counts)
         work.log.add(ContextSet(_COUNTS, counts))
         await work.decide(name, lambda: plan)
         return plan
 
     async def _report(
-        self, work: Coordination, task: str, ends: list[tuple[Assignment, StepEnded]], left: list[Assignment],
+        self, work: Coordination, task: str, ends: list[tuple[Assignment, StepEnded]], not_started:
+        list[Assignment],
         stopped: bool,
     ) -> str:  # fmt: skip
         if self.reviewer is None:
             tail = (
-                f"\n\nStopped after a failure. Not started:\n{assignments(left) or '- nothing'}" if stopped else ""
+                f"\n\nStopped after a failure. Not started:\n{assignments(not_started) or '- nothing'}"
+                if stopped
+                else ""
             )
             return results(ends) + tail
-        asked = await _asked_below(work, [a.worker for a, _ in ends])
-        text = review(task, ends, left, asked, stopped)
-        place = ChildSpec(self.reviewer.name, REVIEWER, self.name)
-        step = Step(REVIEWER, self._reviewer(), text, REVIEWER, place)
+        callbacks = await _callbacks_below(work, [a.worker for a, _ in ends])
+        text = review(task, ends, not_started, callbacks, stopped)
+        spec = ChildSpec(self.reviewer.name, REVIEWER, self.name)
+        step = Step(REVIEWER, self._reviewer(), text, REVIEWER, spec)
         return (await work.step(step)).text
 
-    # --- who is who -----------------------------------------------------------------------
+    # --- members --------------------------------------------------------------------------
 
     def _manager_step(self, name: str, prompt: str) -> Step:
-        place = ChildSpec(self.manager.name, MANAGER, self.name)
-        return Step(name, self._manager(), prompt, MANAGER, place)
+        spec = ChildSpec(self.manager.name, MANAGER, self.name)
+        return Step(name, self._manager(), prompt, MANAGER, spec)
 
     def _worker(self, work: Coordination, assignment: Assignment) -> Step:
-        above = f"{work.id}~{MANAGER}" if assignment.asks else ""
-        place = ChildSpec(assignment.worker, assignment.role, self.name, above)
+        caller = f"{work.id}~{MANAGER}" if assignment.asks else ""
+        spec = ChildSpec(assignment.worker, assignment.role, self.name, caller)
         agent = self._member(assignment.worker, assignment.role, assignment.asks)
-        return Step(assignment.worker, agent, assignment.task, assignment.worker, place, must=False)
+        return Step(assignment.worker, agent, assignment.task, assignment.worker, spec, required=False)
 
     def member_for(self, header: SessionStarted) -> Agent:
-        """The member whose session begins so."""
+        """Return the member whose session has this header."""
         if (header.agent, header.role) == (self.manager.name, MANAGER):
             return self._manager()
         if self.reviewer is not None and (header.agent, header.role) == (self.reviewer.name, REVIEWER):
@@ -158,14 +160,14 @@ class Team(Coordinator):
         return self._member(header.agent, header.role, header.above != "")
 
     def _manager(self) -> Agent:
-        agent, told = self.manager, manager_prompt(self.manager.name, self.roles, self.entries)
+        agent, team_prompt = self.manager, manager_prompt(self.manager.name, self.roles, self.entries)
         side_tools = [tool for tool in SIDE_TOOLS if tool.name not in agent.toolbox]
         tools = (*agent.toolbox.values(), *agent.toolsets, *side_tools)
         return self._derived(
             agent,
             MANAGER,
             True,
-            instructions=joined(agent.instructions, told),
+            instructions=join_instructions(agent.instructions, team_prompt),
             tools=tools,
             hooks=agent.hooks,
             kit=(Kit(results=agent.results),),
@@ -175,60 +177,63 @@ class Team(Coordinator):
         assert self.reviewer is not None
         if self.reviewer.run_program is not None:
             return self.reviewer
-        told = joined(self.reviewer.instructions, REVIEWER_PROMPT)
-        return self._derived(self.reviewer, REVIEWER, True, instructions=told)
+        instructions = join_instructions(self.reviewer.instructions, REVIEWER_PROMPT)
+        return self._derived(self.reviewer, REVIEWER, True, instructions=instructions)
 
     def _member(self, worker: str, role: str, asks: bool) -> Agent:
         agent = self.roles.get(role)
         if agent is None:
             raise UnknownAgent(role, self.roles)
-        if agent.run_program is not None:  # a team or chain has members of its own, and no name before a model
+        if agent.run_program is not None:  # a team or chain has its own members
             return agent
-        told = joined(agent.instructions, worker_prompt(agent, self.manager.name) if asks else "")
-        return self._derived(agent, worker, asks, name=worker, instructions=told)
+        instructions = join_instructions(
+            agent.instructions, worker_prompt(agent, self.manager.name) if asks else ""
+        )
+        return self._derived(agent, worker, asks, name=worker, instructions=instructions)
 
-    def _derived(self, agent: Agent, who: str, asks: bool, **changes: Any) -> Agent:
-        key = (agent.name, who, asks)
-        if key not in self._cast:
-            made = agent.replace(**({"callback_policy": agent.policy} | changes))
-            vars(made)["derived_from"] = agent
-            self._cast[key] = made
-        return self._cast[key]
+    def _derived(self, agent: Agent, member: str, asks: bool, **changes: Any) -> Agent:
+        key = (agent.name, member, asks)
+        if key not in self._members:
+            derived = agent.replace(**({"callback_policy": agent.policy} | changes))
+            vars(derived)["derived_from"] = agent
+            self._members[key] = derived
+        return self._members[key]
 
 
-async def _asked_below(work: Coordination, workers: Sequence[str]) -> list[Callback]:
-    """What was asked in this turn by anybody the team started, in the plan's order."""
-    prompt, root = work.state.prompt, work.state.header.root or work.id
+async def _callbacks_below(work: Coordination, workers: Sequence[str]) -> list[Callback]:
+    """Return the callbacks that sessions below the team raised in this turn, in the plan's order."""
+    prompt, root = work.state.turn.prompt, work.state.header.root or work.id
     since = prompt.pos if prompt is not None else 0
-    held = await work.log.store.callbacks(root=root, limit=100_000)
-    below = len(f"{work.id}~")
-    found: list[tuple[int, int, Callback]] = []
-    for one in held:
-        raised = one.raised
-        if raised.session.startswith(f"{work.id}~") and raised.pos > since:
-            who = raised.session[below:].split("~")[0]
-            found.append((workers.index(who) if who in workers else -1, raised.pos, callback_of(one)))
-    return [callback for _, _, callback in sorted(found, key=lambda f: f[:2])]
+    below = f"{work.id}~"
+    callbacks = await work.log.store.callbacks(root=root, limit=100_000)
+    mine = [one for one in callbacks if one.session_id.startswith(below) and one.pos > since]
+
+    def place(callback: Callback) -> tuple[int, int]:
+        who = callback.session_id.removeprefix(below).partition("~")[0]
+        return (workers.index(who) if who in workers else -1, callback.pos)
+
+    return sorted(mine, key=place)
 
 
 def _check(name: str, manager: Any, roles: Any, reviewer: Any, on_failure: Any, limits: Mapping[str, Any]) -> None:
     if not isinstance(manager, Agent) or manager.run_program is not None:
         raise BadAgent(name, "the manager is a plain agent: its model plans, and answers the workers' questions")
     if not isinstance(roles, Mapping) or not roles:
-        raise BadAgent(name, "roles is a dict of at least one: roles={'developer': developer}")
+        raise BadAgent(name, "roles must be a dict with at least one role: roles={'developer': developer}")
     declared = cast("Mapping[Any, Any]", roles)
     _check_roles(name, declared)
     if reviewer is not None and not isinstance(reviewer, Agent):
-        raise BadAgent(name, f"the reviewer is an agent, not {reviewer!r}")
+        raise BadAgent(name, f"the reviewer must be an agent, not {reviewer!r}")
     if on_failure not in get_args(OnFailure):
         raise BadAgent(name, f"on_failure is one of {', '.join(get_args(OnFailure))}, not {on_failure!r}")
     for key, value in limits.items():
         if type(value) is not int or value < 1:
             raise BadAgent(name, f"{key}={value!r} is not a whole number of 1 or more")
     names = [manager.name, *(a.name for a in declared.values()), *([reviewer.name] if reviewer else [])]
-    for taken in names:
-        if any(re.fullmatch(rf"{re.escape(role)}\d\d+", taken) for role in declared):
-            raise BadAgent(name, f"the agent {taken!r} has the name of a worker; workers are numbered by role")
+    for agent_name in names:
+        if any(re.fullmatch(rf"{re.escape(role)}\d\d+", agent_name) for role in declared):
+            clash = f"the agent {agent_name!r} has the same name as a worker, which is a role and a number"
+            raise BadAgent(name, f"{clash}; rename the agent")
 
 
 def _check_roles(name: str, roles: Mapping[Any, Any]) -> None:
@@ -236,9 +241,8 @@ def _check_roles(name: str, roles: Mapping[Any, Any]) -> None:
         if not isinstance(role, str) or name_problem(role):
             raise BadAgent(name, f"role {role!r}: {name_problem(role) if isinstance(role, str) else 'no string'}")
         if not isinstance(agent, Agent):
-            raise BadAgent(name, f"role {role!r} is an agent, a team or a chain, not {agent!r}")
+            raise BadAgent(name, f"role {role!r} must be an agent, a team or a chain, not {agent!r}")
         longer = next((r for r in roles if re.fullmatch(rf"{re.escape(role)}\d+", str(r))), None)
         if longer is not None:
-            raise BadAgent(
-                name, f"workers of {role!r} and {longer!r} could have one name; workers are numbered by role"
-            )
+            clash = f"workers of {role!r} and {longer!r} could get the same name, because they are numbered by role"
+            raise BadAgent(name, f"{clash}; rename one of the roles")

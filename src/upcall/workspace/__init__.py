@@ -1,4 +1,4 @@
-"""Files, a shell, todos and programs for agents: where they are kept, and the tools that use them."""
+"""Workspaces, and the tools that use them: files, a shell, to-do lists and programs."""
 
 from upcall.agent import Kit
 from upcall.tools import tool
@@ -35,5 +35,5 @@ def file_tools() -> Kit:
 
 
 def todo_tools() -> Kit:
-    """Tools to keep a list of things to do; what is still to do survives compaction."""
+    """Tools to keep a to-do list; its open items survive compaction."""
     return Kit(tools=(write_todos, read_todos))

@@ -1,4 +1,4 @@
-"""The tool `shell`: one command at a time, with limits, and nothing of it left when the call has ended."""
+"""The tool `shell`: runs a command with limits, and ends everything that the command started."""
 
 from __future__ import annotations
 
@@ -28,30 +28,32 @@ from upcall.workspace.orphans import adopting, end_orphans
 from upcall.workspace.plain_program import plain_program
 
 _BLOCK = 64 * 1024
-_FLOOD = 50_000_000
-"""Bytes of output after which a command is stopped: nobody will read them, and taking them in costs time."""
+_MAX_OUTPUT = 50_000_000
+"""Bytes of output after which a command is stopped: nobody would read them, and reading costs time."""
 
-_LONGEST_COMMAND = 100_000
-_MAY_RUN = "(something that it started may still run: it killed its supervisor, or could not be killed)"
+_MAX_COMMAND = 100_000
+_MAY_RUN = "(a process that the command started may still run: it killed its supervisor, or could not be killed)"
 
 
 def shell(
     seconds: float = 120.0, output: int = 30_000, env: Mapping[str, str] | None = None, dumpable: bool = False
 ) -> Kit:
-    """Give the tool `shell`: a command in the workspace's folder, run by `/bin/sh`.
+    """Return a kit with the tool `shell`, which runs commands in the workspace's folder with `/bin/sh`.
 
-    A shell is not confined to the workspace. Have it approved, or run the whole program where it can do no harm.
+    A shell is not confined to the workspace. Require approval, or run the whole program where it can do no harm.
 
-    seconds: when a command is stopped
+    seconds: the time after which a command is stopped
     output: the most characters of its output that are kept, from the beginning and from the end
-    env: its whole environment; by default ours without variables named like secrets and passwords in URLs
+    env: its whole environment; by default this process's, without variables named like secrets and passwords in
+    URLs
     dumpable: True leaves this process open to debuggers. By default it is closed to them, and so to commands,
         before the first command, if there are secrets in its environment.
     """
     if not hasattr(os, "fork"):
         raise SetupError("shell needs a system with /bin/sh: Linux or macOS")
     if not seconds > 0 or output < 100:
-        raise SetupError(f"shell(seconds={seconds!r}, output={output!r}): give a time, and 100 characters or more")
+        need = "seconds must be above 0, and output 100 characters or more"
+        raise SetupError(f"shell(seconds={seconds!r}, output={output!r}): {need}")
 
     @tool(name="shell", timeout=seconds + 60, approve_patterns={"this program": plain_program})
     async def run(command: str, ctx: Context) -> Result:
@@ -61,20 +63,20 @@ def shell(
 
         command: what /bin/sh is to run
         """
-        folder = _checked(command, ctx)
+        folder = _check_command(command, ctx)
         if not dumpable and holds_secret(os.environ):
             deny_debuggers()
-        given = environment_without_secrets(os.environ) if env is None else dict(env)
-        return await _Run(cast("CallContext", ctx), output).run(command, folder, given, seconds)
+        environment = environment_without_secrets(os.environ) if env is None else dict(env)
+        return await _Run(cast("CallContext", ctx), output).run(command, folder, environment, seconds)
 
     return Kit(tools=(run,))
 
 
-def _checked(command: str, ctx: Context) -> str:
-    """The folder to run it in."""
-    if "\0" in command or len(command.encode("utf-8", "replace")) > _LONGEST_COMMAND:
-        problem = f"a command has no NUL character and at most {_LONGEST_COMMAND} bytes"
-        raise UpcallError(f"{problem}; write what is longer to a file, and run that")
+def _check_command(command: str, ctx: Context) -> str:
+    """Check the command and return the folder to run it in."""
+    if "\0" in command or len(command.encode("utf-8", "replace")) > _MAX_COMMAND:
+        problem = f"a command must not contain a NUL character and may have at most {_MAX_COMMAND} bytes"
+        raise UpcallError(f"{problem}; write a longer command to a file, and run the file")
     folder = files_of(ctx).folder
     if folder is None:
         raise UpcallError("this workspace has no folder that a command could run in; use the file tools")
@@ -84,23 +86,23 @@ def _checked(command: str, ctx: Context) -> str:
 
 
 class _Run:
-    """One command on its way: its output as it comes, and its end."""
+    """One running command: collects its output and makes its result."""
 
-    def __init__(self, ctx: CallContext, most: int) -> None:
-        self.ctx, self.half = ctx, most // 2
+    def __init__(self, ctx: CallContext, max_chars: int) -> None:
+        self.ctx, self.half = ctx, max_chars // 2
         self.limit = ctx.turn.services.processes
         self.head, self.tail = "", ""
         self.bytes = self.chars = 0
         self.decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
     async def run(self, command: str, folder: str, env: Mapping[str, str], seconds: float) -> Result:
-        place = self.limit.place(self.ctx.guard)
-        await place.take()
+        slot = self.limit.place(self.ctx.guard)
+        await slot.take()
         try:
             with adopting(self.limit):
                 return await self._supervised(command, folder, env, seconds)
         finally:
-            await place.leave()
+            await slot.leave()
 
     async def _supervised(self, command: str, folder: str, env: Mapping[str, str], seconds: float) -> Result:
         command_id, stopped = secrets.token_hex(8), ""
@@ -118,7 +120,7 @@ class _Run:
                     if await self._read(process):
                         await process.wait()
                     else:
-                        stopped = f"it wrote more than {_FLOOD} bytes"
+                        stopped = f"it wrote more than {_MAX_OUTPUT} bytes"
             except TimeoutError:
                 stopped = f"it took more than {seconds:g} s"
             finally:
@@ -126,12 +128,12 @@ class _Run:
         return self._result(process.returncode, stopped, all_ended)
 
     async def _read(self, process: Process) -> bool:
-        """Take its output in to the end; False if there is too much of it."""
+        """Read its output to the end; return False if there is too much."""
         assert process.stdout is not None
         while block := await process.stdout.read(_BLOCK):
             self.bytes += len(block)
             self._add(self.decoder.decode(block))
-            if self.bytes > _FLOOD:
+            if self.bytes > _MAX_OUTPUT:
                 return False
         self._add(self.decoder.decode(b"", final=True))
         return True
@@ -141,9 +143,9 @@ class _Run:
         if room and text:
             self.ctx.show(text[:room])
         self.chars += len(text)
-        taken = text[: self.half - len(self.head)]
-        self.head += taken
-        self.tail = (self.tail + text[len(taken) :])[-self.half :]
+        first_part = text[: self.half - len(self.head)]
+        self.head += first_part
+        self.tail = (self.tail + text[len(first_part) :])[-self.half :]
 
     def _result(self, code: int | None, stopped: str, all_ended: bool) -> Result:
         left_out = self.chars - len(self.head) - len(self.tail)
@@ -160,18 +162,19 @@ class _Run:
 
 
 async def _end(process: Process, supervisor: socket.socket, command_id: str) -> bool:
-    """Have the supervisor end what is left, and wait for it; True where nothing of the command runs any more.
+    """Have the supervisor end the command, and wait for it. Returns whether nothing of the command runs any more.
 
-    The supervisor does so too if we are not here any more. Where it was killed, we look for what is left ourselves.
+    The supervisor also ends the command if this process dies. If the supervisor was killed, this process looks for
+    orphans.
     """
     assert process.stdout is not None
     with suppress(OSError):
         supervisor.shutdown(socket.SHUT_WR)
-    said = b""
+    report = b""
     with suppress(TimeoutError):
-        async with asyncio.timeout(supervise.PATIENCE + supervise.GRACE + 5):
-            said = await _all_said(supervisor)
-    session, _, verdict = said.rpartition(b"\n")
+        async with asyncio.timeout(supervise.KILL_TIMEOUT + supervise.GRACE + 5):
+            report = await _read_report(supervisor)
+    session, _, verdict = report.rpartition(b"\n")
     all_ended = verdict.endswith(supervise.ALL_ENDED)
     if not all_ended:
         await asyncio.to_thread(end_orphans, command_id, int(session) if session.isdigit() else 0)
@@ -179,15 +182,15 @@ async def _end(process: Process, supervisor: socket.socket, command_id: str) -> 
         async with asyncio.timeout(5):
             while await process.stdout.read(_BLOCK):
                 pass
-            await process.wait()  # which ends only after the output
+            await process.wait()  # it ends only after its output
     return all_ended
 
 
-async def _all_said(supervisor: socket.socket) -> bytes:
-    """All that the supervisors say until the last of them has ended."""
+async def _read_report(supervisor: socket.socket) -> bytes:
+    """Return all that the supervisors write until the last of them has ended."""
     supervisor.setblocking(False)
-    said = b""
+    report = b""
     with suppress(ConnectionError):
         while block := await asyncio.get_running_loop().sock_recv(supervisor, 1024):
-            said += block
-    return said
+            report += block
+    return report

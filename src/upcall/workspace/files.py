@@ -1,6 +1,6 @@
 """The tools that read and write files: `ls`, `read_file`, `write_file`, `edit_file`.
 
-What a session has read is remembered by its content hash, so that an edit is made to what the model has seen.
+A session remembers the content hash of each file it has read, so that an edit applies to what the model has seen.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from upcall.messages import Image, replace_surrogates
 from upcall.tools import tool
 from upcall.workspace.guard import names_git
 from upcall.workspace.mounts import outside_git
-from upcall.workspace.paths import changed, parts_of, path_of
+from upcall.workspace.paths import file_changed, parts_of, path_of
 
 BLOCK = 1024 * 1024
-_MOST_ENTRIES = 1000
-_MOST_CHARS, _LONGEST_LINE = 60_000, 2000
-_LARGEST_READ, _LARGEST_EDIT, _LARGEST_IMAGE = 500_000_000, 4_000_000, 5_000_000
+_MAX_ENTRIES = 1000
+_MAX_CHARS, _MAX_LINE = 60_000, 2000
+_MAX_READ, _MAX_EDIT, _MAX_IMAGE = 500_000_000, 4_000_000, 5_000_000
 _IMAGES = {
     b"\x89PNG\r\n\x1a\n": "image/png",
     b"\xff\xd8\xff": "image/jpeg",
@@ -35,11 +35,11 @@ _IMAGES = {
 
 
 def files_of(ctx: SessionAccess) -> Files:
-    """The session's files; an error that says what to do where it has none."""
-    found = ctx.workspace
-    if found is None:
+    """Return the session's files; raise an error that says what to do if it has none."""
+    files = ctx.workspace
+    if files is None:
         raise UpcallError(f"agent {ctx.agent!r} has no workspace; give one: Agent(..., workspace=Folder('work'))")
-    return found
+    return files
 
 
 @tool(read_only=True, repeatable=True)
@@ -49,7 +49,7 @@ async def ls(ctx: Context, path: str = "/") -> str:
     path: the folder; / is the workspace's root
     """
     entries = await files_of(ctx).entries(path)
-    lines = [_line(entry) for entry in entries[:_MOST_ENTRIES]]
+    lines = [_line(entry) for entry in entries[:_MAX_ENTRIES]]
     if len(entries) > len(lines):
         lines.append(f"… and {len(entries) - len(lines)} more; use glob to find some of them")
     return "\n".join(lines) or "(empty)"
@@ -65,7 +65,7 @@ def _line(entry: Entry) -> str:
         case "link":
             return f"{name}@"
         case _:
-            return f"{name}  (no regular file)"
+            return f"{name}  (not a regular file)"
 
 
 @tool(read_only=True, repeatable=True)
@@ -78,8 +78,8 @@ async def read_file(path: str, ctx: Context, offset: int = 0, limit: int = 2000)
     """
     files = files_of(ctx)
     entry = await files.look(path)
-    if entry.size > _LARGEST_READ:
-        problem = f"has {entry.size} bytes; at most {_LARGEST_READ} can be read"
+    if entry.size > _MAX_READ:
+        problem = f"has {entry.size} bytes; at most {_MAX_READ} can be read"
         raise WorkspaceError(entry.path, f"{problem}. Find what you need with grep")
     first = await files.read(entry.path, 0, BLOCK)
     if media_type := _media_type(first):
@@ -95,7 +95,7 @@ async def read_file(path: str, ctx: Context, offset: int = 0, limit: int = 2000)
 
 
 async def blocks(files: Files, path: str, first: bytes) -> AsyncIterator[bytes]:
-    """A file's bytes from its first block on, a block at a time."""
+    """Yield a file's bytes block by block; the first block is already read."""
     block, start = first, 0
     while block:
         yield block
@@ -104,13 +104,13 @@ async def blocks(files: Files, path: str, first: bytes) -> AsyncIterator[bytes]:
 
 
 def is_binary(first: bytes) -> bool:
-    """Whether a file is not text, as git tells it: by a NUL near its beginning."""
+    """Return whether a file is not text, decided as git does: by a NUL near its beginning."""
     return b"\0" in first[:8000]
 
 
 async def _image(files: Files, entry: Entry, media_type: str) -> list[Any]:
-    if entry.size > _LARGEST_IMAGE:
-        most = f"at most {_LARGEST_IMAGE} can be shown"
+    if entry.size > _MAX_IMAGE:
+        most = f"at most {_MAX_IMAGE} can be shown"
         raise WorkspaceError(entry.path, f"is an image of {entry.size} bytes; {most}")
     data = base64.b64encode(await files.read(entry.path)).decode()
     return [f"{entry.path}: {media_type}, {entry.size} bytes", Image(data, media_type)]
@@ -123,22 +123,22 @@ def _media_type(first: bytes) -> str:
 
 
 class Window:
-    """Some lines of a file that passes by in blocks: what is before and behind is counted, not kept."""
+    """Collects some lines of a file that is fed in blocks; the lines before and after them are only counted."""
 
     def __init__(self, offset: int, limit: int) -> None:
         self.offset, self.end = offset, offset + limit
         self.lines: list[bytes] = []
-        self.line, self.chars = 0, 0  # the line that comes next, and how much is kept
-        self.open = False  # whether the line has begun
+        self.line, self.chars = 0, 0  # the number of the next line, and the characters collected
+        self.open = False  # whether the next line has begun
 
     def feed(self, block: bytes) -> None:
-        """Take what comes next in the file."""
+        """Process the next block of the file."""
         at = 0
         while at < len(block):
             if self.line < self.offset:
                 at = self._skip(block, at)
-            elif self.line < self.end and self.chars < _MOST_CHARS:
-                at = self._take(block, at)
+            elif self.line < self.end and self.chars < _MAX_CHARS:
+                at = self._collect(block, at)
             else:
                 self.end = min(self.end, max(self.line, self.offset))
                 self.line += block.count(b"\n", at)
@@ -154,21 +154,21 @@ class Window:
         self.line, self.open = self.offset, False
         return at
 
-    def _take(self, block: bytes, at: int) -> int:
+    def _collect(self, block: bytes, at: int) -> int:
         found = block.find(b"\n", at)
         end = len(block) if found < 0 else found
         if not self.open:
             self.lines.append(b"")
-        room = 4 * _LONGEST_LINE - len(self.lines[-1])
+        room = 4 * _MAX_LINE - len(self.lines[-1])
         self.lines[-1] += block[at : min(end, at + room)]
         self.open = found < 0
         if not self.open:
             self.line += 1
-            self.chars += min(len(self.lines[-1]), _LONGEST_LINE) + 8
+            self.chars += min(len(self.lines[-1]), _MAX_LINE) + 8
         return end + 1
 
     def text(self) -> str:
-        """The lines with their numbers, and how to see more."""
+        """Return the lines with their numbers, and how to read more."""
         total = self.line + self.open
         shown = "\n".join(f"{number:>6}\t{_cut(line)}" for number, line in enumerate(self.lines, self.offset + 1))
         if not total:
@@ -177,18 +177,18 @@ class Window:
             return f"(it has {total} lines; nothing is left after offset={self.offset})"
         last = self.offset + len(self.lines)
         if last < total:
-            shown += f"\n… lines {self.offset + 1} to {last} of {total}; go on with offset={last}"
+            shown += f"\n… lines {self.offset + 1} to {last} of {total}; continue with offset={last}"
         return shown
 
 
 def _after_newlines(block: bytes, at: int, count: int) -> int:
-    """Where the text behind the next `count` line ends begins, found by halves: there may be a million."""
+    """Return the position after the next `count` newlines. Bisects, because there may be a million."""
     end = len(block)
     while end - at > 1:
         middle = (at + end) // 2
-        passed = block.count(b"\n", at, middle)
-        if passed < count:
-            at, count = middle, count - passed
+        newlines = block.count(b"\n", at, middle)
+        if newlines < count:
+            at, count = middle, count - newlines
         else:
             end = middle
     return end
@@ -196,25 +196,28 @@ def _after_newlines(block: bytes, at: int, count: int) -> int:
 
 def _cut(line: bytes) -> str:
     text = line.decode("utf-8", "replace").removesuffix("\r")
-    return text if len(text) <= _LONGEST_LINE else f"{text[:_LONGEST_LINE]}… (cut)"
+    return text if len(text) <= _MAX_LINE else f"{text[:_MAX_LINE]}… (cut)"
 
 
 class Writing:
-    """The tools that change files. Calls of one session take turns at a file: a response may hold many edits."""
+    """The tools that change files.
+
+    A session's calls for one file run one at a time: a response may hold many edits.
+    """
 
     def __init__(self) -> None:
         self._busy: dict[tuple[str, str], asyncio.Event] = {}
 
     @asynccontextmanager
-    async def _turn(self, ctx: Context, path: str) -> AsyncGenerator[None]:
-        at = (ctx.id, path)
-        while at in self._busy:
-            await self._busy[at].wait()
-        done = self._busy[at] = asyncio.Event()
+    async def _exclusive(self, ctx: Context, path: str) -> AsyncGenerator[None]:
+        key = (ctx.id, path)
+        while key in self._busy:
+            await self._busy[key].wait()
+        done = self._busy[key] = asyncio.Event()
         try:
             yield
         finally:
-            del self._busy[at]
+            del self._busy[key]
             done.set()
 
     async def write_file(self, path: str, content: str, ctx: Context) -> str:
@@ -224,8 +227,8 @@ class Writing:
         content: the whole text
         """
         files, data = files_of(ctx), replace_surrogates(content).encode()
-        async with self._turn(ctx, path_of(parts_of(path))):
-            await _write_of(files, path)(path, data, None)
+        async with self._exclusive(ctx, path_of(parts_of(path))):
+            await _write_function(files, path)(path, data, None)
             entry = await files.look(path)
             ctx.set_context(_key(entry.path), content_hash(data))
         return f"wrote {entry.path}, {len(data)} bytes"
@@ -242,30 +245,35 @@ class Writing:
         """
         files = files_of(ctx)
         entry = await files.look(path)
-        if entry.size > _LARGEST_EDIT:
-            raise WorkspaceError(entry.path, f"has {entry.size} bytes; at most {_LARGEST_EDIT} can be edited")
-        async with self._turn(ctx, entry.path):
+        if entry.size > _MAX_EDIT:
+            raise WorkspaceError(entry.path, f"has {entry.size} bytes; at most {_MAX_EDIT} can be edited")
+        async with self._exclusive(ctx, entry.path):
             known = ctx.get_context(_key(entry.path))
             if known is None:
                 raise WorkspaceError(
                     entry.path, "has not been read in this conversation; read it before you edit it"
                 )
-            body = await files.read(entry.path, 0, _LARGEST_EDIT + 1)
+            body = await files.read(entry.path, 0, _MAX_EDIT + 1)
             if content_hash(body) != known:
-                raise changed(entry.path)
-            made, count = await asyncio.to_thread(edited, entry.path, body, old_string, new_string, replace_all)
-            await _write_of(files, path)(entry.path, made, known)
-            ctx.set_context(_key(entry.path), content_hash(made))
+                raise file_changed(entry.path)
+            body, count = await asyncio.to_thread(
+                replace_text, entry.path, body, old_string, new_string, replace_all
+            )
+            await _write_function(files, path)(entry.path, body, known)
+            ctx.set_context(_key(entry.path), content_hash(body))
         return f"edited {entry.path}: replaced {count} occurrence{'s' if count != 1 else ''}"
 
 
-def _write_of(files: Files, path: str) -> Callable[[str, bytes, str | None], Awaitable[None]]:
-    """How a call may write: into a git directory only by a path that says so, since that one was approved."""
+def _write_function(files: Files, path: str) -> Callable[[str, bytes, str | None], Awaitable[None]]:
+    """Return how a call may write.
+
+    Only a path that names a git directory, and so was approved, may lead into one.
+    """
     return files.write if names_git(path) else outside_git(files)
 
 
-def edited(path: str, body: bytes, old: str, new: str, everywhere: bool) -> tuple[bytes, int]:
-    """The file with the text replaced, and how often; a file with Windows line ends keeps them."""
+def replace_text(path: str, body: bytes, old: str, new: str, everywhere: bool) -> tuple[bytes, int]:
+    """Return the file with the text replaced, and how often. Windows line ends are kept."""
     try:
         text = body.decode()
     except UnicodeDecodeError:
@@ -278,24 +286,28 @@ def edited(path: str, body: bytes, old: str, new: str, everywhere: bool) -> tupl
         raise WorkspaceError(path, "old_string and new_string are the same")
     count = text.count(old)
     if not count:
-        raise WorkspaceError(path, "old_string is not in it; it must be the same to the last space and line end")
+        raise WorkspaceError(
+            path, "old_string is not in the file; it must match exactly, with spaces and line ends"
+        )
     if count > 1 and not everywhere:
-        lines = [text.count("\n", 0, at) + 1 for at in islice(_places(text, old), 10)]
+        lines = [text.count("\n", 0, at) + 1 for at in islice(_occurrences(text, old), 10)]
         where = f"{count} times, on lines {', '.join(map(str, lines))}"
-        raise WorkspaceError(path, f"old_string is in it {where}; give more around it, or set replace_all")
+        raise WorkspaceError(
+            path, f"old_string is in the file {where}; give more of the text around it, or set replace_all"
+        )
     new = replace_surrogates(new)
     size = len(body) + count * (len(new.encode()) - len(old.encode()))
-    if size > _LARGEST_EDIT:
-        raise WorkspaceError(path, f"would have {size} bytes; an edited file has at most {_LARGEST_EDIT}")
+    if size > _MAX_EDIT:
+        raise WorkspaceError(path, f"would have {size} bytes; an edited file may have at most {_MAX_EDIT}")
     return text.replace(old, new).encode(), count
 
 
-def _places(text: str, wanted: str) -> Iterator[int]:
-    at = text.find(wanted)
+def _occurrences(text: str, text_to_find: str) -> Iterator[int]:
+    at = text.find(text_to_find)
     while at >= 0:
         yield at
-        at = text.find(wanted, at + len(wanted))
+        at = text.find(text_to_find, at + len(text_to_find))
 
 
 def _key(path: str) -> str:
-    return f"upcall.read:{path}"  # not what an InLog called "read" keeps its files under
+    return f"upcall.read:{path}"  # differs from the keys of InLog("read")

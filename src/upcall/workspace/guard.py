@@ -1,4 +1,4 @@
-"""What a walk through a folder must not reach: private files, what a mount hides, and git's own files."""
+"""Refuse paths that lead to private files, below a mount, or into git directories."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from upcall.errors import WorkspaceError
-from upcall.safety.private_files import Seen, plain_name
-from upcall.workspace.paths import look_alike, parts_of, path_of
+from upcall.safety.private_files import PrivateSnapshot, plain_name
+from upcall.workspace.paths import lookalike_key, parts_of, path_of
 
 _GIT = frozenset((".git", "git~1"))
 
 
 def names_git(path: str) -> bool:
-    """True for a path into a git directory, or to a file `HEAD`, without which git takes no folder for one.
+    """Return whether a path leads into a git directory, or to a file `HEAD`, which makes a folder one.
 
-    Git runs programs that its configuration names, so who writes there turns an approved `git` into a shell.
+    Git runs programs that its configuration names, so writing there turns an approved `git` into a shell.
     """
     try:
         parts = parts_of(path)
-    except WorkspaceError:  # what uses the path refuses it
+    except WorkspaceError:  # the tool that uses the path reports it
         return False
     return any(map(_is_git, parts)) or any(map(_is_head, parts[-1:]))
 
@@ -35,49 +35,50 @@ def _is_head(name: str) -> bool:
 
 
 class Guard(NamedTuple):
-    """What a walk through a folder must not enter or end at.
+    """Checks for each step of a walk from a folder's root to a path.
 
     `hidden`: paths at which another workspace is mounted; `outside_git`: git directories are not entered.
     """
 
     path: str
-    seen: Seen
+    seen: PrivateSnapshot
     hidden: frozenset[tuple[str, ...]] = frozenset()
     outside_git: bool = False
 
     def check_name(self, folder: int, parts: Sequence[str]) -> None:
-        """Raise WorkspaceError where the last of these names, in the open folder, is not for agents."""
+        """Raise WorkspaceError if agents may not use the last of these names, which is in the open folder."""
         if self.seen.hides_name(folder, parts[-1]):
             raise self._private()
-        if self.hidden and tuple(map(look_alike, parts)) in self.hidden:
+        if self.hidden and tuple(map(lookalike_key, parts)) in self.hidden:
             mount = path_of(tuple(parts))
             raise WorkspaceError(
-                self.path, f"leads by a link below {mount}, where another workspace is mounted; use that path"
+                self.path,
+                f"leads by a link to a path below {mount}, where another workspace is mounted; use that path",
             )
         if self.outside_git and _is_git(parts[-1]):
             raise self._in_git(parts)
 
     def check_found(self, found: os.stat_result) -> None:
-        """Raise WorkspaceError where a file or folder is private, whatever its name."""
+        """Raise WorkspaceError if a file or folder is private, whatever its name."""
         if self.seen.hides(found):
             raise self._private()
 
     def check_folder(self, folder: int, parts: Sequence[str]) -> None:
-        """Raise WorkspaceError where an open folder is private, or is a git directory and must not be."""
+        """Raise WorkspaceError if an open folder is private, or is a git directory that must not be entered."""
         self.check_found(os.fstat(folder))
-        if self.outside_git and all(_is_there(folder, name) for name in ("HEAD", "objects", "refs")):
+        if self.outside_git and all(_exists(folder, name) for name in ("HEAD", "objects", "refs")):
             raise self._in_git(parts)
 
     def check_new(self, parts: Sequence[str]) -> None:
-        """Raise WorkspaceError where a written file would replace a folder with a mount in it, or belong to git."""
+        """Raise WorkspaceError if a new file would replace a folder with a mount in it, or belong to git."""
         if self.outside_git and any(map(_is_head, parts[-1:])):
             raise self._in_git(parts)
-        plain = tuple(map(look_alike, parts))
+        plain = tuple(map(lookalike_key, parts))
         if any(mount[: len(plain)] == plain for mount in self.hidden):
             raise WorkspaceError(self.path, "is a folder, not a file")
 
     def is_private(self, folder: int, name: str, found: os.stat_result) -> bool:
-        """True for what a listing leaves out."""
+        """Return whether a listing leaves out this entry."""
         return self.seen.hides(found) or self.seen.hides_name(folder, name)
 
     def _private(self) -> WorkspaceError:
@@ -85,11 +86,11 @@ class Guard(NamedTuple):
 
     def _in_git(self, parts: Sequence[str]) -> WorkspaceError:
         real = path_of(tuple(parts))
-        how = "use that path, so that it is approved" if names_git(real) else "agents don't write there"
-        return WorkspaceError(self.path, f"leads into git's own files in {real}; {how}")
+        advice = "use that path, so that it is approved" if names_git(real) else "agents don't write there"
+        return WorkspaceError(self.path, f"leads into git's own files in {real}; {advice}")
 
 
-def _is_there(folder: int, name: str) -> bool:
+def _exists(folder: int, name: str) -> bool:
     try:
         os.stat(name, dir_fd=folder, follow_symlinks=False)
     except OSError:

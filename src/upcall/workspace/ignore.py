@@ -1,7 +1,6 @@
-"""Patterns of file names as git has them: for `.gitignore` files, and for what a model looks for.
+"""File patterns as in git: for `.gitignore` files, and for the tool `glob`.
 
-A pattern is matched name by name, and within a name no star but the last is tried twice: however it is written, it
-does not take long.
+A pattern is matched name by name, and within a name only the last star backtracks. So no pattern takes long.
 """
 
 from __future__ import annotations
@@ -33,23 +32,23 @@ class Glob:
         self._steps = steps
 
     def matches(self, names: Names) -> bool:
-        """Whether a path, given as its names, is one that the pattern means."""
-        steps, at, step, star, held = self._steps, 0, 0, -1, 0
+        """Return whether the pattern matches a path, given as its names."""
+        steps, at, step, star, star_end = self._steps, 0, 0, -1, 0
         while at < len(names):
             if step < len(steps) and steps[step] is None:
-                star, held, step = step, at, step + 1
-            elif step < len(steps) and (wanted := steps[step]) is not None and wanted.match(names[at]):
+                star, star_end, step = step, at, step + 1
+            elif step < len(steps) and (name_pattern := steps[step]) is not None and name_pattern.match(names[at]):
                 at, step = at + 1, step + 1
             elif star >= 0:  # let the last ** have one name more
-                held += 1
-                at, step = held, star + 1
+                star_end += 1
+                at, step = star_end, star + 1
             else:
                 return False
-        return all(left is None for left in steps[step:])
+        return all(step_left is None for step_left in steps[step:])
 
 
 class Rule(NamedTuple):
-    """One line of a `.gitignore`: below which folder it holds, what it means, and whether it takes names back."""
+    """One line of a `.gitignore`: the folder it applies to, its pattern, and whether it re-includes paths."""
 
     folder: tuple[str, ...]
     glob: Glob
@@ -58,18 +57,18 @@ class Rule(NamedTuple):
     negated: bool
 
 
-_LONGEST = 1_000
-"""Characters of a rule; a longer one is left out."""
+_MAX_RULE = 1_000
+"""Characters of a rule; a longer one is ignored."""
 
 
 def rules_in(text: str, folder: tuple[str, ...]) -> list[Rule]:
-    """The rules of a `.gitignore` that lies in a folder."""
+    """Parse the rules of a folder's `.gitignore`."""
     lines = text.removeprefix("\ufeff").split("\n")
     return [rule for line in lines if (rule := _rule(line.removesuffix("\r"), folder))]
 
 
 def is_ignored(rules: Sequence[Rule], path: tuple[str, ...], is_folder: bool) -> bool:
-    """Whether a path, whose folder is not ignored, is: the last rule that means it decides."""
+    """Return whether a path is ignored, given that its folder is not. The last rule that matches decides."""
     for rule in reversed(rules):
         if rule.only_folders and not is_folder:
             continue
@@ -80,7 +79,7 @@ def is_ignored(rules: Sequence[Rule], path: tuple[str, ...], is_folder: bool) ->
 
 
 def _rule(line: str, folder: tuple[str, ...]) -> Rule | None:
-    if len(line) > _LONGEST:
+    if len(line) > _MAX_RULE:
         return None
     while line.endswith(" ") and not line.endswith("\\ "):
         line = line[:-1]
@@ -97,7 +96,7 @@ def _rule(line: str, folder: tuple[str, ...]) -> Rule | None:
 
 
 def _split(pattern: str) -> list[str]:
-    """The patterns of its names: a slash parts them, escaped or not, but none does within brackets."""
+    """Split a pattern at slashes, escaped or not, except within brackets."""
     names, at = [""], 0
     while at < len(pattern):
         end = at + 1
@@ -114,7 +113,10 @@ def _split(pattern: str) -> list[str]:
 
 
 def _name_pattern(name: str) -> re.Pattern[str]:
-    """What one name must be. Each star but the last takes as little as it can, for good: that is always enough."""
+    """Compile the pattern of one name.
+
+    Every star but the last matches as little as possible and never backtracks.
+    """
     chunks, at = [""], 0
     while at < len(name):
         found = name[at]
@@ -124,8 +126,8 @@ def _name_pattern(name: str) -> re.Pattern[str]:
         elif found == "?":
             chunks[-1] += "."
         elif found == "[":
-            made, at = _bracket(name, at)
-            chunks[-1] += made
+            bracket, at = _bracket(name, at)
+            chunks[-1] += bracket
         elif found == "\\":
             chunks[-1] += re.escape(name[at]) if at < len(name) else _NEVER
             at += 1
@@ -137,7 +139,7 @@ def _name_pattern(name: str) -> re.Pattern[str]:
 
 
 def _bracket(name: str, at: int) -> tuple[str, int]:
-    """One of several characters, and where the pattern goes on; what is not closed matches nothing, as in git."""
+    """Return a bracket as a regular expression, and where it ends. An open bracket matches nothing, as in git."""
     negated = name[at : at + 1] in ("!", "^") and name[at : at + 1] != ""
     at += negated
     body, first = "", True

@@ -1,7 +1,7 @@
-"""The interpreter that runs what a model wrote: pydantic-monty, in a process of its own, driven from a thread.
+"""The interpreter for programs that a model wrote: pydantic-monty in its own process, driven from a thread.
 
-Its own asyncio interface is not used: with that, one process in eight aborted when it exited (1.4.0). The time it
-has used, without that of calls out, and its other limits are part of a snapshot.
+Monty's asyncio interface is not used: with it, one process in eight aborted on exit (1.4.0). A snapshot includes
+the limits and the time used so far, which does not count calls out.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ from upcall.workspace.sites import Span, awaited
 if TYPE_CHECKING:
     from pydantic_monty import FunctionSnapshot, Monty, MontyError, MontySession, SyncSnapshot
 
-_SMALL = 1 / 8
-"""Of the memory that a program may hold; to save a program that holds a quarter of it takes more than it may."""
+_SUSPENDABLE_PART = 1 / 8
+"""A program that uses more than this part of its memory limit is not suspended: saving it needs memory too."""
 
-_MOST_IN_MEMORY = 256 * 1024
-"""Bytes of a suspended program that stay in memory; a larger one waits in a file without a name."""
+_MAX_IN_MEMORY = 256 * 1024
+"""Bytes of a suspended program that stay in memory; a larger one is stored in a temporary file."""
 
-_PATIENCE = 5.0
-"""Seconds that the thread which drives a killed interpreter is waited for."""
+_KILL_TIMEOUT = 5.0
+"""Seconds to wait for the thread of a killed interpreter."""
 
-_LONGEST_ERROR = 1_000_000
-"""Characters of an error that are looked at."""
+_MAX_ERROR = 1_000_000
+"""Characters of an error that are processed."""
 
 
-class Called(Value, frozen=True):
-    """It stands at a call of one of the functions it was given; `plain`: and needs the value to go on."""
+class PausedAtCall(Value, frozen=True):
+    """The program is paused at a call of one of its functions. `plain`: it needs the value to continue."""
 
     call_id: int
     name: str
@@ -52,23 +52,23 @@ class Called(Value, frozen=True):
     plain: bool
 
 
-class Awaits(Value, frozen=True):
-    """It can't go on before one of these calls has a value."""
+class PausedAtAwait(Value, frozen=True):
+    """The program is paused until one of these calls has a value."""
 
     call_ids: tuple[int, ...]
 
 
-class Ended(Value, frozen=True):
-    """The program is through; the value of its last expression."""
+class Finished(Value, frozen=True):
+    """The program has finished; `value` is that of its last expression."""
 
     value: Any
 
 
-Stop = Called | Awaits | Ended
+Stop = PausedAtCall | PausedAtAwait | Finished
 
 
-class Failed(Exception):
-    """The program ended with an error, told for its author; `lost`: and its variables can't be relied on."""
+class ProgramFailed(Exception):
+    """The program ended with an error, described for its author. `lost`: its variables can't be used any more."""
 
     def __init__(self, text: str, lost: bool) -> None:
         super().__init__(text)
@@ -76,17 +76,17 @@ class Failed(Exception):
 
 
 def version() -> str:
-    """Which interpreter this is: a snapshot can only be read by the one that wrote it."""
+    """Return the interpreter's version. Only the version that wrote a snapshot can read it."""
     import pydantic_monty
 
     return pydantic_monty.__version__
 
 
 class Interpreter:
-    """One interpreter: its process is started when it is first needed, and is gone after `close`.
+    """One interpreter. Its process starts when it is first needed and ends with `close`.
 
-    `sources` are the programs it has been fed, oldest first. `printed` is called in another thread. The clock in it
-    stands still at `now`.
+    `sources`: the programs it has run, oldest first. `on_print`: called in another thread. `now`: the time that
+    programs see; their clock does not move.
     """
 
     def __init__(
@@ -95,56 +95,56 @@ class Interpreter:
         limits: dict[str, Any],
         functions: Collection[str],
         now: float,
-        printed: Callable[[str], None],
-        place: Callable[[Callable[[], Awaitable[None]]], ProcessSlot],
+        on_print: Callable[[str], None],
+        reserve_slot: Callable[[Callable[[], Awaitable[None]]], ProcessSlot],
     ) -> None:
         self._threads, self._limits, self._functions, self._now = threads, limits, functions, now
-        self._printed = printed
+        self._on_print = on_print
         self._pool: Monty | None = None
         self._session: MontySession | None = None
         self._pid: int | None = None
-        self._thread: asyncio.Future[SyncSnapshot] | None = None  # of the work that goes on in one
+        self._thread: asyncio.Future[SyncSnapshot] | None = None  # while a thread drives the interpreter
         self._snapshot: Any = None
         self._closed = False
-        self._place = place(self._suspend)
-        self._suspended: IO[bytes] | None = None  # where it stood when its process was ended for another's sake
-        self._empty_size = 0  # bytes of its process before it holds anything
+        self._slot = reserve_slot(self._suspend)
+        self._suspended: IO[bytes] | None = None  # its snapshot, if its process was ended to free the slot
+        self._empty_size = 0  # memory of its process before it ran anything, in bytes
         self.sources: list[str] = []
-        self._awaited: dict[int, frozenset[Span]] = {}  # by the number of the program
+        self._awaited: dict[int, frozenset[Span]] = {}  # by the program's index in `sources`
         self.seconds = 0.0
-        self.standing = False  # at a call out, so that it can be saved
-        sysconfig.get_config_vars()  # by which the binary is found; several threads must not be the first to ask
+        self.paused = False  # at a call out: only then it can be saved
+        sysconfig.get_config_vars()  # finds the binary; the first call is not thread-safe
 
-    async def feed(self, code: str, before: bytes | None) -> Stop:
-        """Begin a program, with the variables that earlier ones left."""
+    async def feed(self, code: str, variables: bytes | None) -> Stop:
+        """Start a program with the variables of earlier ones; run it to its first stop."""
         self.sources.append(code)
 
         def work() -> SyncSnapshot:
             session = self._start()
-            if before is not None:
-                session.load_session(before)
+            if variables is not None:
+                session.load_session(variables)
             return session.feed_start(code, print_callback=self._print)
 
         return await self._run(work)
 
     async def load(self, dump: bytes) -> Stop:
-        """Take up a program where it was saved."""
+        """Load a program where it was saved."""
         return await self._run(lambda: self._start().load_snapshot(dump, print_callback=self._print))
 
     async def answer(self, value: Any, error: str = "", kind: str = "RuntimeError") -> Stop:
-        """Go on with what the call came to that it stands at."""
+        """Resume with the outcome of the call at which the program is paused."""
         return await self._run(lambda: self._snapshot.resume(_outcome(value, error, kind)))
 
     async def answer_later(self) -> Stop:
-        """Go on without the value, which is awaited."""
+        """Resume without the value; the program awaits it later."""
         return await self._run(lambda: self._snapshot.resume({"future": ...}))
 
     async def settle(self, call_id: int, value: Any, error: str = "") -> Stop:
-        """Go on with what one of the awaited calls came to."""
+        """Resume with the outcome of one of the awaited calls."""
         return await self._run(lambda: self._snapshot.resume({call_id: _outcome(value, error)}))
 
     def dump(self) -> bytes | None:
-        """Where it stands: about three kilobytes, and what its variables hold; None if it has died."""
+        """Return a snapshot: about three kilobytes plus its variables; None if the process has died."""
         from pydantic_monty import MontyError
 
         if self._suspended is not None:
@@ -156,35 +156,38 @@ class Interpreter:
             return None
 
     def rest(self) -> None:
-        """Let another process have its place, until it runs again."""
-        if self.standing:
-            self._place.rest()
+        """Let another process use its slot until it runs again."""
+        if self.paused:
+            self._slot.rest()
 
     async def _suspend(self) -> None:
-        """End its process, to be continued in another one. A program that holds much keeps its process."""
-        held = _size(self._pid) - self._empty_size
-        if sys.platform != "linux" or held > self._limits["max_memory"] * _SMALL:
+        """End its process; another one continues the program later.
+
+        A program that uses much memory keeps its process.
+        """
+        used = _size(self._pid) - self._empty_size
+        if sys.platform != "linux" or used > self._limits["max_memory"] * _SUSPENDABLE_PART:
             return
         dump = self.dump()
         if dump is not None:
-            self._suspended = SpooledTemporaryFile(_MOST_IN_MEMORY)  # noqa: SIM115 - closed when it runs again
+            self._suspended = SpooledTemporaryFile(_MAX_IN_MEMORY)  # noqa: SIM115 - closed when it runs again
             self._suspended.write(dump)
         await self._threads.run(self._stop)
 
     async def close(self) -> None:
-        """End its process, whatever it does at the moment."""
-        await self._place.leave(self._end)
+        """End its process, whatever it is doing."""
+        await self._slot.leave(self._end)
 
     async def _end(self) -> None:
         self._forget_suspended()
-        self._closed, self.standing = True, False
+        self._closed, self.paused = True, False
         if self._pid is not None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self._pid, signal.SIGKILL)
         if self._thread is not None:
-            await asyncio.wait([self._thread], timeout=_PATIENCE)
+            await asyncio.wait([self._thread], timeout=_KILL_TIMEOUT)
             if self._thread.done():
-                self._thread.exception()  # that it was killed
+                self._thread.exception()  # retrieved, because it was killed on purpose
         if self._pool is not None:
             await self._threads.run(self._stop)
 
@@ -207,40 +210,40 @@ class Interpreter:
         self._pid = self._session.worker_pid
         self._empty_size = _size(self._pid)
         if self._closed:
-            raise Failed("it was stopped", lost=True)
+            raise ProgramFailed("it was stopped", lost=True)
         return self._session
 
     def _stop(self) -> None:
         for part in (self._session, self._pool):
             if part is not None:
-                with contextlib.suppress(Exception):  # that its process is dead
+                with contextlib.suppress(Exception):  # its process may be dead
                     part.__exit__(None, None, None)
         self._session = self._pool = self._pid = None
 
     def _print(self, _stream: str, text: str) -> None:
-        self._printed(text)
+        self._on_print(text)
 
     async def _run(self, work: Callable[[], SyncSnapshot]) -> Stop:
         from pydantic_monty import MontyError
 
-        await self._place.take()
-        self.standing, began = False, time.monotonic()
-        self._thread = self._threads.run(lambda: self._to_stop(self._revived(work)))
+        await self._slot.take()
+        self.paused, began = False, time.monotonic()
+        self._thread = self._threads.run(lambda: self._run_to_stop(self._restart_and_run(work)))
         try:
             self._snapshot = await asyncio.shield(self._thread)
         except MontyError as error:
-            raise _failed(error, len(self.sources) - 1) from None
+            raise _program_error(error, len(self.sources) - 1) from None
         finally:
             self.seconds += time.monotonic() - began
         self._thread = None
         return self._stop_at(self._snapshot)
 
-    def _revived(self, work: Callable[[], SyncSnapshot]) -> SyncSnapshot:
-        """Go on, in a new process if the old one was ended meanwhile."""
+    def _restart_and_run(self, work: Callable[[], SyncSnapshot]) -> SyncSnapshot:
+        """Do the work, in a new process if the old one was ended."""
         if self._session is None and self._snapshot is not None:
             dump = self.dump()
             if dump is None:
-                raise Failed("its process had ended while it waited", lost=True)
+                raise ProgramFailed("its process had ended while it waited", lost=True)
             self._snapshot = self._start().load_snapshot(dump, print_callback=self._print)
             self._forget_suspended()
         return work()
@@ -250,15 +253,15 @@ class Interpreter:
             self._suspended.close()
             self._suspended = None
 
-    def _to_stop(self, snapshot: SyncSnapshot) -> SyncSnapshot:
-        """Run on until it stands at something that is not settled here."""
+    def _run_to_stop(self, snapshot: SyncSnapshot) -> SyncSnapshot:
+        """Run until the program needs something from outside."""
         from pydantic_monty import FunctionSnapshot, NameLookupSnapshot
 
         while True:
             if isinstance(snapshot, NameLookupSnapshot):
                 name = snapshot.variable_name
                 known = name in self._functions
-                snapshot = snapshot.resume(value=_named(name)) if known else snapshot.resume()
+                snapshot = snapshot.resume(value=_function_named(name)) if known else snapshot.resume()
             elif not isinstance(snapshot, FunctionSnapshot):
                 return snapshot
             elif snapshot.is_os_function:
@@ -267,27 +270,27 @@ class Interpreter:
                 missing = f"name {snapshot.function_name!r} is not defined"
                 snapshot = snapshot.resume({"exc_type": "NameError", "message": missing})
             else:
-                self._is_plain(snapshot)  # which reads the program, if it has not been read
+                self._is_plain(snapshot)  # parses the program in this thread, if needed
                 return snapshot
 
-    # --- where it stands ------------------------------------------------------------------
+    # --- where it stopped -----------------------------------------------------------------
 
     def _stop_at(self, snapshot: Any) -> Stop:
         from pydantic_monty import FutureSnapshot, MontyComplete
 
-        self.standing = not isinstance(snapshot, MontyComplete)
+        self.paused = not isinstance(snapshot, MontyComplete)
         if isinstance(snapshot, MontyComplete):
-            return Ended(snapshot.output)
+            return Finished(snapshot.output)
         if isinstance(snapshot, FutureSnapshot):
-            return Awaits(tuple(snapshot.pending_call_ids))
+            return PausedAtAwait(tuple(snapshot.pending_call_ids))
         plain = self._is_plain(snapshot)
-        return Called(snapshot.call_id, snapshot.function_name, snapshot.args, snapshot.kwargs, plain)
+        return PausedAtCall(snapshot.call_id, snapshot.function_name, snapshot.args, snapshot.kwargs, plain)
 
     def _is_plain(self, snapshot: FunctionSnapshot) -> bool:
         where = snapshot.position
         found = re.fullmatch(r"<python-input-(\d+)>", where.filename)
         number = int(found[1]) if found else len(self.sources)
-        if number >= len(self.sources):  # in a text that the program evaluates
+        if number >= len(self.sources):  # code that the program passed to eval
             return not snapshot.allow_eager_await
         if number not in self._awaited:
             self._awaited[number] = awaited(self.sources[number])
@@ -295,13 +298,13 @@ class Interpreter:
 
 
 def _size(pid: int | None) -> int:
-    """The bytes of memory that a process uses; 0 where that can't be told."""
+    """Return the bytes of memory that a process uses; 0 if that is unknown."""
     with contextlib.suppress(OSError, IndexError, ValueError):
         return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * resource.getpagesize()
     return 0
 
 
-def _named(name: str) -> Callable[[], None]:
+def _function_named(name: str) -> Callable[[], None]:
     def function() -> None: ...
 
     function.__name__ = name
@@ -312,11 +315,11 @@ def _outcome(value: Any, error: str, kind: str = "RuntimeError") -> Any:
     return {"exc_type": kind, "message": error} if error else {"return_value": value}
 
 
-def _failed(error: MontyError, newest: int) -> Failed:
-    """What the model is told: lines and places as it wrote them."""
+def _program_error(error: MontyError, newest: int) -> ProgramFailed:
+    """Return the error for the model, with lines as the model wrote them."""
     from pydantic_monty import MontyCrashedError, MontyRuntimeError, MontySyntaxError
 
     shown = error.display() if isinstance(error, MontyRuntimeError | MontySyntaxError) else str(error)
     lost = isinstance(error, MontyCrashedError) or isinstance(error.exception(), TimeoutError | MemoryError)
-    shown = shown[:_LONGEST_ERROR].replace(f'File "<python-input-{newest}>"', 'File "program"')
-    return Failed(re.sub(r'File "<python-input-\d+>"', 'File "an earlier program"', shown), lost)
+    shown = shown[:_MAX_ERROR].replace(f'File "<python-input-{newest}>"', 'File "program"')
+    return ProgramFailed(re.sub(r'File "<python-input-\d+>"', 'File "an earlier program"', shown), lost)

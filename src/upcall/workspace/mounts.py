@@ -1,4 +1,4 @@
-"""Workspaces inside a workspace: below some paths another one is used."""
+"""Mount workspaces at paths inside another workspace."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from contextlib import contextmanager
 
 from upcall.contracts import Entry, Files, TreeStorage, Workspace
 from upcall.errors import SetupError, WorkspaceError
-from upcall.workspace.paths import look_alike, parts_of, path_of
+from upcall.workspace.paths import lookalike_key, parts_of, path_of
 
 Parts = tuple[str, ...]
 
 
 class Mounts:
-    """A base workspace and others below paths of it: `Mounts(Folder("."), {"/memories/": Folder("notes")})`.
+    """A base workspace with others mounted at its paths: `Mounts(Folder("."), {"/memories/": Folder("notes")})`.
 
-    base: the workspace for all other paths; what it has below a mounted path can't be reached
-    others: workspaces by path; of two that contain each other the longer path counts
+    base: the workspace for all other paths; its own files below a mounted path can't be reached
+    others: workspaces by path; where mounts are nested, the longest path wins
     """
 
     __slots__ = ("base", "others")
@@ -28,8 +28,10 @@ class Mounts:
         self.base = base
         self.others = {parts_of(path): other for path, other in others.items()}
         if () in self.others:
-            raise SetupError("Mounts: / is the base's; mount below a name, such as /memories/")
-        if len({tuple(map(look_alike, parts)) for parts in self.others}) < len(others):
+            raise SetupError(
+                "Mounts: / belongs to the base; mount other workspaces below a name, such as /memories/"
+            )
+        if len({tuple(map(lookalike_key, parts)) for parts in self.others}) < len(others):
             raise SetupError(f"Mounts: two of these paths are the same: {', '.join(others)}")
 
     def __repr__(self) -> str:
@@ -37,14 +39,14 @@ class Mounts:
         return f"Mounts({self.base!r}, {others!r})"
 
     def __eq__(self, other: object) -> bool:
-        """The same workspaces at the same paths."""
+        """Return whether the same workspaces are mounted at the same paths."""
         return isinstance(other, Mounts) and (self.base, self.others) == (other.base, other.others)
 
     def __hash__(self) -> int:
         return hash(self.base)
 
     def open(self, storage: TreeStorage) -> MountedFiles:
-        """All of their files."""
+        """Open the files of all workspaces."""
         opened = {parts: other.open(storage) for parts, other in self.others.items()}
         return MountedFiles(self.base.open(storage), opened)
 
@@ -55,40 +57,40 @@ class MountedFiles:
     __slots__ = ("_base", "_others")
 
     def __init__(self, base: Files, others: Mapping[Parts, Files]) -> None:
-        self._base = _hiding(base, others)
-        below = {mount: _hiding(files, _inside(others, mount)) for mount, files in others.items()}
+        self._base = _hide(base, others)
+        below = {mount: _hide(files, _inside(others, mount)) for mount, files in others.items()}
         self._others = dict(sorted(below.items(), key=lambda item: -len(item[0])))
 
     def hiding(self, paths: Collection[Parts]) -> MountedFiles:
-        """The same files without those below some paths, where other workspaces are mounted."""
-        below = {mount: _hiding(files, _inside(paths, mount)) for mount, files in self._others.items()}
-        return MountedFiles(_hiding(self._base, paths), below)
+        """Return the same files without those below some paths, where other workspaces are mounted."""
+        below = {mount: _hide(files, _inside(paths, mount)) for mount, files in self._others.items()}
+        return MountedFiles(_hide(self._base, paths), below)
 
     @property
     def folder(self) -> str | None:
-        """Where the base is: a program sees nothing of what is mounted."""
+        """The base's folder. Programs that run in it don't see the mounted files."""
         return self._base.folder
 
     async def look(self, path: str) -> Entry:
-        """What lies there, links followed."""
+        """Return the entry at a path; links are followed."""
         parts = parts_of(path)
         above, files, inner = self._files_at(parts)
         try:
-            with _said_from(above):
-                return _moved(above, await files.look(inner))
+            with _with_whole_paths(above):
+                return _with_mount_path(above, await files.look(inner))
         except WorkspaceError as error:
             if not error.missing or not any(mount[: len(parts)] == parts for mount in self._others):
                 raise
-            return Entry(path_of(parts), "folder")  # only a mount lies below
+            return Entry(path_of(parts), "folder")  # it exists only as the parent of a mount
 
     async def entries(self, path: str) -> list[Entry]:
-        """What lies in a folder, by name."""
+        """Return a folder's entries, sorted by name."""
         parts = parts_of(path)
         above, files, inner = self._files_at(parts)
         mounts = {path_of(m[: len(parts) + 1]) for m in self._others if m[: len(parts)] == parts != m}
         try:
-            with _said_from(above):
-                found = [_moved(above, entry) for entry in await files.entries(inner)]
+            with _with_whole_paths(above):
+                found = [_with_mount_path(above, entry) for entry in await files.entries(inner)]
         except WorkspaceError as error:
             if not (error.missing and mounts):
                 raise
@@ -97,71 +99,73 @@ class MountedFiles:
         return sorted([*found, *(Entry(mount, "folder") for mount in mounts)], key=lambda entry: entry.path)
 
     async def read(self, path: str, start: int = 0, size: int | None = None) -> bytes:
-        """A file's bytes from `start` on, `size` of them or all."""
+        """Return a file's bytes from `start`, all of them or `size`."""
         above, files, inner = self._files_at(parts_of(path))
-        with _said_from(above):
+        with _with_whole_paths(above):
             return await files.read(inner, start, size)
 
     async def write(self, path: str, data: bytes, expected: str | None = None) -> None:
-        """Replace a file, or make it and the folders above it: whole or not at all."""
+        """Replace a file, or create it and its parent folders, atomically."""
         above, files, inner = self._files_at(self._new_file(path))
-        with _said_from(above):
+        with _with_whole_paths(above):
             await files.write(inner, data, expected)
 
     async def write_outside_git(self, path: str, data: bytes, expected: str | None = None) -> None:
         """Write as `write` does; WorkspaceError where the path leads into a git directory."""
         above, files, inner = self._files_at(self._new_file(path))
-        with _said_from(above):
+        with _with_whole_paths(above):
             await outside_git(files)(inner, data, expected)
 
     def _new_file(self, path: str) -> Parts:
-        """The names on the way to a file that may be written; no mount lies at or below it."""
+        """Return the names of a path that may be written: there is no mount at or below it."""
         parts = parts_of(path)
         if any(mount[: len(parts)] == parts for mount in self._others):
             raise WorkspaceError(path_of(parts), "is a folder, not a file")
         return parts
 
     def _files_at(self, parts: Parts) -> tuple[Parts, Files, str]:
-        """Whose files they are: the path above them, the files, the path in them."""
+        """Return the mount that a path belongs to: its path, its files, and the path within them."""
         for mount, files in self._others.items():
             begins = parts[: len(mount)]
             if begins == mount:
                 return mount, files, path_of(parts[len(mount) :])
-            if tuple(map(look_alike, begins)) == tuple(map(look_alike, mount)):
-                raise WorkspaceError(path_of(parts), f"looks like {path_of(mount)} and is not; write it like that")
+            if tuple(map(lookalike_key, begins)) == tuple(map(lookalike_key, mount)):
+                raise WorkspaceError(
+                    path_of(parts), f"looks like {path_of(mount)} but is spelled differently; use that spelling"
+                )
         return (), self._base, path_of(parts)
 
 
 def outside_git(files: Files) -> Callable[[str, bytes, str | None], Awaitable[None]]:
-    """The way to write files that leads into no git directory; where links are never followed, the plain one."""
+    """Return a write function that refuses git directories; the plain one if the files have no links."""
     return getattr(files, "write_outside_git", files.write)
 
 
-def _hiding(files: Files, paths: Collection[Parts]) -> Files:
-    """Files that are not reached below some paths by links either; those without links stay as they are."""
+def _hide(files: Files, paths: Collection[Parts]) -> Files:
+    """Return files that links can't reach below some paths. Files without links are returned unchanged."""
     hide: Callable[[Collection[Parts]], Files] | None = getattr(files, "hiding", None)
     return files if hide is None or not paths else hide(paths)
 
 
 def _inside(paths: Iterable[Parts], mount: Parts) -> list[Parts]:
-    """The paths that lie below a mount, as they are named there."""
+    """Return the paths below a mount, relative to it."""
     return [parts[len(mount) :] for parts in paths if parts[: len(mount)] == mount != parts]
 
 
 @contextmanager
-def _said_from(above: Parts) -> Generator[None]:
-    """Errors name the whole path."""
+def _with_whole_paths(above: Parts) -> Generator[None]:
+    """Make errors name the whole path instead of the path within a mount."""
     try:
         yield
     except WorkspaceError as error:
         if not above:
             raise
-        raise WorkspaceError(_below(above, error.path), error.problem, missing=error.missing) from None
+        raise WorkspaceError(_joined_path(above, error.path), error.problem, missing=error.missing) from None
 
 
-def _moved(above: Parts, entry: Entry) -> Entry:
-    return entry.replace(path=_below(above, entry.path)) if above else entry
+def _with_mount_path(above: Parts, entry: Entry) -> Entry:
+    return entry.replace(path=_joined_path(above, entry.path)) if above else entry
 
 
-def _below(above: Parts, path: str) -> str:
+def _joined_path(above: Parts, path: str) -> str:
     return path_of(above) + path.rstrip("/")

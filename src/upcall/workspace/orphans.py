@@ -1,8 +1,8 @@
-"""What is left of a command that has killed its supervisors: found by its marks among the processes below us.
+"""Find and kill the processes of a command that has killed its supervisors.
 
-Where the system gives commands no process namespace, orphans of a command come to us while it runs, because we
-are a subreaper then. Which of our descendants are the command's is seen by its id in their environment, and by
-their session of processes. A process that has lost both marks can't be told from others, and is left alone.
+If commands can't have a process namespace, this process is a subreaper while one runs, so that orphans become its
+children. A command's processes are recognised by its id in their environment, and by their process session. A
+process without either mark can't be told from others, and is not touched.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _SYS_ADMIN = 21
 
 @contextmanager
 def adopting(limit: ProcessLimit) -> Generator[None]:
-    """Be a subreaper while a command runs, unless it gets a process namespace or the program is one anyway."""
+    """Be a subreaper while a command runs, unless it gets a process namespace or this process is one already."""
     needed = limit.commands == 0 and sys.platform == "linux" and not _may_make_namespaces()
     ours = needed and _change_subreaper(on=True)
     limit.commands += 1
@@ -39,7 +39,7 @@ def adopting(limit: ProcessLimit) -> Generator[None]:
 
 
 def _change_subreaper(*, on: bool) -> bool:
-    """True where that changed anything."""
+    """Set or clear the flag; return whether it changed."""
     import ctypes
 
     libc, before = ctypes.CDLL(None), ctypes.c_int(0)
@@ -55,12 +55,12 @@ def _may_make_namespaces() -> bool:
 
 
 def end_orphans(command_id: str, session: int) -> None:
-    """Kill what is left of a command below us, and all that is below that; only this is reaped. Takes a while."""
+    """Kill and reap the processes that a command left below this one, and their children. Blocks for a while."""
     if sys.platform != "linux":
         return
-    until, known = time.monotonic() + supervise.PATIENCE, set[int]()
-    while time.monotonic() < until:
-        known = _left(command_id, session, known)
+    deadline, known = time.monotonic() + supervise.KILL_TIMEOUT, set[int]()
+    while time.monotonic() < deadline:
+        known = _remaining(command_id, session, known)
         if not known:
             return
         for number in (signal.SIGSTOP, signal.SIGKILL):
@@ -73,14 +73,14 @@ def end_orphans(command_id: str, session: int) -> None:
         time.sleep(0.005)
 
 
-def _left(command_id: str, session: int, known: set[int]) -> set[int]:
-    """The processes below us that are the command's, by their marks, or below one that is."""
+def _remaining(command_id: str, session: int, known: set[int]) -> set[int]:
+    """Return the processes below this one that belong to the command, by their marks or by their parents."""
     below = {pid for pid, _ in supervise.processes_below(os.getpid())}
-    roots = {pid for pid in below if pid in known or _is_of(pid, command_id, session)}
+    roots = {pid for pid in below if pid in known or _belongs_to(pid, command_id, session)}
     return roots | {pid for pid, _ in supervise.processes_below(*roots)}
 
 
-def _is_of(pid: int, command_id: str, session: int) -> bool:
+def _belongs_to(pid: int, command_id: str, session: int) -> bool:
     with suppress(OSError, ValueError, IndexError):
         process = Path(f"/proc/{pid}")
         if session and int((process / "stat").read_bytes().rpartition(b")")[2].split()[3]) == session:

@@ -1,4 +1,4 @@
-"""What a path in a workspace means, the same on every backend: names from the root down, and nothing above it."""
+"""Parse workspace paths the same way on every backend. A path never leads above the root."""
 
 from __future__ import annotations
 
@@ -6,31 +6,33 @@ import unicodedata
 
 from upcall.errors import WorkspaceError
 
-_LONGEST_NAME, _LONGEST_PATH = 255, 4000
-"""In bytes; a little less than the systems we know allow, so that every backend takes the same paths."""
+_MAX_NAME, _MAX_PATH = 255, 4000
+"""In bytes; a little less than common systems allow, so that every backend accepts the same paths."""
 
-MOST_ENTRIES = 100_000
-"""Files and folders in one folder; one that holds more is not listed."""
+MAX_ENTRIES = 100_000
+"""Entries in one folder; a folder with more is not listed."""
 
-TOO_MANY = f"holds more than {MOST_ENTRIES} files and folders, too many to list"
+TOO_MANY = f"holds more than {MAX_ENTRIES} files and folders, too many to list"
 
 
 def parts_of(path: str) -> tuple[str, ...]:
-    """The names on the way from the root to a path; none for the root itself.
+    """Return the names from the root to a path; none for the root itself.
 
-    A leading `/` is the root. `..` goes back by one name and never above the root. Names that look the same
-    because they are the same in Unicode's composed form are the same name.
+    A leading `/` is the root. `..` removes one name and never leads above the root. Names are normalised to NFC,
+    Unicode's composed form.
     """
     shown = path if len(path) <= 200 else f"{path[:200]}…"
-    if len(path) > _LONGEST_PATH:
+    if len(path) > _MAX_PATH:
         raise _too_long(shown)
     if "\0" in path:
-        raise WorkspaceError(shown.replace("\0", "\\0"), "a path has no NUL character")
+        raise WorkspaceError(shown.replace("\0", "\\0"), "a path must not contain a NUL character")
     try:
         size = len(path.encode())
     except UnicodeEncodeError:
         shown = shown.encode("utf-8", "backslashreplace").decode()
-        raise WorkspaceError(shown, "a path is text, and this holds half a character") from None
+        raise WorkspaceError(
+            shown, "a path must be valid text, but this one contains half a character (a lone surrogate)"
+        ) from None
     parts: list[str] = []
     for part in unicodedata.normalize("NFC", path).split("/"):
         if part == "..":
@@ -39,26 +41,26 @@ def parts_of(path: str) -> tuple[str, ...]:
             parts.pop()
         elif part not in ("", "."):
             parts.append(part)
-    if size > _LONGEST_PATH or any(len(part.encode()) > _LONGEST_NAME for part in parts):
+    if size > _MAX_PATH or any(len(part.encode()) > _MAX_NAME for part in parts):
         raise _too_long(shown)
     return tuple(parts)
 
 
 def _too_long(shown: str) -> WorkspaceError:
-    most = f"a path has at most {_LONGEST_PATH} bytes, a name in it {_LONGEST_NAME}"
+    most = f"a path may have at most {_MAX_PATH} bytes, and each name in it at most {_MAX_NAME}"
     return WorkspaceError(shown.replace("\0", "\\0"), f"is too long: {most}")
 
 
 def path_of(parts: tuple[str, ...] | list[str]) -> str:
-    """The path that these names make, from the root."""
+    """Join names to a path from the root."""
     return "/" + "/".join(parts)
 
 
-def look_alike(name: str) -> str:
-    """What names have in common that some disks, or people's eyes, don't tell apart."""
+def lookalike_key(name: str) -> str:
+    """Return a form that is equal for names that some file systems, or people, can't tell apart."""
     return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold())
 
 
-def changed(path: str) -> WorkspaceError:
-    """The error for a file that is no longer what was read."""
+def file_changed(path: str) -> WorkspaceError:
+    """Return the error for a file that changed after it was read."""
     return WorkspaceError(path, "has changed since it was read; read it again")

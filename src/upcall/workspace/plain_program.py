@@ -1,4 +1,4 @@
-"""Which program a shell command runs, for approvals that cover one program.
+"""Find the program that a shell command runs, for approvals that cover one program.
 
 It fails closed: a command counts as one program with its arguments only if nothing in it could make the shell, or
 the program itself, run another one.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 _PLAIN = re.compile(r"[A-Za-z0-9 _./,:=+@%-]+")
-"""Characters with which the shell does nothing. Blanks and letters that only look like these are not among them."""
+"""Characters without a meaning for the shell. Unicode look-alikes of them are not included."""
 
 _NAME = re.compile(r"[A-Za-z0-9_./+-]+")
 
@@ -21,7 +21,7 @@ _RUN_OTHERS = """
     sg sh socat source ssh start-stop-daemon stdbuf strace su sudo systemd-run tar taskset tclsh tcsh time
     timeout tmux torsocks tox toybox trap unshare uv vi vim watch wish xargs xonsh yarn zsh
 """
-"""Programs that run another one, or code, that their arguments name: approving one of these would cover all."""
+"""Programs that run programs or code from their arguments: approving one of these would approve everything."""
 
 _VERSIONED = re.compile(r"(?:python|pypy|perl|ruby|lua|php|node|bash|ld-linux)[\w.-]*")
 
@@ -31,11 +31,11 @@ _GIT_COMMANDS = """
     switch tag
 """
 _GIT_RUNS = ("config", "exec", "ext-diff", "receive-pack", "strategy", "textconv", "upload-pack")
-"""Options by which one of these commands runs a program, or takes settings that name one."""
+"""Options with which these commands run a program, or read settings that name one."""
 
 
 def plain_program(command: str) -> str | None:
-    """The program that a command runs, as it is written there; None where that is not plain."""
+    """Return the program that a command runs, as it is written; None if the command may run anything else."""
     words = [word for word in command.split(" ") if word]
     if not words or not _PLAIN.fullmatch(command):
         return None
@@ -49,16 +49,16 @@ def plain_program(command: str) -> str | None:
 
 
 def _is_plain_git(arguments: list[str]) -> bool:
-    """Whether git does what its subcommand says, with the repository's own settings."""
+    """Return whether git only does what its subcommand says, with the repository's own settings."""
     if not arguments:
         return True
     subcommand, *rest = arguments
-    if subcommand not in _GIT_COMMANDS.split() or any("::" in one or _runs(one) for one in rest):
+    if subcommand not in _GIT_COMMANDS.split() or any("::" in one or _is_running_option(one) for one in rest):
         return False
     return subcommand not in ("merge", "pull") or not any(re.match("-[a-zA-Z]*s", one) for one in rest)
 
 
-def _runs(argument: str) -> bool:
-    """Whether it is such an option, or the beginning of its name, which git takes for it."""
+def _is_running_option(argument: str) -> bool:
+    """Return whether an argument is an option that runs a program. Git also accepts the start of its name."""
     name = argument.removeprefix("--").partition("=")[0] if argument.startswith("--") else ""
     return bool(name) and any(one.startswith(name) or name.startswith(one) for one in _GIT_RUNS)

@@ -1,4 +1,4 @@
-"""The tool by which a model writes programs that call its other tools, and ask in the middle."""
+"""The tool `run_python`: models write programs that call their other tools and can ask questions."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from upcall.tools import Tool, to_result
 from upcall.workspace.program import Bounds, Program
 
 _NAME = "run_python"
-_LONGEST = 50_000
+_MAX_CODE = 50_000
 """Characters of a program."""
 
-_ELSEWHERE = {_NAME, "ask", *(t.name for t in SIDE_TOOLS)}
-"""Tools that are no functions: a program asks by raise_callback, and can't run or answer itself."""
+_NOT_FUNCTIONS = {_NAME, "ask", *(t.name for t in SIDE_TOOLS)}
+"""Tools that programs can't call: a program asks with raise_callback, and can't run or answer itself."""
 
 _TYPES = {
     "string": "str",
@@ -34,22 +34,23 @@ _TYPES = {
 }
 
 _ABOUT = """\
-Run a program in Python and get what it prints and the value of its last line. Use it where a loop, a condition or a
-calculation over what your tools give saves many calls.
+Run a Python program and get what it prints and the value of its last line. Use it when a loop, a condition or a
+calculation over the results of your tools saves many calls.
 
-Functions that are there, each a tool of yours under the same rules. Call them plainly, `x = {example}`, or several
-at once: `await asyncio.gather(...)`. Each gives the tool's JSON value or its text, and raises RuntimeError where
-the tool fails:
+These functions are available. Each is one of your tools, under the same rules. Call them directly, `x = {example}`,
+or several at once: `await asyncio.gather(...)`. Each returns the tool's JSON value or its text, and raises
+RuntimeError if the tool fails:
 {functions}
 - raise_callback(message: str, callback_type: str = 'query', choices: list, schema: dict, context: dict,
   timeout: float, default, required: bool): Ask whoever gave you this work and get the answer; the program waits at
-  that line, for days if need be. callback_type is query, clarification, blocker or error. Ask when you are stuck,
-  or before what can't be undone.
+  that line, for days if necessary. callback_type is query, clarification, blocker or error. Ask when you are stuck,
+  or before you do something that can't be undone.
 
-Variables stay for later programs of this turn. It is plain Python with asyncio (gather), json, re, math, datetime
-and the like; no files, network, environment or other modules, no `yield`, no tool as the key of `sort` or in `map`.
-The clock stands still and sleeping takes no time. A program may take {seconds:g} s, {memory:g} MB, {output}
-characters of output and {calls} calls, whose arguments may have {stored:g} MB in all."""
+Variables are kept for later programs of this turn. It is plain Python with asyncio (gather), json, re, math,
+datetime and similar modules. There are no files, network, environment or other modules, and no `yield`. A tool
+can't be the key of `sort` or be used in `map`. The clock stands still, and sleeping takes no time. A program may
+use at most {seconds:g} s, {memory:g} MB, {output} characters of output and {calls} calls, whose arguments may have
+{stored:g} MB in total."""
 
 
 def run_python(
@@ -60,7 +61,7 @@ def run_python(
     calls: int = 200,
     stored: int = 16_000_000,
 ) -> Tool:
-    """Make the tool `run_python`: the model's program runs in a sandboxed interpreter, in a process of its own.
+    """Return the tool `run_python`, which runs a model's program in a sandboxed interpreter in its own process.
 
     seconds: how long a program may compute; calls out are not counted
     memory: the most bytes that it may hold
@@ -69,8 +70,8 @@ def run_python(
     stored: the most bytes that one program may add to the log: the arguments of its calls, and what its variables
         hold each time it is saved. A call beyond that raises RuntimeError; what can't be saved is computed again.
     """
-    given = {"seconds": seconds, "memory": memory, "output": output, "calls": calls, "stored": stored}
-    for name, value in given.items():
+    limits = {"seconds": seconds, "memory": memory, "output": output, "calls": calls, "stored": stored}
+    for name, value in limits.items():
         if isinstance(value, bool) or not value > 0:
             raise BadTool(_NAME, f"{name}={value!r} is not a positive number")
     if importlib.util.find_spec("pydantic_monty") is None:
@@ -85,32 +86,34 @@ def run_python(
         code: the program
         """
         context = cast("CallContext", ctx)
-        if len(code) > _LONGEST:
-            return Result("", f"a program may have {_LONGEST} characters; this has {len(code)}", is_error=True)
+        if len(code) > _MAX_CODE:
+            return Result("", f"a program may have {_MAX_CODE} characters; this has {len(code)}", is_error=True)
         text = code.replace("\r\n", "\n").replace("\r", "\n")
         return await Program(context, text, bounds, functions(context.turn.actor.toolbox)).run()
 
-    made = Tool.from_function(run_python, read_only=True, repeatable=True)
-    return made.replace(about=partial(about, bounds))
+    run_tool = Tool.from_function(run_python, read_only=True, repeatable=True)
+    return run_tool.replace(about=partial(about, bounds))
 
 
 def functions(toolbox: Mapping[str, Tool]) -> dict[str, Tool]:
-    """What a program can call, by the names that Python takes."""
+    """Return the tools that a program can call, by names that are valid in Python."""
     found = {raise_callback.name: raise_callback}
     for one in toolbox.values():
-        if one.name in _ELSEWHERE:
+        if one.name in _NOT_FUNCTIONS:
             continue
         name = one.name.replace("-", "_")
         if not name.isidentifier() or keyword.iskeyword(name):
             name = f"tool_{name}"
         if name in found:
-            raise BadTool(one.name, f"a program calls it {name}, as it does {found[name].name}; rename one of them")
+            raise BadTool(
+                one.name, f"a program would call it {name}, as it calls {found[name].name}; rename one of them"
+            )
         found[name] = one
     return found
 
 
 def about(bounds: Bounds, toolbox: Mapping[str, Tool]) -> str:
-    """What the model reads of the tool: which functions its programs have, and what they may use."""
+    """Return the tool's description: the functions that programs can call, and their limits."""
     found = {name: one for name, one in functions(toolbox).items() if one is not raise_callback}
     lines = [f"- {_signature(name, one)}: {one.description.splitlines()[0]}" for name, one in found.items()]
     return _ABOUT.format(

@@ -16,17 +16,17 @@ from upcall.workspace.files import BLOCK, blocks, files_of, is_binary
 from upcall.workspace.ignore import Glob, Rule, is_ignored, rules_in
 from upcall.workspace.paths import TOO_MANY
 
-_MOST_FOUND, _MOST_LINES, _LONGEST_LINE = 1000, 200, 400
-_LONGEST_GLOB, _MOST_GLOBS = 1_000, 100
-_MOST_ENTRIES = 200_000
-_MOST_BYTES, _MOST_RULES = 100_000, 5_000
-"""Of one .gitignore, and of all that hold for one folder."""
+_MAX_FILES, _MAX_LINES, _MAX_LINE = 1000, 200, 400
+_MAX_GLOB, _MAX_ALTERNATIVES = 1_000, 100
+_MAX_ENTRIES = 200_000
+_MAX_IGNORE_BYTES, _MAX_RULES = 100_000, 5_000
+"""Limits for one .gitignore, and for all that apply to one folder."""
 
-_FEW = 2_000
-"""Names, each tried with a rule, that take no longer than handing them to a thread."""
+_INLINE_MATCHES = 2_000
+"""Matches of a name with a rule that take no longer than starting a thread."""
 
 _SECONDS = 30.0
-_SEES_MORE_THAN_A_LINE = re.compile(r"\\[AZz]|\(\?")
+_MAY_SPAN_LINES = re.compile(r"\\[AZz]|\(\?")
 
 
 @tool(read_only=True, repeatable=True)
@@ -37,17 +37,17 @@ async def glob(pattern: str, ctx: Context, path: str = "/", ignored: bool = Fals
     path: the folder to look in; / is the workspace's root
     ignored: find what git ignores too
     """
-    only = _Only(pattern)
+    name_filter = _NameFilter(pattern)
     files = files_of(ctx)
-    above = len(_names((await files.look(path)).path))
-    found: list[str] = []
-    found_all = Walk(files, path, ignored=ignored)
-    async for entries in found_all.folders():
-        for entry in await only.among(entries, above):
-            if len(found) == _MOST_FOUND:
-                return "\n".join([*found, f"… there are more than {_MOST_FOUND}; give a narrower pattern"])
-            found.append(entry.path)
-    return "\n".join([*(found or ["(no file has such a name)"]), *found_all.notes])
+    depth = len(_names((await files.look(path)).path))
+    paths: list[str] = []
+    walk = Walk(files, path, ignored=ignored)
+    async for entries in walk.folders():
+        for entry in await name_filter.select(entries, depth):
+            if len(paths) == _MAX_FILES:
+                return "\n".join([*paths, f"… there are more than {_MAX_FILES}; give a narrower pattern"])
+            paths.append(entry.path)
+    return "\n".join([*(paths or ["(no file has such a name)"]), *walk.notes])
 
 
 @tool(read_only=True, repeatable=True)
@@ -62,64 +62,66 @@ async def grep(
     ignore_case: take upper and lower case as the same
     ignored: look into what git ignores too
     """
-    files, lines = files_of(ctx), await asyncio.to_thread(Lines, pattern, ignore_case)
-    only = _Only(glob if "/" in glob else f"**/{glob}") if glob else None
-    above = len(_names((await files.look(path)).path))
-    found: list[str] = []
-    unread = 0
-    walked = Walk(files, path, ignored=ignored)
-    async for entries in walked.folders():
-        for entry in entries if only is None else await only.among(entries, above):
+    files, lines = files_of(ctx), await asyncio.to_thread(LineSearch, pattern, ignore_case)
+    name_filter = _NameFilter(glob if "/" in glob else f"**/{glob}") if glob else None
+    depth = len(_names((await files.look(path)).path))
+    matches: list[str] = []
+    unreadable = 0
+    walk = Walk(files, path, ignored=ignored)
+    async for entries in walk.folders():
+        for entry in entries if name_filter is None else await name_filter.select(entries, depth):
             try:
                 if entry.kind == "file":
-                    await lines.search(files, entry.path, found)
+                    await lines.search(files, entry.path, matches)
             except WorkspaceError:
-                unread += 1
-            if len(found) >= _MOST_LINES:
-                found[_MOST_LINES:] = [f"… stopped at {_MOST_LINES} lines; give a narrower pattern, path or glob"]
-                return "\n".join(found)
-    note = [f"({unread} file{'s' if unread != 1 else ''} could not be read)"] if unread else []
-    return "\n".join([*(found or ["(no line matches)"]), *note, *walked.notes])
+                unreadable += 1
+            if len(matches) >= _MAX_LINES:
+                matches[_MAX_LINES:] = [f"… stopped at {_MAX_LINES} lines; give a narrower pattern, path or glob"]
+                return "\n".join(matches)
+    note = [f"({unreadable} file{'s' if unreadable != 1 else ''} could not be read)"] if unreadable else []
+    return "\n".join([*(matches or ["(no line matches)"]), *note, *walk.notes])
 
 
-class _Only:
-    """Files of some names: a pattern and what its {a,b} stand for."""
+class _NameFilter:
+    """Selects files by a glob pattern, with its {a,b} expanded."""
 
     def __init__(self, pattern: str) -> None:
-        if len(pattern) > _LONGEST_GLOB:
-            raise UpcallError(f"the glob has {len(pattern)} characters; at most {_LONGEST_GLOB} are allowed")
-        self._globs = [Glob(one) for one in _either(pattern.removeprefix("/"))]
+        if len(pattern) > _MAX_GLOB:
+            raise UpcallError(f"the glob has {len(pattern)} characters; at most {_MAX_GLOB} are allowed")
+        self._globs = [Glob(one) for one in _expand_braces(pattern.removeprefix("/"))]
         self._seconds = _SECONDS
 
-    async def among(self, entries: Sequence[Entry], above: int) -> list[Entry]:
-        """Those of the entries whose path, without its first `above` names, one of the patterns means."""
-        if len(entries) * len(self._globs) <= _FEW and all(len(entry.path) < 500 for entry in entries):
-            return self._among(entries, above)
-        return await asyncio.to_thread(self._among, entries, above)
+    async def select(self, entries: Sequence[Entry], depth: int) -> list[Entry]:
+        """Return the entries whose path, without its first `depth` names, matches."""
+        if len(entries) * len(self._globs) <= _INLINE_MATCHES and all(len(entry.path) < 500 for entry in entries):
+            return self._select(entries, depth)
+        return await asyncio.to_thread(self._select, entries, depth)
 
-    def _among(self, entries: Sequence[Entry], above: int) -> list[Entry]:
+    def _select(self, entries: Sequence[Entry], depth: int) -> list[Entry]:
         began, found = time.monotonic(), list[Entry]()
         for entry in entries:
-            names = _names(entry.path)[above:]
+            names = _names(entry.path)[depth:]
             if any(one.matches(names) for one in self._globs):
                 found.append(entry)
             if time.monotonic() - began > self._seconds:
-                raise UpcallError(f"the glob takes longer than {_SECONDS:g} s; make it simpler, or look in less")
+                raise UpcallError(
+                    f"the glob takes longer than {_SECONDS:g} s; make it simpler, or search a smaller folder"
+                )
         self._seconds -= time.monotonic() - began
         return found
 
 
 async def walk(files: Files, path: str, *, ignored: bool = False) -> AsyncIterator[Entry]:
-    """A file, or all files and links below a folder, in order; without what git ignores, unless `ignored`."""
+    """Yield a file, or all files and links below a folder, in order; `ignored` includes files that git ignores."""
     async for entries in Walk(files, path, ignored=ignored).folders():
         for entry in entries:
             yield entry
 
 
 class Walk:
-    """All files and links below a folder, or one file; without what git ignores, unless `ignored`.
+    """Walks all files and links below a folder, or one file. `ignored` includes files that git ignores.
 
-    What is asked for by its path is looked into, though git may ignore it. `notes` says what was left out.
+    The start of the walk is visited even if git ignores it. `notes` says what was left out.
     """
 
     def __init__(self, files: Files, path: str, *, ignored: bool = False) -> None:
@@ -128,7 +130,7 @@ class Walk:
         self.notes: list[str] = []
 
     async def folders(self) -> AsyncIterator[list[Entry]]:
-        """The files and links of each folder, in order."""
+        """Yield the files and links of each folder, in order."""
         start = await self._files.look(self._path)
         if start.kind != "folder":
             yield [start]
@@ -143,23 +145,23 @@ class Walk:
                     raise
                 if error.problem == TOO_MANY:
                     self.notes.append(f"({error})")
-                continue  # it may not be read, is gone, or holds too much
+                continue  # unreadable, deleted meanwhile, or too large
             self._seen += len(entries)
-            if self._seen > _MOST_ENTRIES:
-                self.notes.append(f"(stopped at {folder} after {_MOST_ENTRIES} entries; look in less)")
+            if self._seen > _MAX_ENTRIES:
+                self.notes.append(f"(stopped at {folder} after {_MAX_ENTRIES} entries; search a smaller folder)")
                 return
             if not self._ignored and any(entry.path.endswith("/.gitignore") for entry in entries):
                 rules = [*rules, *await self._rules(rules, _names(folder))]
-            kept = await self._kept(entries, rules)
-            todo += [(entry.path, rules) for entry in reversed(kept) if entry.kind == "folder"]
-            yield [entry for entry in kept if entry.kind != "folder"]
+            visible = await self._without_ignored(entries, rules)
+            todo += [(entry.path, rules) for entry in reversed(visible) if entry.kind == "folder"]
+            yield [entry for entry in visible if entry.kind != "folder"]
 
-    async def _kept(self, entries: list[Entry], rules: list[Rule]) -> list[Entry]:
+    async def _without_ignored(self, entries: list[Entry], rules: list[Rule]) -> list[Entry]:
         if self._ignored:
             return entries
-        if len(entries) * (len(rules) + 1) <= _FEW:
-            return [entry for entry in entries if not _left_out(entry, rules)]
-        return await asyncio.to_thread(lambda: [entry for entry in entries if not _left_out(entry, rules)])
+        if len(entries) * (len(rules) + 1) <= _INLINE_MATCHES:
+            return [entry for entry in entries if not _is_left_out(entry, rules)]
+        return await asyncio.to_thread(lambda: [entry for entry in entries if not _is_left_out(entry, rules)])
 
     async def _rules_above(self, path: str) -> list[Rule]:
         if self._ignored:
@@ -171,53 +173,53 @@ class Walk:
         return rules
 
     async def _rules(self, known: list[Rule], folder: tuple[str, ...], name: str = ".gitignore") -> list[Rule]:
-        """The rules of a folder, none where there is no such file, where it is no file to read, or too large."""
+        """Return the rules of a folder's ignore file; none if it is missing, unreadable or too large."""
         path = "/".join(("", *folder, name.removeprefix("/")))
         try:
-            text = await self._files.read(path, 0, _MOST_BYTES + 1)
+            text = await self._files.read(path, 0, _MAX_IGNORE_BYTES + 1)
         except WorkspaceError:
             return []
-        if len(text) > _MOST_BYTES or len(known) + text.count(b"\n") >= _MOST_RULES:
-            most = f"more than {_MOST_BYTES} bytes, or {_MOST_RULES} lines with those above it"
+        if len(text) > _MAX_IGNORE_BYTES or len(known) + text.count(b"\n") >= _MAX_RULES:
+            most = f"more than {_MAX_IGNORE_BYTES} bytes, or {_MAX_RULES} lines together with the files above it"
             self.notes.append(f"({path} is not applied: it has {most})")
             return []
-        if len(text) <= _FEW:
+        if len(text) <= _INLINE_MATCHES:
             return rules_in(text.decode("utf-8", "replace"), folder)
         return await asyncio.to_thread(rules_in, text.decode("utf-8", "replace"), folder)
 
 
 def _names(path: str) -> tuple[str, ...]:
-    """The names of a path that a workspace gave us."""
+    """Split a path that a workspace returned into its names."""
     return tuple(name for name in path.split("/") if name)
 
 
-def _left_out(entry: Entry, rules: list[Rule]) -> bool:
+def _is_left_out(entry: Entry, rules: list[Rule]) -> bool:
     names = _names(entry.path)
     return names[-1] == ".git" or is_ignored(rules, names, entry.kind == "folder")
 
 
-def _either(pattern: str) -> list[str]:
-    """The patterns that one with {a,b} stands for."""
+def _expand_braces(pattern: str) -> list[str]:
+    """Return the patterns that a pattern with {a,b} stands for."""
     done, todo = list[str](), [pattern]
     while todo:
         one = todo.pop()
-        found = _BRACES.search(one)
-        if found is None:
+        braces = _BRACES.search(one)
+        if braces is None:
             done.append(one)
         else:
-            todo += [one[: found.start()] + part + one[found.end() :] for part in reversed(found[1].split(","))]
-        if len(done) + len(todo) > _MOST_GLOBS:
-            raise UpcallError(f"{pattern[:80]}: stands for more than {_MOST_GLOBS} patterns")
+            todo += [one[: braces.start()] + part + one[braces.end() :] for part in reversed(braces[1].split(","))]
+        if len(done) + len(todo) > _MAX_ALTERNATIVES:
+            raise UpcallError(f"{pattern[:80]}: expands to more than {_MAX_ALTERNATIVES} patterns")
     return done
 
 
 _BRACES = re.compile(r"\{((?>[^{},]*)(?:,[^{},]*+)++)\}")
 
 
-class Lines:
-    """Lines that match a pattern, looked for in a thread, a block at a time.
+class LineSearch:
+    """Finds the lines that match a pattern. Blocks are searched in a thread.
 
-    Matching takes at most `seconds` in all: a pattern can be written so that it never ends.
+    Matching takes at most `seconds` in total, because some patterns would never end.
     """
 
     def __init__(self, pattern: str, ignore_case: bool, seconds: float = _SECONDS) -> None:
@@ -225,22 +227,22 @@ class Lines:
             self.pattern = Pattern(pattern, seconds, ignore_case=ignore_case)
         except BadPattern as error:
             raise UpcallError(str(error)) from None
-        self.line_by_line = bool(_SEES_MORE_THAN_A_LINE.search(pattern))
+        self.line_by_line = bool(_MAY_SPAN_LINES.search(pattern))
 
     async def search(self, files: Files, path: str, found: list[str]) -> None:
-        """Add what one text file has, until there is enough."""
+        """Add the matching lines of a text file to `found`, up to the limit."""
         first = await files.read(path, 0, BLOCK)
         if is_binary(first):
             return
         number, rest = 1, b""
         async for block in blocks(files, path, first):
             whole, newline, rest = (rest + block).rpartition(b"\n")
-            if not newline and len(rest) > BLOCK:  # a line without end is looked at in pieces
+            if not newline and len(rest) > BLOCK:  # a very long line is searched in pieces
                 whole, rest = rest, b""
             if whole or newline:
                 found += await asyncio.to_thread(self._in_block, path, whole, number)
                 number += whole.count(b"\n") + bool(newline)
-            if len(found) >= _MOST_LINES:
+            if len(found) >= _MAX_LINES:
                 return
         if rest:
             found += await asyncio.to_thread(self._in_block, path, rest, number)
@@ -250,7 +252,7 @@ class Lines:
         found: list[str] = []
         counted = 0
         try:
-            for start, end, at in islice(self._matches(text), _MOST_LINES):
+            for start, end, at in islice(self._matches(text), _MAX_LINES):
                 number, counted = number + text.count("\n", counted, start), start
                 line = text[start:end].removesuffix("\r")
                 found.append(f"{path}:{number}:{_around(line, at - start)}")
@@ -260,10 +262,10 @@ class Lines:
         return found
 
     def _matches(self, text: str) -> Iterator[tuple[int, int, int]]:
-        """Where each matching line begins and ends, and where in it the match does.
+        """Yield the start and end of each matching line, and where in it the match begins.
 
-        A match anywhere among some lines is a hint: whether its line alone matches is what counts. Of a line longer
-        than a window only what is around the hint is looked at.
+        A match in several lines is only a hint: then its line is matched alone. Of a line longer than a window,
+        only the part around the hint is searched.
         """
         at = 0
         while at <= len(text):
@@ -286,9 +288,9 @@ class Lines:
 
 
 def _around(line: str, at: int) -> str:
-    """A line, or of a long one what is around the match."""
-    if len(line) <= _LONGEST_LINE:
+    """Return a line, or the part of a long line around the match."""
+    if len(line) <= _MAX_LINE:
         return line
-    start = max(0, min(at - _LONGEST_LINE // 4, len(line) - _LONGEST_LINE))
-    end = start + _LONGEST_LINE
+    start = max(0, min(at - _MAX_LINE // 4, len(line) - _MAX_LINE))
+    end = start + _MAX_LINE
     return f"{'…' if start else ''}{line[start:end]}{'…' if end < len(line) else ''}"

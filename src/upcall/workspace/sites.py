@@ -1,7 +1,7 @@
-"""Which calls of a program are awaited, read from its text: their values may come later, all others' must be there.
+"""Find the calls in a program whose values are awaited. All other calls must have their value at once.
 
-A call is awaited where its value flows into an `await` or a `gather`: directly, in a list, by a variable, through a
-plain function that returns it or takes it. Names are not told apart by scope.
+A call is awaited if its value flows into an `await` or a `gather`: directly, in a list, through a variable, or
+through a plain function that returns it or takes it. Equal names in different scopes count as the same name.
 """
 
 from __future__ import annotations
@@ -10,19 +10,19 @@ import ast
 from collections import defaultdict, deque
 from collections.abc import Iterator
 
-_AWAITING = ("gather", "run")
-_ADDING = ("append", "add", "insert", "extend", "appendleft")
-_CARRYING = ("list", "tuple", "set", "reversed", "sorted", "zip", "enumerate", "iter", "next")
+_AWAITING_FUNCTIONS = ("gather", "run")
+_ADDING_METHODS = ("append", "add", "insert", "extend", "appendleft")
+_PASSING_FUNCTIONS = ("list", "tuple", "set", "reversed", "sorted", "zip", "enumerate", "iter", "next")
 
 _TRIES = 5
-"""Python 3.11 miscounts its depth, and says SystemError, where two threads parse at the same moment."""
+"""Python 3.11 may raise SystemError if two threads parse at the same time, because it miscounts its depth."""
 
 Span = tuple[int, int]
-"""Where an expression begins and ends, in bytes of the program's UTF-8."""
+"""The start and end of an expression, in bytes of the program's UTF-8."""
 
 
 def awaited(code: str) -> frozenset[Span]:
-    """The calls whose value is awaited; none in a text that is no Python."""
+    """Return the calls whose values are awaited; none if the text is not valid Python."""
     for _ in range(_TRIES):
         try:
             return _Flow(ast.parse(code), code).spans()
@@ -36,7 +36,7 @@ def awaited(code: str) -> frozenset[Span]:
 class _Flow:
     """Follows values backwards from where they are awaited to the calls that make them.
 
-    The program is read once, and what a name stands for is noted by the name: there may be thousands of names.
+    The program is read once, and values are indexed by name, because there may be thousands of names.
     """
 
     def __init__(self, tree: ast.AST, code: str) -> None:
@@ -44,22 +44,22 @@ class _Flow:
         for line in code.encode().splitlines(keepends=True):
             self._starts.append(self._starts[-1] + len(line))
         self._functions: dict[str, ast.FunctionDef | ast.AsyncFunctionDef] = {}
-        self._bound: defaultdict[str, list[ast.AST]] = defaultdict(list)
+        self._assigned: defaultdict[str, list[ast.AST]] = defaultdict(list)
         self._returns: defaultdict[ast.AST, list[ast.AST]] = defaultdict(list)
         self._arguments: defaultdict[tuple[str, int | str], list[ast.AST]] = defaultdict(list)
-        """What functions are given, by the function's name and the argument's place or name."""
-        self._places: defaultdict[str, int] = defaultdict(int)
-        self._given: defaultdict[str, set[tuple[str, int | str]]] = defaultdict(set)
+        """Arguments of calls, by the function's name and the argument's position or name."""
+        self._arg_counts: defaultdict[str, int] = defaultdict(int)
+        self._parameters: defaultdict[str, set[tuple[str, int | str]]] = defaultdict(set)
         self._rest: defaultdict[str, list[tuple[str, int]]] = defaultdict(list)
         self._awaited: list[ast.AST] = []
         self._seen: set[ast.AST] = set()
         self._names: set[str] = set()
         functions = list(self._read(tree))
         for function in functions:
-            self._take_parameters(function)
+            self._record_parameters(function)
 
     def _read(self, tree: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
-        """Note what each name stands for and what each function returns; yields the functions."""
+        """Record the values of each name and the returns of each function; yield the functions."""
         todo: deque[tuple[ast.AST, tuple[ast.AST, ...]]] = deque([(tree, ())])
         while todo:
             node, inside = todo.popleft()
@@ -71,11 +71,11 @@ class _Flow:
                 for function in inside:
                     self._returns[function].append(node.value)
             else:
-                self._take(node)
+                self._record(node)
             todo += [(child, inside) for child in ast.iter_child_nodes(node)]
 
-    def _take(self, node: ast.AST) -> None:
-        """Note what a node binds, calls or awaits."""
+    def _record(self, node: ast.AST) -> None:
+        """Record what a node assigns, calls or awaits."""
         match node:
             case ast.Await(value=value):
                 self._awaited.append(value)
@@ -87,53 +87,57 @@ class _Flow:
             ):
                 self._bind(target, value)
             case ast.NamedExpr(target=ast.Name(id=name), value=value):
-                self._bound[name].append(value)
+                self._assigned[name].append(value)
             case ast.For(target=target, iter=items) | ast.comprehension(target=target, iter=items):
                 for name in _names_in(target):
-                    self._bound[name].append(items)
+                    self._assigned[name].append(items)
             case ast.Call(func=func):
-                if _called(node) in _AWAITING:
+                if _callee(node) in _AWAITING_FUNCTIONS:
                     self._awaited += node.args
                 if isinstance(func, ast.Name):
-                    self._take_arguments(func.id, node)
-                elif isinstance(func, ast.Attribute) and isinstance(func.value, ast.Name) and func.attr in _ADDING:
-                    self._bound[func.value.id] += node.args
+                    self._record_arguments(func.id, node)
+                elif (
+                    isinstance(func, ast.Attribute)
+                    and isinstance(func.value, ast.Name)
+                    and func.attr in _ADDING_METHODS
+                ):
+                    self._assigned[func.value.id] += node.args
             case _:
                 pass
 
-    def _take_arguments(self, function: str, call: ast.Call) -> None:
-        for place, given in enumerate(call.args):
-            self._arguments[function, place].append(given)
-        self._places[function] = max(self._places[function], len(call.args))
+    def _record_arguments(self, function: str, call: ast.Call) -> None:
+        for position, argument in enumerate(call.args):
+            self._arguments[function, position].append(argument)
+        self._arg_counts[function] = max(self._arg_counts[function], len(call.args))
         for keyword in call.keywords:
             if keyword.arg is not None:
                 self._arguments[function, keyword.arg].append(keyword.value)
 
     def _bind(self, target: ast.AST, value: ast.AST) -> None:
-        for name, part in _matching(target, value):
-            self._bound[name].append(part)
+        for name, part in _assignments(target, value):
+            self._assigned[name].append(part)
 
-    def _take_parameters(self, function: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
-        """Note which of the values that a function is given anywhere its parameters stand for."""
+    def _record_parameters(self, function: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
+        """Record which arguments of a function's calls each of its parameters stands for."""
         names = [a.arg for a in function.args.args]
-        for place, name in enumerate(names):
-            self._given[name] |= {(function.name, place), (function.name, name)}
+        for position, name in enumerate(names):
+            self._parameters[name] |= {(function.name, position), (function.name, name)}
         if function.args.vararg is not None:
             self._rest[function.args.vararg.arg].append((function.name, len(names)))
 
     def _values(self, name: str) -> Iterator[ast.AST]:
-        """Everything that a name stands for anywhere in the program; what another name stood for is left out."""
-        yield from self._bound[name]
-        for given in self._given[name]:
-            yield from self._arguments.pop(given, ())
+        """Yield the values of a name anywhere in the program. Values that were already yielded are left out."""
+        yield from self._assigned[name]
+        for argument in self._parameters[name]:
+            yield from self._arguments.pop(argument, ())
         for function, start in self._rest[name]:
-            end = self._places[function]
-            for place in range(start, end):
-                yield from self._arguments.pop((function, place), ())
-            self._places[function] = min(start, end)
+            end = self._arg_counts[function]
+            for position in range(start, end):
+                yield from self._arguments.pop((function, position), ())
+            self._arg_counts[function] = min(start, end)
 
     def spans(self) -> frozenset[Span]:
-        """The calls that make what is awaited."""
+        """Return the calls that produce awaited values."""
         todo = self._awaited
         while todo:
             node = todo.pop()
@@ -172,18 +176,18 @@ class _Flow:
                 pass
 
     def _returned(self, node: ast.Call) -> Iterator[ast.AST]:
-        name = _called(node)
+        name = _callee(node)
         function = self._functions.get(name) if isinstance(node.func, ast.Name) else None
         if isinstance(function, ast.FunctionDef):
-            yield from self._returns.pop(function, ())  # once is enough
-        elif name in _CARRYING:
+            yield from self._returns.pop(function, ())  # each return is followed once
+        elif name in _PASSING_FUNCTIONS:
             yield from node.args
         elif isinstance(node.func, ast.Attribute):
             yield node.func.value
 
 
-def _called(node: ast.Call) -> str:
-    """The last part of what is called: `gather` of `asyncio.gather(...)`."""
+def _callee(node: ast.Call) -> str:
+    """Return the last name of the called expression: `gather` of `asyncio.gather(...)`."""
     match node.func:
         case ast.Name(id=name) | ast.Attribute(attr=name):
             return name
@@ -191,8 +195,8 @@ def _called(node: ast.Call) -> str:
             return ""
 
 
-def _matching(target: ast.AST, value: ast.AST) -> Iterator[tuple[str, ast.AST]]:
-    """Each name of an assignment's target, with the part of the value that it gets."""
+def _assignments(target: ast.AST, value: ast.AST) -> Iterator[tuple[str, ast.AST]]:
+    """Yield each name in an assignment's target, with the part of the value that it gets."""
     todo = [(target, value)]
     while todo:
         target, value = todo.pop()

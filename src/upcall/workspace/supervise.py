@@ -1,13 +1,15 @@
-"""Runs one shell command and sees that nothing of it is left: a program of its own, started by `shell`.
+"""Run one shell command and end everything that it started. A separate program, started by the tool `shell`.
 
-`python supervise.py MARK SLACK COMMAND`. The mark names the session, for `upcall` to find among its ancestors; the
-timer slack marks all processes below us, for where ancestors can't be seen. Standard input is a socket to whoever
-started us. When the command ends, or when that socket is closed, everything below is asked to end, and a second
-later killed. The exit code is the command's; 128 and the signal's number where a signal ended it.
+`python supervise.py MARK SLACK COMMAND`. The mark names the session, so that `upcall` finds it among its ancestors.
+The timer slack marks all processes below, for systems where ancestors can't be seen. Standard input is a socket to
+the process that started this one. When the command ends, or when that socket is closed, all processes below get
+SIGTERM, and SIGKILL a second later. The exit code is the command's, or 128 plus the number of the signal that ended
+it.
 
-Where we may, the command gets a process namespace: it can't see or kill what watches it, and the system ends all of
-it at once. Elsewhere we are two subreapers, one above the other: what detaches itself comes back to us, and if the
-command kills one of us the other sees to it. At the end we say on the socket whether all has ended.
+If possible, the command gets a process namespace: then it can't see or kill its supervisor, and the system ends all
+of it at once. Otherwise there are two supervisors, one above the other, and both are subreapers: detached processes
+become their children, and if the command kills one supervisor, the other one ends the rest. At the end a byte on
+the socket says whether everything has ended.
 """
 
 from __future__ import annotations
@@ -22,26 +24,26 @@ from collections.abc import Callable
 from contextlib import suppress
 
 GRACE = 1.0
-"""Seconds between asking to end and killing."""
+"""Seconds between SIGTERM and SIGKILL."""
 
-PATIENCE = 10.0
-"""Seconds of killing after which something can't be killed, being another user's or stuck in the system."""
+KILL_TIMEOUT = 10.0
+"""Seconds after which a process counts as unkillable: it is another user's, or stuck in the system."""
 
-ALL_ENDED, LEFT = b"+", b"-"
-"""What is said on the socket at the end: nothing of the command runs, or something may."""
+ALL_ENDED, SOME_LEFT = b"+", b"-"
+"""The last byte on the socket: all of the command's processes have ended, or some may still run."""
 
 _SET_PDEATHSIG, _SET_TIMERSLACK, _SET_CHILD_SUBREAPER = 1, 29, 36
 _NEW_MOUNTS, _NEW_PROCESSES = 0x20000, 0x20000000
 _RECURSIVE_SLAVE = 0x4000 | 0x80000
 _NOSUID_NODEV_NOEXEC = 2 | 4 | 8
-_OURS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+_IGNORED_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 Ending = Callable[[int, int | None], tuple[int | None, bool]]
-"""Ends what is left of a child whose status may be known; returns its status, and whether all has ended."""
+"""Ends the processes that a child left; returns the child's status, and whether all have ended."""
 
 
 def main() -> int:
-    """Run the command in a namespace of its own, or below two of us; its exit code."""
+    """Run the command in its own namespace, or below two supervisors; return its exit code."""
     if sys.platform == "linux":
         _libc().prctl(_SET_TIMERSLACK, ctypes.c_ulong(int(sys.argv[2])), 0, 0, 0)
         if _libc().unshare(_NEW_MOUNTS | _NEW_PROCESSES) == 0:
@@ -57,57 +59,57 @@ def _libc() -> ctypes.CDLL:
 def _second_watcher() -> int:
     if sys.platform == "linux":
         _libc().prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    return _watch(lambda: _run_command(tell=True), _end_all)
+    return _watch(lambda: _run_command(report=True), _end_all)
 
 
 def _first_in_namespace() -> int:
-    """Process 1 of the namespace: when it ends, the system kills all others. It ends with whoever watches it."""
+    """Run as process 1 of the namespace: when it ends, the system kills all others. It ends with its supervisor."""
     libc = _libc()
     libc.prctl(_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if libc.mount(b"none", b"/", None, _RECURSIVE_SLAVE, None) == 0:  # what is mounted here stays here
+    if libc.mount(b"none", b"/", None, _RECURSIVE_SLAVE, None) == 0:  # mounts stay inside the namespace
         libc.mount(b"proc", b"/proc", b"proc", _NOSUID_NODEV_NOEXEC, None)
-    return _watch(lambda: _watch(_run_command, _leave_the_rest, tell=False), _end_below_first, tell=False)
+    return _watch(lambda: _watch(_run_command, _leave_the_rest, report=False), _end_below_first, report=False)
 
 
-def _watch(work: Callable[[], int], end: Ending, *, tell: bool = True) -> int:
-    """Run `work` in a process below us until it ends or is not wanted, and end all that it left; its exit code."""
-    woken, wakes = os.pipe()
-    for pipe in (woken, wakes):
+def _watch(work: Callable[[], int], end: Ending, *, report: bool = True) -> int:
+    """Run `work` in a child until it ends or our input closes, then end all that it left; return its exit code."""
+    wake_read, wake_write = os.pipe()
+    for pipe in (wake_read, wake_write):
         os.set_blocking(pipe, False)
-    signal.set_wakeup_fd(wakes, warn_on_full_buffer=False)
-    signal.signal(signal.SIGCHLD, _noted)
-    for number in _OURS:
-        signal.signal(number, signal.SIG_IGN)  # we end when our input does
+    signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, _wake_up)
+    for number in _IGNORED_SIGNALS:
+        signal.signal(number, signal.SIG_IGN)  # a supervisor ends only when its input does
     child = os.fork()
     if child == 0:
         os._exit(work())
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    for ours in (1, 2):
-        os.dup2(nowhere, ours)  # so that the output ends when the last of the command's processes does
+    devnull = os.open(os.devnull, os.O_WRONLY)
+    for stream in (1, 2):
+        os.dup2(devnull, stream)  # so that the output ends when the last of the command's processes does
     status: int | None = None
     while status is None:
-        ready, _, _ = select.select([0, woken], [], [])
+        ready, _, _ = select.select([0, wake_read], [], [])
         if 0 in ready:
             break
         with suppress(BlockingIOError):
-            os.read(woken, 4096)
+            os.read(wake_read, 4096)
         status, _ = _reap(child)
     status, all_ended = end(child, status)
-    if tell:
+    if report:
         with suppress(OSError):
-            os.write(0, ALL_ENDED if all_ended else LEFT)
+            os.write(0, ALL_ENDED if all_ended else SOME_LEFT)
     code = 0 if status is None else os.waitstatus_to_exitcode(status)
     return code if code >= 0 else 128 - code
 
 
-def _run_command(*, tell: bool = False) -> int:
-    """A group of its own, no input, the signals as they are everywhere, and then the shell."""
+def _run_command(*, report: bool = False) -> int:
+    """Start a new session without input, restore the default signals, and become the shell."""
     os.setsid()
-    if tell:
+    if report:
         with suppress(OSError):
             os.write(0, f"{os.getpid()}\n".encode())
     signal.set_wakeup_fd(-1)
-    for number in (*_OURS, signal.SIGCHLD, signal.SIGPIPE):
+    for number in (*_IGNORED_SIGNALS, signal.SIGCHLD, signal.SIGPIPE):
         signal.signal(number, signal.SIG_DFL)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     try:
@@ -117,29 +119,29 @@ def _run_command(*, tell: bool = False) -> int:
     return 126
 
 
-def _noted(number: int, frame: object) -> None:
-    """A child has ended: that wakes us up, and a signal without a handler would not."""
+def _wake_up(number: int, frame: object) -> None:
+    """Handle SIGCHLD by doing nothing. Only a signal with a handler wakes up `select`."""
 
 
 def _reap(child: int) -> tuple[int | None, bool]:
-    """Take leave of all that have ended; the child's status if it is among them, and whether none is left."""
-    found: int | None = None
+    """Reap all that have ended; return the child's status if it is among them, and whether none is left."""
+    child_status: int | None = None
     try:
         while True:
             pid, status = os.waitpid(-1, os.WNOHANG)
             if pid == child:
-                found = status
+                child_status = status
             if pid == 0:
-                return found, False
+                return child_status, False
     except ChildProcessError:
-        return found, True
+        return child_status, True
 
 
 # --- endings ------------------------------------------------------------------------------
 
 
 def _end_namespace(child: int, status: int | None) -> tuple[int | None, bool]:
-    """From outside: process 1 ends the others by itself; if it takes too long, the system does."""
+    """End a namespace from outside: wait for its process 1 to end the others; kill it if that takes too long."""
     until = time.monotonic() + GRACE + 1.0
     while status is None and time.monotonic() < until:
         status, _ = _reap(child)
@@ -152,7 +154,7 @@ def _end_namespace(child: int, status: int | None) -> tuple[int | None, bool]:
 
 
 def _end_below_first(child: int, status: int | None) -> tuple[int | None, bool]:
-    """As process 1: ask all others to end; those that have not after a while end with us."""
+    """End a namespace as its process 1: send SIGTERM to all others; the rest ends with this process."""
     until = time.monotonic() + GRACE
     with suppress(ProcessLookupError, PermissionError):
         os.kill(-1, signal.SIGTERM)
@@ -166,7 +168,7 @@ def _end_below_first(child: int, status: int | None) -> tuple[int | None, bool]:
 
 
 def _leave_the_rest(child: int, status: int | None) -> tuple[int | None, bool]:
-    """Process 1 ends what is left; until then the command's own status may come."""
+    """Wait for the command's own status; process 1 ends the rest."""
     until = time.monotonic() + 2 * GRACE
     while status is None and time.monotonic() < until:
         status, _ = _reap(child)
@@ -175,23 +177,23 @@ def _leave_the_rest(child: int, status: int | None) -> tuple[int | None, bool]:
 
 
 def _end_all(child: int, status: int | None) -> tuple[int | None, bool]:
-    """Ask everything below to end, kill what has not."""
-    asked, none_left = time.monotonic(), False
+    """Send SIGTERM to everything below, and SIGKILL to those that don't end."""
+    started, none_left = time.monotonic(), False
     _send(child, signal.SIGTERM)
-    while time.monotonic() - asked < GRACE + PATIENCE:
+    while time.monotonic() - started < GRACE + KILL_TIMEOUT:
         found, none_left = _reap(child)
         status = found if status is None else status
-        if none_left and not _is_listed(child):
+        if none_left and not _group_exists(child):
             return status, True
-        if time.monotonic() - asked > GRACE:
-            _send(child, signal.SIGSTOP)  # what is stopped starts no more of its kind
+        if time.monotonic() - started > GRACE:
+            _send(child, signal.SIGSTOP)  # a stopped process can't fork
             _send(child, signal.SIGKILL)
         time.sleep(0.005)
     return status, False
 
 
-def _is_listed(child: int) -> bool:
-    """True where processes may be left that are no longer ours: only Linux brings them back to us."""
+def _group_exists(child: int) -> bool:
+    """Return whether processes of the group may be left. On Linux they would be children of this process."""
     if sys.platform == "linux":
         return False
     try:
@@ -202,7 +204,7 @@ def _is_listed(child: int) -> bool:
 
 
 def _send(child: int, number: int) -> None:
-    """Send a signal to all below us, and to each of their groups: a group gets it whole, however fast it forks."""
+    """Send a signal to all processes below, and to their groups: a whole group gets it, however fast it forks."""
     if sys.platform != "linux":
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(child, number)
@@ -217,7 +219,7 @@ def _send(child: int, number: int) -> None:
 
 
 def processes_below(*roots: int) -> list[tuple[int, int]]:
-    """Every process below these, with its process group."""
+    """Return every process below these, with its process group."""
     children: dict[int, list[tuple[int, int]]] = {}
     for name in os.listdir("/proc"):  # noqa: PTH208 - without pathlib we start quicker
         if name.isdecimal():

@@ -1,4 +1,4 @@
-"""A list of things to do that an agent keeps for itself: `write_todos`, `read_todos`."""
+"""An agent's own to-do list: the tools `write_todos` and `read_todos`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MARKS = {"pending": "[ ]", "in_progress": "[>]", "completed": "[x]"}
 
 
 class Todo(Value, frozen=True):
-    """One thing to do."""
+    """One item of the list."""
 
     content: str
     status: Literal["pending", "in_progress", "completed"] = "pending"
@@ -28,17 +28,17 @@ async def write_todos(todos: list[Todo], ctx: Context) -> str:
     todos: all of them, each with its content and its status: pending, in_progress or completed
     """
     ctx.set_context("todos", msgspec.to_builtins(todos))
-    left = [todo for todo in todos if todo.status != "completed"]
-    ctx.set_context("pinned.todos", f"What is still to do:\n{_listed(left)}" if left else "")
-    return _listed(todos) or "(nothing to do)"
+    open_items = [todo for todo in todos if todo.status != "completed"]
+    ctx.set_context("pinned.todos", f"What is still to do:\n{_format(open_items)}" if open_items else "")
+    return _format(todos) or "(nothing to do)"
 
 
 @tool(read_only=True, repeatable=True)
 async def read_todos(ctx: Context) -> str:
     """Read your list of things to do."""
-    kept: list[dict[str, Any]] = ctx.get_context("todos", [])
-    return _listed(msgspec.convert(kept, list[Todo])) or "(nothing to do)"
+    stored: list[dict[str, Any]] = ctx.get_context("todos", [])
+    return _format(msgspec.convert(stored, list[Todo])) or "(nothing to do)"
 
 
-def _listed(todos: Sequence[Todo]) -> str:
+def _format(todos: Sequence[Todo]) -> str:
     return "\n".join(f"{_MARKS[todo.status]} {todo.content}" for todo in todos)

@@ -1,4 +1,4 @@
-"""What a turn waits for: a tool call, on its way from asked to settled."""
+"""The progress of one tool call, from the model's response to its result."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class CallState(msgspec.Struct, eq=False):
     recheck: bool = False  # it had started before its log was adopted: before it runs again, it is approved again
 
     def start(self, event: events.ToolStarted) -> None:
-        """Its tool is about to run."""
+        """Note that the tool is about to run."""
         self.hooks_passed = self.started = True
         self.recheck = False
         self.last_event = "started"

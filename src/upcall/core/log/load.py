@@ -17,12 +17,12 @@ _PAGE = 1000
 
 
 async def load_state(
-    store: Store, session_id: str, upto: int = 0, claim: Claim | None = None, known: SessionState | None = None
+    store: Store, session_id: str, upto: int = 0, claim: Claim | None = None
 ) -> SessionState | None:
     """A session folded from its log, from its last compaction on; None if there is no such session.
 
-    With `upto`, as it was when its log ended there; with a `claim` on it, it is known to be there; with what was
-    `known` of its turn, only what is new is folded.
+    upto: ignore later events
+    claim: a claim on the session, which saves looking whether there is such a session
     """
     row = await store.row(session_id) if claim is None else claim
     if row is None:
@@ -30,10 +30,6 @@ async def load_state(
     base = 0 if upto else row.base
     before = max(base - 1, 0)
     events = await _pages(store, session_id, before, upto)
-    if known is not None and not known.stale and known.prompt in events:  # else another session has its id now
-        known.alone = False
-        fold(store, known, events[known.seq - before :])
-        return known
     state = SessionState(session_id)
     head = await store.read(session_id, 0, 1) if base > 1 else events[:1]
     first = head[0] if head else None
@@ -64,20 +60,20 @@ async def conversation(store: Store, session_id: str, upto: int = 0) -> list[Mes
     state = SessionState(session_id)
     for event in await _pages(store, session_id, 0, upto):
         if isinstance(event, SessionStarted) and event.kind == "side_turn" and event.reads:
-            state.history = await conversation(store, event.parent, event.reads)
+            state.conversation.history = await conversation(store, event.parent, event.reads)
         if not isinstance(event, Compacted):
             fold(store, state, [event])
-    return state.messages()
+    return state.conversation.messages()
 
 
 async def end_session(store: Store, claim: Claim | None, session_id: str, why: str) -> list[AnyEvent]:
     """End a session that nobody runs: its turn, and the callbacks that it has open; returns the stored events."""
     state = await load_state(store, session_id)
     assert state is not None
-    asks = [i for i, ask in state.callbacks.items() if ask.status == "open"]
+    asks = [i for i, ask in state.turn.callbacks.items() if ask.status == "open"]
     ended: list[AnyEvent] = [CallbackWithdrawn(i, why) for i in asks]
-    if state.phase == "running" or not state.begun:
-        ended.append(TurnEnded(state.turn, "cancelled", seconds=state.ran_seconds))
+    if state.turn.phase == "running" or not state.begun:
+        ended.append(TurnEnded(state.turn.number, "cancelled", seconds=state.turn.ran_seconds))
     stored = store.append(session_id, ended, claim) if ended else None
     if stored is not None:
         await stored

@@ -21,7 +21,7 @@ def change_of(
     keep: Callable[[str, bytes], None],
     named: Callable[[str], tuple[str, bytes]],
 ) -> Change | None:
-    """What hooks made of a request, small: changed texts by hash, changed messages as one splice of the history."""
+    """A hook's changes to a request in a small form: changed texts by hash, changed messages as one splice."""
     instructions = tools = ""
     if request.instructions != asked.instructions:
         instructions, body = named(request.instructions)
@@ -51,7 +51,7 @@ def _with_settings(change: Change, asked: Settings | None, given: Settings | Non
 
 
 def _splice(old: Sequence[Message], new: Sequence[Message]) -> tuple[int, int, int]:
-    """Where two lists begin to differ, and where each of them ends to."""
+    """The differing middle of two lists: `(start, old_end, new_end)`, without the common prefix and suffix."""
     start, most = 0, min(len(old), len(new))
     while start < most and (old[start] is new[start] or old[start] == new[start]):
         start += 1

@@ -95,9 +95,11 @@ class SessionLog:
         With a `delay` in seconds they join the append that comes next, if one comes before it is over. Where
         somebody watches there is no delay: deltas never overtake events.
         """
+        if not self._buffer:
+            return
         if not delay or self.sinks or not self.store.durable:
             self._append(release=False, lazy=True)
-        elif self._buffer and not self._scheduled:
+        elif not self._scheduled:
             self._scheduled = True
             asyncio.get_running_loop().call_later(delay, self._flush_scheduled)
 
@@ -169,11 +171,15 @@ class SessionLog:
 
     def _on_stored(self, added: Sequence[events.AnyEvent]) -> None:
         """Bring the state's position up to date with events that are in the store now, and publish them."""
-        state = self.state
-        if added[0].seq > state.seq + 1:
-            self._read_gap(state.seq, added[0].seq)
-        if added[-1].seq > state.seq:
-            state.seq, state.last_time = added[-1].seq, added[-1].time
+        state, first, last = self.state, added[0], added[-1]
+        if first.seq > state.seq + 1:
+            self._read_gap(state.seq, first.seq)
+        if last.seq > state.seq:
+            state.seq, state.last_time = last.seq, last.time
+        if state.turn.callbacks:
+            for event in added:
+                if type(event) is events.CallbackRaised:
+                    state.callback_stored(event)
         if self.sinks or self.watchers:
             for event in added:
                 self.publish(event)

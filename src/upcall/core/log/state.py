@@ -1,4 +1,4 @@
-"""What a session is now: a fold over its log. Nothing here reads or writes anything.
+"""The state of a session, as a fold over its log. Nothing here reads or writes anything.
 
 Only events of the session's owner change the conversation; what others append (steering, a cancel request) waits
 here until the owner takes it up with an event of its own, so that the order of the log never changes a history.
@@ -6,131 +6,64 @@ here until the owner takes it up with an event of its own, so that the order of 
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal, cast
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import msgspec
 
 from upcall import events
-from upcall.callbacks import Held
+from upcall.callbacks import Callback, after, callback_raised, reopened
 from upcall.core.log.call_state import CallState, origin
-from upcall.messages import NO_USAGE, Call, Instruction, Message, Result, Text, Usage, user
-
-Phase = Literal["idle", "running", "done", "cancelled", "limit", "failed"]
-
+from upcall.core.log.conversation import Conversation
+from upcall.core.log.turn_state import NOTHING_CARRIED, TurnState
+from upcall.messages import NO_USAGE, Call, Usage, user
 
 _NO_HEADER = events.SessionStarted("")
-_NOTHING = events.Carried()
 
 
-class SessionState:
-    """One session, folded. `apply` takes events in the order they were written."""
+class SessionState(msgspec.Struct, eq=False):
+    """One session, folded. `apply` takes events in the order they were written.
 
-    __slots__ = (
-        "alone",
-        "applied_steers",
-        "before_turn",
-        "begun",
-        "callbacks",
-        "calls",
-        "cancel",
-        "compaction",
-        "context",
-        "deferred",
-        "end_passed",
-        "error",
-        "failed",
-        "grants",
-        "header",
-        "history",
-        "hollow",
-        "hook_writes",
-        "id",
-        "inner",
-        "instructions",
-        "last_time",
-        "limit",
-        "model_calls",
-        "model_text",
-        "next_options",
-        "once_effects",
-        "open_model_call",
-        "options",
-        "ordinal",
-        "output",
-        "output_retries",
-        "parked",
-        "phase",
-        "post_passed",
-        "pre_passed",
-        "program",
-        "prompt",
-        "prompt_at",
-        "ran_seconds",
-        "reply_text",
-        "response",
-        "response_at",
-        "root_header",
-        "running_since",
-        "seq",
-        "stale",
-        "steers",
-        "steps",
-        "summary",
-        "tools",
-        "totals_before_turn",
-        "turn",
-        "turn_options",
-        "usage",
-        "usage_by_model",
-    )  # fmt: skip
+    It has three lifetimes: what holds for the whole session is here, the `conversation` goes on until it is
+    compacted, and each `turn` begins with a new object.
+    """
 
-    def __init__(self, session_id: str) -> None:
-        self.id = session_id
-        self.turn_options = self.next_options = (
-            events.DEFAULT_OPTIONS
-        )  # of the newest turn, and of the one after it
-        self.header = self.root_header = _NO_HEADER  # the root's has what the application gave the run tree
-        self.seq, self.last_time = 0, 0.0
-        # stale: it holds what was never stored, so the log must be folded anew; alone: it surely started no others
-        self.begun = self.stale = self.alone = False
-        # the conversation
-        self.history: list[Message] = []
-        self.hollow = False  # whether a message in the history has no parts: its body was replaced by a later event
-        self.calls: dict[str, CallState] = {}
-        self.inner: dict[str, CallState] = {}  # calls of programs: the settled ones in the order they were settled
-        self.program: events.ProgramSaved | None = None  # with the variables that this turn's programs left
-        self.deferred: list[Message] = []
-        self.context: dict[str, Any] = {}
-        self.summary = self.instructions = self.tools = self.options = ""
-        self.grants: tuple[tuple[events.CallbackRaised, events.CallbackAnswered], ...] = ()  # they hold on
-        self.steers: dict[int, events.Steered] = {}
-        self.applied_steers: set[int] = set()  # steering that is in the conversation already
-        self.compaction: events.CompactionAsked | None = None
-        # the turn
-        self.phase: Phase = "idle"
-        self.turn = self.ordinal = 0
-        self.before_turn = _NOTHING
-        self.prompt: events.TurnStarted | None = None
-        self.prompt_at = self.response_at = -1  # where in the history they are
-        self.reply_text = self.model_text = ""  # the reply, and as the model gave it
-        self.output: Any = None  # the reply's value where an end_turn hook replaced it
-        self.limit = self.error = ""
-        self.usage = NO_USAGE
-        self.usage_by_model: dict[str, Usage] = {}  # in all turns, by model
-        self.totals_before_turn = (0, 0.0)  # model calls and seconds of the turns before this one
-        self.model_calls = self.output_retries = 0  # output_retries: replies that did not match the output type
-        self.ran_seconds = self.running_since = 0.0  # seconds it ran before its newest segment; when that began
-        self.parked = False  # its memory was given up while it waits
-        self.pre_passed = self.post_passed = False
-        self.end_passed = 0
-        self.open_model_call: events.ModelStarted | None = None  # a model call without its response
-        # one whose model_failed hooks have not ended
-        self.failed: tuple[events.ModelStarted, events.ModelFailed] | None = None
-        self.response: events.Responded | None = None  # the newest
-        self.cancel: events.CancelRequested | None = None
-        self.hook_writes: dict[str, list[events.Event]] = {}
-        self.callbacks: dict[str, Held] = {}  # by callback id
-        self.once_effects: dict[tuple[str, str], events.OnceEnded | None] = {}
-        # a team's or chain's, by kind of event and name
-        self.steps: dict[tuple[type[events.Event], str], events.Event] = {}
+    id: str
+    header: events.SessionStarted = _NO_HEADER
+    root_header: events.SessionStarted = _NO_HEADER
+    """The header of the run tree's root, with what the application gave it."""
+    seq: int = 0
+    """The number of the newest event that is known to be stored."""
+    last_time: float = 0.0
+    in_doubt: bool = False
+    """True if the state may contain events that were never stored. It has to be loaded again before use."""
+    begun: bool = False
+    """True once the begin_session hooks have run."""
+    conversation: Conversation = msgspec.field(default_factory=Conversation)
+    turn: TurnState = msgspec.field(default_factory=TurnState)
+    """The newest turn."""
+    context: dict[str, Any] = {}
+    """The values of `set_context`. Never changed in place, because snapshots refer to it."""
+    grants: tuple[tuple[events.CallbackRaised, events.CallbackAnswered], ...] = ()
+    """Approvals that hold for the session."""
+    next_options: events.SessionOptions = events.DEFAULT_OPTIONS
+    """The options of the next turn."""
+
+    # --- totals of all turns
+    usage_by_model: dict[str, Usage] = {}
+    totals_before_turn: tuple[int, float] = (0, 0.0)
+    """Model calls and seconds of the turns before the newest one."""
+
+    # --- what the newest request was made of, by content hash
+    instructions: str = ""
+    tools: str = ""
+    options: str = ""
+    model: str = ""
+    """The name of the model that was asked."""
+    labels: Mapping[str, str] = {}
+    """The labels of its tools, by their names."""
+    last_sent: str = ""
+    """The newest request body that was captured; a fold may begin at a compaction, which forgets it."""
 
     def apply(self, event: events.AnyEvent) -> None:
         """Take one more event into account."""
@@ -138,67 +71,41 @@ class SessionState:
         if event.seq > self.seq:
             self.seq, self.last_time = event.seq, event.time
 
-    def become(self, other: SessionState) -> None:
-        """Be what another fold of the same log is: whoever holds this one sees it."""
-        for name in self.__slots__:
-            setattr(self, name, getattr(other, name))
-
-    def read_from(self, other: SessionState) -> None:
-        """Begin with another session's conversation, as a side turn does; what is written stays here."""
-        self.history, self.context, self.summary = other.messages(), other.context, other.summary
-        self.root_header = other.root_header
-        self.ordinal = other.ordinal  # one request never holds two calls of one id
-
     def absorb(self, event: events.AnyEvent) -> None:
         """Take in what somebody else appended, out of turn; twice is harmless."""
         FOLDS[type(event)](self, event)
 
-    # --- what a model would read now ------------------------------------------------------
+    def copy_from(self, other: SessionState) -> None:
+        """Become what another fold of the same log is; handles that hold this one see it."""
+        for name in self.__struct_fields__:
+            setattr(self, name, getattr(other, name))
 
-    def messages(self) -> list[Message]:
-        """The conversation, valid for every provider: an open call has a result too, "in progress"."""
-        history = [m for m in self.history if m.parts] if self.hollow else self.history
-        if not self.calls:
-            return [*history, *self.deferred] if self.deferred else history.copy()
-        return [*history, self._results("in progress: it is still running", is_error=False), *self.deferred]
+    def read_from(self, other: SessionState) -> None:
+        """Begin with another session's conversation, as a side turn does; what is written stays here."""
+        self.conversation, self.context = other.conversation.branch(), other.context
+        self.root_header = other.root_header
 
     def wants_model(self) -> bool:
-        """Whether the turn's next step is to ask the model."""
-        if self.response is None:
+        """Tell whether the turn's next step is to call the model."""
+        if self.turn.response is None:
             return True
-        for call in self.calls.values():
+        calls = self.conversation.calls
+        for call in calls.values():
             if not call.settled:
                 return False
-        return bool(self.calls)
+        return bool(calls)
 
     def settle_calls(self, why: str = "the turn ended before it was completed") -> None:
-        """Move the calls' results into the history, in call order, then what was added meanwhile."""
-        if self.calls:
-            self.history.append(self._results(f"cancelled: {why}"))
-            for call in self.calls.values():
-                if call.snapshot is not None and call.snapshot.ended:
-                    self.program = call.snapshot
-            self.calls, self.inner = {}, {}
-        if self.deferred:
-            self.history.extend(self.deferred)
-            self.deferred = []
-
-    def _results(self, text: str, *, is_error: bool = True) -> Message:
-        results = [c.result or Result(i, text, is_error=is_error) for i, c in self.calls.items()]
-        return Message("tool", tuple(results))
-
-    def call(self, call_id: str) -> CallState | None:
-        """An open call of the response, or of a program that runs as one."""
-        return self.calls.get(call_id) or self.inner.get(call_id)
+        """Move the calls' results into the history, and keep what their programs left."""
+        for call in self.conversation.calls.values():
+            if call.snapshot is not None and call.snapshot.ended:
+                self.turn.program = call.snapshot
+        self.conversation.settle_calls(why)
 
     @property
     def options_in_force(self) -> events.SessionOptions:
         """The options of the turn that runs, or else of the next one."""
-        return self.turn_options if self.phase == "running" else self.next_options
-
-    def running_seconds(self, now: float) -> float:
-        """How long this turn has run, waiting not counted."""
-        return self.ran_seconds + (now - self.running_since) if 0.0 < self.running_since < now else self.ran_seconds
+        return self.turn.options if self.turn.phase == "running" else self.next_options
 
     # --- folds, one per type --------------------------------------------------------------
 
@@ -206,253 +113,247 @@ class SessionState:
         self.header = event
         if not event.root:
             self.root_header = event
-            self.turn_options = self.next_options = event.options
+            self.turn.options = self.next_options = event.options
         self.begun = not event.begins
 
     def _session_adopted(self, _: events.SessionAdopted) -> None:
-        for ask in self.approvals_in_doubt():
-            ask.reopen()
-        self.grants, self.before_turn = (), self.before_turn.replace(grants=())
-        for call in (*self.calls.values(), *self.inner.values()):
+        for callback in self.approvals_in_doubt():
+            self.turn.callbacks[callback.id] = reopened(callback)
+        self.grants, self.turn.before = (), self.turn.before.replace(grants=())
+        for call in (*self.conversation.calls.values(), *self.conversation.inner.values()):
             call.recheck = call.started and call.result is None
 
-    def approvals_in_doubt(self) -> list[Held]:
+    def approvals_in_doubt(self) -> list[Callback]:
         """The approvals that were answered and whose calls have not ended: adopting the log asks them again."""
-        gates = [ask for ask in self.callbacks.values() if ask.raised.gate and ask.answer is not None]
-        calls = [(ask, self.call(ask.raised.origin)) for ask in gates]
-        return [ask for ask, call in calls if call is not None and call.result is None]
-
-    def _turn_started(self, event: events.TurnStarted) -> None:
-        if self.calls or self.deferred:
-            self.settle_calls("the turn failed before this call was completed")
-        self.phase = "idle"
-        self.before_turn = self.carried() if self.turn or self.ordinal or self.context else _NOTHING
-        self.totals_before_turn = (
-            self.totals_before_turn[0] + self.model_calls,
-            self.totals_before_turn[1] + self.ran_seconds,
-        )
-        self.phase = "running"
-        self.turn = event.turn
-        self.prompt = event
-        self.turn_options = self.next_options
-        self.usage, self.model_calls = NO_USAGE, 0
-        self.ran_seconds, self.running_since = 0.0, event.time
-        self.parked = self.pre_passed = self.post_passed = False
-        self.end_passed = self.output_retries = 0
-        self.open_model_call = self.response = self.cancel = self.output = self.failed = self.program = None
-        self.callbacks, self.once_effects, self.steps, self.hook_writes = {}, {}, {}, {}
-        self.limit = self.error = ""
-        self.prompt_at = self._append(event.message)
-
-    def _append(self, message: Message) -> int:
-        self.history.append(message)
-        if not message.parts:
-            self.hollow = True
-        return len(self.history) - 1
-
-    def _put(self, at: int, message: Message) -> None:
-        """Replace a message of the history; an empty one goes, unless it may still be replaced."""
-        if at >= 0:
-            self.history[at] = message
-            self.hollow = self.hollow or not message.parts
+        approvals = [one for one in self.turn.callbacks.values() if one.gate and one.answer is not None]
+        calls = [(one, self.conversation.call(one.origin)) for one in approvals]
+        return [one for one, call in calls if call is not None and call.result is None]
 
     def _options_set(self, event: events.OptionsSet) -> None:
         self.next_options = event.options
 
+    def _context_set(self, event: events.ContextSet) -> None:
+        self._note_write(event)
+        self.context = {**self.context, event.key: event.value}
+
+    # --- turns
+
+    def _turn_started(self, event: events.TurnStarted) -> None:
+        conversation, last = self.conversation, self.turn
+        if conversation.calls or conversation.deferred:
+            self.settle_calls("the turn failed before this call was completed")
+        is_first = not (last.number or conversation.ordinal or self.context)
+        before = NOTHING_CARRIED if is_first else self._carry()
+        calls, seconds = self.totals_before_turn
+        self.totals_before_turn = (calls + last.model_calls, seconds + last.ran_seconds)
+        self.turn = TurnState(
+            event.turn, "running", event, self.next_options, before,
+            prompt_at=conversation.append(event.message), running_since=event.time,
+        )  # fmt: skip
+
     def _turn_resumed(self, event: events.TurnResumed) -> None:
-        if self.phase == "running" and self.running_since:
-            self.ran_seconds += max(0.0, self.last_time - self.running_since)
-        if self.phase == "limit":  # what its last response called is settled, and the model has not seen it
-            self.response = None
-        if self.phase != "running":  # it has ended, and goes on after that
-            self.turn_options = self.next_options
-        self.phase, self.running_since = "running", event.time
-        self.parked, self.output_retries = False, 0
-        self.limit = self.error = ""
+        turn = self.turn
+        if turn.phase == "running" and turn.running_since:
+            turn.ran_seconds += max(0.0, self.last_time - turn.running_since)
+        if turn.phase == "limit":  # what its last response called is settled, and the model has not seen it
+            turn.response = None
+        if turn.phase != "running":  # it had ended
+            turn.options = self.next_options
+        turn.phase, turn.running_since = "running", event.time
+        turn.parked, turn.output_retries = False, 0
+        turn.limit = turn.error = ""
 
     def _hooks_passed(self, event: events.HooksPassed) -> None:
-        if self.hook_writes:
-            self.hook_writes.pop(origin(event.point, event.at), None)
+        turn, conversation = self.turn, self.conversation
+        if turn.hook_writes:
+            turn.hook_writes.pop(origin(event.point, event.at), None)
         match event.point:
             case "begin_session":
-                self.begun, self.parked = True, False
+                self.begun, turn.parked = True, False
             case "pre_request":
-                self.pre_passed = True
-                if event.message is not None and self.prompt is not None:
-                    self.prompt = self.prompt.replace(message=event.message)
-                    self._put(self.prompt_at, event.message)
+                turn.pre_passed = True
+                if event.message is not None and turn.prompt is not None:
+                    turn.prompt = turn.prompt.replace(message=event.message)
+                    conversation.replace(turn.prompt_at, event.message)
             case "post_response":
-                self.post_passed = True
-                if event.message is not None and self.response is not None:
-                    self._put(self.response_at, event.message)
-                    self.calls = {}
-                    self._take_response(self.response.replace(message=event.message))
+                turn.post_passed = True
+                if event.message is not None and turn.response is not None:
+                    turn.response = turn.response.replace(message=event.message)
+                    conversation.replace(turn.response_at, event.message)
+                    conversation.calls = {}
+                    conversation.open_calls(event.message)
             case "before_tool":
-                call = self._call(event.at)
+                call = self.conversation.known_call(event.at)
                 call.hooks_passed = True
                 call.call = event.call or call.call
             case "after_tool":
-                self._settle(event.at).result = event.result or self._call(event.at).result
+                call = conversation.settle(event.at)
+                call.result = event.result or call.result
             case "end_turn":
-                self.end_passed = int(event.at.rpartition(".")[2]) + 1
-                self.reply_text = self.reply_text if event.text is None else event.text
-                self.output = self.output if event.output is None else event.output
+                turn.end_passed = int(event.at.rpartition(".")[2]) + 1
+                turn.output = turn.output if event.output is None else event.output
+                if event.text is not None:
+                    conversation.reply_text = event.text
             case _:
                 pass
 
     def _output_refused(self, event: events.OutputRefused) -> None:
-        self.output_retries += 1
-        self.response = None
-        self.history.append(user(event.problem))
+        self.turn.output_retries += 1
+        self.turn.response = None
+        self.conversation.append(user(event.problem))
 
     def _turn_ended(self, event: events.TurnEnded) -> None:
-        if self.calls and event.status != "failed":  # a failed turn may be resumed, and then its open calls go on
-            self.settle_calls()
-        self.phase = event.status
-        self.limit, self.error = event.limit, event.error
-        self.ran_seconds, self.running_since = event.seconds, 0.0
-        self.open_model_call = self.failed = None
-        if self.hook_writes and event.status != "failed":
-            self.hook_writes = {}
+        turn = self.turn
+        if event.status != "failed":  # a failed turn may be resumed, and then its open calls continue
+            if self.conversation.calls:
+                self.settle_calls()
+            if turn.hook_writes:
+                turn.hook_writes = {}
+        turn.phase, turn.limit, turn.error = event.status, event.limit, event.error
+        turn.ran_seconds, turn.running_since = event.seconds, 0.0
+        turn.open_model_call = turn.failed = None
 
     def _steered(self, event: events.Steered) -> None:
-        if event.seq not in self.applied_steers:
-            self.steers[event.seq] = event
+        if event.seq not in self.conversation.applied_steers:
+            self.conversation.steers[event.seq] = event
 
     def _cancel_requested(self, event: events.CancelRequested) -> None:
-        self.cancel = event
-
-    def _wrote(self, event: Any) -> None:
-        if event.origin:
-            self.hook_writes.setdefault(event.origin, []).append(event)
+        self.turn.cancel = event
 
     def _message_added(self, event: events.MessageAdded) -> None:
+        conversation = self.conversation
         if event.steer:
-            self.steers.pop(event.steer, None)
-            self.applied_steers.add(event.steer)
-            if not self.calls:
-                self.response = None  # it wants an answer of its own
-        self._wrote(event)
-        (self.deferred if self.calls else self.history).append(event.message)
-
-    def _context_set(self, event: events.ContextSet) -> None:
-        if event.origin:
-            self.hook_writes.setdefault(event.origin, []).append(event)
-        self.context = {**self.context, event.key: event.value}  # never changed in place: snapshots hold it
+            conversation.steers.pop(event.steer, None)
+            conversation.applied_steers.add(event.steer)
+            if not conversation.calls:
+                self.turn.response = None  # it wants an answer of its own
+        self._note_write(event)
+        conversation.add(event.message)
 
     def _compaction_asked(self, event: events.CompactionAsked) -> None:
-        self._wrote(event)
-        self.compaction = event
+        self._note_write(event)
+        self.conversation.compaction = event
 
     def _compacted(self, event: events.Compacted) -> None:
-        self._wrote(event)
+        self.last_sent = ""
+        turn = self.turn
+        self._note_write(event)
         self.settle_calls()
-        self.history, self.hollow = list(event.messages), False
-        self.prompt_at, self.response_at = event.marks
-        self.summary = event.summary or self.summary
-        self.compaction = None
-        self.open_model_call = None
+        self.conversation.compact(list(event.messages), event.summary)
+        turn.prompt_at, turn.response_at = event.marks
+        turn.open_model_call = None
+
+    def _note_write(
+        self, event: events.MessageAdded | events.ContextSet | events.CompactionAsked | events.Compacted
+    ) -> None:
+        """Remember what a hook wrote, so that it is not written twice if the hook runs again."""
+        if event.origin:
+            self.turn.hook_writes.setdefault(event.origin, []).append(event)
+
+    def _step(self, event: events.Planned | events.StepStarted | events.StepEnded) -> None:
+        self.turn.steps[type(event), event.step] = event
+        if isinstance(event, events.StepEnded):
+            self.turn.usage = self.turn.usage + event.usage
+
+    # --- model calls
 
     def _model_started(self, event: events.ModelStarted) -> None:
-        self.model_calls += 1
-        self.open_model_call, self.failed = event, None
+        turn, conversation = self.turn, self.conversation
+        turn.model_calls += 1
+        turn.open_model_call, turn.failed = event, None
         if event.purpose == "summary":
             return
-        self.ordinal = event.ordinal
-        self.instructions = event.instructions or self.instructions
-        self.tools = event.tools or self.tools
+        conversation.ordinal = event.ordinal
+        if event.instructions:
+            self.instructions = event.instructions
+        if event.tools:
+            self.tools = event.tools
         if event.options:
             self.options = "" if event.options == events.NO_OPTIONS else event.options
-        self.pre_passed = True
-        if self.calls or self.deferred:
+        if event.model:
+            self.model = event.model
+        if event.labels is not None:
+            self.labels = event.labels
+        if conversation.calls or conversation.deferred:
             self.settle_calls()
-        self.response = None
-        if self.hook_writes:
-            self.hook_writes = {}
+        turn.pre_passed, turn.response = True, None
+        if turn.hook_writes:
+            turn.hook_writes = {}
 
     def _responded(self, event: events.Responded) -> None:
+        turn, conversation = self.turn, self.conversation
         if event.usage is not NO_USAGE:
-            self.usage = self.usage + event.usage
-            self.usage_by_model = {
-                **self.usage_by_model,
-                event.model: self.usage_by_model.get(event.model, NO_USAGE) + event.usage,
-            }
-        if self.open_model_call is not None and self.open_model_call.purpose == "summary":
-            self.open_model_call = self.compaction = None
+            turn.usage = turn.usage + event.usage
+            usage = self.usage_by_model
+            self.usage_by_model = {**usage, event.model: usage.get(event.model, NO_USAGE) + event.usage}
+        if turn.open_model_call is not None and turn.open_model_call.purpose == "summary":
+            turn.open_model_call = conversation.compaction = None
             return
-        self.open_model_call = self.failed = None
-        self.post_passed = not event.pending
-        self._take_response(event)
-        self.response_at = self._append(event.message) if event.message.parts or event.pending else -1
-
-    def _take_response(self, event: events.Responded) -> None:
-        self.response, text = event, ""
-        for part in event.message.parts:
-            if type(part) is Call:
-                self.calls[part.id] = CallState(part)
-            elif type(part) is Text or type(part) is Instruction:
-                text += part.text
-        self.reply_text = self.model_text = text
+        turn.open_model_call = turn.failed = None
+        turn.response, turn.post_passed = event, not event.pending
+        conversation.open_calls(event.message)
+        is_kept = event.message.parts or event.pending
+        turn.response_at = conversation.append(event.message) if is_kept else -1
 
     def _model_failed(self, event: events.ModelFailed) -> None:
-        if self.open_model_call is not None and self.open_model_call.purpose == "summary":
-            self.compaction = None  # a failed summary changes nothing
-        elif self.open_model_call is not None:
-            self.failed = (self.open_model_call, event)
-        self.open_model_call = None
+        turn, asked = self.turn, self.turn.open_model_call
+        if asked is not None and asked.purpose == "summary":
+            self.conversation.compaction = None  # a failed summary changes nothing
+        elif asked is not None:
+            turn.failed = (asked, event)
+        turn.open_model_call = None
 
-    def _call(self, call_id: str) -> CallState:
-        return self.calls.get(call_id) or self.inner[call_id]
-
-    def _settle(self, call_id: str) -> CallState:
-        call = self._call(call_id)
-        call.settled = True
-        if call_id in self.inner:
-            self.inner[call_id] = self.inner.pop(call_id)
-        return call
+    # --- tool calls
 
     def _inner_called(self, event: events.InnerCalled) -> None:
-        self.inner[event.call.id] = CallState(event.call, as_written=event.call)
+        self.conversation.inner[event.call.id] = CallState(event.call, as_written=event.call)
 
     def _program_saved(self, event: events.ProgramSaved) -> None:
-        self.calls[event.call_id].snapshot = event
+        self.conversation.calls[event.call_id].snapshot = event
 
     def _tool_started(self, event: events.ToolStarted) -> None:
-        self._call(event.call_id).start(event)
+        self.conversation.known_call(event.call_id).start(event)
 
     def _tool_ended(self, event: events.ToolEnded) -> None:
-        call = self._call(event.call_id) if event.pending else self._settle(event.call_id)
+        conversation = self.conversation
+        call = conversation.known_call(event.call_id) if event.pending else conversation.settle(event.call_id)
         call.result, call.ended = event.result, event
 
     def _tried_again(self, event: events.ToolTriedAgain) -> None:
-        self._call(event.call_id).attempts = event.attempt
+        self.conversation.known_call(event.call_id).attempts = event.attempt
 
     def _once(self, event: events.OnceStarted | events.OnceEnded) -> None:
-        self.once_effects[event.origin, event.name] = event if isinstance(event, events.OnceEnded) else None
+        self.turn.once_effects[event.origin, event.name] = event if isinstance(event, events.OnceEnded) else None
         self._own(event.origin, "once")
 
     def _own(self, at: str, last: Any) -> None:
-        call = self.call(at)
+        call = self.conversation.call(at)
         if call is not None:
             call.last_event = last
 
     # --- callbacks ------------------------------------------------------------------------
 
-    def callbacks_of(self, at: str) -> list[Held]:
+    def callbacks_of(self, at: str) -> list[Callback]:
         """The callbacks that a tool call or a hook's occurrence raised, in order."""
-        return [a for a in self.callbacks.values() if a.raised.origin == at] if self.callbacks else []
+        return [one for one in self.turn.callbacks.values() if one.origin == at] if self.turn.callbacks else []
+
+    def callback_stored(self, event: events.CallbackRaised) -> None:
+        """Take the stamps of an event that was folded before it was stored."""
+        callback = self.turn.callbacks.get(event.callback_id)
+        if callback is not None:
+            self.turn.callbacks[callback.id] = callback.replace(created=event.time, pos=event.pos)
 
     def _raised(self, event: events.CallbackRaised) -> None:
-        self.callbacks[event.callback_id] = Held(
-            event, message=event.message, expires=event.expires, tags=self.root_header.tags
-        )
+        root = self.header.root or self.id
+        self.turn.callbacks[event.callback_id] = callback_raised(event, self.id, root, self.root_header.tags)
         self._own(event.origin, "raised")
         if event.gate:  # the call as it was when it left its hooks: they never see it again
-            call = self._call(event.origin)
+            self.turn.approvals[event.callback_id] = event
+            call = self.conversation.known_call(event.origin)
             call.hooks_passed, call.call = True, Call(event.origin, event.tool, event.args or {})
 
     def _walked(self, event: events.CallbackAsked | events.CallbackPassed) -> None:
-        self.callbacks[event.callback_id].take(event)
+        self.turn.callbacks[event.callback_id] = after(self.turn.callbacks[event.callback_id], event)
 
     def _settled(
         self,
@@ -461,56 +362,60 @@ class SessionState:
         | events.CallbackExpired
         | events.CallbackWithdrawn,
     ) -> None:
-        ask = self.callbacks.get(event.callback_id)
-        if ask is None or ask.status != "open":
+        callback = self.turn.callbacks.get(event.callback_id)
+        if callback is None or callback.status != "open":
             return
-        ask.take(event)
-        if ask.raised.gate and ask.answer and cast("dict[str, Any]", ask.answer.value).get("for_session"):
-            self.grants = (*self.grants, (ask.raised, ask.answer))
+        self.turn.callbacks[callback.id] = after(callback, event)
+        if callback.gate and type(event) is events.CallbackAnswered and event.value.get("for_session"):
+            self.grants = (*self.grants, (self.turn.approvals[callback.id], event))
 
     def _delivered(self, event: events.CallbackDelivered) -> None:
-        ask = self.callbacks[event.callback_id]
-        ask.take(event)
-        if not ask.raised.gate:  # an approval is part of the tool's start, not of its run
+        callback = self.turn.callbacks[event.callback_id]
+        self.turn.callbacks[callback.id] = after(callback, event)
+        if not callback.gate:  # an approval is part of the tool's start, not of its run
             self._own(event.origin, "delivered")
 
     def _parked(self, event: events.Parked) -> None:
-        self.ran_seconds, self.running_since, self.parked = event.seconds, 0.0, True
-        for at in {self.callbacks[i].raised.origin for i in event.waits if i in self.callbacks}:
+        turn = self.turn
+        turn.ran_seconds, turn.running_since, turn.parked = event.seconds, 0.0, True
+        for at in {self.turn.callbacks[i].origin for i in event.waits if i in self.turn.callbacks}:
             self._own(at, "parked")
         for call_id in event.calls:
-            if (call := self.call(call_id)) is not None:
+            if (call := self.conversation.call(call_id)) is not None:
                 call.last_event, call.below = "parked", True
 
-    def _noted(self, _: events.HookRaised) -> None:
+    def _noted(self, _: events.HookRaised | events.CallbackRevealed) -> None:
         pass
 
-    def _step(self, event: events.Planned | events.StepStarted | events.StepEnded) -> None:
-        self.steps[type(event), event.step] = event
-        if isinstance(event, events.StepEnded):
-            self.usage = self.usage + event.usage
+    def _wire_captured(self, event: events.WireCaptured) -> None:
+        for exchange in event.exchanges:
+            self.last_sent = body_after(self.last_sent, exchange)
 
     # --- across a compaction --------------------------------------------------------------
 
     def carried(self) -> events.Carried:
-        """What a fold that begins here, or at the running turn's start, needs from before."""
-        if self.phase == "running":
-            return self.before_turn
+        """The part of the earlier state that a fold from here, or from the running turn's start, needs."""
+        return self.turn.before if self.turn.phase == "running" else self._carry()
+
+    def _carry(self) -> events.Carried:
+        turn, conversation, (calls, seconds) = self.turn, self.conversation, self.totals_before_turn
         return events.Carried(
-            self.turn, self.ordinal, self.context, self.summary, self.model_text, self.instructions, self.tools,
-            self.grants, self.totals_before_turn[0] + self.model_calls, self.usage_by_model,
-            self.totals_before_turn[1] + self.ran_seconds, self.options, self.next_options,
+            turn.number, conversation.ordinal, self.context, conversation.summary, conversation.model_text,
+            self.instructions, self.tools, self.grants, calls + turn.model_calls, self.usage_by_model,
+            seconds + turn.ran_seconds, self.options, self.next_options, self.model,
+            self.labels,
         )  # fmt: skip
 
     def restore(self, carried: events.Carried) -> None:
         """Begin the fold in the middle of a log."""
         self.begun = True
-        self.turn, self.ordinal, self.context = carried.turn, carried.ordinal, carried.context
-        self.summary, self.model_text = carried.summary, carried.text
-        self.reply_text = self.model_text
-        self.instructions, self.tools, self.grants = carried.instructions, carried.tools, carried.grants
-        self.options = carried.options
-        self.turn_options = self.next_options = carried.session_options
+        self.turn = TurnState(carried.turn, options=carried.session_options)
+        self.conversation = Conversation(
+            ordinal=carried.ordinal, model_text=carried.text, reply_text=carried.text, summary=carried.summary
+        )
+        self.context, self.grants, self.next_options = carried.context, carried.grants, carried.session_options
+        self.instructions, self.tools, self.options = carried.instructions, carried.tools, carried.options
+        self.model, self.labels = carried.model, carried.labels
         self.totals_before_turn, self.usage_by_model = (carried.model_calls, carried.seconds), dict(carried.usage)
 
     folds: ClassVar[dict[type[Any], Any]] = {
@@ -548,6 +453,8 @@ class SessionState:
         events.CallbackDelivered: _delivered,
         events.Parked: _parked,
         events.HookRaised: _noted,
+        events.CallbackRevealed: _noted,
+        events.WireCaptured: _wire_captured,
         events.Planned: _step,
         events.StepStarted: _step,
         events.StepEnded: _step,
@@ -555,3 +462,9 @@ class SessionState:
 
 
 FOLDS = SessionState.folds
+
+
+def body_after(before: str, exchange: events.WireExchange) -> str:
+    """Return the body that a captured request had, from that of the request before it."""
+    end = before[len(before) - exchange.end :] if exchange.end else ""
+    return before[: exchange.start] + exchange.body + end

@@ -1,4 +1,4 @@
-"""Who may be asked, and what an answer may be. Pure: no I/O, no clock.
+"""Decide who may be asked and which answers are valid. Pure functions: no I/O, no clock.
 
 Entry points: `policy.Policy`, `route.route`, `explain.explain_unresolved`, `question.Question`, `answer`.
 """

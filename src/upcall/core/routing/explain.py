@@ -25,7 +25,7 @@ def explain_unresolved(route: Route, path: Sequence[Step] = ()) -> list[str]:
     if route.end != "person":
         lines.append(f"The person was not asked: {route.why}.")
     if route.allow:
-        lines.append(f"It would go further with: {'; '.join(route.allow)}.")
+        lines.append(f"It could reach others with: {'; '.join(route.allow)}.")
     return [printable(line) for line in (*lines, *(f"Note: {note}." for note in route.notes))]
 
 

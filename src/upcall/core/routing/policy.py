@@ -76,21 +76,21 @@ class Policy(Value, frozen=True):
 
     @classmethod
     def closed(cls, file: str) -> Policy:
-        """What an agent file without its sidecar has: no rights."""
+        """The policy of an agent file without a sidecar: no rights."""
         return cls(False, False, source=file, absent=True)
 
     def without_caller(self, worker: str, asks: bool) -> Policy:
-        """What is left below a worker that may ask nobody: approvals, and, if it `asks`, who is in between."""
+        """The policy below a worker that may ask nobody: approvals, and, if it `asks`, the agents in between."""
         rest = self.callback_policy.replace(fallback_target="")
         missing = f"plan entry with a caller for {worker}"
         return Policy(asks and self.can_query_caller, False, rest, source=missing, absent=True)
 
     def has(self, key: str) -> bool:
-        """Whether the key (dotted, as in `callback_policy.timeout`) was written at all."""
+        """Tell whether a key is set (dotted, as in `callback_policy.timeout`)."""
         return key in self.given
 
     def describe(self, key: str, agent: str) -> str:
-        """What this sidecar has under a key, as a sentence's main part that names where to change it."""
+        """The value of a key as a clause that also says where to change it."""
         value = self
         for name in key.split("."):
             value = getattr(value, name)
@@ -104,7 +104,7 @@ class Policy(Value, frozen=True):
         return f"{self.source} has {key}: {said}"
 
     def where(self, agent: str) -> str:
-        """Where a key of this sidecar would be written."""
+        """The place where a key of this sidecar is set."""
         return self.source or f"Agent({agent!r}, ...)"
 
 

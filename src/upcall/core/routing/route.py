@@ -1,4 +1,4 @@
-"""Where a callback goes: a pure function of the callback and the chain above it, with every reason.
+"""Decide where a callback goes: a pure function of the question and the agents above it, with every reason.
 
 The climb comes first, each ancestor asked or skipped, then `fallback_target`: an agent, the person, or nobody.
 The route is laid out as if everybody passes the callback up; whoever answers ends it early.
@@ -93,7 +93,7 @@ class Route(Value, frozen=True):
 def when_unresolved(
     intent: str, kind: Kind, explicit_fail: bool, *, without_right: bool = False, required: bool | None = None
 ) -> Literal["none", "raise"]:
-    """What the asker gets when nobody answers: None, or CallbackUnresolved where it must not be ignored.
+    """The outcome when nobody answers: None, or CallbackUnresolved if the question must not be ignored.
 
     `without_right`: its asker may not reach the person, which is all that a `request_user_input` wants. `required`
     takes the place of what the intent says.
@@ -104,39 +104,40 @@ def when_unresolved(
     return "raise" if must or (without_right and kind == "request_user_input") else "none"
 
 
-def route(callback: RouteQuery, chain: Sequence[Ancestor]) -> Route:
+def route(query: RouteQuery, ancestors: Sequence[Ancestor]) -> Route:
     """Lay out whom to ask, nearest ancestor first, and what happens when nobody answers.
 
     Skipped ancestors stay in the route with their reason: people debug policies by reading it.
     """
-    return _route(callback, tuple(chain))
+    return _route(query, tuple(ancestors))
 
 
+# a pure function of frozen values, asked again for each question of an agent; laying a route out takes 25 µs
 @lru_cache(1000)
-def _route(callback: RouteQuery, chain: tuple[Ancestor, ...]) -> Route:
-    callback = callback.replace(kind=normal_kind(callback.kind, callback.intent))
-    stations = _climb(callback, chain)
-    asked = [ancestor for ancestor, at in zip(chain, stations, strict=True) if at.step == "ask"]
-    target, notes = _target(callback)
+def _route(query: RouteQuery, ancestors: tuple[Ancestor, ...]) -> Route:
+    query = query.replace(kind=normal_kind(query.kind, query.intent))
+    stations = _climb(query, ancestors)
+    asked = [ancestor for ancestor, at in zip(ancestors, stations, strict=True) if at.step == "ask"]
+    target, notes = _target(query)
     explicit_fail = target == FAIL
-    if callback.kind != "request_user_input" and target not in (USER, FAIL):
-        stations.append(_fallback(callback, chain, asked, target))
-        target = _after_fallback(callback, stations[-1], asked)
-    end, why, right = _end(callback, asked, target, stations)
-    no_right = not _right(callback, [])[0]
+    if query.kind != "request_user_input" and target not in (USER, FAIL):
+        stations.append(_fallback(query, ancestors, asked, target))
+        target = _after_fallback(query, stations[-1], asked)
+    end, why, right = _end(query, asked, target, stations)
+    no_right = not _right(query, [])[0]
     return Route(
-        asker=callback.asker,
-        intent=callback.intent,
-        kind=callback.kind,
+        asker=query.asker,
+        intent=query.intent,
+        kind=query.kind,
         stations=tuple(stations),
         end=end,
         why=why,
         right=right,
         unresolved=when_unresolved(
-            callback.intent, callback.kind, explicit_fail, without_right=no_right, required=callback.required
+            query.intent, query.kind, explicit_fail, without_right=no_right, required=query.required
         ),
-        allow=() if end == "person" else _allow(callback, stations, target),
-        notes=(*notes, *_ignored_hints(callback, stations)),
+        allow=() if end == "person" else _allow(query, stations, target),
+        notes=(*notes, *_ignored_hints(query, stations)),
     )
 
 
@@ -150,14 +151,14 @@ class _Skip(NamedTuple):
     allow: str = ""
 
 
-def _climb(callback: RouteQuery, chain: Sequence[Ancestor]) -> list[Station]:
-    limit, limited_by = _hops(callback)
+def _climb(query: RouteQuery, ancestors: Sequence[Ancestor]) -> list[Station]:
+    limit, limited_by = _hops(query)
     stations: list[Station] = []
     asked: set[tuple[str, str]] = set()
-    for ancestor in chain:
-        # one agent may stand in the chain twice: its two sessions know different things
+    for ancestor in ancestors:
+        # one agent may be above twice: its two sessions know different things
         who = (ancestor.session_id, "" if ancestor.session_id else ancestor.name)
-        skip = _barred(callback, ancestor.name) or _passed_through(callback, ancestor)
+        skip = _barred(query, ancestor.name) or _passed_through(query, ancestor)
         if not skip and who in asked:
             skip = _Skip("it was asked already")
         if not skip and limit is not None and len(asked) >= limit:
@@ -167,19 +168,19 @@ def _climb(callback: RouteQuery, chain: Sequence[Ancestor]) -> list[Station]:
             continue
         asked.add(who)
         count = f"hop {len(asked)}" + (f" of {limit}" if limit is not None else "")
-        approves = ancestor.policy.callback_policy.may_approve if callback.gate else None
+        approves = ancestor.policy.callback_policy.may_approve if query.gate else None
         stations.append(Station(ancestor.name, "ask", count, ancestor.session_id, len(asked), approves=approves))
     return stations
 
 
-def _barred(callback: RouteQuery, name: str) -> _Skip | None:
+def _barred(query: RouteQuery, name: str) -> _Skip | None:
     """Why an agent can't be asked, whether it is an ancestor or the fallback."""
-    hints, policy = callback.hints, callback.policy
-    if callback.kind == "request_user_input":
+    hints, policy = query.hints, query.policy
+    if query.kind == "request_user_input":
         return _Skip("request_user_input goes straight to the person", "the kind callback_to_caller")
     if not policy.can_query_caller:
-        says = policy.describe("can_query_caller", callback.asker)
-        return _Skip(says, f"can_query_caller: true in {policy.where(callback.asker)}")
+        says = policy.describe("can_query_caller", query.asker)
+        return _Skip(says, f"can_query_caller: true in {policy.where(query.asker)}")
     if name in hints.passthrough_agents:
         return _Skip("the hint passthrough_agents names it", f"a hint passthrough_agents without {name}")
     if hints.resolvable_by and name not in hints.resolvable_by:
@@ -188,9 +189,9 @@ def _barred(callback: RouteQuery, name: str) -> _Skip | None:
     return None
 
 
-def _passed_through(callback: RouteQuery, ancestor: Ancestor) -> _Skip | None:
+def _passed_through(query: RouteQuery, ancestor: Ancestor) -> _Skip | None:
     key = "callback_policy.passthrough_child_callbacks"
-    if callback.hints.passthrough_child_callbacks:
+    if query.hints.passthrough_child_callbacks:
         reason = "the hint passthrough_child_callbacks skips every agent above"
         return _Skip(reason, "no hint passthrough_child_callbacks")
     if ancestor.policy.callback_policy.passthrough_child_callbacks:
@@ -199,42 +200,42 @@ def _passed_through(callback: RouteQuery, ancestor: Ancestor) -> _Skip | None:
     return None
 
 
-def _hops(callback: RouteQuery) -> tuple[int | None, str]:
-    """How many may be asked, and what says so."""
-    own, hint = callback.policy.callback_policy.max_bubble_hops, callback.hints.max_bubble_hops
+def _hops(query: RouteQuery) -> tuple[int | None, str]:
+    """The number of agents that may be asked, and the setting that limits it."""
+    own, hint = query.policy.callback_policy.max_bubble_hops, query.hints.max_bubble_hops
     if hint is not None and (own is None or hint <= own):
         return hint, f"the hint max_bubble_hops is {hint}"
-    return own, callback.policy.describe("callback_policy.max_bubble_hops", callback.asker)
+    return own, query.policy.describe("callback_policy.max_bubble_hops", query.asker)
 
 
 # --- after the last hop -----------------------------------------------------------------
 
 
-def _target(callback: RouteQuery) -> tuple[str, tuple[str, ...]]:
+def _target(query: RouteQuery) -> tuple[str, tuple[str, ...]]:
     """The fallback after hint and sidecar are heard, and a note where the hint was refused."""
-    own, hint = callback.policy.callback_policy.fallback_target, callback.hints.fallback_target
+    own, hint = query.policy.callback_policy.fallback_target, query.hints.fallback_target
     if hint is None or hint == own:
         return own or USER, ()
     if own in ("", USER) or hint == FAIL:
         return hint, ()
-    says = callback.policy.describe("callback_policy.fallback_target", callback.asker)
+    says = query.policy.describe("callback_policy.fallback_target", query.asker)
     return own, (f"the hint fallback_target {hint!r} has no effect: {says}",)
 
 
-def _fallback(callback: RouteQuery, chain: Sequence[Ancestor], asked: Sequence[Ancestor], name: str) -> Station:
-    above = next((ancestor for ancestor in chain if ancestor.name == name), None)
-    skip = _barred(callback, name)
+def _fallback(query: RouteQuery, ancestors: Sequence[Ancestor], asked: Sequence[Ancestor], name: str) -> Station:
+    above = next((ancestor for ancestor in ancestors if ancestor.name == name), None)
+    skip = _barred(query, name)
     if not skip and any(ancestor.name == name for ancestor in asked):
         skip = _Skip("it was asked already, and a fallback is never asked twice")
-    elif not skip and above is None and name == callback.asker:
+    elif not skip and above is None and name == query.asker:
         skip = _Skip("the fallback is the one who asks")
-    elif not skip and above is None and callback.known is not None and name not in callback.known:
-        skip = _Skip(f"no agent is called {name!r}; there are {', '.join(callback.known) or 'none'}")
+    elif not skip and above is None and query.known is not None and name not in query.known:
+        skip = _Skip(f"no agent is called {name!r}; there are {', '.join(query.known) or 'none'}")
     session_id = above.session_id if above else ""
     if skip:
         return Station(name, "skip", skip.reason, session_id, allow=skip.allow, fallback=True)
     reason = "fallback_target" + ("" if above else ", in a fresh session that holds only the question")
-    approves = above.policy.callback_policy.may_approve if above else dict(callback.fallback_approves).get(name, ())
+    approves = above.policy.callback_policy.may_approve if above else dict(query.fallback_approves).get(name, ())
     return Station(
         name,
         "ask",
@@ -242,90 +243,90 @@ def _fallback(callback: RouteQuery, chain: Sequence[Ancestor], asked: Sequence[A
         session_id,
         fallback=True,
         fresh=above is None,
-        approves=approves if callback.gate else None,
+        approves=approves if query.gate else None,
     )
 
 
-def _after_fallback(callback: RouteQuery, station: Station, asked: Sequence[Ancestor]) -> str:
-    """What is left after an agent as fallback: "" where its passing up leaves the callback unresolved.
+def _after_fallback(query: RouteQuery, station: Station, asked: Sequence[Ancestor]) -> str:
+    """The target after a fallback agent; "" if the callback is unresolved when that agent passes it up.
 
     Only a hint's agent that may not be asked gives way, to what the sidecar says; a sidecar's agent never
     becomes the person.
     """
-    own = callback.policy.callback_policy.fallback_target
+    own = query.policy.callback_policy.fallback_target
     had_its_say = station.step == "ask" or any(ancestor.name == station.agent for ancestor in asked)
     return "" if had_its_say or own == station.agent else own or USER
 
 
 def _end(
-    callback: RouteQuery, asked: Sequence[Ancestor], target: str, stations: Sequence[Station]
+    query: RouteQuery, asked: Sequence[Ancestor], target: str, stations: Sequence[Station]
 ) -> tuple[Literal["person", "fail", "nobody"], str, str]:
-    """Where it ends, why, and by whose right."""
-    if callback.kind == "request_resolution":
+    """The last station of the route, the reason, and whose right is used."""
+    if query.kind == "request_resolution":
         return "fail" if target == FAIL else "nobody", "request_resolution never asks a person", ""
-    right, why = _right(callback, asked)
-    if callback.kind != "request_user_input" and target != USER:
-        if not callback.gate and target == FAIL:
-            hinted = callback.hints.fallback_target == FAIL
-            says = callback.policy.describe("callback_policy.fallback_target", callback.asker)
+    right, why = _right(query, asked)
+    if query.kind != "request_user_input" and target != USER:
+        if not query.gate and target == FAIL:
+            hinted = query.hints.fallback_target == FAIL
+            says = query.policy.describe("callback_policy.fallback_target", query.asker)
             return "fail", "the hint fallback_target is 'fail'" if hinted else says, ""
-        if not callback.gate:
+        if not query.gate:
             return "nobody", f"fallback_target is the agent {stations[-1].agent}, and nobody comes after it", ""
         right, why = GATE, "an approval may always reach a person, whatever fallback_target says"
     if not right:
         return "nobody", why, ""
-    if not callback.person:
+    if not query.person:
         return "nobody", "no host is live and the store is in memory, so nobody would see it", ""
     return "person", why, right
 
 
-def _right(callback: RouteQuery, asked: Sequence[Ancestor]) -> tuple[str, str]:
+def _right(query: RouteQuery, asked: Sequence[Ancestor]) -> tuple[str, str]:
     """Whose right reaches the person, and the reason; an empty name and what is missing if nobody's does."""
     key = "can_use_host_interaction"
-    if callback.policy.can_use_host_interaction:
-        says = callback.policy.describe(key, callback.asker)
-        return callback.asker, f"{callback.asker} may ask a person ({says})"
+    if query.policy.can_use_host_interaction:
+        says = query.policy.describe(key, query.asker)
+        return query.asker, f"{query.asker} may ask a person ({says})"
     for ancestor in asked:
         if ancestor.policy.can_use_host_interaction:
             says = ancestor.policy.describe(key, ancestor.name)
-            return ancestor.name, f"{ancestor.name} may ask a person, after it has passed it up ({says})"
-    if callback.gate:
+            return ancestor.name, f"{ancestor.name} may ask a person after it has passed the question up ({says})"
+    if query.gate:
         return GATE, "an approval may always reach a person"
-    return "", callback.policy.describe(key, callback.asker)
+    return "", query.policy.describe(key, query.asker)
 
 
 # --- what would have helped -------------------------------------------------------------
 
 
-def _allow(callback: RouteQuery, stations: Sequence[Station], target: str) -> tuple[str, ...]:
-    """What keeps the callback from going further, each key with where it is written."""
+def _allow(query: RouteQuery, stations: Sequence[Station], target: str) -> tuple[str, ...]:
+    """The policy keys that stop the callback here, each with the place where it is set."""
     found = [station.allow for station in stations if station.allow]
-    if callback.kind == "request_resolution":
+    if query.kind == "request_resolution":
         return tuple(dict.fromkeys(found))
-    if callback.kind != "request_user_input" and target != USER:
+    if query.kind != "request_user_input" and target != USER:
         found.append(f"fallback_target: {USER}")
-    if not callback.policy.can_use_host_interaction and not callback.gate:
-        found.append(f"can_use_host_interaction: true in {callback.policy.where(callback.asker)}")
-    if not callback.person:
+    if not query.policy.can_use_host_interaction and not query.gate:
+        found.append(f"can_use_host_interaction: true in {query.policy.where(query.asker)}")
+    if not query.person:
         found.append("a live host, or a store on disk")
     return tuple(dict.fromkeys(found))
 
 
-def _ignored_hints(callback: RouteQuery, stations: Sequence[Station]) -> list[str]:
+def _ignored_hints(query: RouteQuery, stations: Sequence[Station]) -> list[str]:
     """A note for each hint without effect, and for a misspelt intent.
 
     A name that is nobody on the way is most often misspelt.
     """
-    own, hint = callback.policy.callback_policy.max_bubble_hops, callback.hints.max_bubble_hops
-    notes = [warning] if (warning := intent_warning(callback.intent)) else []
+    own, hint = query.policy.callback_policy.max_bubble_hops, query.hints.max_bubble_hops
+    notes = [warning] if (warning := intent_warning(query.intent)) else []
     if hint is not None and own is not None and hint > own:
-        says = callback.policy.describe("callback_policy.max_bubble_hops", callback.asker)
+        says = query.policy.describe("callback_policy.max_bubble_hops", query.asker)
         notes.append(f"the hint max_bubble_hops {hint} has no effect: {says}")
     above = list(dict.fromkeys(station.agent for station in stations))
     for list_name in ("resolvable_by", "passthrough_agents"):
-        strangers = [name for name in getattr(callback.hints, list_name) if name not in (*above, USER)]
+        strangers = [name for name in getattr(query.hints, list_name) if name not in (*above, USER)]
         notes += [
-            f"the hint {list_name} names {name!r}, who is not above {callback.asker}; "
+            f"the hint {list_name} names {name!r}, who is not above {query.asker}; "
             f"above it: {', '.join(above) or 'nobody'}"
             for name in strangers
         ]
@@ -340,6 +341,6 @@ def refusal(then: Route, now: Route, agent: str, session_id: str = "") -> str:
     for when, at in (("when it was raised", then), ("now", now)):
         same = [s for s in at.stations if s.agent == agent and session_id in ("", s.session_id)]
         if all(station.step == "skip" for station in same):
-            why = same[0].reason if same else "it is not on the way"
+            why = same[0].reason if same else "it is not on the route"
             return f"{agent} may not be asked {when}: {why}"
     return ""

@@ -1,4 +1,4 @@
-"""Who is above a session: the agents that may be asked, and by which rights; whose hooks and workspace it has."""
+"""The agents above a session: who may be asked, with which rights, and whose hooks and workspace it inherits."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ class Broadcast:
 
 
 class Subscription:
-    """What happens in a runtime, from the moment this is entered: `async with runtime.subscribe() as items`.
+    """A subscription to everything that happens in a runtime: `async with runtime.subscribe() as items`.
 
     An async iterator. It ends when it is left, by `aclose()`, or when the runtime is closed.
     """

@@ -6,28 +6,29 @@ import abc
 from collections.abc import AsyncIterator, Collection, Mapping
 from typing import TYPE_CHECKING, get_args, get_type_hints
 
-from upcall.callbacks import Callback, Held
-from upcall.contracts import Row, Selection, Store
+from upcall.callbacks import Callback, public
+from upcall.contracts import ModelCall, Row, Selection, Store
 from upcall.core.error_texts import did_you_mean
 from upcall.core.log.load import readable_events
-from upcall.core.routing.answer import callback_of, covered_calls
+from upcall.core.log.model_calls import rebuild_model_call
+from upcall.core.routing.answer import covered_calls
 from upcall.core.runtime.session_data import checked_path, checked_tags
-from upcall.errors import SetupError, UnknownSession
+from upcall.errors import SetupError, UnknownCallback, UnknownSession
 from upcall.events import AnyEvent
 
 if TYPE_CHECKING:
     from pathlib import PurePath
 
 SESSION_STATUSES = ("idle", "queued", "running", "waiting", "interrupted", "done", "failed", "limit", "cancelled")
-"""What a session may be doing."""
+"""All session states."""
 CALLBACK_STATUSES: tuple[str, ...] = get_args(get_type_hints(Callback)["status"])
-"""What may have become of a callback."""
+"""All callback states."""
 
 _FOLLOW = 30.0
 
 
 class Catalog(abc.ABC):
-    """What may be read of a store, whoever wrote it."""
+    """Read access to a store, whoever wrote it."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
@@ -43,7 +44,7 @@ class Catalog(abc.ABC):
         return row
 
     async def status(self, id: str) -> str:
-        """What a session is doing: its last turn's end, or `running`, `interrupted`, `waiting`.
+        """A session's status: how its last turn ended, or `running`, `interrupted`, `waiting`.
 
         An open question to a person is waited for whatever has become of the process that asked it.
         """
@@ -90,7 +91,7 @@ class Catalog(abc.ABC):
         status: str | None = None,
         tags: Mapping[str, str] | None = None,
     ) -> list[Callback]:
-        """What waits for a person, highest priority first, then oldest; equal questions of a tree are one entry.
+        """The callbacks that wait for a person, most urgent first, then oldest. Equal questions of a tree are one.
 
         limit: read at most so many, equal ones counted
         session: only those of this session and all below it
@@ -99,21 +100,48 @@ class Catalog(abc.ABC):
         tags: only those whose run tree has all these tags
         """
         which = await self._selection(session, agent, status, tags, CALLBACK_STATUSES)
-        groups: dict[tuple[str, ...], list[Held]] = {}
+        groups: dict[tuple[str, ...], list[Callback]] = {}
         listed = await self.store.callbacks(inbox=True, which=which, limit=limit)
         for one in listed:
-            group = one.group_in(one.root) if one.status == "open" else (one.raised.callback_id,)
+            group = one.group_key if one.status == "open" else (one.id,)
             groups.setdefault(group, []).append(one)
-        by_session: dict[str, list[Held]] = {}
+        by_session: dict[str, list[Callback]] = {}
         for one in listed:
-            if one.raised.patterns:
-                by_session.setdefault(one.raised.session, []).append(one)
+            if one.patterns:
+                by_session.setdefault(one.session_id, []).append(one)
         found: list[Callback] = []
-        for held, *equal in groups.values():
-            callback = callback_of(held, (held.raised.callback_id, *(one.raised.callback_id for one in equal)))
-            covers = covered_calls(held, by_session[held.raised.session]) if held.raised.patterns else {}
-            found.append(callback.replace(covers=covers) if covers and held.status == "open" else callback)
+        for equal in groups.values():
+            callback = equal[0]
+            shows = callback.patterns and callback.status == "open"
+            covers = covered_calls(callback, by_session[callback.session_id]) if shows else {}
+            found.append(public(callback, group=tuple([one.id for one in equal]), covers=covers))
         return found
+
+    async def callback(self, id: str) -> Callback:
+        """One callback by its id, whoever is asked and however it ended; UnknownCallback if there is none.
+
+        While it waits for a person, `group` names its equals, and `covers` the calls that its patterns cover.
+        """
+        await self._open()
+        callback = await self.store.callback(id)
+        if callback is None:
+            raise UnknownCallback(id)
+        if callback.status != "open" or callback.target != "user":
+            return public(callback, group=(id,))
+        tree = await self.store.callbacks(root=callback.root)
+        waiting = [one for one in tree if one.status == "open" and one.target == "user"]
+        equal = [one.id for one in waiting if one.group_key == callback.group_key and one.id != id]
+        return public(callback, group=(id, *equal), covers=covered_calls(callback, waiting))
+
+    async def model_call(self, id: str, ordinal: int = 0, *, seq: int = 0) -> ModelCall | None:
+        """A model call of a session, rebuilt from the log; None if there is none.
+
+        ordinal: its number in the session, from 1
+        seq: in place of that, the number of its `model_started` event; a summary is found only by that
+        """
+        await self._open()
+        await self._row(id)
+        return await rebuild_model_call(self.store, id, ordinal=ordinal, seq=seq)
 
     async def _selection(
         self,
@@ -135,7 +163,7 @@ class Catalog(abc.ABC):
     async def events(
         self, id: str | None = None, after: int = 0, follow: bool = False, *, tree: str | None = None
     ) -> AsyncIterator[AnyEvent]:
-        """What happened, in order, from any point on; with `follow` also what happens from now on.
+        """Events in order, from any point on; with `follow`, new events too.
 
         id: only the events of this session
         after: with an `id` a sequence number of that session, otherwise a position of the store

@@ -1,4 +1,4 @@
-"""How children begin and end: their first event, the limits on how many and how deep, and what their log says."""
+"""Start and end child sessions: their first event, the limits on number and depth, and their outcome."""
 
 from __future__ import annotations
 
@@ -7,17 +7,16 @@ from typing import Any
 
 from upcall.agent import Agent
 from upcall.contracts import Claim, Reply, Selection, Store
-from upcall.core.log.load import end_session
+from upcall.core.log.load import end_session, load_state
 from upcall.core.log.state import SessionState
 from upcall.core.turns.reply import reply_of
 from upcall.core.turns.turn import Turn
 from upcall.errors import ChildFailed, LimitReached
-from upcall.events import AnyEvent, SessionStarted
+from upcall.events import AnyEvent, SessionStarted, TurnResumed
 
 
 def child_header(starter: Turn, agent: str, name: str, kind: Any, deeper: int = 1, **more: Any) -> SessionStarted:
-    """How a session begins that another one starts."""
-    starter.state.alone = False
+    """The first event of a session that another session starts."""
     by = starter.state.header
     depth, root = by.depth + deeper, by.root or starter.id
     return SessionStarted(agent, starter.id, root, name, depth, kind, source=by.source, **more)
@@ -25,7 +24,7 @@ def child_header(starter: Turn, agent: str, name: str, kind: Any, deeper: int = 
 
 async def count_children(store: Store, parent: Turn) -> int:
     """Count the children that the turn has started so far."""
-    since = parent.state.prompt.time if parent.state.prompt is not None else 0.0
+    since = parent.state.turn.prompt.time if parent.state.turn.prompt is not None else 0.0
     rows = await store.rows(parent=parent.id)
     return sum(r.kind != "side_turn" and r.created >= since for r in rows)
 
@@ -46,14 +45,14 @@ def check_child_limits(parent: Turn, find: Callable[[str], Turn | None]) -> None
 
 def logged_end(state: SessionState, agent: Agent) -> Reply:
     """Return what a session's last turn came to, or raise that it failed."""
-    if state.phase == "failed":
-        raise ChildFailed(state.id, agent.name, state.error)
+    if state.turn.phase == "failed":
+        raise ChildFailed(state.id, agent.name, state.turn.error)
     return reply_of(state, agent.output if state.header.kind != "side_turn" else None)
 
 
 def can_repeat(turn: Turn, call_id: str) -> bool:
     """Tell whether a call may run again after it was cut off anywhere."""
-    call = turn.state.call(call_id)
+    call = turn.state.conversation.call(call_id)
     tool = None if call is None else turn.actor.toolbox.get(call.call.name)
     return tool is None or tool.repeatable
 
@@ -83,3 +82,12 @@ async def end_subtree(
         if row.status in ("running", "waiting", "failed") and row.id not in running:
             events += await end_session(store, claim, row.id, why)
     return events
+
+
+async def make_ready(store: Store, claim: Claim | None, root: str) -> None:
+    """Let a parked run tree be resumed by whoever has its agents: a child that it waited for was ended."""
+    state = await load_state(store, root)
+    if state is not None and state.turn.parked:
+        stored = store.append(root, [TurnResumed(state.turn.number)], claim)
+        if stored is not None:
+            await stored

@@ -5,17 +5,16 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
-from functools import lru_cache
 from hashlib import blake2b
 from typing import Any, Protocol
 
 import msgspec
 
 from upcall import events
-from upcall.callbacks import Answer, Held, Hints, intent_warning
+from upcall.callbacks import Answer, Callback, Hints, intent_warning, public
 from upcall.contracts import Claim, Store
 from upcall.core.log.session_log import JOIN_DELAY
-from upcall.core.routing.answer import callback_of, route_of, settled_with, stored_route
+from upcall.core.routing.answer import route_of, settled_with, stored_route
 from upcall.core.routing.question import Question
 from upcall.core.routing.route import Route, Station, refusal
 from upcall.core.turns.hook_runner import run_hooks
@@ -40,9 +39,11 @@ log = logging.getLogger("upcall")
 ANSWER_GRACE = 0.1
 """Seconds that a call has to act on an answer before it is parked for another question that it also asked."""
 
+_SETTLED_OTHERWISE = "the question that it was about is settled"
+
 
 class DispatcherServices(TurnServices, Protocol):
-    """What walking a callback needs of the run tree."""
+    """The services of the run tree that dispatching a callback needs."""
 
     store: Store
     claim: Claim | None
@@ -55,12 +56,12 @@ class DispatcherServices(TurnServices, Protocol):
         """Park the run tree if nothing in it runs, once what is scheduled now has run."""
         ...
 
-    def parks_at_once(self, ask: Held) -> bool:
+    def parks_at_once(self, callback: Callback) -> bool:
         """Tell whether a question to the person is parked right after it was asked."""
         ...
 
-    async def route_for(self, turn: Turn, raised: events.CallbackRaised, hints: Hints) -> Route:
-        """Where such a question of the turn would go by the policies as they are now."""
+    async def route_for(self, turn: Turn, question: Question | Callback, hints: Hints) -> Route:
+        """Return the route that such a question would take by the policies as they are now."""
         ...
 
     async def target_session(self, turn: Turn, station: Station, callback_id: str) -> Turn:
@@ -68,12 +69,12 @@ class DispatcherServices(TurnServices, Protocol):
         ...
 
     async def run_answering_side_turn(
-        self, asker: Turn, asked: Turn, raised: events.CallbackRaised, text: str
+        self, asker: Turn, asked: Turn, callback: Callback, text: str
     ) -> SideAnswer | PassedUp:
         """A side turn of the asked agent over its own conversation."""
         ...
 
-    def ask_host(self, ask: Held, first: bool) -> None:
+    def ask_host(self, callback: Callback, first: bool) -> None:
         """Put a question before the person who is here; who watches is told the first time."""
         ...
 
@@ -85,12 +86,18 @@ class PersonAsked:
     later.
     """
 
-    __slots__ = ("ask", "at", "deferred", "seconds", "turn")
+    __slots__ = ("_id", "at", "deferred", "seconds", "turn")
 
-    def __init__(self, turn: Turn, ask: Held, now: float) -> None:
-        self.turn, self.ask, self.deferred = turn, ask, False
+    def __init__(self, turn: Turn, callback: Callback, now: float) -> None:
+        self.turn, self._id, self.deferred = turn, callback.id, False
         self.at = asyncio.get_running_loop().time()
-        self.seconds = None if ask.expires is None else ask.expires - now
+        self.seconds = None if callback.expires is None else callback.expires - now
+
+    @property
+    def is_open(self) -> bool:
+        """True while nobody has settled the callback."""
+        callback = self.turn.state.turn.callbacks.get(self._id)
+        return callback is not None and callback.status == "open"
 
 
 class CallbackDispatcher:
@@ -100,11 +107,12 @@ class CallbackDispatcher:
         self._services = services
         self.drivers: dict[asyncio.Task[None], str] = {}
         self._turn_order: dict[str, asyncio.Lock] = {}
+        self._timers: dict[str, asyncio.TimerHandle] = {}  # of the callbacks that expire, by their ids
         self.asked: dict[str, PersonAsked] = {}
         self.waiting: dict[str, CallbackScope] = {}  # who waits here for a callback, by its id
         self.held_back: dict[
             asyncio.Future[None], CallbackScope
-        ] = {}  # new questions of runs with unclaimed answers
+        ] = {}  # new questions of runs that have unused answers
 
     def grace_left(self) -> float:
         """Seconds that calls which were just given an answer have to act on it, though they also wait for another.
@@ -112,13 +120,13 @@ class CallbackDispatcher:
         A call that waits for the first of several answers ends, one that waits for all of them does not. Which of
         the two it is can't be seen from outside.
         """
-        answered = [asker.answered_at for asker in self.waiting.values()]
-        answered += [asker.answered_at for asker in self.held_back.values()]
+        answered = [scope.answered_at for scope in self.waiting.values()]
+        answered += [scope.answered_at for scope in self.held_back.values()]
         return max(answered, default=-ANSWER_GRACE) + ANSWER_GRACE - asyncio.get_running_loop().time()
 
     # --- raising --------------------------------------------------------------------------
 
-    async def raise_callback(self, asker: CallbackScope, question: Question) -> Held:
+    async def raise_callback(self, scope: CallbackScope, question: Question) -> Callback:
         """Ask, or take up what an earlier run of the same code asked; returns when it is settled.
 
         Everything but the wait itself counts as running: other questions of the same call may wait already, and
@@ -127,230 +135,222 @@ class CallbackDispatcher:
         services = self._services
         with services.activity.running():
             if services.claim is None:
-                await services.ensure_claimed(asker.turn)
-            count = asker.occurrence(question.raised.digest)
-            ask = _logged(asker, question.raised, count)
-            if ask is None:
-                if asker.turn.state.callbacks and not question.raised.gate:
-                    await self._until_claimed(asker)
-                ask = await self._raise_in_place(asker, question, count)
-            asker.claim(ask.raised.callback_id)
-        if ask.status == "open":
-            await self._wait(asker, ask)
-        if not ask.raised.gate:  # an approval is written down with the start of its tool
-            with services.activity.running():
-                await self._deliver(asker, ask)
-        return ask
+                await services.ensure_claimed(scope.turn)
+            count = scope.occurrence(question.digest)
+            callback = _logged(scope, question, count)
+            if callback is None:
+                if scope.turn.state.turn.callbacks and not question.gate:
+                    await self._until_answers_used(scope)
+                callback = await self._raise_in_place(scope, question, count)
+            scope.note_asked(callback.id)
+        if callback.status == "open":
+            callback = await self._wait(scope, callback.id)
+        with services.activity.running():
+            await self._withdraw_hook_questions(scope.turn, callback)
+            if not callback.gate:  # an approval is written down with the start of its tool
+                await self._deliver(scope, callback)
+        return callback
 
-    async def _wait(self, asker: CallbackScope, ask: Held) -> None:
-        """Wait until a callback is settled; the call that asked counts as waiting meanwhile."""
-        callback_id = ask.raised.callback_id
-        self.waiting[callback_id] = asker
+    async def _wait(self, scope: CallbackScope, callback_id: str) -> Callback:
+        """Return the callback once it is settled; the call that asked counts as waiting meanwhile."""
+        self.waiting[callback_id] = scope
         try:
-            with asker.waiting():
-                await self.until_settled(asker.turn, ask)
+            with scope.waiting():
+                await self.until_settled(scope.turn, callback_id)
+            return scope.turn.state.turn.callbacks[callback_id]
         except Parking:
-            _note_parked(asker)
+            _note_parked(scope)
             raise
         finally:
             self.waiting.pop(callback_id, None)
 
-    async def _raise_in_place(self, asker: CallbackScope, question: Question, count: int) -> Held:
+    async def _raise_in_place(self, scope: CallbackScope, question: Question, count: int) -> Callback:
         """Ask once the response has room for one more open question, counting as waiting until then."""
-        places, services = asker.turn.question_slots, self._services
-        if (place := places.begin_question(asker.origin)) is not None:
+        places, services = scope.turn.question_slots, self._services
+        if (place := places.begin_question(scope.origin)) is not None:
             try:
-                with asker.waiting(), services.activity.waiting():
+                with scope.waiting(), services.activity.waiting():
                     await place
             except Parking:
-                _note_parked(asker)
+                _note_parked(scope)
                 raise
         try:
-            return await self._raise(asker, question, count)
+            return await self._raise(scope, question, count)
         finally:
-            places.end_question(asker.origin)
+            places.end_question(scope.origin)
 
-    async def _deliver(self, asker: CallbackScope, ask: Held) -> None:
+    async def _deliver(self, scope: CallbackScope, callback: Callback) -> None:
         """Store that the outcome reaches the code that asked, before it does."""
-        log = asker.turn.log
-        if not ask.delivered:
-            log.add(events.CallbackDelivered(ask.raised.callback_id, ask.raised.origin))
+        log = scope.turn.log
+        if not callback.delivered:
+            log.add(events.CallbackDelivered(callback.id, callback.origin))
             await log.flush()
-        asker.answered_at = asyncio.get_running_loop().time()
+        scope.answered_at = asyncio.get_running_loop().time()
 
-    async def _until_claimed(self, asker: CallbackScope) -> None:
+    async def _until_answers_used(self, scope: CallbackScope) -> None:
         """Return once this run has asked again for all the answers it was given; ReplayMismatch if it never does.
 
-        A run that asks something new without claiming them is another program than before. Other tasks of the same
-        call may still claim theirs, so this waits until nothing in the run tree runs.
+        A run that asks something new without using them is another program than before. Other tasks of the same
+        call may still use theirs, so this waits until nothing in the run tree runs.
         """
-        if not asker.unclaimed():
+        if not scope.unused_answers():
             return
-        claimed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        asker.held_back.append(claimed)
-        asker.answered_at = asyncio.get_running_loop().time()
-        self.held_back[claimed] = asker
+        used: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        scope.held_back.append(used)
+        scope.answered_at = asyncio.get_running_loop().time()
+        self.held_back[used] = scope
         try:
-            with asker.waiting(), self._services.activity.waiting():
-                await claimed
+            with scope.waiting(), self._services.activity.waiting():
+                await used
         finally:
-            del self.held_back[claimed]
+            del self.held_back[used]
 
     def refuse_held_back(self) -> bool:
-        """End the new questions of runs that left an answer unclaimed; False if there are none."""
-        for claimed, asker in self.held_back.items():
-            if not claimed.done():
-                call = asker.turn.state.call(asker.origin)
-                claimed.set_exception(mismatch(call.call.name if call is not None else asker.origin, asker))
+        """End the new questions of runs that left an answer unused; False if there are none."""
+        for used, scope in self.held_back.items():
+            if not used.done():
+                call = scope.turn.state.conversation.call(scope.origin)
+                used.set_exception(mismatch(call.call.name if call is not None else scope.origin, scope))
         return bool(self.held_back)
 
-    async def _raise(self, asker: CallbackScope, question: Question, count: int) -> Held:
-        member, state, draft = asker.turn, asker.turn.state, question.raised
-        if member.purpose == "side_turn":
-            member.log.add(events.ContextSet(ASKED_BACK, True))
+    async def _raise(self, scope: CallbackScope, question: Question, count: int) -> Callback:
+        asker, state = scope.turn, scope.turn.state
+        if asker.purpose == "side_turn":
+            asker.log.add(events.ContextSet(ASKED_BACK, True))
             raise UpcallError("nobody can be asked while a callback is being answered; pass it up instead")
-        if warning := intent_warning(draft.intent):
-            log.warning("%s asked %r: %s", member.actor.name, draft.message, warning)
-        way = await self._services.route_for(member, draft, question.hints)
-        plain_way = stored_route(way)
-        name = f"{state.id} {asker.origin} {draft.digest} {draft.gate} {count}"
+        if warning := intent_warning(question.intent):
+            log.warning("%s asked %r: %s", asker.actor.name, question.message, warning)
+        route = await self._services.route_for(asker, question, question.hints)
+        name = f"{state.id} {scope.origin} {question.digest} {question.gate} {count}"
         callback_id = "q" + blake2b(name.encode(), digest_size=6).hexdigest()
-        for save in member.savers:
+        for save in asker.savers:
             save()
-        call = state.call(asker.origin)
-        if (
-            call is not None and call.as_written.name == "raise_callback"
-        ):  # by a program: that says more than the call
-            call = state.calls.get(asker.origin.rpartition(".")[0])
-        context: dict[str, Any] = {}
-        if state.prompt is not None:
-            context["task"] = state.prompt.message.text[:2000]
-        if call is not None:
-            context |= {"tool": call.call.name, "arguments": call.call.args}
         expires = self._services.store.now() + question.timeout if question.timeout is not None else None
-        asks = (member.actor.name, context.get("tool", ""), context.get("arguments"))
-        group = "" if draft.gate else _group(question, plain_way, asks)
-        member.log.add(
-            msgspec.structs.replace(  # what `draft.replace` does, in half the time
-                draft, callback_id=callback_id, origin=asker.origin, agent=member.actor.name, route=plain_way,
-                context=draft.given | context, expires=expires,
-                group=group, hints=_stored_hints(question.hints),
-            )
-        )  # fmt: skip
-        if way.asks:  # else that the person is asked, or nobody, is stored with it
-            await member.log.flush()
-        return state.callbacks[callback_id]
+        asker.log.add(_raising_event(scope, question, callback_id, stored_route(route), expires))
+        if route.asks:  # else that the person is asked, or nobody, is stored with it
+            await asker.log.flush()
+        return state.turn.callbacks[callback_id]
 
     # --- walking --------------------------------------------------------------------------
 
-    async def until_settled(self, member: Turn, ask: Held) -> None:
+    async def until_settled(self, asker: Turn, callback_id: str) -> None:
         """Drive a callback along its route and return when it is settled; Parking if memory is given up first."""
-        callback_id = ask.raised.callback_id
-        wait = member.waits.get(callback_id)
+        wait = asker.waits.get(callback_id)
         if wait is None or wait.done():
-            wait = member.waits[callback_id] = asyncio.get_running_loop().create_future()
-            await self._dispatch(member, ask)
+            wait = asker.waits[callback_id] = asyncio.get_running_loop().create_future()
+            await self._dispatch(asker, callback_id)
         try:
             self._services.check_idle()
             await wait
         except asyncio.CancelledError:
             # a call that parks cancels the tasks beside it: a child in one of them is parked with it, not cancelled
-            if member.state.header.parent and _is_unwound(wait):
+            if asker.state.header.parent and _is_unwound(wait):
                 raise Parking from None
             raise
         finally:
-            if wait.cancelled() and member.waits.get(callback_id) is wait:  # only who waited has gone
-                member.waits[callback_id] = asyncio.get_running_loop().create_future()
+            if wait.cancelled() and asker.waits.get(callback_id) is wait:  # only who waited has gone
+                asker.waits[callback_id] = asyncio.get_running_loop().create_future()
             elif wait.done():
-                member.waits.pop(callback_id, None)
+                asker.waits.pop(callback_id, None)
                 self.stop(callback_id)  # it is settled: who is still asked need not answer any more
-                if ask.status != "open":
-                    self.asked.pop(callback_id, None)
+                if callback_id in self.asked and not self.asked[callback_id].is_open:
+                    del self.asked[callback_id]
 
     def stop(self, callback_id: str) -> None:
-        """Ask nobody any further about it."""
+        """Ask nobody any further about it, and let it not expire here."""
+        self._stop_timer(callback_id)
         for task, about in self.drivers.items():
             if about == callback_id:
                 task.cancel()
 
-    async def _dispatch(self, member: Turn, ask: Held) -> None:
-        if ask.expires is not None and ask.expires <= self._services.store.now():
-            await self._expire(member, ask)
+    async def _dispatch(self, asker: Turn, callback_id: str) -> None:
+        callback = asker.state.turn.callbacks[callback_id]
+        if callback.expires is not None and callback.expires <= self._services.store.now():
+            await self._expire(asker, callback_id)
             return
-        self._watch_expiry(member, ask)
-        stations = route_of(ask.raised).asks if ask.raised.route["stations"] else ()
-        if stations and ask.station < len(stations):
-            self._spawn(member, ask, self._climb(member, ask, stations))
+        self._watch_expiry(asker, callback)
+        stations = route_of(callback).asks if callback.route["stations"] else ()
+        if stations and callback.station < len(stations):
+            self._spawn(asker, callback_id, self._climb(asker, callback_id, stations))
         else:
-            await self._ask_person(member, ask)
+            await self._ask_person(asker, callback)
 
-    def _watch_expiry(self, member: Turn, ask: Held) -> None:
-        if ask.expires is not None:
-            key, left = ("expires", ask.raised.callback_id), max(0.0, ask.expires - self._services.store.now())
-            self._services.deadlines.add(key, left, lambda: self._spawn(member, ask, self._expire(member, ask)))
+    def _watch_expiry(self, asker: Turn, callback: Callback) -> None:
+        if callback.expires is not None:
+            i = callback.id
+            self._stop_timer(i)
+            self._timers[i] = asyncio.get_running_loop().call_later(
+                callback.expires - self._services.store.now(),
+                lambda: self._spawn(asker, i, self._expire(asker, i)),
+            )
 
-    def _spawn(self, member: Turn, ask: Held, work: Any) -> None:
-        callback_id = ask.raised.callback_id
+    def _stop_timer(self, callback_id: str) -> None:
+        timer = self._timers.pop(callback_id, None)
+        if timer is not None:
+            timer.cancel()
 
+    def _spawn(self, asker: Turn, callback_id: str, work: Any) -> None:
         def ended(done: asyncio.Task[None]) -> None:
             del self.drivers[done]
-            wait = member.waits.get(callback_id)
+            wait = asker.waits.get(callback_id)
             if not done.cancelled() and done.exception() is not None and wait is not None and not wait.done():
                 wait.set_exception(done.exception() or UpcallError("lost"))
                 wait.exception()  # who waited may be gone already, and then nobody has to hear of it
 
         self.drivers[self._services.activity.start(work, ended)] = callback_id
 
-    async def _climb(self, member: Turn, ask: Held, stations: Sequence[Station]) -> None:
-        while ask.status == "open" and ask.station < len(stations):
-            await self._ask_agent(member, ask, stations[ask.station])
-        if ask.status == "open":
-            await self._ask_person(member, ask)
+    async def _climb(self, asker: Turn, callback_id: str, stations: Sequence[Station]) -> None:
+        callback = asker.state.turn.callbacks[callback_id]
+        while callback.status == "open" and callback.station < len(stations):
+            await self._ask_agent(asker, callback, stations[callback.station])
+            callback = asker.state.turn.callbacks[callback_id]
+        if callback.status == "open":
+            await self._ask_person(asker, callback)
 
-    async def _ask_person(self, member: Turn, ask: Held) -> None:
+    async def _ask_person(self, asker: Turn, callback: Callback) -> None:
         """The route's end: the person, or nobody."""
-        callback_id, way = ask.raised.callback_id, ask.raised.route
-        if way["end"] != "person":
-            member.log.add(events.CallbackWithdrawn(callback_id, way["why"], unresolved=True))
-            await member.log.flush()
-            member.wake(callback_id)
+        callback_id, route, expires = callback.id, callback.route, callback.expires
+        if route["end"] != "person":
+            asker.log.add(events.CallbackWithdrawn(callback_id, route["why"], unresolved=True))
+            await asker.log.flush()
+            asker.wake(callback_id)
             return
-        first = ask.target != "user"
+        first = callback.target != "user"
         if first:
-            seconds, expires = member.actor.agent.policy.callback_policy.timeout, ask.raised.expires
-            if seconds:
+            if seconds := asker.actor.agent.policy.callback_policy.timeout:
                 last = self._services.store.now() + seconds
                 expires = last if expires is None else min(expires, last)
-            member.log.add(events.CallbackAsked(callback_id, "user", ask.station, expires))
-            if self._services.parks_at_once(ask):  # it is stored with the parking
-                member.log.flush_soon(JOIN_DELAY)
+            asker.log.add(events.CallbackAsked(callback_id, "user", callback.station, expires))
+            callback = asker.state.turn.callbacks[callback_id]
+            if self._services.parks_at_once(callback):  # it is stored with the parking
+                asker.log.flush_soon(JOIN_DELAY)
             else:
-                await member.log.flush()
-            self._watch_expiry(member, ask)
-        if ask.status == "open":
-            self.asked[callback_id] = PersonAsked(member, ask, self._services.store.now())
-        self._services.ask_host(ask, first)
+                await asker.log.flush()
+                callback = asker.state.turn.callbacks[callback_id]
+            self._watch_expiry(asker, callback)
+        if callback.status == "open":
+            self.asked[callback_id] = PersonAsked(asker, callback, self._services.store.now())
+        self._services.ask_host(callback, first)
 
-    async def _expire(self, member: Turn, ask: Held) -> None:
-        if ask.status != "open" or ask.expires is None:
+    async def _expire(self, asker: Turn, callback_id: str) -> None:
+        callback = asker.state.turn.callbacks.get(callback_id)  # None where a new turn has begun since
+        if callback is None or callback.status != "open" or callback.expires is None:
             return
-        if ask.expires > self._services.store.now():  # the loop's clock is ahead of the store's
-            self._watch_expiry(member, ask)
+        if callback.expires > self._services.store.now():  # the loop's clock is ahead of the store's
+            self._watch_expiry(asker, callback)
         else:
-            await member.log.flush()
-            expired = events.CallbackExpired(ask.raised.callback_id)
-            await self._services.store.settle(
-                expired.callback_id, {expired.callback_id: expired}, self._services.claim
-            )
+            await asker.log.flush()
+            expired = events.CallbackExpired(callback_id)
+            await self._services.store.settle(callback_id, {callback_id: expired}, self._services.claim)
 
-    async def wait_until_reenterable(self, member: Turn, origin: str) -> None:
+    async def wait_until_reenterable(self, asker: Turn, origin: str) -> None:
         """Return when one of an occurrence's callbacks is settled and not yet delivered; it may then run again."""
-        asks = member.state.callbacks_of(origin)
-        waiting = [a for a in asks if a.status == "open" and not a.raised.gate]
-        if not waiting or any(a.status != "open" and not a.delivered and not a.raised.gate for a in asks):
+        asked = [one for one in asker.state.callbacks_of(origin) if not one.gate]
+        waiting = [one.id for one in asked if one.status == "open"]
+        if not waiting or any(one.status != "open" and not one.delivered for one in asked):
             return
-        with member.activity.waiting():
-            tasks = [asyncio.ensure_future(self.until_settled(member, a)) for a in waiting]
+        with asker.activity.waiting():
+            tasks = [asyncio.ensure_future(self.until_settled(asker, i)) for i in waiting]
             try:
                 await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             finally:
@@ -362,7 +362,10 @@ class CallbackDispatcher:
                 raise outcome
 
     async def close(self) -> None:
-        """End what still walks."""
+        """End what still walks, and let nothing expire here any more."""
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
         tasks = tuple(self.drivers)
         for task in tasks:
             task.cancel()
@@ -371,66 +374,73 @@ class CallbackDispatcher:
 
     # --- asking an agent ------------------------------------------------------------------
 
-    async def _ask_agent(self, member: Turn, ask: Held, station: Station) -> None:
-        callback_id, at = ask.raised.callback_id, ask.station
+    async def _ask_agent(self, asker: Turn, callback: Callback, station: Station) -> None:
+        callback_id, at, state = callback.id, callback.station, asker.state
         async with self._turn_order.setdefault(station.session_id or callback_id, asyncio.Lock()):
-            if ask.status != "open":  # somebody else was quicker while it waited for its turn
+            if (
+                state.turn.callbacks[callback_id].status != "open"
+            ):  # somebody else was quicker while it waited for its turn
                 return
-            asked = await self._still_allowed(member, station, ask)
+            asked = await self._still_allowed(asker, station, callback)
             if isinstance(asked, str):
                 refused = events.CallbackPassed(callback_id, station.agent, asked, at, skipped=True)
-                member.log.add(refused)
-                await member.log.flush()
+                asker.log.add(refused)
+                await asker.log.flush()
                 return
-            if (
-                ask.target != station.agent
-            ):  # written only now: a log never says that somebody was asked who was not
-                member.log.add(events.CallbackAsked(callback_id, station.agent, at))
-                await member.log.flush()
-            said = await self._ask_agent_once(member, asked, ask)
-        if ask.status != "open":
+            if callback.target != station.agent:
+                # written only now: a log never says that somebody was asked who was not
+                asker.log.add(events.CallbackAsked(callback_id, station.agent, at))
+                await asker.log.flush()
+            try:
+                said = await self._ask_agent_once(asker, asked, state.turn.callbacks[callback_id])
+            finally:
+                settled_now = state.turn.callbacks.get(callback_id)
+                if settled_now is None or settled_now.status != "open":
+                    await self._end_hook_questions(asked, callback_id)
+        if state.turn.callbacks[callback_id].status != "open":
             return
         if isinstance(said, PassedUp):
-            member.log.add(events.CallbackPassed(callback_id, station.agent, said.reason, at, said.message))
-            await member.log.flush()
+            asker.log.add(events.CallbackPassed(callback_id, station.agent, said.reason, at, said.message))
+            await asker.log.flush()
             return
         answered = events.CallbackAnswered(callback_id, said.value, station.agent, said.right)
         settled = {callback_id: answered}
-        if ask.raised.gate:  # an approval for the session holds for equal calls that wait already
-            others = settled_with(ask, answered, member.state.callbacks.values(), self._services.store.now())
+        if callback.gate:  # an approval for the session holds for equal calls that wait already
+            others = settled_with(callback, answered, state.turn.callbacks.values(), self._services.store.now())
             settled |= {one.callback_id: one for one in others}
         await self._services.store.settle(callback_id, settled, self._services.claim)
 
-    async def _still_allowed(self, member: Turn, station: Station, ask: Held) -> Turn | str:
+    async def _still_allowed(self, asker: Turn, station: Station, callback: Callback) -> Turn | str:
         """The session of the agent that is to be asked, or why it may not be: the stricter of then and now."""
-        hints = ask.raised.hints
+        hints = callback.hints
         if hints is None:  # a log from before hints were kept: only who the fallback was is known
             hints = {"fallback_target": station.agent} if station.fallback else {}
-        now = await self._services.route_for(member, ask.raised, msgspec.convert(hints, Hints))
-        if barred := refusal(route_of(ask.raised), now, station.agent, station.session_id):
+        now = await self._services.route_for(asker, callback, msgspec.convert(hints, Hints))
+        if barred := refusal(route_of(callback), now, station.agent, station.session_id):
             return barred
         try:
-            asked = await self._services.target_session(member, station, ask.raised.callback_id)
-            if ask.raised.gate:  # it approves only what it could run itself
+            asked = await self._services.target_session(asker, station, callback.id)
+            if callback.gate:  # it approves only what it could run itself
                 await ensure_tools(asked)
             return asked
         except (UnknownAgent, ToolsetFailed) as error:
             return str(error)
 
-    async def _ask_agent_once(self, member: Turn, asked: Turn, ask: Held) -> SideAnswer | PassedUp:
-        """Its on_callback hooks, then its model; whatever goes wrong counts as passing up."""
-        said = await self._hooks(member, asked, ask) or await self._aside(member, asked, ask)
-        if ask.status == "open" and not (isinstance(said, PassedUp) and said.unseen):
-            await self._show(asked, ask, said)
+    async def _ask_agent_once(self, asker: Turn, asked: Turn, callback: Callback) -> SideAnswer | PassedUp:
+        """Ask an agent: its on_callback hooks, then its model. Any failure counts as passing up."""
+        said = await self._ask_hooks(asker, asked, callback) or await self._run_side_turn(asker, asked, callback)
+        is_open = asker.state.turn.callbacks[callback.id].status == "open"
+        if is_open and not (isinstance(said, PassedUp) and said.unseen):
+            await self._tell_agent(asked, callback, said)
         return said
 
-    async def _aside(self, member: Turn, asked: Turn, ask: Held) -> SideAnswer | PassedUp:
-        seconds = member.actor.agent.policy.callback_policy.timeout
+    async def _run_side_turn(self, asker: Turn, asked: Turn, callback: Callback) -> SideAnswer | PassedUp:
+        seconds = asker.actor.agent.policy.callback_policy.timeout
         limit = asyncio.timeout(seconds)
         try:
             async with limit:
-                text = question_text(ask.raised, ask.message)
-                return await self._services.run_answering_side_turn(member, asked, ask.raised, text)
+                text = question_text(callback)
+                return await self._services.run_answering_side_turn(asker, asked, callback, text)
         except STOPS:
             raise
         except Exception as error:
@@ -439,36 +449,56 @@ class CallbackDispatcher:
             named = str(error) if isinstance(error, UpcallError) else f"{type(error).__name__}: {error}"
             return PassedUp(f"its side turn failed: {named}")
 
-    async def _hooks(self, member: Turn, asked: Turn, ask: Held) -> SideAnswer | PassedUp | None:
-        same_workspace = self._services.same_workspace(member, asked)
-        for hook in asked.actor.hooks.on_callback:
+    async def _end_hook_questions(self, asked: Turn, callback_id: str) -> None:
+        """Withdraw what on_callback hooks asked about a callback that needs no answer any more."""
+        asked.withdraw_open(_SETTLED_OTHERWISE, lambda one: one.origin == _hook_origin(callback_id))
+        await asked.log.flush()
+
+    async def _withdraw_hook_questions(self, scope: Turn, callback: Callback) -> None:
+        """Do the same in sessions that are not loaded here: the callback was settled while nobody ran its tree."""
+        by_agent = callback.answer is not None and callback.answer.right in ("agent", "hook")
+        if by_agent or not callback.route["stations"]:
+            return
+        store, origin = self._services.store, _hook_origin(callback.id)
+        for one in await store.callbacks(root=scope.state.header.root or scope.id):
+            if one.origin == origin and one.status == "open":
+                withdrawn = events.CallbackWithdrawn(one.id, _SETTLED_OTHERWISE)
+                await store.settle(one.id, {one.id: withdrawn}, self._services.claim)
+
+    async def _ask_hooks(self, asker: Turn, asked: Turn, callback: Callback) -> SideAnswer | PassedUp | None:
+        same_workspace = self._services.same_workspace(asker, asked)
+        for number, hook in enumerate(asked.actor.hooks.on_callback):
             try:
-                out = await run_hooks(asked, "on_callback", ask.raised.callback_id, (hook,), callback_of(ask))
+                out = await run_hooks(asked, "on_callback", callback.id, (hook,), public(callback), first=number)
                 if isinstance(out, Answer):
-                    return answer_of_agent(
-                        asked.actor, ask.raised, out.value, "hook", same_workspace=same_workspace
-                    )
+                    return answer_of_agent(asked.actor, callback, out.value, "hook", same_workspace=same_workspace)
             except (HookFailed, AnswerRefused) as error:
                 asked.log.add(events.HookRaised("on_callback", name_of(hook), str(error)))
                 await asked.log.flush()
                 if isinstance(error, HookFailed):  # what it would have said is not known: no model is asked instead
+                    await self._end_hook_questions(asked, callback.id)
                     return PassedUp(str(error))
         return None
 
-    async def _show(self, asked: Turn, ask: Held, said: SideAnswer | PassedUp) -> None:
+    async def _tell_agent(self, asked: Turn, callback: Callback, said: SideAnswer | PassedUp) -> None:
         """Tell the agent, in its own conversation, what it was asked and what it answered."""
-        message = user(exchange_text(ask.raised, ask.message, said))
-        if asked.state.header.kind != "side_turn" and message not in asked.state.messages():
-            asked.log.add(events.MessageAdded(message, f"callback.{ask.raised.callback_id}"))
+        message = user(exchange_text(callback, said))
+        if asked.state.header.kind != "side_turn" and message not in asked.state.conversation.messages():
+            asked.log.add(events.MessageAdded(message, f"callback.{callback.id}"))
             await asked.log.flush()
 
 
-def _note_parked(asker: CallbackScope) -> None:
+def _hook_origin(callback_id: str) -> str:
+    """The origin of questions that on_callback hooks ask about a callback."""
+    return f"on_callback.{callback_id}"
+
+
+def _note_parked(scope: CallbackScope) -> None:
     """Note that a call is parked while it waits."""
-    asker.parked = True
-    if asker.guard is not None:
-        asker.guard.park()
-        if (task := asyncio.current_task()) not in (None, asker.guard.task):
+    scope.parked = True
+    if scope.guard is not None:
+        scope.guard.park()
+        if (task := asyncio.current_task()) not in (None, scope.guard.task):
             task.add_done_callback(_retrieve)
 
 
@@ -483,26 +513,50 @@ def _is_unwound(wait: asyncio.Future[None]) -> bool:
     return wait.done() and not wait.cancelled() and isinstance(wait.exception(), Parking)
 
 
-def _logged(asker: CallbackScope, draft: events.CallbackRaised, count: int) -> Held | None:
-    """What an earlier run of the same code asked there, if it did."""
-    asks = [a for a in asker.turn.state.callbacks.values() if a.raised.digest == draft.digest]
-    same = asks and [a for a in asks if a.raised.origin == asker.origin and a.raised.gate == draft.gate]
+def _logged(scope: CallbackScope, question: Question, count: int) -> Callback | None:
+    """The callback that an earlier run of the same code raised at this point, if it did."""
+    equal = [one for one in scope.turn.state.turn.callbacks.values() if one.digest == question.digest]
+    same = equal and [one for one in equal if one.origin == scope.origin and one.gate == question.gate]
     return same[count] if count < len(same) else None
 
 
-@lru_cache(1000)
-def _stored_hints(hints: Hints) -> dict[str, Any]:
-    """Hints as the log keeps them: equal ones are one."""
-    return msgspec.to_builtins(hints)
+def _raising_event(
+    scope: CallbackScope, question: Question, callback_id: str, route: dict[str, Any], expires: float | None
+) -> events.CallbackRaised:
+    """Return the event that raises a question, with what the runtime itself knows of the asker's work."""
+    state, agent = scope.turn.state, scope.turn.actor.name
+    call = state.conversation.call(scope.origin)
+    if call is not None and call.as_written.name == "raise_callback":  # by a program: that says more than the call
+        call = state.conversation.calls.get(scope.origin.rpartition(".")[0])
+    context: dict[str, Any] = {}
+    if state.turn.prompt is not None:
+        context["task"] = state.turn.prompt.message.text[:2000]
+    if call is not None:
+        context |= {"tool": call.call.name, "arguments": call.call.args}
+    asks = (agent, context.get("tool", ""), context.get("arguments"))
+    return events.CallbackRaised(
+        callback_id, scope.origin, agent, question.message, question.intent, question.kind, route, question.digest,
+        question.priority, question.choices, question.schema, question.given | context, question.given,
+        question.tool, question.args, question.gate, question.patterns, expires, question.has_default,
+        question.default, "" if question.gate else _group(question, route, asks),
+        msgspec.to_builtins(question.hints), question.required,
+    )  # fmt: skip
 
 
-def _group(question: Question, way: dict[str, Any], asks: tuple[str, str, Any]) -> str:
-    """What equal questions have in common, so that one answer settles all: what is shown of each, and its policy.
+def _group(question: Question, route: dict[str, Any], asks: tuple[str, str, Any]) -> str:
+    """The key that groups equal questions, which one answer settles: everything that is shown, and the policy.
 
     `asks` is the agent that asks, the tool in which it does, and the tool's arguments: "Sure?" is another question
     when something else would be deleted. Two that a `key` calls the same may be shown differently, so the key does
     not count.
     """
-    draft = question.raised
-    shown = (*asks, draft.message, draft.intent, draft.kind, draft.choices, draft.schema, draft.given)
-    return events.digest(shown, way["stations"], way["end"], question.timeout)
+    shown = (
+        *asks,
+        question.message,
+        question.intent,
+        question.kind,
+        question.choices,
+        question.schema,
+        question.given,
+    )
+    return events.digest(shown, route["stations"], route["end"], question.timeout)

@@ -1,4 +1,4 @@
-"""What a run tree asks of the runtime that it lives in."""
+"""The interface through which a run tree uses its runtime."""
 
 from __future__ import annotations
 
@@ -21,18 +21,19 @@ from upcall.hooks import Hooks
 
 
 class RuntimeServices(Protocol):
-    """What a run tree asks of the runtime it lives in."""
+    """The parts of a runtime that its run trees use."""
 
     store: Store
     turns: dict[str, Turn]
-    deadlines: Deadlines
     threads: Threads
     processes: ProcessLimit
+    deadlines: Deadlines
     host: Host | None
     hold: float
     deps: Any
+    capture: bool
     workspaces: OwnWorkspaces
-    can_ask_cache: dict[tuple[Any, ...], bool]  # whether an agent below such a chain has somebody to ask
+    can_ask_cache: dict[tuple[Any, ...], bool]  # see `can_ask_anyone`
     sinks: list[Sink]
     broadcast: Broadcast
     person_watchers: list[Callable[[Callback], None]]
@@ -58,7 +59,7 @@ class RuntimeServices(Protocol):
         """
         ...
 
-    def ask_host(self, callback: Callback, group: tuple[str, ...] = (), *, gather: bool = False) -> None:
+    def ask_host(self, callback: Callback, *, gather: bool = False) -> None:
         """Put a question before the person who is here: once for all equal ones, which share their `group`."""
         ...
 

@@ -8,14 +8,11 @@ import logging
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
-from msgspec.structs import replace
-
-from upcall.callbacks import Answer, Callback, CoveredCall, Held
+from upcall.callbacks import Answer, Callback, CoveredCall, after, public
 from upcall.contracts import Host, Store
 from upcall.core.log.session_log import Sink
 from upcall.core.routing.answer import (
     already_settled,
-    callback_of,
     check_principal,
     covered_calls,
     settled_with,
@@ -25,7 +22,14 @@ from upcall.core.runtime.broadcast import Broadcast
 from upcall.core.runtime.catalog import Catalog
 from upcall.core.turns.turn import Turn
 from upcall.errors import AlreadySettled, AnswerRefused, SetupError, UnknownCallback, UpcallError
-from upcall.events import SETTLING, AnyEvent, CallbackAnswered, CallbackDeclined, CallbackExpired
+from upcall.events import (
+    SETTLING,
+    AnyEvent,
+    CallbackAnswered,
+    CallbackDeclined,
+    CallbackExpired,
+    CallbackRevealed,
+)
 
 log = logging.getLogger("upcall")
 R = TypeVar("R")
@@ -38,7 +42,7 @@ _GATHER = 0.25
 
 
 class Inbox(Catalog):
-    """What a runtime does with callbacks that wait for somebody, whether or not it runs their sessions."""
+    """Callbacks that wait for somebody, whether or not this runtime runs their sessions."""
 
     def __init__(self, store: Store, host: Host | None) -> None:
         super().__init__(store)
@@ -86,7 +90,7 @@ class Inbox(Catalog):
     async def _is_ready(self, root: str) -> bool:
         """Tell whether a parked run tree can continue; also where nothing is open any more: that was cancelled."""
         now, callbacks = self.store.now(), await self.store.callbacks(root=root)
-        return any(held.ends_wait(now) for held in callbacks) or all(held.status != "open" for held in callbacks)
+        return any(one.ends_wait(now) for one in callbacks) or all(one.status != "open" for one in callbacks)
 
     async def ready(self) -> list[str]:
         """The ids of all run trees that are ready to continue, oldest first.
@@ -108,48 +112,56 @@ class Inbox(Catalog):
         """
         by, right = check_principal(by, right)
         await self._open()
-        held = await self.store.callback(id)
-        if held is None:
+        callback = await self.store.callback(id)
+        if callback is None:
             raise UnknownCallback(id)
-        if held.status != "open":
-            raise already_settled(held)
-        if held.raised.kind == "request_resolution":
+        if callback.status != "open":
+            raise already_settled(callback)
+        if callback.kind == "request_resolution":
             raise AnswerRefused(id, "request_resolution is settled by agents, tools and memory, never by a person")
-        event = settling_event(held.raised, value, by, right)
+        event = settling_event(callback, value, by, right)
         events: dict[str, CallbackAnswered | CallbackDeclined] = {id: event}
         if not only:
-            events |= {one.callback_id: one for one in await self._settled_too(held, event)}
+            events |= {one.callback_id: one for one in await self._settled_too(callback, event)}
         refused = await self.store.settle(id, events)
         if refused is not None:
             raise already_settled(refused)
-        status = event.type.removeprefix("callback_")
-        return callback_of(replace(held, status=status, settled=events[id]), tuple(events))
+        return public(after(callback, event), group=tuple(events))
+
+    async def reveal(self, id: str, by: str = "", right: str = "asserted") -> Callback:
+        """One callback for somebody who sees the values in it that screens hide; the log then says who saw them.
+
+        by: who is shown it
+        right: how the program knows that
+        """
+        by, right = check_principal(by, right)
+        callback = await self.callback(id)
+        await self.store.append_all({callback.session_id: [CallbackRevealed(id, by, right)]})
+        return callback
 
     async def _settled_too(
-        self, held: Held, event: CallbackAnswered | CallbackDeclined
+        self, callback: Callback, event: CallbackAnswered | CallbackDeclined
     ) -> Sequence[CallbackAnswered | CallbackDeclined]:
         """The events that settle others too: equal questions, or the calls that an approval covers."""
-        if not held.raised.gate and not held.raised.group:
+        if not callback.gate and not callback.digest_of_group:
             return []
-        if held.raised.gate and isinstance(event, CallbackAnswered) and not event.value["for_session"]:
+        if callback.gate and isinstance(event, CallbackAnswered) and not event.value["for_session"]:
             return []
-        tree, now = await self.store.callbacks(root=held.root), self.store.now()
-        if held.raised.gate and isinstance(event, CallbackAnswered):
-            return settled_with(held, event, tree, now)
-        group = held.group_in(held.root)
-        equal = [one for one in tree if one.group_in(held.root) == group and one.status == "open"]
+        tree, now = await self.store.callbacks(root=callback.root), self.store.now()
+        if callback.gate and isinstance(event, CallbackAnswered):
+            return settled_with(callback, event, tree, now)
+        equal = [one for one in tree if one.group_key == callback.group_key and one.status == "open"]
         waiting = [one for one in equal if one.target == "user" and (one.expires is None or one.expires > now)]
-        ids = [one.raised.callback_id for one in waiting]
-        return [event.replace(callback_id=i) for i in ids if i != event.callback_id]
+        return [event.replace(callback_id=one.id) for one in waiting if one.id != callback.id]
 
     # --- the person who is here -----------------------------------------------------------
 
-    def ask_host(self, callback: Callback, group: tuple[str, ...] = (), *, gather: bool = False) -> None:
-        """Put a question before the person who is here: once for all equal ones, which share their `group`.
+    def ask_host(self, callback: Callback, *, gather: bool = False) -> None:
+        """Put a question before the person who is here: once for all equal ones, which share their `group_key`.
 
         `gather`: others of its run tree are still running, so a moment is left for them to ask the same.
         """
-        key = group or (callback.id,)
+        key = callback.group_key
         asked = self._asks.get(key)
         if asked is None:
             asked = self._asks[key] = HostAsk(key)
@@ -174,7 +186,7 @@ class Inbox(Catalog):
         asked.shown = callback.id
         try:
             everybody = (callback.id, *[i for i in asked.members if i != callback.id])
-            shown = callback.replace(group=everybody, covers=await self._covers(callback))
+            shown = public(callback, group=everybody, covers=await self._covers(callback))
             value = None if self.host is None else await self.host.ask(shown)
         except Exception:  # somebody else's program: the question itself is safe in the inbox
             log.exception("the host failed to ask callback %s; it waits in the inbox", callback.id)
@@ -194,15 +206,13 @@ class Inbox(Catalog):
         """For each pattern of an approval, the other calls of its session that wait now and that it covers."""
         if not callback.patterns:
             return {}
-        held = await self.store.callback(callback.id)
-        return {} if held is None else covered_calls(held, await self.store.callbacks(root=held.root))
+        return covered_calls(callback, await self.store.callbacks(root=callback.root))
 
     async def _first_open(self, asked: HostAsk) -> Callback | None:
         """The question to show: the oldest of the group. Once one was taken off the screen, look which are open."""
         for callback in tuple(asked.members.values()):
-            held = await self.store.callback(callback.id) if asked.again else None
-            is_open = not asked.again or (held is not None and held.status == "open")
-            if is_open and callback.id in asked.members:
+            now = await self.store.callback(callback.id) if asked.again else callback
+            if now is not None and now.status == "open" and callback.id in asked.members:
                 return callback
         return None
 
@@ -221,17 +231,15 @@ class Inbox(Catalog):
                 settled: tuple[str, ...] = (await self.answer(callback_id, value, by=by, right=right)).group
             except AnswerRefused as error:
                 if asked.refused + 1 >= MOST_REFUSED:
-                    said = (
-                        "the host gave %d answers in a row that callback %s can't take; it waits in the inbox: %s"
-                    )
+                    said = "the host gave %d invalid answers in a row to callback %s; it waits in the inbox: %s"
                     log.warning(said, MOST_REFUSED, callback_id, error.problem)
                     return False
                 for callback in left.values():
-                    self.ask_host(callback.replace(problem=error.problem), asked.key)
+                    self.ask_host(callback.replace(problem=error.problem))
                 self._asks[asked.key].refused = asked.refused + 1
                 return True
             except SetupError as error:
-                log.warning("the host's answer to %s is not valid; it waits in the inbox: %s", callback_id, error)
+                log.warning("invalid answer from the host; %s waits in the inbox: %s", callback_id, error)
                 return False
             except (AlreadySettled, UnknownCallback):  # the others may still be open
                 settled = (callback_id,)
@@ -255,12 +263,13 @@ class Inbox(Catalog):
             asked.task = asyncio.get_running_loop().create_task(self._ask_host(asked))
         else:
             self._forget(asked)
-        withdrawn: Any = None if self.host is None or not shown else self.host.withdraw(callback_id, reason)
+        take_back = getattr(self.host, "withdraw", None) if shown else None  # not every host has a screen
+        withdrawn: Any = None if take_back is None else take_back(callback_id, reason)
         if hasattr(withdrawn, "__await__"):  # a host may do it in its own time
             self.spawn(withdrawn)
 
     def _forget(self, asked: HostAsk) -> None:
-        """Its questions are no longer before the person."""
+        """Note that the host no longer shows these questions."""
         self._asks.pop(asked.key, None)
         for callback_id in asked.members:
             self._ask_of.pop(callback_id, None)

@@ -35,7 +35,7 @@ class OwnWorkspaces:
         """Bind a workspace to a stored session; SetupError if that session was started without one."""
         checked_workspace(workspace)
         if not header.workspace:
-            without = f"session {root!r} was started without a workspace of its own, so it has that of its agent"
+            without = f"session {root!r} was started without a workspace of its own, so it uses its agent's"
             raise SetupError(f"{without}; leave workspace out")
         self.bind(root, workspace)
 

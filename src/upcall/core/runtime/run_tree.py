@@ -11,13 +11,12 @@ from typing import Any
 from msgspec.structs import force_setattr
 
 from upcall.agent import Agent
-from upcall.callbacks import Held, Hints
+from upcall.callbacks import Callback, Hints, public
 from upcall.contracts import Claim, Files, Reply, Spent
 from upcall.core.log.call_state import CallState
 from upcall.core.log.load import load_state, refresh
 from upcall.core.log.session_log import JOIN_DELAY, SessionLog, Sink
 from upcall.core.log.state import SessionState
-from upcall.core.routing.answer import callback_of
 from upcall.core.routing.question import Question
 from upcall.core.routing.route import Route, Station
 from upcall.core.runtime.ancestors import SessionsAbove, check_runs_alone, effective_policy_and_ancestors
@@ -34,7 +33,7 @@ from upcall.core.runtime.children import (
 from upcall.core.runtime.dispatcher import ANSWER_GRACE, CallbackDispatcher
 from upcall.core.runtime.home import RuntimeServices
 from upcall.core.runtime.routes import can_ask_anyone, route_for
-from upcall.core.runtime.session_options import hooks_above
+from upcall.core.runtime.session_options import ASKING
 from upcall.core.runtime.side_turns import answering_actor, run_to_outcome
 from upcall.core.runtime.usage import SideTurns, Spending, no_room, side_turn_id, side_turns_of
 from upcall.core.turns.access import prompt_message
@@ -45,7 +44,7 @@ from upcall.core.turns.side_turn import PassedUp, SideAnswer
 from upcall.core.turns.tree_storage import RootStorage
 from upcall.core.turns.turn import DEFAULT_CHILD, CallbackScope, ChildSpec, Turn
 from upcall.errors import ChildFailed, HookFailed, RuntimeClosed, TurnError, UnknownSession
-from upcall.events import CallbackRaised, CallbackWithdrawn, Parked, SessionStarted, TurnResumed, TurnStarted
+from upcall.events import CallbackWithdrawn, Parked, SessionStarted, TurnResumed, TurnStarted
 from upcall.hooks import NO_HOOKS, Hooks
 from upcall.messages import Message, user
 
@@ -63,36 +62,17 @@ class RunTree:
     """
 
     __slots__ = (
-        "_below",
-        "_dispatcher",
-        "_ended",
-        "_parked",
-        "_parking",
-        "_sides",
-        "_unwound",
-        "above",
-        "activity",
-        "claim",
-        "deadlines",
-        "deps",
-        "draining",
-        "has_asked",
-        "home",
-        "processes",
-        "root",
-        "sinks",
-        "spending",
-        "store",
-        "threads",
+        "_above", "_below", "_dispatcher", "_ended", "_parked", "_parking", "_sides", "_unwound", "activity",
+        "capture", "claim", "deadlines", "deps", "draining", "has_asked", "home", "processes", "root", "sinks",
+        "spending", "store", "threads",
     )  # fmt: skip
 
-    def __init__(
-        self, home: RuntimeServices, claim: Claim | None, sink: Sink | None = None, root: str = ""
-    ) -> None:
-        self.home, self.store, self.deadlines, self.threads = home, home.store, home.deadlines, home.threads
-        self.claim, self.root, self.deps = claim, root, home.deps
-        self.above = SessionsAbove(home.turns, home.workspaces.get(root))
-        self.processes = home.processes
+    def __init__(self, home: RuntimeServices, root: str, sink: Sink | None = None) -> None:
+        self.home, self.store, self.threads = home, home.store, home.threads
+        self.processes, self.deadlines = home.processes, home.deadlines
+        self.root, self.deps = root, home.deps
+        self.claim: Claim | None = None
+        self._above: SessionsAbove | None = None
         self._ended: asyncio.Future[Reply | None] | None = None
         self.sinks = [*home.sinks] if sink is None else [*home.sinks, sink]
         self.activity, self.has_asked = Activity(), False
@@ -101,15 +81,21 @@ class RunTree:
         self._parked: dict[str, Parked] | None = None
         self._below: dict[str, set[str]] = {}  # what was unwound while it waited for a child, by session
         self._unwound: dict[str, list[str]] = {}  # what each session was parked for, by its id
+        self.capture = home.capture
         self.draining = False
         self.spending: Spending | None = None  # once somebody wants to know
         self._sides: dict[tuple[str, int, str], SideTurns] = {}
-        if claim is not None:
-            claim.on_failure = self.stop
+
+    @property
+    def above(self) -> SessionsAbove:
+        """The sessions above those that run; most trees never look for one."""
+        if self._above is None:
+            self._above = SessionsAbove(self.home.turns, self.home.workspaces.get(self.root))
+        return self._above
 
     @property
     def dispatcher(self) -> CallbackDispatcher:
-        """What walks this tree's callbacks; most trees never raise one."""
+        """The dispatcher of this tree's callbacks, made when the first one is raised."""
         if self._dispatcher is None:
             self._dispatcher, self.has_asked = CallbackDispatcher(self), True
             self.activity.on_idle = self.check_idle  # what never asks is never parked
@@ -118,8 +104,9 @@ class RunTree:
     def make_turn(self, state: SessionState, agent: Agent, inherited: Hooks) -> Turn:
         """A session of this tree, ready to run."""
         log = SessionLog(self.store, self.claim, state, self.sinks, self.home.broadcast.sinks)
-        asks, model = state.header.asks, state.options_in_force.model
-        return Turn(log, self.home.actor(agent, hooks_above(state, inherited), asks=asks, model=model), self)
+        options = state.options_in_force
+        hooks = ASKING if options.approvals and not state.header.parent else inherited
+        return Turn(log, self.home.actor(agent, hooks, asks=state.header.asks, model=options.model), self)
 
     def workspace(self, turn: Turn) -> Files | None:
         """The turn's files: of its agent's own workspace, or of the nearest one above; a root may have its own."""
@@ -159,10 +146,9 @@ class RunTree:
         return self.claim
 
     def spent(self, turn: Turn) -> CoroutineType[Any, Any, Spent]:
-        """What all sessions of this tree have used."""
+        """The usage of all sessions of this tree."""
         if self.spending is None:
-            running = [turn] if turn.state.alone else self._turns()
-            self.spending = Spending(self.store, {m.state.id: m.state for m in running}, turn.state.alone)
+            self.spending = Spending(self.store, {one.id: one.state for one in self._turns()})
         return self.spending.total(turn.state.header.root or turn.state.id)
 
     async def summarise(self, turn: Turn, keep_last: int, origin: str) -> None:
@@ -181,7 +167,7 @@ class RunTree:
 
     @property
     def is_released(self) -> bool:
-        """Whether the claim was given up: the tree's last turn here has ended or is parked."""
+        """True once the claim is released: the tree's last turn here has ended or is parked."""
         return self.claim is not None and self.claim.released
 
     def stop(self, error: Exception) -> None:
@@ -203,12 +189,12 @@ class RunTree:
 
     def _finishes(self, turn: Turn, name: str = "") -> bool:
         """Tell whether the turn, or what it starts as `name`, belongs to a call that can't be run again."""
-        while name and turn.state.call(name) is None:  # a child's name begins with the call's
+        while name and turn.state.conversation.call(name) is None:  # a child's name begins with the call's
             name = name.rpartition(".")[0]
         if name and not can_repeat(turn, name):
             return True
         if turn.question is not None:  # it is to answer somebody who may be part of such a call
-            asker = self.home.turns.get(turn.question.session)
+            asker = self.home.turns.get(turn.question.session_id)
             return asker is not None and self._finishes(asker)
         parent = self.home.turns.get(turn.state.header.parent)
         return parent is not None and self._finishes(parent, turn.state.header.origin)
@@ -230,6 +216,7 @@ class RunTree:
 
     def end(self, outcome: Reply | Exception | None) -> None:
         """Tell those who joined what came of it."""
+        self._dispatcher = self.activity.on_idle = None  # they refer back here: no cycle is left to collect
         ended = self._ended
         if ended is None or ended.done():
             return
@@ -250,7 +237,7 @@ class RunTree:
                 return True
             except Parking:
                 if await self._park(turn):
-                    turn.state.parked = True
+                    turn.state.turn.parked = True
                     return False
             await refresh(self.store, turn.state)  # something was settled in between: go on with it
 
@@ -269,12 +256,12 @@ class RunTree:
                 self.spending.end(state)
 
     def note_parked(self, turn: Turn) -> None:
-        """It waits, and is part of what is parked when all of the tree does."""
+        """Note that a turn waits: it is parked together with the whole tree."""
         state = turn.state
         unwound = self._unwound.get(state.id, ())  # one may have been settled since: then parking has to fail
-        waits = tuple([i for i, a in state.callbacks.items() if a.status == "open" or i in unwound])
+        waits = tuple([i for i, a in state.turn.callbacks.items() if a.status == "open" or i in unwound])
         calls = tuple([i for i in self._below.get(state.id, ()) if not can_repeat(turn, i)])
-        parked = Parked(waits, state.running_seconds(self.store.now()), calls)
+        parked = Parked(waits, state.turn.running_seconds(self.store.now()), calls)
         self._parked = {**(self._parked or {}), state.id: parked}
 
     def note_child_waits(self, turn: Turn, origin: str) -> None:
@@ -291,7 +278,7 @@ class RunTree:
                     return reply
                 fresh = await load_state(self.store, turn.id)  # something was settled in between: go on with it
                 assert fresh is not None
-                turn.state.become(fresh)
+                turn.state.copy_from(fresh)
                 turn = self.make_turn(turn.state, turn.actor.agent, await self.inherited(turn.state.header))
         except RuntimeClosed:
             await self._record_waiting()
@@ -299,7 +286,7 @@ class RunTree:
         finally:
             if self.claim is not None:
                 self.claim.on_failure = None  # nothing runs that it could stop; and no cycle is left to collect
-            if self._dispatcher is not None and self._dispatcher.drivers:
+            if self._dispatcher is not None:
                 await self._dispatcher.close()
             if self._parking is not None:
                 self._parking.cancel()
@@ -337,7 +324,6 @@ class RunTree:
 
     def withdraw(self, callback_id: str, reason: str) -> None:
         """Tell the person who is here that an open ask has ended."""
-        self.deadlines.drop(("expires", callback_id))
         self.dispatcher.stop(callback_id)
         self.home.withdraw(callback_id, reason)
 
@@ -359,19 +345,19 @@ class RunTree:
         if self._dispatcher is not None and self._dispatcher.drivers:
             await self._dispatcher.close()
 
-    def record_prompt(self, turn: Turn, message: Message) -> None:
-        """Write a new prompt down."""
-        turn.log.add(TurnStarted(turn.state.turn + 1, message, turn.actor.setup))
+    def record_prompt(self, turn: Turn, message: Message, by: str = "") -> None:
+        """Write a new prompt down. `by`: who gave it."""
+        turn.log.add(TurnStarted(turn.state.turn.number + 1, message, turn.actor.setup, by))
 
     def record_resume(self, turn: Turn) -> None:
         """Write down that an open turn goes on, and whether the agent has changed since."""
         state = turn.state
-        before, now = "" if state.prompt is None else state.prompt.setup, turn.actor.setup
+        before, now = "" if state.turn.prompt is None else state.turn.prompt.setup, turn.actor.setup
         turn.children = -1  # counted when the first one more is started
         if before != now:
             said = "%s's instructions, tools or policy have changed since its turn in %s began"
             log.warning(said, turn.actor.name, turn.id)
-        turn.log.add(TurnResumed(state.turn, now if before != now else ""))
+        turn.log.add(TurnResumed(state.turn.number, now if before != now else ""))
         turn.log.flush_soon(JOIN_DELAY)
 
     # --- when everything waits ------------------------------------------------------------
@@ -404,7 +390,7 @@ class RunTree:
         if self.draining or hold <= 0.0:
             return 0.0
         for one in self.dispatcher.asked.values():
-            if one.ask.status == "open":
+            if one.is_open:
                 if self.home.host is not None and not one.deferred:
                     until = max(until, one.at + hold)
                 elif one.seconds is not None and one.seconds <= hold:  # so that its default comes in time
@@ -426,11 +412,11 @@ class RunTree:
             asked.deferred = True
         self.check_idle()
 
-    def parks_at_once(self, ask: Held) -> bool:
+    def parks_at_once(self, callback: Callback) -> bool:
         """Tell whether a question to the person is parked right after it was asked."""
         if self.activity.count or self.home.host is not None or self.home.person_watchers:
             return False
-        return ask.expires is None or ask.expires > self.store.now() + self.home.hold
+        return callback.expires is None or callback.expires > self.store.now() + self.home.hold
 
     def _unwind(self) -> None:
         """Let everything that waits go: what it waits for is in the log."""
@@ -458,28 +444,27 @@ class RunTree:
         child_id = f"{parent.id}~{name}"
         with self.activity.running():  # until the child's own turn does
             state = await self._load_child(parent, child_id, name)
-            unfinished = state is not None and state.phase == "running" and state.turn < place.turn_number
-        if state is not None and unfinished:  # that turn is finished first
+            earlier = 0 if state is None or state.turn.phase != "running" else state.turn.number
+        if 0 < earlier < place.turn_number:  # that turn is finished first
+            finishing = place._replace(turn_number=earlier, retry_failed=False)
             with contextlib.suppress(ChildFailed):
-                await self.start_child(
-                    parent, agent, prompt, name, place._replace(turn_number=state.turn, retry_failed=False)
-                )
+                await self.start_child(parent, agent, prompt, name, finishing)
             state = await load_state(self.store, child_id)
-        if state is not None and place.is_over(state.turn, state.phase):
+        if state is not None and place.is_over(state.turn.number, state.turn.phase):
             return logged_end(state, declared)
-        if state is None or state.turn < place.turn_number:
+        if state is None or state.turn.number < place.turn_number:
             prompt_message(prompt)
         state = state or SessionState(child_id)
         with self.activity.running():
             turn = await self._prepare_child(parent, declared, state, name, place)
         try:
-            if state.turn >= place.turn_number:
+            if state.turn.number >= place.turn_number:
                 self.record_resume(turn)
             else:
-                await self._begin_child(turn, prompt)
+                await self._begin_child(turn, prompt, parent.actor.name)
             reply = await run_turn(turn, release=False)
         except Exception as error:
-            if not isinstance(error, TurnError) and state.phase != "failed":
+            if not isinstance(error, TurnError) and state.turn.phase != "failed":
                 raise
             if place is DEFAULT_CHILD:  # nobody resumes it
                 await self.end_below(child_id, "the agent that asked has failed")
@@ -495,7 +480,7 @@ class RunTree:
         await self.ensure_claimed(parent)
         if parent.children < 0:
             await parent.log.flush(lazy=True)  # ahead of all below: a resumed tree must not be listed as waiting
-        call = parent.state.call(name)
+        call = parent.state.conversation.call(name)
         if call is not None and not call.attempts:  # the call of that name has just begun: it has no child yet
             return None
         return await load_state(self.store, child_id)
@@ -520,7 +505,7 @@ class RunTree:
             force_setattr(state.header, "asks", can_ask_anyone(self.home, agent, *way))  # nobody has seen it yet
         return self.make_turn(state, agent, parent.actor.passed_on)
 
-    async def _begin_child(self, turn: Turn, prompt: str) -> None:
+    async def _begin_child(self, turn: Turn, prompt: str, by: str) -> None:
         """Run its begin_session hooks and give it its prompt: one append, unless a hook waits for something."""
         if not turn.state.seq:
             turn.log.add(turn.state.header)
@@ -530,14 +515,14 @@ class RunTree:
             except HookFailed as error:
                 stored = turn.state.seq > 0
                 raise HookFailed(error.hook, error.point, error.error, stored=stored) from error.error
-        self.record_prompt(turn, user(prompt))
+        self.record_prompt(turn, user(prompt), by)
 
     # --- side turns -----------------------------------------------------------------------
 
     async def side_turn(self, turn: Turn, text: str, name: str) -> str:
         """Let the turn's agent answer over its own conversation without leaving a trace in it."""
         side = await self._open_side_turn(turn, name, text, None)
-        if side.state.phase != "running":
+        if side.state.turn.phase != "running":
             return logged_end(side.state, turn.actor.agent).text
         reply = await run_turn(side, release=False)
         if reply.status != "done":
@@ -545,42 +530,42 @@ class RunTree:
         return reply.text
 
     async def run_answering_side_turn(
-        self, asker: Turn, asked: Turn, raised: CallbackRaised, text: str
+        self, asker: Turn, asked: Turn, callback: Callback, text: str
     ) -> SideAnswer | PassedUp:
         """A side turn that is to answer a callback; anything but an answer is passing up."""
         sides, limits = await side_turns_of(asker, asked, self._sides), asked.actor.limits
         full = sides.exceeded(asked.state, limits)
-        if full and await self.store.row(side_turn_id(asked, raised.callback_id)) is None:
+        if full and await self.store.row(side_turn_id(asked, callback.id)) is None:
             return PassedUp(no_room(limits, full), unseen=True)
-        side = await self._open_side_turn(asked, raised.callback_id, text, raised)
+        side = await self._open_side_turn(asked, callback.id, text, callback)
         side.same_workspace = self.same_workspace(asker, asked)
         side.room = lambda: sides.exceeded(asked.state, limits)
         return await run_to_outcome(side, sides, limits)
 
-    async def _open_side_turn(self, asked: Turn, name: str, text: str, raised: CallbackRaised | None) -> Turn:
+    async def _open_side_turn(self, asked: Turn, name: str, text: str, callback: Callback | None) -> Turn:
         """A side session over what the asked agent's log says now, or the one that was begun before."""
         await self.ensure_claimed(asked)
         await asked.log.flush()
-        side_id = side_turn_id(asked, name) if raised is not None else f"{asked.id}~{name}"
+        side_id = side_turn_id(asked, name) if callback is not None else f"{asked.id}~{name}"
         state = await load_state(self.store, side_id)
         fresh = state or SessionState(side_id)
-        actor = asked.actor if raised is None else answering_actor(self.home, asked)
+        actor = asked.actor if callback is None else answering_actor(self.home, asked)
         log = SessionLog(self.store, self.claim, fresh, self.sinks, self.home.broadcast.sinks)
         side = Turn(log, actor, self, "side_turn")
-        side.question = raised
-        if state is not None and state.phase in ("running", "failed"):
+        side.question = callback
+        if state is not None and state.turn.phase in ("running", "failed"):
             self.record_resume(side)
-        elif state is None or state.phase == "idle":
+        elif state is None or state.turn.phase == "idle":
             if state is None:
                 fresh.read_from(asked.state)
                 more = {"reads": asked.state.seq, "asks": asked.state.header.asks}
                 side.log.add(child_header(asked, asked.actor.name, name, "side_turn", deeper=0, **more))
-            self.record_prompt(side, user(text))
+            self.record_prompt(side, user(text), asked.actor.name if callback is None else callback.agent)
         return side
 
     # --- callbacks ------------------------------------------------------------------------
 
-    def raise_callback(self, scope: CallbackScope, question: Question) -> CoroutineType[Any, Any, Held]:
+    def raise_callback(self, scope: CallbackScope, question: Question) -> CoroutineType[Any, Any, Callback]:
         """Ask whoever is above."""
         return self.dispatcher.raise_callback(scope, question)
 
@@ -608,9 +593,9 @@ class RunTree:
             raise failure
         return True
 
-    def route_for(self, turn: Turn, raised: CallbackRaised, hints: Hints) -> CoroutineType[Any, Any, Route]:
+    def route_for(self, turn: Turn, question: Question | Callback, hints: Hints) -> CoroutineType[Any, Any, Route]:
         """Lay out where such a question of the turn would go by the policies as they are now."""
-        return route_for(self.home, self.root, turn, raised, hints)
+        return route_for(self.home, self.root, turn, question, hints)
 
     async def target_session(self, turn: Turn, station: Station, callback_id: str) -> Turn:
         """The session of an agent that is asked, live or from the log; a fresh one outside the chain."""
@@ -631,13 +616,13 @@ class RunTree:
             await fresh.log.flush()
         return fresh
 
-    def ask_host(self, ask: Held, first: bool) -> None:
+    def ask_host(self, callback: Callback, first: bool) -> None:
         """Put a question before the person who is here; who watches is told the first time."""
         if first:
-            callback = callback_of(ask)
-            self.home.broadcast.ask(callback)
+            shown = public(callback)
+            self.home.broadcast.ask(shown)
             for tell in [*self.home.person_watchers]:
-                tell(callback)
+                tell(shown)
         if self.home.host is not None and self.claim is not None:
-            gather = self.activity.count > 0 and bool(ask.raised.group)
-            self.home.ask_host(callback_of(ask), ask.group_in(self.claim.root), gather=gather)
+            gather = self.activity.count > 0 and bool(callback.digest_of_group)
+            self.home.ask_host(callback, gather=gather)

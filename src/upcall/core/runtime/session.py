@@ -18,7 +18,7 @@ R = TypeVar("R")
 
 
 class SessionRunner(Protocol):
-    """What a `Session` needs of the runtime that made it; `Sessions` is it."""
+    """The parts of a runtime that a `Session` uses. `Sessions` implements them."""
 
     @property
     def turns(self) -> Mapping[str, object]:
@@ -26,7 +26,12 @@ class SessionRunner(Protocol):
         ...
 
     async def run_turn(
-        self, state: SessionState, text: str | Message, take_over: bool = False, sink: Sink | None = None
+        self,
+        state: SessionState,
+        text: str | Message,
+        take_over: bool = False,
+        sink: Sink | None = None,
+        by: str = "",
     ) -> Reply:
         """Run one turn of a session."""
         ...
@@ -68,17 +73,17 @@ class Session(SessionView, Generic[OutputT_co]):
 
     @property
     def status(self) -> str:
-        """What the session is doing, as far as this process knows; `runtime.status(id)` asks the store."""
-        state = self._state
+        """The session's status, as far as this process knows. `runtime.status(id)` asks the store."""
+        state, turn = self._state, self._state.turn
         if state.id in self._sessions.turns:
             return "running"
-        if state.phase != "running" and not (state.parked and not state.begun):
-            return state.phase
-        return "waiting" if state.parked or (self.reply and self.reply.status == "waiting") else "interrupted"
+        if turn.phase != "running" and not (turn.parked and not state.begun):
+            return turn.phase
+        return "waiting" if turn.parked or (self.reply and self.reply.status == "waiting") else "interrupted"
 
-    async def prompt(self, text: str | Message, *, take_over: bool = False) -> Reply[OutputT_co]:
-        """One turn. Raises what failed it; an interrupted turn is finished first."""
-        self.reply = await self._sessions.run_turn(self._state, text, take_over)
+    async def prompt(self, text: str | Message, *, take_over: bool = False, by: str = "") -> Reply[OutputT_co]:
+        """One turn. Raises what failed it; an interrupted turn is finished first. `by`: who says it."""
+        self.reply = await self._sessions.run_turn(self._state, text, take_over, by=by)
         return self.reply
 
     async def resume(self, *, take_over: bool = False) -> Reply:
@@ -87,7 +92,7 @@ class Session(SessionView, Generic[OutputT_co]):
         self.reply = await self._sessions.reread(self._state)
         return self.reply
 
-    async def stream(self, text: str | Message | None = None) -> AsyncGenerator[AnyEvent | Delta]:
+    async def stream(self, text: str | Message | None = None, *, by: str = "") -> AsyncGenerator[AnyEvent | Delta]:
         """One turn as it happens: its events and its children's, and text while it is written.
 
         Without a text it continues a waiting, interrupted or failed turn, or joins the one that runs. Leaving early
@@ -103,7 +108,7 @@ class Session(SessionView, Generic[OutputT_co]):
         if text is None:
             task = self._sessions.spawn(self._sessions.resume(self.id, sink=sink))
         else:
-            task = self._sessions.spawn(self._sessions.run_turn(self._state, text, sink=sink))
+            task = self._sessions.spawn(self._sessions.run_turn(self._state, text, sink=sink, by=by))
         task.add_done_callback(lambda _: more.set())
         while True:
             while items:

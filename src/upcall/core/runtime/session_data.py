@@ -1,4 +1,4 @@
-"""What an application gives a session, such as data and tags: checked before anything is stored."""
+"""Data, tags and other values that an application gives a session, checked before anything is stored."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def checked_data(data: Any) -> dict[str, Any]:
         most = f"takes at most {DATA} bytes of JSON, nested at most {DEPTH} levels deep"
         raise SetupError(f"data {most}: {error}. Store it elsewhere and give its path or key") from None
     except ValueError as error:
-        raise SetupError(f"data takes what JSON can hold: {error}. Objects of a program go into deps") from None
+        raise SetupError(f"data can contain only JSON values: {error}. Pass other objects in deps") from None
     if not isinstance(kept, dict):
         raise SetupError(f'data is a JSON object, such as {{"customer": 17}}, not {brief(data)}')
     return cast("dict[str, Any]", kept)
@@ -87,7 +87,7 @@ def checked_path(what: str, path: Any) -> str:
     if type(text) is not str:
         raise SetupError(f'{what} is an absolute path, such as "/srv/shop", not {brief(path)}')
     if len(text) > PATH or not _is_one_line(text):
-        raise SetupError(f"{what} has at most {PATH} characters and no control characters, unlike {brief(text)}")
+        raise SetupError(f"{what} may have at most {PATH} characters and no control characters; got {brief(text)}")
     if not os.path.isabs(text):  # noqa: PTH117 - importing pathlib is slow
         raise SetupError(f"{what} is an absolute path, not {brief(text)}; Path(...).resolve() makes one")
     return text

@@ -32,7 +32,7 @@ def checked_options(agent: Agent, options: Any) -> SessionOptions:
 def check_is_root(state: SessionState) -> None:
     """Refuse options for a session that another one started."""
     if state.header.parent:
-        raise SetupError(f"{state.id} has the approvals of its root; set the options of {state.header.root!r}")
+        raise SetupError(f"{state.id} uses its root's approvals; set the options of {state.header.root!r} instead")
 
 
 def check_model(agent: Agent, name: Any) -> None:
@@ -51,10 +51,5 @@ def _changes_something(tool: Tool, args: Mapping[str, Any]) -> bool:
     return not tool.read_only and not is_own_tool(tool)
 
 
-def hooks_above(state: SessionState, inherited: Hooks) -> Hooks:
-    """Return the hooks that a session inherits; a root whose calls are all approved inherits the rule for that."""
-    return ASKING if state.options_in_force.approvals and not state.header.parent else inherited
-
-
 ASKING = Hooks(before_tool=[inherited(approval_rule(_changes_something))])
-"""What a root inherits with `approvals="ask"`, and passes on to all that it starts."""
+"""The hooks that a root session has with `approvals="ask"`. Its children inherit them."""

@@ -14,14 +14,14 @@ from msgspec.structs import replace
 
 from upcall import errors
 from upcall.agent import Agent
-from upcall.callbacks import Callback
+from upcall.callbacks import Callback, public
 from upcall.contracts import Host, Model, OutputT_co, Reply, Store, Workspace
 from upcall.core.declared import Declared, find
 from upcall.core.log.load import load_state, refresh
 from upcall.core.log.session_log import Sink
 from upcall.core.log.state import SessionState
-from upcall.core.routing.answer import callback_of
 from upcall.core.runtime.broadcast import Subscription
+from upcall.core.runtime.children import make_ready
 from upcall.core.runtime.inbox import Inbox
 from upcall.core.runtime.known_agents import KnownAgents
 from upcall.core.runtime.own_workspaces import OwnWorkspaces, checked_workspace
@@ -65,7 +65,6 @@ CLAIM_WAIT = 1.2
 CLAIM_ATTEMPTS = 60
 """Attempts to claim a run tree during that time."""
 
-_AT_HAND = 16
 _MOST, _STEP = 0xFFFF_FFFF_FFFF, 0x9E37_79B9_7F4B  # an odd step passes every number before it repeats one
 _SESSION_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:@-]{0,199}\Z")
 
@@ -85,16 +84,15 @@ class Sessions(Inbox):
     ) -> None:
         super().__init__(store, host)
         self.hold, self.deps = hold, deps
+        self.capture = False  # whether what goes over the wire to models is logged
         self.workspaces = OwnWorkspaces()
-        self.deadlines = Deadlines()
         self._agents = KnownAgents(agents)
         self._model = model
         self._actors: dict[tuple[int, int, bool, bool, str], PreparedAgent] = {}
-        self.can_ask_cache: dict[tuple[Any, ...], bool] = {}  # whether an agent below such a chain can ask anyone
+        self.can_ask_cache: dict[tuple[Any, ...], bool] = {}  # see `can_ask_anyone`
         self._models: dict[tuple[int, str], Model] = {}
         self._places: dict[Agent, Declared] = {}
-        self.threads, self.processes = Threads(), ProcessLimit(processes)
-        self._parked: dict[str, SessionState] = {}  # the newest turns that wait, as far as they were folded here
+        self.threads, self.processes, self.deadlines = Threads(), ProcessLimit(processes), Deadlines()
         self._newest_id = int.from_bytes(os.urandom(6))
         self._trees: dict[str, RunTree] = {}  # what runs here, by the root's id
         self._workers: list[Worker] = []
@@ -133,10 +131,10 @@ class Sessions(Inbox):
         ends += [asyncio.ensure_future(worker.ended.wait()) for worker in self._workers]
         if ends:
             await asyncio.wait(ends, timeout=STOP_LIMIT)
-        self.deadlines.close()
         if self._stop_listening is not None:
             self._stop_listening()
         self.threads.close()
+        self.deadlines.close()
         for model in self._models.values():
             close = getattr(model, "close", None)
             if close is not None:
@@ -165,6 +163,7 @@ class Sessions(Inbox):
         drain: float = 20.0,
         concurrency: int = 100,
         resume: Resume | None = None,
+        settled_only: bool = False,
     ) -> None:
         """Resume run trees as they become ready, until `stop` is set or this runtime is closed.
 
@@ -173,9 +172,12 @@ class Sessions(Inbox):
 
         `resume`, if given, is called with the id of each ready root and runs it in place of this runtime; it
         returns False to leave the tree alone until it changes. After `stop` its calls have `drain` seconds to end.
+
+        `settled_only`: only trees that hold a callback which was settled or has expired; a tree whose process died
+        in the middle of something else waits until somebody resumes it.
         """
         await self._open()
-        worker = Worker(self.store, resume or self._resume_ready, concurrency)
+        worker = Worker(self.store, resume or self._resume_ready, concurrency, settled_only=settled_only)
         self._workers.append(worker)
         try:
             await worker.run(stop)
@@ -272,7 +274,8 @@ class Sessions(Inbox):
         declared = self.agent(agent) if isinstance(agent, str) else agent
         own = None if isinstance(agent, str) else self._agents.register(agent)
         session_id = self._new_id() if id is None else checked_id(id)
-        kept, labels = checked_data(data), checked_tags(tags)
+        kept = {} if data is None else checked_data(data)
+        labels = {} if tags is None else checked_tags(tags)
         where = NO_PLACE
         if title != "" or folder is not None or roots != ():
             where = checked_place(title, folder, roots)
@@ -290,13 +293,12 @@ class Sessions(Inbox):
             options=DEFAULT_OPTIONS if options is None else checked_options(declared, options),
         )  # fmt: skip
         state = SessionState(session_id)
-        state.alone = True
         if begins:
             if id is not None and await self.store.row(id) is not None:
                 raise errors.SessionExists(id)
             self._bind(session_id, own, workspace)  # its begin_session hooks may start children
             try:
-                await self._begin(RunTree(self, None, root=session_id), state, declared, started)
+                await self._begin(RunTree(self, session_id), state, declared, started)
             except BaseException:
                 self._unbind([session_id])
                 raise
@@ -305,8 +307,9 @@ class Sessions(Inbox):
             if stored is not None:
                 await stored
             state.apply(started)
-            for sink in (*self.sinks, *self.broadcast.sinks):
-                sink(started)
+            if self.sinks or self.broadcast.sinks:
+                for sink in (*self.sinks, *self.broadcast.sinks):
+                    sink(started)
             self._bind(session_id, own, workspace)
         return Session(state, self)
 
@@ -366,14 +369,15 @@ class Sessions(Inbox):
         return Session(state, self, await self._last_reply(state))
 
     async def run_turn(
-        self, state: SessionState, text: str | Message, take_over: bool = False, sink: Sink | None = None
-    ) -> Reply:
-        """One turn of a session, finishing an interrupted one first."""
+        self, state: SessionState, text: str | Message, take_over: bool = False, sink: Sink | None = None,
+        by: str = "",
+    ) -> Reply:  # fmt: skip
+        """One turn of a session, finishing an interrupted one first. `by`: who gave the prompt."""
         message = prompt_message(text)
         tree = await self._claim(state.header.root or state.id, take_over, sink)
         outcome: Reply | Exception | None = None
         try:
-            outcome = await self._prompt(tree, state, message, take_over)
+            outcome = await self._prompt(tree, state, message, take_over, by)
             return outcome
         except Exception as error:
             outcome = error
@@ -383,25 +387,27 @@ class Sessions(Inbox):
                 await self._release(tree, state)
             self._unregister(tree, outcome)
 
-    async def _prompt(self, tree: RunTree, state: SessionState, message: Message, take_over: bool) -> Reply:
-        if state.stale or tree.claim is None or state.id != tree.claim.root or state.seq != tree.claim.seq:
+    async def _prompt(
+        self, tree: RunTree, state: SessionState, message: Message, take_over: bool, by: str
+    ) -> Reply:
+        if state.in_doubt or tree.claim is None or state.id != tree.claim.root or state.seq != tree.claim.seq:
             await self._refresh(state)
-        waits = state.parked and (state.phase == "running" or not state.begun)
+        waits = state.turn.parked and (state.turn.phase == "running" or not state.begun)
         if waits and not await self._is_ready(state.header.root or state.id):
             raise await self._waiting(state)
         turn = await tree.direct(state)
         if not state.begun and not await tree.begin_root(turn):
             raise await self._waiting(state)
-        if state.phase == "running":
+        if state.turn.phase == "running":
             tree.record_resume(turn)
             reply = await tree.run_root(turn)
             if reply.status == "waiting":
                 raise await self._waiting(state)
             await self._own(tree, take_over)
             turn = await tree.direct(state)
-        if state.phase == "failed" and not turn.actor.agent.run_program:  # a team continues with what it left
+        if state.turn.phase == "failed" and not turn.actor.agent.run_program:  # a team continues with what it left
             await tree.end_below(state.id, "its turn failed, and another one began")
-        tree.record_prompt(turn, message)
+        tree.record_prompt(turn, message, by)
         reply = await tree.run_root(turn)
         if tree.has_asked or reply.status == "waiting":
             reply = await self._with_callbacks(reply, state)
@@ -440,11 +446,11 @@ class Sessions(Inbox):
     ) -> Reply:
         tree = await self._claim(root, take_over, sink, wait=wait)
         outcome: Reply | Exception | None = None
-        state = self._parked.pop(root, None)
+        state: SessionState | None = None
         try:
-            state = await load_state(self.store, root, claim=tree.claim, known=state)
+            state = await load_state(self.store, root, claim=tree.claim)
             assert state is not None
-            if child and state.phase not in ("running", "failed"):  # the child was prompted by itself
+            if child and state.turn.phase not in ("running", "failed"):  # the child was prompted by itself
                 state = await load_state(self.store, child) or state
             outcome = await self._resume(tree, state)
             return outcome
@@ -457,14 +463,14 @@ class Sessions(Inbox):
 
     async def _resume(self, tree: RunTree, state: SessionState) -> Reply:
         agent = self.agent_of(state.header)
-        beginning = state.phase == "idle" and not state.begun
-        if state.phase not in ("running", "failed") and not beginning:
+        beginning = state.turn.phase == "idle" and not state.begun
+        if state.turn.phase not in ("running", "failed") and not beginning:
             return await self._with_callbacks(reply_of(state, agent.output), state)
         turn = await tree.direct(state)
         if beginning and await tree.begin_root(turn):
             await turn.log.flush(release=True)
             reply = reply_of(state, agent.output)
-        elif not beginning and (self.host is not None or not state.parked or await self._is_ready(tree.root)):
+        elif not beginning and (self.host is not None or not state.turn.parked or await self._is_ready(tree.root)):
             tree.record_resume(turn)
             reply = await tree.run_root(turn)
         else:
@@ -474,7 +480,7 @@ class Sessions(Inbox):
     async def reread(self, state: SessionState) -> Reply:
         """Bring a session up to date and return its last reply."""
         await self._refresh(state)
-        waits = state.phase == "running" and state.parked
+        waits = state.turn.phase == "running" and state.turn.parked
         output = None if waits else self.agent_of(state.header).output
         return await self._with_callbacks(reply_of(state, output, waits=waits), state)
 
@@ -486,41 +492,36 @@ class Sessions(Inbox):
 
     async def _refresh(self, state: SessionState) -> None:
         """Be sure of the state: what others wrote, and nothing that was never stored."""
-        self._parked.pop(state.id, None)  # whoever goes on with it has it alone
-        state.alone = False
-        if state.stale:
+        if state.in_doubt:
             fresh = await load_state(self.store, state.id)
             if fresh is None:
                 raise errors.UnknownSession(state.id)
-            state.become(fresh)
+            state.copy_from(fresh)
         await refresh(self.store, state)
 
     async def _waiting(self, state: SessionState) -> errors.SessionWaiting:
-        held = await self.store.callbacks(root=state.header.root or state.id)
-        return errors.SessionWaiting(state.id, [h.raised.callback_id for h in held if h.status == "open"])
+        callbacks = await self.store.callbacks(root=state.header.root or state.id)
+        return errors.SessionWaiting(state.id, [one.id for one in callbacks if one.status == "open"])
 
     async def _with_callbacks(self, reply: Reply, state: SessionState) -> Reply:
-        """The reply with every callback of this turn's tree; one that waits may be answered soon."""
-        if reply.status == "waiting":
-            self._parked[state.id] = state
-            if len(self._parked) > _AT_HAND:
-                del self._parked[next(iter(self._parked))]
+        """The reply with every callback of this turn's tree."""
         return replace(reply, callbacks=await self._raised_in_turn(state))
 
     async def _raised_in_turn(self, state: SessionState) -> tuple[Callback, ...]:
         """Every callback that the session and all below it have raised since the turn began."""
-        since = state.prompt.pos if state.prompt is not None else 0
-        held = await self.store.callbacks(root=state.header.root or state.id)
-        mine = [h for h in held if h.raised.pos > since and f"{h.raised.session}~".startswith(f"{state.id}~")]
-        return tuple([callback_of(h) for h in mine])
+        since = state.turn.prompt.pos if state.turn.prompt is not None else 0
+        callbacks = await self.store.callbacks(root=state.header.root or state.id)
+        below = f"{state.id}~"
+        mine = [one for one in callbacks if one.pos > since and f"{one.session_id}~".startswith(below)]
+        return tuple([public(one) for one in mine])
 
     async def _last_reply(self, state: SessionState) -> Reply | None:
-        """What the last turn came to, by the log alone; None before one has ended or where it failed.
+        """The reply of the last turn, from the log alone; None if no turn has ended or the last one failed.
 
         Its `output` needs the agent, so it is None where this runtime does not have that one.
         """
-        waits = state.phase == "running" and state.parked
-        if not waits and state.phase not in ("done", "cancelled", "limit"):
+        waits = state.turn.phase == "running" and state.turn.parked
+        if not waits and state.turn.phase not in ("done", "cancelled", "limit"):
             return None
         reply = reply_of(state, waits=waits)
         if not waits and state.header.kind != "side_turn":
@@ -540,7 +541,7 @@ class Sessions(Inbox):
             if not running.is_released:
                 raise errors.SessionBusy(root, "this program", is_local=True)
             await asyncio.wait({running.when_ended()})
-        tree = self._trees[root] = RunTree(self, None, sink, root)
+        tree = self._trees[root] = RunTree(self, root, sink)
         try:
             await self._own(tree, take_over, wait=wait)
         except BaseException:
@@ -577,7 +578,7 @@ class Sessions(Inbox):
 
     async def _release(self, tree: RunTree, state: SessionState | None = None) -> None:
         if state is not None and tree.claim is not None and tree.claim.failure is not None:
-            state.stale = True
+            state.in_doubt = True
         elif tree.claim is not None and not tree.claim.released:
             with contextlib.suppress(errors.UpcallError):
                 await self.store.release(tree.claim)
@@ -620,9 +621,9 @@ class Sessions(Inbox):
         if row.status in ("running", "waiting"):  # of another turn, only what it asks may still be open
             events[id] = [CancelRequested(by, reason)]
         why = f"cancelled: {reason}" if reason else "cancelled"
-        for held in await self.store.callbacks(root=row.root):
-            if held.status == "open" and f"{held.raised.session}~".startswith(f"{id}~"):
-                events.setdefault(held.raised.session, []).append(CallbackWithdrawn(held.raised.callback_id, why))
+        for one in await self.store.callbacks(root=row.root):
+            if one.status == "open" and f"{one.session_id}~".startswith(f"{id}~"):
+                events.setdefault(one.session_id, []).append(CallbackWithdrawn(one.id, why))
         await self.store.append_all(events)
         running = self._trees.get(row.root)
         if running is not None and not running.is_released:  # it hears of the request and ends by itself
@@ -630,6 +631,8 @@ class Sessions(Inbox):
         if events and not (await self._row(id)).owner:
             async with self._owned(row.root) as tree:
                 await tree.end_below(id, why)
+                if id != row.root:
+                    await make_ready(self.store, tree.claim, row.root)
 
     async def delete(self, *ids: str) -> int:
         """Remove sessions with all they started; returns how many went."""

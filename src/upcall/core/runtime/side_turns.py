@@ -15,16 +15,16 @@ async def run_to_outcome(side: Turn, sides: SideTurns, limits: Limits) -> SideAn
     """Run the side turn, or read what it came to before; anything but an answer counts as passing up."""
     sides.begin(side.state)
     try:
-        if side.state.phase == "running":
+        if side.state.turn.phase == "running":
             await run_turn(side, release=False)
     finally:
         sides.end(side.state)
     state = side.state
-    if state.phase == "cancelled":
+    if state.turn.phase == "cancelled":
         return PassedUp("its side turn was cancelled")
-    if state.limit in ("model_calls", "tokens"):
-        return PassedUp(no_room(limits, state.limit), unseen=True)
-    why = f"its limit {state.limit} was reached" if state.limit else "it called none of the tools for it"
+    if state.turn.limit in ("model_calls", "tokens"):
+        return PassedUp(no_room(limits, state.turn.limit), unseen=True)
+    why = f"its limit {state.turn.limit} was reached" if state.turn.limit else "it called no tool that answers"
     return outcome_in(side) or PassedUp(f"it gave no answer: {why}")
 
 

@@ -1,4 +1,4 @@
-"""What a whole run tree has used so far, and the side turns of one agent: from the log, and from what runs."""
+"""The usage of a run tree, and of one agent's side turns: from the log and from the turns that run."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from upcall.core.turns.turn import Turn
 from upcall.events import ModelStarted, Responded
 
 _CALLBACK = "q[0-9a-f]+"
-"""What the id of a callback looks like."""
+"""A regular expression for the ids of callbacks."""
 
 
 class Spending(msgspec.Struct, eq=False):
-    """What each session of a run tree has used in all its turns; those that run are asked each time.
+    """The usage of each session of a run tree, over all its turns. Sessions that run are asked each time.
 
-    `loaded`: there are no others, or they have been looked up.
+    `loaded`: the others have been looked up.
     """
 
     store: Store
@@ -35,8 +35,8 @@ class Spending(msgspec.Struct, eq=False):
         self.ended[state.id] = self._spent(state)
 
     async def total(self, root: str) -> Spent:
-        """What all of them have used; those that have not run here are looked up in the log once."""
-        if not self.loaded:
+        """The usage of all sessions. Those that have not run here are looked up in the log once."""
+        if not self.loaded and await self.store.rows(parent=root, limit=1):  # most have no children
             for row in await self.store.rows(which=Selection(session=root), limit=1_000_000):
                 if row.id == root and root in self.running:
                     continue
@@ -50,14 +50,13 @@ class Spending(msgspec.Struct, eq=False):
         return sum(each.values(), Spent())
 
     def _spent(self, state: SessionState) -> Spent:
-        calls, seconds = state.totals_before_turn
-        return Spent(
-            calls + state.model_calls, state.usage_by_model, seconds + state.running_seconds(self.store.now())
-        )
+        (calls, seconds), turn = state.totals_before_turn, state.turn
+        seconds += turn.running_seconds(self.store.now())
+        return Spent(calls + turn.model_calls, state.usage_by_model, seconds)
 
 
 class SideTurns:
-    """What the side turns have used in which one agent answers questions, during one of its turns.
+    """The usage of the side turns in which one agent answers questions, during one of its own turns.
 
     Those that ended before this process are counted in the log, so that a crash or a park resets no limit.
     """
@@ -104,7 +103,7 @@ class SideTurns:
         """
         each = [*(self._ended | {i: _calls_and_tokens(s) for i, s in self._running.items()}).values()]
         own = (0, 0) if asked.id in self._running or asked.id in self._ended else _calls_and_tokens(asked)
-        calls = own[0] + sum(c for c, _ in each) + (asked.phase == "running")
+        calls = own[0] + sum(c for c, _ in each) + (asked.turn.phase == "running")
         if limits.model_calls is not None and calls >= limits.model_calls:
             return "model_calls"
         tokens = own[1] + sum(t for _, t in each)
@@ -119,9 +118,9 @@ async def side_turns_of(asker: Turn, asked: Turn, known: dict[tuple[str, int, st
     of, name = asked, _CALLBACK
     if asked.state.header.kind == "side_turn":
         of, name = asker, re.escape(asked.actor.name) + r"\." + _CALLBACK
-    key = (of.id, of.state.turn, name)
+    key = (of.id, of.state.turn.number, name)
     if key not in known:
-        since = of.state.prompt.time if of.state.prompt is not None else 0.0
+        since = of.state.turn.prompt.time if of.state.turn.prompt is not None else 0.0
         known[key] = SideTurns(of.log.store, of.id, since, re.compile(name))
     await known[key].load()
     return known[key]
@@ -133,7 +132,7 @@ def side_turn_id(asked: Turn, name: str) -> str:
 
 
 def _calls_and_tokens(state: SessionState) -> tuple[int, int]:
-    return state.model_calls, state.usage.total
+    return state.turn.model_calls, state.turn.usage.total
 
 
 def no_room(limits: Limits, name: str) -> str:

@@ -30,10 +30,15 @@ Resume = Callable[[str], Awaitable[bool]]
 
 
 class Worker:
-    """Has ready run trees resumed, at most `concurrency` at once. `resume` runs one and raises what failed it."""
+    """Has ready run trees resumed, at most `concurrency` at once. `resume` runs one and raises what failed it.
 
-    def __init__(self, store: Store, resume: Resume, concurrency: int) -> None:
+    `settled_only`: only trees that hold a callback which was settled or has expired, and whose outcome has not
+    reached the code that asked; a tree that was interrupted otherwise is left to others.
+    """
+
+    def __init__(self, store: Store, resume: Resume, concurrency: int, *, settled_only: bool = False) -> None:
         self._store, self._resume, self._concurrency = store, resume, concurrency
+        self._settled_only = settled_only
         self.running: dict[str, asyncio.Task[None]] = {}
         self.closing, self.ended = asyncio.Event(), asyncio.Event()
         self._left_alone: dict[str, Row] = {}  # as they were when they could not be resumed here
@@ -97,9 +102,18 @@ class Worker:
         self._left_alone = {root: row for root, row in self._left_alone.items() if ready.get(root) == row}
         for root, row in ready.items():
             if room and root not in self.running and root not in self._left_alone:
+                if self._settled_only and not await self._holds_settled(root):
+                    continue
                 room -= 1
                 task = self.running[root] = asyncio.ensure_future(self._run(row))
                 task.add_done_callback(lambda _, root=root: self._ended(root))
+
+    async def _holds_settled(self, root: str) -> bool:
+        now = self._store.now()
+        return any(
+            not held.delivered and (held.status != "open" or (held.expires is not None and held.expires <= now))
+            for held in await self._store.callbacks(root=root)
+        )
 
     def _ended(self, root: str) -> None:
         del self.running[root]

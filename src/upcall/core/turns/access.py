@@ -1,4 +1,4 @@
-"""What tools and hooks may do with a session: read it, write to it, ask, start children."""
+"""The interface of a session for tools and hooks: read it, write to it, ask, start children."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ import msgspec
 
 from upcall import events
 from upcall.agent import Agent
-from upcall.callbacks import Callback
-from upcall.contracts import Delta, Files, Reply, Spent, SyncContext
+from upcall.callbacks import Callback, public
+from upcall.contracts import Files, Reply, Spent, SyncContext
 from upcall.core.log.load import conversation
 from upcall.core.log.state import SessionState
-from upcall.core.routing.answer import callback_of
 from upcall.core.routing.question import asking, outcome_of, plain_json
 from upcall.core.turns.parking import Parking
 from upcall.core.turns.timeouts import ToolTimeout
@@ -39,7 +38,7 @@ _SYNC = frozenset(name for name in dir(SyncContext) if not name.startswith("_"))
 
 
 class SessionView(msgspec.Struct, eq=False):
-    """What may be read of a session: as it is for its hooks and tools, as of the last turn or load for others."""
+    """Read access to a session. Its hooks and tools see it as it is now, others as of the last turn or load."""
 
     _state: SessionState
 
@@ -86,19 +85,19 @@ class SessionView(msgspec.Struct, eq=False):
 
     def get_messages(self) -> list[Message]:
         """The conversation since the last compaction."""
-        return self._state.messages()
+        return self._state.conversation.messages()
 
     def get_context(self, key: str, default: Any = None) -> Any:
-        """What was kept under that key."""
+        """The value that `set_context` stored under this key."""
         return self._state.context.get(key, default)
 
     def get_summary(self) -> str:
         """The summary of the last compaction, else the last reply's text."""
-        return self._state.summary or self._state.reply_text
+        return self._state.conversation.summary or self._state.conversation.reply_text
 
 
 class HookSession(SessionView):
-    """What a hook gets: its session, signed with the occurrence of the point it runs at.
+    """The session as a hook gets it. Writes carry the occurrence of the point at which the hook runs.
 
     When a hook runs again, what it wrote the first time is matched and not written twice.
     """
@@ -107,6 +106,10 @@ class HookSession(SessionView):
     _origin: str
     asker: CallbackScope | None = None
     guard: ToolTimeout | None = None
+    hook: int = 0
+    """The number of the hook among those of its point."""
+    _effects: dict[str, tuple[asyncio.Task[Any] | None, asyncio.Future[None]]] = {}
+    """The effects of `once` that run now, by name."""
     _logged: list[bytes] | tuple[()] | None = None
 
     @property
@@ -121,7 +124,7 @@ class HookSession(SessionView):
 
     @property
     def purpose(self) -> Purpose:
-        """What runs: `turn`, or `side_turn`, whose writes stay in it."""
+        """The kind of turn: `turn`, or `side_turn`, whose writes stay in the side turn."""
         return self.turn.purpose
 
     def add_message(self, role: str, content: str) -> None:
@@ -138,7 +141,7 @@ class HookSession(SessionView):
         """Forget all but the first user message and the last few, without a model."""
         if self._compacted_before():
             return
-        if self.turn.state.calls:
+        if self.turn.state.conversation.calls:
             self._write(events.CompactionAsked(keep_last, False, self._origin))
         else:
             self.turn.compact(keep_last, self._origin)
@@ -147,7 +150,7 @@ class HookSession(SessionView):
         """Have the model summarise, now if no call is open, else before the next model call."""
         if self._compacted_before():
             return
-        if self._state.calls:
+        if self._state.conversation.calls:
             self._write(events.CompactionAsked(keep_last, True, self._origin))
         else:
             await self.turn.services.summarise(self.turn, keep_last, self._origin)
@@ -159,13 +162,13 @@ class HookSession(SessionView):
         return await conversation(self.turn.log.store, self.id)
 
     def spent(self) -> CoroutineType[Any, Any, Spent]:
-        """What the whole run tree has used so far."""
+        """The usage of the whole run tree so far."""
         return self.turn.services.spent(self.turn)
 
     async def prompt(self, text: str) -> str:
         """A side turn of this agent over its own conversation; returns what it says and leaves no trace in it."""
         if self.turn.purpose == "side_turn":
-            raise UpcallError("session.prompt can't be used in a side turn: it would ask itself without end")
+            raise UpcallError("session.prompt can't be used in a side turn: the agent would ask itself endlessly")
         prompt_message(text)
         return await self.turn.services.side_turn(self.turn, text, self._name("side", text))
 
@@ -196,32 +199,45 @@ class HookSession(SessionView):
         """Like `raise_callback`, returning the settled callback: who answered, by what right, by which path."""
         asked = await self.turn.services.raise_callback(self.asking(), asking(message, callback_type, options))
         outcome_of(asked)
-        return callback_of(asked)
+        return public(asked)
 
     async def once(self, name: str, effect: Callable[..., Awaitable[R] | R], *args: Any, **kwargs: Any) -> R:
         """Run a side effect at most once, its result kept in the log."""
-        turn, key = self.turn, (self._origin, name)
+        turn = self.turn
+        stored = f"{name}#{self.hook + 1}" if self.hook else name  # hooks of one point may use the same name
         with turn.services.activity.running():  # not parked between its first append and its last
             await turn.services.ensure_claimed(turn)
-            if key in turn.state.once_effects:
-                return _logged_effect(name, turn.state.once_effects[key])
-            turn.log.add(events.OnceStarted(self._origin, name))
-            await turn.log.flush()
+            if (running := self._effects.get(stored)) is not None:
+                await _other_run(name, *running)
+            if (key := (self._origin, stored)) in turn.state.turn.once_effects:
+                return _logged_effect(name, turn.state.turn.once_effects[key])
+            ended = asyncio.get_running_loop().create_future()
+            self._effects[stored] = (asyncio.current_task(), ended)
             try:
-                out: Any = effect(*args, **kwargs)
-                value = await out if hasattr(out, "__await__") else out
-            except Exception as error:
-                failed = f"{type(error).__name__}: {error}"
-                turn.log.add(events.OnceEnded(self._origin, name, error=failed))
-                await turn.log.flush()
-                raise
-            ended = events.OnceEnded(self._origin, name, plain_json(f"the effect {name!r}", value))
-            turn.log.add(ended)
-            await turn.log.flush()
+                return await self._run_once(name, stored, partial(effect, *args, **kwargs))
+            finally:
+                del self._effects[stored]
+                ended.set_result(None)
+
+    async def _run_once(self, name: str, stored: str, effect: Callable[[], Any]) -> Any:
+        """Run an effect, and log its start and its end."""
+        log = self.turn.log
+        log.add(events.OnceStarted(self._origin, stored))
+        await log.flush()
+        try:
+            out = effect()
+            value = await out if hasattr(out, "__await__") else out
+        except Exception as error:
+            log.add(events.OnceEnded(self._origin, stored, error=f"{type(error).__name__}: {error}"))
+            await log.flush()
+            raise
+        ended = events.OnceEnded(self._origin, stored, plain_json(f"the effect {name!r}", value))
+        log.add(ended)
+        await log.flush()
         return ended.value
 
     def asking(self) -> CallbackScope:
-        """Who asks, in this run of it."""
+        """The scope of this run's questions."""
         if self.asker is None:
             self.asker = CallbackScope(self.turn, self._origin, self.guard)
         return self.asker
@@ -240,20 +256,20 @@ class HookSession(SessionView):
             self.turn.log.add(event)
 
     def _left(self) -> list[bytes] | tuple[()]:
-        """What an earlier run wrote and this one has not, looked up before it writes; () where there was none."""
+        """The events that an earlier run wrote and this one has not yet; () if there was no earlier run."""
         if self._logged is None:
-            logged = self._state.hook_writes.get(self._origin)
+            logged = self._state.turn.hook_writes.get(self._origin)
             self._logged = [_body(e) for e in logged] if logged else ()
         return self._logged
 
     def _compacted_before(self) -> bool:
-        """Whether the first run of this hook compacted already: the history has changed, so bodies can't match."""
-        logged = self._state.hook_writes.get(self._origin, ()) if self._left() != () else ()
+        """Tell whether an earlier run of this hook compacted the history, so that bodies can't match."""
+        logged = self._state.turn.hook_writes.get(self._origin, ()) if self._left() != () else ()
         return any(isinstance(e, events.Compacted | events.CompactionAsked) for e in logged)
 
 
 class CallContext(HookSession):
-    """What an async tool gets: its session, and the call it serves."""
+    """The context of an async tool: its session and its call."""
 
     @property
     def call_id(self) -> str:
@@ -261,12 +277,16 @@ class CallContext(HookSession):
         return self._origin
 
     def show(self, text: str) -> None:
-        """Let people who watch see text while the tool runs; it is not stored."""
-        self.turn.log.publish(Delta(self.turn.id, text, "output", self._origin))
+        """Let people who watch see text while the tool runs; it is not stored.
+
+        If the agent has after_tool hooks, people see it when those have run, and not at all if a hook replaced the
+        result.
+        """
+        self.turn.show_output(self._origin, text)
 
 
 class SyncCallContext:
-    """What a plain `def` tool gets, in its own thread."""
+    """The context of a plain `def` tool, for use in the tool's thread."""
 
     __slots__ = ("_context", "_loop")
 
@@ -308,6 +328,13 @@ class SyncCallContext:
             return await out if hasattr(out, "__await__") else out
 
         return asyncio.run_coroutine_threadsafe(call(), self._loop).result()
+
+
+async def _other_run(name: str, task: asyncio.Task[Any] | None, ended: asyncio.Future[None]) -> None:
+    """Wait for an effect that another task of the same call or hook runs."""
+    if task is asyncio.current_task():
+        raise UpcallError(f"once({name!r}) was called by its own effect; use another name")
+    await asyncio.wait({ended})
 
 
 def _logged_effect(name: str, ended: events.OnceEnded | None) -> Any:

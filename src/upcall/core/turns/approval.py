@@ -6,14 +6,13 @@ from typing import Any
 
 import msgspec
 
-from upcall.callbacks import Approve, Reject, approval_digest, same_json
-from upcall.core.routing.answer import decode_approval
+from upcall.callbacks import Approve, Callback, Reject, approval_digest, decode_approval, same_json
 from upcall.core.routing.question import Question, outcome_of
 from upcall.core.turns.hook_runner import run_hooks
 from upcall.core.turns.prepared_agent import PreparedAgent
 from upcall.core.turns.turn import CallbackScope, Turn
 from upcall.errors import CallbackExpired, CallbackUnresolved
-from upcall.events import CallbackDelivered, CallbackRaised
+from upcall.events import CallbackDelivered
 from upcall.messages import Call, Result
 from upcall.tools import BadArguments, CallRefused, Tool
 
@@ -41,28 +40,28 @@ async def gate(turn: Turn, tool: Tool, call: Call, args: dict[str, Any]) -> tupl
         try:
             free, decided = _decided(turn, tool, call, args)
         except Exception as error:
-            raise _refused(call, f"whether it needs an approval could not be told ({error!r})") from error
+            raise _refused(call, f"could not determine whether it needs an approval ({error!r})") from error
         if free:
             return "", call
         if turn.purpose == "side_turn":
             raise _refused(call, "nobody can approve it while a callback is being answered")
-        raised, said, by = decided or await _asked(turn, tool, call, args)
+        callback_id, said, by = decided or await _asked(turn, tool, call, args)
         if not isinstance(said, Approve):
             reason = f": {said.reason}" if said is not None and said.reason else ""
-            _note(turn, raised)
+            _note(turn, callback_id)
             raise _refused(call, by if said is None else f"rejected by {by}{reason}")
         edited: Call | Result = call
         if said.args is not None:
-            edited = await before_tool(turn, call.replace(args=said.args), f".{raised.callback_id}")
+            edited = await before_tool(turn, call.replace(args=said.args), f".{callback_id}")
         if isinstance(edited, Result):
             return edited
-        _note(turn, raised)
+        _note(turn, callback_id)
         if edited.name != tool.name:
             return "", edited
         if said.args is None or same_json(edited.args, said.args):
-            return raised.callback_id, edited
+            return callback_id, edited
         if _asked_before(turn, edited):  # asking again would get the same answer, without end
-            raise _refused(call, "a hook changed the arguments back that its approver had edited")
+            raise _refused(call, "a hook changed back the arguments that its approver had edited")
         call, args = edited, tool.check(edited.args)
 
 
@@ -70,17 +69,18 @@ def _refused(call: Call, why: str) -> CallRefused:
     return CallRefused(f"{call.name} was not run: {why}")
 
 
-Decided = tuple[CallbackRaised, Approve | Reject | None, str]
+Decided = tuple[str, Approve | Reject | None, str]
+"""An approval's id, its answer, and who gave it; without an answer, why there is none."""
 
 
 def _decided(turn: Turn, tool: Tool, call: Call, args: dict[str, Any]) -> tuple[bool, Decided | None]:
-    """Whether the call may run freely; else an approval that holds for the session, or None to ask for one."""
-    if turn.state.callbacks and _asked_before(turn, call):
+    """Return whether the call may run freely; if not, an approval that holds for the session, or None."""
+    if turn.state.turn.callbacks and _asked_before(turn, call):
         return False, None  # whether it needs an approval was decided when that was raised
     if not turn.actor.asks_approval(tool, args):
         return True, None
     digest = approval_digest(tool.name, call.args)
-    held = tool.patterns(args)
+    patterns = tool.patterns(args)
     for raised, answered in reversed(turn.state.grants):
         said = decode_approval(answered.value)
         if raised.tool != tool.name:
@@ -90,67 +90,65 @@ def _decided(turn: Turn, tool: Tool, call: Call, args: dict[str, Any]) -> tuple[
         same = digest == (raised.digest if edited is None else approval_digest(tool.name, edited))
         if answered.right in ("agent", "hook"):
             pattern = None  # only a person approves by a pattern
-        if same or (pattern is not None and held.get(pattern) == raised.patterns.get(pattern)):
-            return False, (raised, said if isinstance(said, Reject) else Approve(), answered.by)
+        if same or (pattern is not None and patterns.get(pattern) == raised.patterns.get(pattern)):
+            return False, (raised.callback_id, said if isinstance(said, Reject) else Approve(), answered.by)
     return False, None
 
 
 def _asked_before(turn: Turn, call: Call) -> bool:
-    """Whether this very call was up for approval already."""
-    asked = {a.raised.digest for a in turn.state.callbacks_of(call.id) if a.raised.gate}
+    """Tell whether an approval of exactly this call was asked for already."""
+    asked = {one.digest for one in turn.state.callbacks_of(call.id) if one.gate}
     return bool(asked) and approval_digest(call.name, call.args) in asked
 
 
 async def _asked(turn: Turn, tool: Tool, call: Call, args: dict[str, Any]) -> Decided:
-    draft = CallbackRaised(
-        "", "", "", f"May {turn.actor.name} run {tool.name}?", "approval", "callback_to_caller", {},
-        approval_digest(tool.name, call.args), schema=tool.schema, tool=tool.name, args=call.args, gate=True,
+    question = Question(
+        f"May {turn.actor.name} run {tool.name}?", "approval", "callback_to_caller",
+        approval_digest(tool.name, call.args), schema=tool.schema, gate=True, tool=tool.name, args=call.args,
         patterns=tool.patterns(args),
     )  # fmt: skip
-    asked = await turn.services.raise_callback(CallbackScope(turn, call.id), Question(draft))
+    callback = await turn.services.raise_callback(CallbackScope(turn, call.id), question)
     try:
-        return asked.raised, outcome_of(asked), asked.answer.by if asked.answer is not None else ""
+        return callback.id, outcome_of(callback), callback.answer.by if callback.answer is not None else ""
     except (CallbackUnresolved, CallbackExpired) as error:
         kind = "its approval expired" if isinstance(error, CallbackExpired) else "nobody could approve it"
-        return asked.raised, None, f"{kind}. {error}"
+        return callback.id, None, f"{kind}. {error}"
 
 
 def edits_of(turn: Turn, call_id: str) -> str:
-    """What the model is told of a call whose arguments an approver changed; the call may have waited since."""
-    for ask in reversed(turn.state.callbacks.values()):
-        settled = ask.answer if ask.raised.gate and ask.raised.origin == call_id else None
-        said = decode_approval(settled.value) if settled is not None else None
+    """The text that tells the model which arguments an approver changed. The call may have waited since."""
+    for callback in reversed(turn.state.turn.callbacks.values()):
+        answer = callback.answer if callback.gate and callback.origin == call_id else None
+        said = answer.value if answer is not None else None
         if isinstance(said, Approve) and said.args is not None:
             shown = msgspec.json.encode(said.args).decode()
             return f"(Whoever approved this call changed its arguments to {shown}.)\n"
     return ""
 
 
-def _note(turn: Turn, raised: CallbackRaised) -> None:
-    """Its outcome reaches the call in the same append that starts the tool or refuses it."""
-    ask = turn.state.callbacks.get(raised.callback_id)
-    if ask is not None and not ask.delivered:
-        turn.log.add(CallbackDelivered(raised.callback_id, raised.origin))
+def _note(turn: Turn, callback_id: str) -> None:
+    """Note that the outcome was delivered, in the same append that starts or refuses the tool."""
+    callback = turn.state.turn.callbacks.get(callback_id)
+    if callback is not None and not callback.delivered:
+        turn.log.add(CallbackDelivered(callback_id, callback.origin))
 
 
-def why_not_approve(
-    actor: PreparedAgent, raised: CallbackRaised, value: dict[str, Any], same_workspace: bool
-) -> str:
+def why_not_approve(actor: PreparedAgent, callback: Callback, value: dict[str, Any], same_workspace: bool) -> str:
     """The permission ceiling: say why an agent may not approve a call, or return "" if it may.
 
     An agent approves only what its `may_approve` names and what it could run itself, in the same workspace, without
     asking.
     """
-    name, edited = raised.tool, value["args"]
-    args = raised.args or {} if edited is None else edited
+    name, edited = callback.tool, value["args"]
+    args = callback.args or {} if edited is None else edited
     if value["pattern"] is not None:
         return "only a person approves by a pattern; an agent approves the one call that it was shown"
-    asked = [s for s in raised.route["stations"] if s["agent"] == actor.name and s["step"] == "ask"]
+    asked = [s for s in callback.route["stations"] if s["agent"] == actor.name and s["step"] == "ask"]
     then = [s.get("approves") or () for s in asked]
     if any(name not in tools for tools in (actor.agent.policy.callback_policy.may_approve, *then)):
-        return f"its callback_policy.may_approve does not name {name}, or did not when it was raised"
+        return f"its callback_policy.may_approve does not name {name}, or did not when the approval was requested"
     if not same_workspace:
-        return f"it works in another workspace than {raised.agent}"
+        return f"it works in a different workspace from {callback.agent}"
     own = actor.toolbox.get(name)
     if own is None:
         return f"it has no tool {name} itself"

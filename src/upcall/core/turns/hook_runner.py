@@ -27,22 +27,26 @@ TAKES: dict[str, Takes] = {
     "on_callback": ("an Answer", (Answer,), None),
     "end_turn": ("a Reply, a string", (Reply,), lambda reply, text: reply.replace(text=text)),
 }
-"""What a hook may return at each point, in words and types, and what a string stands for."""
+"""The values that a hook may return at each point, in words and as types, and the meaning of a string."""
 
 
-async def run_hooks(turn: Turn, point: str, at: int | str, hooks: Sequence[Any], *args: Any) -> Any:
+async def run_hooks(turn: Turn, point: str, at: int | str, hooks: Sequence[Any], *args: Any, first: int = 0) -> Any:
     """The last argument as the hooks leave it; a return of another kind than that ends the chain.
 
     At model_failed it is the request that is handed on: what comes back is the changed one, or the error if no hook
     wants the model to be asked again.
     If they asked somebody before, they wait until they may run again. What one raises fails the turn by its name.
+    What they still ask when they have ended is withdrawn.
+
+    first: the number of the first hook among those of its point
     """
     where = f"{point}.{at}" if at else point  # as `origin` names it
     state, value, alone = turn.state, args[-1] if args else None, len(args) == 1
-    if state.callbacks:
+    if state.turn.callbacks:
         await turn.services.wait_until_reenterable(turn, where)
-    access, again = HookSession(state, turn, where), None
-    for hook in hooks:
+    access, again, last = HookSession(state, turn, where), None, None
+    for number, hook in enumerate(hooks, first):
+        access.hook = number
         try:
             out = hook(access, value) if alone else hook(access, *args)
             if out is None:
@@ -65,8 +69,11 @@ async def run_hooks(turn: Turn, point: str, at: int | str, hooks: Sequence[Any],
         elif point == "model_failed" and isinstance(out, Request):
             again, args = out, (out, value)
         else:
-            return out
-    return again or value
+            last = out
+            break
+    if state.turn.callbacks:
+        turn.withdraw_open("the hook that asked has ended", lambda one: one.origin == where)
+    return again or value if last is None else last
 
 
 def _before_waiting(turn: Turn) -> None:
@@ -76,7 +83,7 @@ def _before_waiting(turn: Turn) -> None:
 
 
 def _taken(point: str, out: Any, args: tuple[Any, ...]) -> Any:
-    """What a hook returned, as a value of the point's own kinds that the log can keep."""
+    """Convert a hook's return value to a type that the point accepts and the log can store."""
     wanted, kinds, of_text = TAKES[point]
     if not isinstance(out, kinds):
         if of_text is None or not isinstance(out, str):
@@ -85,13 +92,13 @@ def _taken(point: str, out: Any, args: tuple[Any, ...]) -> Any:
     if isinstance(out, Request):
         return _request(args[0], out)
     if point == "pre_request" and is_blank(out):
-        raise ValueError("returned an empty message; a prompt says something, and None keeps the one it was given")
+        raise ValueError("returned an empty message; return a non-empty prompt, or None to keep the original")
     kept: Any = out  # the test below would make a type checker forget what it is a reply of
     return kept if isinstance(out, Reply | Answer) else json_round_trip(out)
 
 
 def _settings(before: Settings | None, given: Any) -> Settings | None:
-    """What a hook set, and what was set before where it says nothing."""
+    """The settings of a hook, completed with the earlier ones."""
     if given is None:
         return before
     if not isinstance(given, Settings):

@@ -31,14 +31,16 @@ async def run_turn(turn: Turn, release: bool = True) -> Reply:
     turn.register()
     try:
         turn.check_stop()
-        if turn.hooks.pre_request and not turn.state.pre_passed and turn.purpose != "side_turn":
+        if turn.hooks.pre_request and not turn.state.turn.pre_passed and turn.purpose != "side_turn":
             await _pre_request(turn)
         run_program = turn.actor.agent.run_program if turn.purpose == "turn" else None
         await (_work(turn) if run_program is None else run_program(turn))
         if turn.hooks.end_turn and turn.purpose != "side_turn":
             await _end_turn(turn)
-        if release and turn.state.callbacks:
-            await turn.services.cancel_side_turns()
+        if turn.state.turn.callbacks:
+            if release:
+                await turn.services.cancel_side_turns()
+            turn.withdraw_open("the turn has ended", lambda _: True)
         turn.end("done")
         await turn.log.flush(release=release)
     except Parking:
@@ -73,13 +75,13 @@ async def _work(turn: Turn) -> None:
     while True:
         if turn.stopping is not None or services.draining:
             turn.check_stop()
-        if state.failed is not None and turn.hooks.model_failed and not is_side_turn:
-            await model_step.retry_model_failed_hooks(*state.failed)
+        if state.turn.failed is not None and turn.hooks.model_failed and not is_side_turn:
+            await model_step.retry_model_failed_hooks(*state.turn.failed)
         elif state.wants_model():
             await model_step.call_model()
-        if not state.post_passed:
+        if not state.turn.post_passed:
             await model_step.post_response()
-        if state.calls:
+        if state.conversation.calls:
             if services.draining:
                 turn.check_stop()
             await _run_tools(turn)
@@ -91,9 +93,9 @@ async def _work(turn: Turn) -> None:
 
 async def _pre_request(turn: Turn) -> None:
     await turn.log.flush()
-    prompt = turn.state.prompt
+    prompt = turn.state.turn.prompt
     assert prompt is not None
-    message = await run_hooks(turn, "pre_request", turn.state.turn, turn.hooks.pre_request, prompt.message)
+    message = await run_hooks(turn, "pre_request", turn.state.turn.number, turn.hooks.pre_request, prompt.message)
     if message is prompt.message:
         turn.log.add(events.HooksPassed("pre_request"))
     else:
@@ -106,7 +108,7 @@ async def _run_tools(turn: Turn) -> None:
     if turn.actor.toolsets:  # a turn that was resumed here has not asked them yet
         await ensure_tools(turn)
     toolbox = turn.actor.toolbox
-    calls = [call for call in turn.state.calls.values() if not call.settled]
+    calls = [call for call in turn.state.conversation.calls.values() if not call.settled]
     if len(calls) == 1:
         parked = await ToolStep(turn, calls[0], toolbox).run()
     else:
@@ -117,8 +119,8 @@ async def _run_tools(turn: Turn) -> None:
 
 
 def _is_complete(turn: Turn) -> bool:
-    """Whether the reply is the turn's: nobody steered meanwhile, and it has the type the agent promises."""
-    if turn.state.steers:
+    """Tell whether the reply ends the turn: nobody steered meanwhile, and it has the agent's output type."""
+    if turn.state.conversation.steers:
         turn.apply_steers()
         return False
     if turn.question is not None:
@@ -127,12 +129,13 @@ def _is_complete(turn: Turn) -> bool:
     output = turn.actor.output
     if output is None or turn.purpose != "turn":
         return True
+    text = turn.state.conversation.model_text
     try:
-        output.parse(turn.state.model_text)
+        output.parse(text)
     except ValueError as error:
         turn.log.add(events.OutputRefused(output.correction(str(error))))
-        if turn.state.output_retries >= OUTPUT_TRIES:
-            raise OutputInvalid(turn.actor.name, OUTPUT_TRIES, str(error), turn.state.model_text) from None
+        if turn.state.turn.output_retries >= OUTPUT_TRIES:
+            raise OutputInvalid(turn.actor.name, OUTPUT_TRIES, str(error), text) from None
         return False
     return True
 
@@ -140,8 +143,8 @@ def _is_complete(turn: Turn) -> bool:
 async def _end_turn(turn: Turn) -> None:
     await turn.log.flush()
     reply = turn.reply()
-    for index in range(turn.state.end_passed, len(turn.hooks.end_turn)):
-        at = f"{turn.state.turn}.{index}"
+    for index in range(turn.state.turn.end_passed, len(turn.hooks.end_turn)):
+        at = f"{turn.state.turn.number}.{index}"
         changed = await run_hooks(turn, "end_turn", at, (turn.hooks.end_turn[index],), reply)
         text = changed.text if changed.text != reply.text else None
         output = plain_json("a reply's output", changed.output) if changed.output != reply.output else None
@@ -165,7 +168,7 @@ async def _stopped(turn: Turn, error: BaseException, release: bool) -> Reply:
         turn.task.uncancel()
         error = turn.stopping
     turn.task = None  # it ends: whoever still wants to stop it would only cut its last append off
-    if turn.state.phase != "running" and not isinstance(error, SessionTakenOver | StoreError):
+    if turn.state.turn.phase != "running" and not isinstance(error, SessionTakenOver | StoreError):
         # its end is written already, only its commit was waited for
         await turn.log.flush()
         if outside:
@@ -195,14 +198,11 @@ async def _stopped(turn: Turn, error: BaseException, release: bool) -> Reply:
 
 async def _settle_open(turn: Turn, why: str) -> None:
     state = turn.state
-    if state.open_model_call is not None and turn.partial_text:
+    if state.turn.open_model_call is not None and turn.partial_text:
         said = Message("assistant", (Text("".join(turn.partial_text)),))
-        turn.log.add(events.Responded(state.open_model_call.ordinal, said, stop="cancelled"))
-    for ask in tuple(state.callbacks.values()):
-        if ask.status == "open":
-            turn.log.add(events.CallbackWithdrawn(ask.raised.callback_id, why))
-            turn.services.withdraw(ask.raised.callback_id, why)
+        turn.log.add(events.Responded(state.turn.open_model_call.ordinal, said, stop="cancelled"))
+    turn.withdraw_open(why, lambda _: True)
     await turn.services.end_below(turn.id, why)
-    for call_id, call in (*state.inner.items(), *state.calls.items()):
+    for call_id, call in (*state.conversation.inner.items(), *state.conversation.calls.items()):
         if call.result is None:
             turn.log.add(events.ToolEnded(call_id, cancelled(call_id, why), "cancelled"))

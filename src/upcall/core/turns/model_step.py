@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
+
 from upcall.contracts import Delta
-from upcall.core.log.request_diff import apply_change, change_of, response_of
+from upcall.core.log.model_calls import settings_for_side_turn
+from upcall.core.log.request_diff import apply_change, response_of
 from upcall.core.turns.compaction import compact_now
 from upcall.core.turns.hook_runner import run_hooks
+from upcall.core.turns.request_log import log_request
 from upcall.core.turns.response_bounds import bounded
 from upcall.core.turns.toolsets import ensure_tools, update_tools, with_logged_tools
 from upcall.core.turns.turn import Turn
+from upcall.core.turns.wire_log import ask_and_capture
 from upcall.errors import (
     ContextTooLong,
     LimitReached,
@@ -19,7 +24,7 @@ from upcall.errors import (
     ScriptExhausted,
     UnknownSetting,
 )
-from upcall.events import NO_OPTIONS, HooksPassed, ModelFailed, ModelStarted, Responded
+from upcall.events import HooksPassed, ModelFailed, ModelStarted, Responded
 from upcall.messages import (
     NO_USAGE,
     Request,
@@ -37,7 +42,7 @@ KINDS_OF_FAILURE = (
 )
 
 ASKED_AGAIN = 3
-"""How often model_failed hooks may send a changed request for one model call."""
+"""The maximum number of changed requests that model_failed hooks may send for one model call."""
 
 HEADERS_LOST = (
     "the request was interrupted, and a hook had given it headers whose values are not kept in the log ({}). "
@@ -55,21 +60,22 @@ class ModelStep:
 
     async def call_model(self) -> None:
         """before_model → model: one response, in the log."""
-        state, hooks = self.state, self.hooks
+        state, conversation, hooks = self.state, self.state.conversation, self.hooks
         if self.turn.actor.toolsets:
             await update_tools(self.turn)
-        if state.steers:
+        if conversation.steers:
             self.turn.apply_steers()
-        if state.compaction is not None:
+        if conversation.compaction is not None:
             await compact_now(self.turn)
-        if state.open_model_call is None:
+        open_call = state.turn.open_model_call
+        if open_call is None:
             self._check_limits()
-        if state.calls or state.deferred:
+        if conversation.calls or conversation.deferred:
             state.settle_calls()
-        request, response, ordinal, by_hook = self._request(), None, state.ordinal + 1, False
+        request, response, ordinal, by_hook = self._request(), None, conversation.ordinal + 1, False
         lost: tuple[str, ...] = ()
-        if state.open_model_call is not None and state.open_model_call.purpose != "summary":
-            ordinal, change = state.open_model_call.ordinal, state.open_model_call.change
+        if open_call is not None and open_call.purpose != "summary":
+            ordinal, change = open_call.ordinal, open_call.change
             request = await with_logged_tools(self.turn, request)
             request, lost = await apply_change(request, change, self.log.store), change.headers if change else ()
         elif hooks.before_model:
@@ -80,13 +86,16 @@ class ModelStep:
         if response is None:
             self.log.flush_soon()  # nobody waits for it: the response, or the failure, is stored after it
             try:
-                response = await (
-                    self._cannot(lost) if lost else self.turn.actor.model.respond(request, self._emit)
-                )
+                response = await (self._cannot(lost) if lost else self._ask(request, ordinal))
             except Exception as error:
                 self.log.add(ModelFailed(ordinal, str(error), type(error).__name__))
                 response, ordinal, by_hook = await self._recover(request, ordinal, error)
         self._respond(response, ordinal, by_hook)
+
+    def _ask(self, request: Request, ordinal: int) -> Awaitable[Response]:
+        if self.turn.services.capture:
+            return ask_and_capture(self.turn, request, self._emit, ordinal)
+        return self.turn.actor.model.respond(request, self._emit)
 
     async def _cannot(self, lost: tuple[str, ...]) -> Response:
         raise ModelRefused(self.turn.actor.model.name, HEADERS_LOST.format(", ".join(lost)))
@@ -111,33 +120,34 @@ class ModelStep:
         self._respond(*await self._recover(request, asked.ordinal, error))
 
     def _request(self) -> Request:
-        actor, is_side_turn = self.turn.actor, self.turn.purpose == "side_turn"
-        freely = is_side_turn and self.turn.question is None  # in its own words
-        settings = actor.settings
-        if settings is not None and is_side_turn:
-            settings = settings.replace(tool_choice=None)  # it could not answer, or do nothing else
-        return Request(
-            actor.name, self.turn.purpose, actor.agent.instructions, self.state.messages(), actor.specs,
-            None if actor.output is None or freely else actor.output.schema, settings,
-        )  # fmt: skip
+        turn, actor = self.turn, self.turn.actor
+        schema, settings = actor.output_schema, actor.settings
+        if turn.purpose == "side_turn":
+            if turn.question is None:  # it answers in its own words
+                schema = None
+            if settings is not None:
+                settings = settings_for_side_turn(settings)
+        messages = self.state.conversation.messages()
+        return Request(actor.name, turn.purpose, actor.agent.instructions, messages, actor.specs, schema, settings)
 
     async def _before_model(self, asked: Request, ordinal: int) -> tuple[Request, Response | None]:
         """Run the hooks and write down that the model is asked, with what they changed."""
         await self.log.flush()  # hooks may have effects: the prompt, or the results so far, are on disk before
-        before = self.state.history
+        conversation = self.state.conversation
+        before = conversation.history
         out = await run_hooks(self.turn, "before_model", ordinal, self.hooks.before_model, asked)
         request, response = (asked, out) if isinstance(out, Response) else (out, None)
-        request = self._with_writes(asked, request, compacted=self.state.history is not before)
+        request = self._with_writes(asked, request, compacted=conversation.history is not before)
         self._started(asked, request, ordinal)
         return request, response
 
     def _with_writes(self, asked: Request, request: Request, *, compacted: bool) -> Request:
         """The request with what the hooks wrote to the session meanwhile, and nothing a provider would refuse."""
-        state = self.state
-        same = request.messages is asked.messages and len(state.history) == len(asked.messages)
-        if same and not (compacted or state.deferred):
+        conversation = self.state.conversation
+        same = request.messages is asked.messages and len(conversation.history) == len(asked.messages)
+        if same and not (compacted or conversation.deferred):
             return request
-        messages, now = request.messages, state.messages()
+        messages, now = request.messages, conversation.messages()
         if compacted:
             messages = now
         elif len(now) != len(asked.messages):
@@ -145,24 +155,10 @@ class ModelStep:
         return request if messages is asked.messages else request.replace(messages=close_dangling_calls(messages))
 
     def _started(self, asked: Request, request: Request, ordinal: int) -> None:
-        state, actor, log = self.state, self.turn.actor, self.log
-        instructions = tools = ""
-        if state.instructions != actor.instructions_hash:
-            instructions = actor.instructions_hash
-            log.put_blob(instructions, actor.instructions_body)
-        if state.tools != actor.tools_hash:
-            tools = actor.tools_hash
-            log.put_blob(tools, actor.tools_body)
-        options = ""
-        if state.options != actor.options_hash:
-            options = actor.options_hash or NO_OPTIONS
-            if actor.options_body:
-                log.put_blob(options, actor.options_body)
-        change = None if request is asked else change_of(asked, request, state.messages, log.put_blob, actor.named)
-        log.add(ModelStarted(ordinal, self.turn.purpose, instructions, tools, change, options))
+        log_request(self.turn, asked, request, ordinal, self.turn.purpose)
 
     async def _recover(self, request: Request, ordinal: int, error: Exception) -> tuple[Response, int, bool]:
-        """What model_failed hooks make of a failure: a response, or another try; else the failure is the turn's."""
+        """Run the model_failed hooks: use their response, or try their request. Without either the turn fails."""
         for _ in range(ASKED_AGAIN):
             self._drop_partial()
             await self.log.flush()  # the hooks see the failure in the log, and may compact the conversation
@@ -172,11 +168,11 @@ class ModelStep:
             if isinstance(again, Response):
                 return again, ordinal, True
             base = self._request()
-            ordinal, request = self.state.ordinal + 1, again
+            ordinal, request = self.state.conversation.ordinal + 1, again
             self._started(base, request, ordinal)
             self.log.flush_soon()
             try:
-                return await self.turn.actor.model.respond(request, self._emit), ordinal, False
+                return await self._ask(request, ordinal), ordinal, False
             except Exception as failure:
                 error = failure
                 self.log.add(ModelFailed(ordinal, str(error), type(error).__name__))
@@ -185,20 +181,21 @@ class ModelStep:
 
     def _shortened(self, error: Exception) -> Request | None:
         """A side turn that does not fit the window goes on with the last summary and the newest messages."""
-        few = len(self.state.messages()) // 4
+        conversation = self.state.conversation
+        few = len(conversation.messages()) // 4
         if self.turn.purpose != "side_turn" or not isinstance(error, ContextTooLong) or not few:
             return None
-        self.turn.compact(few, "", self.state.summary)
+        self.turn.compact(few, "", conversation.summary)
         return self._request()
 
     async def _model_failed(self, request: Request, error: Exception) -> Request | Response | None:
-        turn = self.turn
+        turn, conversation = self.turn, self.state.conversation
         if turn.purpose == "side_turn":
             return None
-        out = await run_hooks(turn, "model_failed", self.state.ordinal, self.hooks.model_failed, request, error)
+        out = await run_hooks(turn, "model_failed", conversation.ordinal, self.hooks.model_failed, request, error)
         same = isinstance(out, Request) and out.messages is request.messages
         if same and isinstance(error, ContextTooLong):
-            return out.replace(messages=self.state.messages())  # the hook compacted: ask with what is left
+            return out.replace(messages=conversation.messages())  # the hook compacted: ask with what is left
         return None if out is error else out
 
     def _drop_partial(self) -> None:
@@ -210,12 +207,15 @@ class ModelStep:
             self.turn.partial_text.append(text)
         elif kind == "drop":
             self.turn.partial_text.clear()
-        if self.log.sinks or self.log.watchers:
-            self.log.publish(Delta(self.state.id, text, kind))
+        log = self.log
+        if log.sinks or log.watchers:
+            delta = Delta(self.state.id, text, kind)
+            for show in (*log.sinks, *log.watchers):  # not `publish`: a response may have thousands of these
+                show(delta)
 
     async def post_response(self) -> None:
         """Run the post_response hooks over the response that is in the log."""
-        responded = self.state.response
+        responded = self.state.turn.response
         assert responded is not None
         await self.log.flush(lazy=True)
         first = response_of(responded)
@@ -228,7 +228,7 @@ class ModelStep:
         self.log.add(HooksPassed("post_response", str(responded.ordinal), responded.seq, message=message))
 
     def _check_limits(self) -> None:
-        limits, state = self.turn.actor.limits, self.state
+        limits, used = self.turn.actor.limits, self.state.turn
         calls, name = limits.model_calls, "model_calls"
         if self.turn.purpose == "side_turn":
             calls, name = (
@@ -237,10 +237,10 @@ class ModelStep:
             )
             if self.turn.room is not None and (full := self.turn.room()):
                 raise LimitReached(full, "the turn of the agent that is asked has no room left")
-        if calls is not None and state.model_calls >= calls:
-            raise LimitReached(name, f"{state.model_calls} in this turn")
-        if limits.tokens is not None and state.usage is not NO_USAGE and state.usage.total >= limits.tokens:
-            raise LimitReached("tokens", f"{state.usage.total} in this turn")
+        if calls is not None and used.model_calls >= calls:
+            raise LimitReached(name, f"{used.model_calls} in this turn")
+        if limits.tokens is not None and used.usage is not NO_USAGE and used.usage.total >= limits.tokens:
+            raise LimitReached("tokens", f"{used.usage.total} in this turn")
 
 
 def failure_of(failed: ModelFailed, model: str) -> ModelError:

@@ -28,11 +28,13 @@ class PreparedAgent:
     def __init__(self, agent: Agent, model: Model, hooks: Hooks, extra: Sequence[Tool] = ()) -> None:
         self.agent, self.model, self.hooks, self.name = agent, model, hooks, agent.name
         self.limits, self.output, self.settings = agent.limits, agent.output, agent.settings
+        self.output_schema = None if agent.output is None else agent.output.schema
         self.passed_on, (self.to_run, self.rules) = hooks.inheritable(), hooks.split_approval_rules()
         self.toolbox = describe_tools({**agent.toolbox, **{t.name: t for t in extra}}) if extra else agent.toolbox
         self.own_tools, self.toolsets = self.toolbox, agent.toolsets
         self.listed: Listed | None = None  # what the toolsets offered to one session, once they were asked
         self.specs = tuple(t.spec for t in self.toolbox.values())
+        self.labels = _labels(self.toolbox)
         self.instructions_body = agent.instructions.encode()
         self.instructions_hash = content_hash(self.instructions_body)
         self.tools_body = msgspec.json.encode(self.specs)
@@ -48,6 +50,7 @@ class PreparedAgent:
         made.listed = listed
         made.toolbox = describe_tools({**self.own_tools, **tools})
         made.specs = tuple([tool.spec for tool in made.toolbox.values()])
+        made.labels = _labels(made.toolbox)
         made.tools_body = msgspec.json.encode(made.specs)
         made.tools_hash = content_hash(made.tools_body)
         return made
@@ -62,8 +65,13 @@ class PreparedAgent:
         return name, body
 
     def asks_approval(self, tool: Tool, args: dict[str, Any]) -> bool:
-        """Whether a call with these checked arguments needs an approval: by the tool's own rule, or by a hook's."""
+        """Tell whether a call with these checked arguments needs an approval, by the tool's rule or by a hook's."""
         return tool.asks_approval(args) or any(rule(tool, args) for rule in self.rules)
+
+
+def _labels(toolbox: Mapping[str, Tool]) -> dict[str, str]:
+    """The labels that tools were declared with."""
+    return {name: tool.label for name, tool in toolbox.items() if tool.label}
 
 
 def _options(agent: Agent) -> bytes:

@@ -1,4 +1,4 @@
-"""How many processes a runtime starts at once: commands of `shell`, and interpreters of `run_python`.
+"""Limit how many processes a runtime has at once: commands of `shell` and interpreters of `run_python`.
 
 A place is held while code runs. What waits for a callback, a tool or a child rests: its place is taken from it as
 soon as somebody else needs one, so that nothing waits for what itself waits.

@@ -1,4 +1,4 @@
-"""How many questions one response may have open at once, and which calls wait until others are settled.
+"""Limit how many questions one response may have open. Further calls wait until others are settled.
 
 A call that may still ask holds a place while it runs, so that there is one for its first question. A call that has
 to wait for a place has not started: after a crash or a park it begins as if it were new. A further question of a
@@ -8,7 +8,7 @@ call that waits already is asked again when that call is entered again. So nothi
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, deque
+from collections import defaultdict, deque
 
 from upcall.core.log.call_state import CallState
 from upcall.core.log.state import SessionState
@@ -24,8 +24,12 @@ class QuestionSlots:
     def __init__(self, state: SessionState, most: float | None) -> None:
         self._state, self._most = state, most
         self._live: set[str] = set()  # calls that have a place
-        self._away: Counter[str] = Counter()  # those that wait for a child or for calls of their program
-        self._raising: Counter[str] = Counter()  # questions that are about to be in the log, by their call
+        self._away: defaultdict[str, int] = defaultdict(
+            int
+        )  # those that wait for a child or for calls of their program
+        self._raising: defaultdict[str, int] = defaultdict(
+            int
+        )  # questions that are about to be in the log, by call
         self._waiting: deque[tuple[str, bool, asyncio.Future[None]]] = deque()
 
     def enter(self, call: CallState) -> asyncio.Future[None] | None:
@@ -100,23 +104,24 @@ class QuestionSlots:
 
     def _is_full(self) -> bool:
         most = self._most
-        if most is None or len(self._live) + len(self._state.callbacks) + self._raising.total() < most:
+        if most is None or len(self._live) + len(self._state.turn.callbacks) + sum(self._raising.values()) < most:
             return False
         asking: set[str] = {name for name, count in self._raising.items() if count > 0}
         taken = sum(count for count in self._raising.values() if count > 0)
-        for one in self._state.callbacks.values():
-            if one.status == "open" and self._state.call(name := _call_of(one.raised.origin)) is not None:
+        for one in self._state.turn.callbacks.values():
+            name = _call_of(one.origin)
+            if one.status == "open" and self._state.conversation.call(name) is not None:
                 asking.add(name)
                 taken += 1
         taken += sum(name not in asking and self._away[name] <= 0 for name in self._live)
         return taken >= most
 
     def _asks_of(self, name: str) -> bool:
-        return any(_call_of(one.raised.origin) == name for one in self._state.callbacks.values())
+        return any(_call_of(one.origin) == name for one in self._state.turn.callbacks.values())
 
     def _open_of(self, name: str) -> bool:
-        asks = self._state.callbacks.values()
-        return any(one.status == "open" and _call_of(one.raised.origin) == name for one in asks)
+        asks = self._state.turn.callbacks.values()
+        return any(one.status == "open" and _call_of(one.origin) == name for one in asks)
 
 
 def _call_of(origin: str) -> str:

@@ -1,4 +1,4 @@
-"""What a turn came to, read from its state."""
+"""The reply of a turn, read from its state."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from upcall.core.log.state import SessionState
 
 
 def reply_of(state: SessionState, output: Output | None = None, *, waits: bool = False) -> Reply:
-    """What a session's last turn came to; `output` is the type of what it says, once it has said it."""
+    """The reply of a session's last turn; `output` parses its text into the agent's output type."""
     value = None
-    if output is not None and state.phase in ("done", "running"):
-        said = state.reply_text if output.schema is None else state.model_text
-        if state.output is not None:
-            value = output.convert(state.output)
+    turn, conversation = state.turn, state.conversation
+    if output is not None and turn.phase in ("done", "running"):
+        said = conversation.reply_text if output.schema is None else conversation.model_text
+        if turn.output is not None:
+            value = output.convert(turn.output)
         elif said or output.schema is None:
             value = output.parse(said)
-    status: Any = "waiting" if waits else state.phase if state.phase in ("cancelled", "limit") else "done"
-    return Reply(state.reply_text, status, state.id, state.usage, output=value, limit=state.limit)
+    status: Any = "waiting" if waits else turn.phase if turn.phase in ("cancelled", "limit") else "done"
+    return Reply(conversation.reply_text, status, state.id, turn.usage, output=value, limit=turn.limit)

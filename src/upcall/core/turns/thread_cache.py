@@ -22,7 +22,7 @@ class Threads:
         self._idle = self._made = 0
 
     def run(self, work: Callable[[], R]) -> asyncio.Future[R]:
-        """What the work returns or raises in a thread; an executor costs twice as much. On the event loop only."""
+        """Run a function in a thread; the future has its outcome. Twice as fast as an executor. Event loop only."""
         loop = asyncio.get_running_loop()
         ended: asyncio.Future[R] = loop.create_future()
 

@@ -1,66 +1,79 @@
-"""Many deadlines on one timer, and the guard that stops a call which runs too long."""
+"""The time-outs of turns and tool calls."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from time import monotonic
+from contextvars import Context
+from math import inf
 from typing import Any
 
 import msgspec
 
+LOOK_PAUSE = 0.01
+"""Seconds between two looks at all deadlines, so that many which expire one after the other cost little."""
+
 
 class Deadlines:
-    """Many deadlines on one timer: a turn or a call that ends in time costs two dict operations."""
+    """The deadlines of a runtime's turns and calls, on one timer of the loop.
 
-    __slots__ = ("_due", "_next", "_timer")
+    A deadline is set and dropped often and reached rarely. So the timer is set again only for a deadline that comes
+    before its next look.
+    """
+
+    __slots__ = ("_due", "_loop", "_next_look", "_timer")
 
     def __init__(self) -> None:
         self._due: dict[object, tuple[float, Callable[[], None]]] = {}
-        self._next = float("inf")
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._next_look = inf
 
-    def add(self, key: object, seconds: float, expire: Callable[[], None]) -> None:
-        """Call `expire` after so many seconds, unless it is dropped before."""
-        when = monotonic() + seconds
+    def set(self, key: object, seconds: float, expire: Callable[[], None]) -> None:
+        """Call `expire` after so many seconds, unless the key is dropped before."""
+        loop = asyncio.get_running_loop()
+        when = loop.time() + seconds
         self._due[key] = (when, expire)
-        if when < self._next:
-            self._arm(when)
+        if when < self._next_look or loop is not self._loop:  # a runtime may be used in one loop after another
+            self._look_at(when, loop)
 
     def drop(self, key: object) -> None:
-        """It is no longer needed."""
+        """Forget a deadline, if there is one."""
         self._due.pop(key, None)
 
     def left(self, key: object) -> float | None:
-        """The seconds that are left of it."""
+        """Return the seconds that are left, or None if there is no such deadline."""
         found = self._due.get(key)
-        return None if found is None else found[0] - monotonic()
-
-    def _arm(self, when: float) -> None:
-        self.close()
-        self._next = when
-        self._timer = asyncio.get_running_loop().call_later(when - monotonic(), self._fire)
-
-    def _fire(self) -> None:
-        now = monotonic()
-        for key, (when, expire) in tuple(self._due.items()):
-            if when <= now:
-                del self._due[key]
-                expire()
-        self.close()
-        if self._due:
-            self._arm(min(when for when, _ in self._due.values()))
+        return None if found is None else found[0] - asyncio.get_running_loop().time()
 
     def close(self) -> None:
         """Stop the timer."""
-        self._next = float("inf")
         if self._timer is not None:
             self._timer.cancel()
-            self._timer = None
+        self._timer, self._next_look = None, inf
+
+    def _look_at(self, when: float, loop: asyncio.AbstractEventLoop) -> None:
+        self.close()
+        self._loop, self._next_look = loop, when
+        # with a context of its own: the timer would keep the variables of the turn that happened to set it
+        self._timer = loop.call_at(when, self._look, loop, context=Context())
+
+    def _look(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Call what is due, and set the timer for what is left."""
+        now = loop.time()
+        for key in [key for key, (when, _) in self._due.items() if when <= now]:
+            _, expire = self._due.pop(key)
+            expire()
+        self.close()
+        if self._due:
+            self._look_at(max(now + LOOK_PAUSE, min(when for when, _ in self._due.values())), loop)
 
 
 class ToolTimeout(msgspec.Struct, eq=False):
-    """Cancels a call that runs too long; tells its own cancelling from that of others. Waiting is no running."""
+    """Cancels a call that runs too long, and tells its own cancelling from that of others.
+
+    Time in which the call waits for somebody does not count.
+    """
 
     task: asyncio.Task[Any]
     deadlines: Deadlines
@@ -70,39 +83,42 @@ class ToolTimeout(msgspec.Struct, eq=False):
     is_parked: bool = False
 
     def start(self, seconds: float) -> None:
-        """Let it run so long."""
-        self.deadlines.add(self, seconds, self._expire)
+        """Let the call run so long."""
+        self.deadlines.set(self, seconds, self._expire)
 
     def pause(self) -> None:
-        """It waits for somebody: no time is counted."""
-        self.left = self.deadlines.left(self)
-        self.deadlines.drop(self)
+        """Count no time: the call waits for somebody."""
+        left = self.deadlines.left(self)
+        if left is not None:
+            self.left = left
+            self.deadlines.drop(self)
 
     def resume(self) -> None:
-        """It runs again, for what was left."""
+        """Let the call run for the time that was left."""
         if self.left is not None:
             self.start(max(0.0, self.left))
+            self.left = None
 
     def stop(self) -> None:
-        """It has ended."""
+        """Note that the call has ended."""
         self.deadlines.drop(self)
         if self.is_parked:
             self.task.uncancel()
 
     def park(self) -> None:
-        """A question is left waiting: where a task of the call's own asked it, the tasks beside it end too."""
+        """Note that a question is left waiting; where a task of the call asked it, the tasks beside it end too."""
         if self.scoped and not self.is_parked and self.task is not asyncio.current_task():
             self.is_parked = True
             self.task.cancel()
 
     def cancelled_to_park(self) -> bool:
-        """Whether it is being cancelled because it parks, and for nothing else."""
+        """Tell whether the call is being cancelled because it parks, and for nothing else."""
         return self.is_parked and self.task.cancelling() == 1
+
+    def timed_out(self) -> bool:
+        """Tell whether the time-out, and nobody else, cancelled the call."""
+        return self.is_expired and self.task.uncancel() == 0
 
     def _expire(self) -> None:
         self.is_expired = True
         self.task.cancel()
-
-    def timed_out(self) -> bool:
-        """Whether it was this guard, and nobody else, that cancelled."""
-        return self.is_expired and self.task.uncancel() == 0

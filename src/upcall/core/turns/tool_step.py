@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from upcall.callbacks import same_json
+from upcall.callbacks import Callback, same_json
 from upcall.core.log.call_state import CallState
 from upcall.core.turns.access import CallContext, SyncCallContext
 from upcall.core.turns.approval import before_tool, edits_of, gate
@@ -29,7 +29,7 @@ from upcall.errors import (
     ToolSwallowedParking,
     UpcallError,
 )
-from upcall.events import CallbackWithdrawn, HooksPassed, InnerCalled, ToolEnded, ToolStarted, ToolTriedAgain
+from upcall.events import HooksPassed, InnerCalled, ToolEnded, ToolStarted, ToolTriedAgain
 from upcall.messages import Call, Result, replace_surrogates
 from upcall.safety.bounds import ARGUMENTS, DEPTH
 from upcall.tools import BadArguments, CallRefused, Tool, to_result, unknown_tool_text
@@ -124,18 +124,21 @@ class ToolStep(msgspec.Struct, eq=False):
             return False
         approval, final = passed
         if final.name != tool.name:
-            raise CallRefused(f"{call.name} was not run: a hook sent it to {final.name} after it had started")
+            raise CallRefused(
+                f"{call.name} was not run: a hook redirected the call to {final.name} after it had started"
+            )
         changed = None if same_json(final.args, call.args) else final.args
         self.turn.log.add(ToolStarted(call.id, call.name, changed, approval))
         return True
 
     def _missing_tool_text(self, call: Call) -> str:
-        """What the model is told of a tool that is not there, with what was answered to the call meanwhile."""
-        asks = self.turn.state.callbacks_of(call.id)
+        """The error text for a tool that no longer exists, with the answers that the call was given meanwhile."""
         answers = [
-            f"the answer to {a.raised.message!r} was {a.answer.value!r}" for a in asks if a.answer is not None
+            f"the answer to {one.message!r} was {one.answer.value!r}"
+            for one in self.turn.state.callbacks_of(call.id)
+            if one.status == "answered" and one.answer is not None
         ]
-        told = f" It was there when the call began. While it waited it was given: {'; '.join(answers)}."
+        told = f" The tool existed when the call began. While the call waited, it received: {'; '.join(answers)}."
         return unknown_tool_text(call.name, self.toolbox) + (told if answers else "")
 
     async def _begin(self, call: Call) -> None:
@@ -144,13 +147,13 @@ class ToolStep(msgspec.Struct, eq=False):
         if tool is None:
             raise CallRefused(self._missing_tool_text(call))
         if self.turn.purpose == "side_turn" and not tool.read_only:
-            raise CallRefused(f"{tool.name} can't be used while answering: only tools that read can")
+            raise CallRefused(f"{tool.name} can't be used while answering: only read-only tools can be used")
         if call.broken:
             most = f"of at most {ARGUMENTS} bytes, nested at most {DEPTH} levels deep"
             raise BadArguments(tool.name, [f"they must be one JSON object {most}, but were: {call.broken[:200]}"])
         args, approval = tool.check(call.args), ""
         if (
-            tool.needs_approval or self.turn.actor.rules or self.turn.state.callbacks
+            tool.needs_approval or self.turn.actor.rules or self.turn.state.turn.callbacks
         ):  # it may have been asked before
             passed = await gate(self.turn, tool, call, args)
             if isinstance(passed, Result):
@@ -161,7 +164,8 @@ class ToolStep(msgspec.Struct, eq=False):
                 await self._begin(final)
                 return
             call, args = final, args if final is call else tool.check(final.args)
-        self._check_draining()
+        if self.turn.services.draining:
+            self._check_draining()
         first, log = self.call.call, self.turn.log
         changed = None if call is first or same_json(call.args, first.args) else call.args
         log.add(ToolStarted(call.id, call.name, changed, approval))
@@ -181,7 +185,9 @@ class ToolStep(msgspec.Struct, eq=False):
             args[tool.context] = context if tool.is_async else SyncCallContext(context, asyncio.get_running_loop())
         limits = self.turn.actor.limits
         seconds = tool.timeout if tool.timeout is not None else limits.tool_seconds
-        guard = ToolTimeout(_current_task(), self.turn.services.deadlines, scoped=tool.is_async)
+        task = self.turn.task if self.alone else asyncio.current_task()
+        assert task is not None
+        guard = ToolTimeout(task, self.turn.services.deadlines, scoped=tool.is_async)
         if context is not None:
             context.guard = guard
         if seconds is not None and not tool.inline:
@@ -212,7 +218,7 @@ class ToolStep(msgspec.Struct, eq=False):
         return self._check_replay(tool, context, result) if context is not None or self.call.attempts else result
 
     async def _apply_result_keepers(self, call_id: str, value: Any) -> Any:
-        """What the tool returned, or what a kit's keeper of results has put in its place."""
+        """The tool's value, or the replacement that a kit's `results` function returned."""
         context = CallContext(self.turn.state, self.turn, call_id)
         for keeper in self.turn.actor.agent.results:
             out: Any = keeper(context, self.call.call, value)
@@ -226,14 +232,14 @@ class ToolStep(msgspec.Struct, eq=False):
         asker = context.asker if context is not None else None
         if asker is None and self.call.attempts:  # it asks no more: was it given an answer?
             asker = CallbackScope(self.turn, result.call_id)
-        if asker is None or not (asker.parked or asker.unclaimed()):
+        if asker is None or not (asker.parked or asker.unused_answers()):
             return result
         error = ToolSwallowedParking(tool.name) if asker.parked else mismatch(tool.name, asker)
         return Result(result.call_id, f"{type(error).__name__}: {error}", is_error=True)
 
     def end(self, result: Result, how: Any) -> None:
         """Give the call its result; what it still asked is withdrawn."""
-        if self.turn.state.callbacks:
+        if self.turn.state.turn.callbacks:
             told = edits_of(self.turn, self.call.call.id)
             result = result.replace(text=f"{told}{result.text}") if told else result
             self._withdraw()
@@ -245,15 +251,12 @@ class ToolStep(msgspec.Struct, eq=False):
     def _withdraw(self) -> None:
         """End what the call, the calls of its program, or hooks around them still ask."""
         mine = self.call.call.id
-        for ask in self.turn.state.callbacks.values():
-            at = ask.raised.origin.removeprefix("before_tool.").removeprefix("after_tool.")
-            if (at == mine or at.rpartition(".")[0] == mine) and ask.status == "open":
-                why = "the call that asked has ended"
-                self.turn.log.add(CallbackWithdrawn(ask.raised.callback_id, why))
-                self.turn.services.withdraw(ask.raised.callback_id, why)
-                wait = self.turn.waits.pop(ask.raised.callback_id, None)
-                if wait is not None:  # of a task that the tool left behind
-                    wait.cancel()
+
+        def is_mine(callback: Callback) -> bool:
+            at = callback.origin.removeprefix("before_tool.").removeprefix("after_tool.")
+            return at == mine or at.rpartition(".")[0] == mine
+
+        self.turn.withdraw_open("the call that asked has ended", is_mine)
 
     async def _after_tool(self) -> None:
         """The hooks' chain over the result, which is stored before: whatever they do, the tool never runs again."""
@@ -261,6 +264,8 @@ class ToolStep(msgspec.Struct, eq=False):
         call, first = self.call.call, self.call.result
         assert first is not None
         result = await run_hooks(self.turn, "after_tool", call.id, self.turn.hooks.after_tool, call, first)
+        if self.turn.held_output:
+            self.turn.release_output(call.id, show=result is first)
         if result is first:
             self.turn.log.add(HooksPassed("after_tool", call.id))
         else:
@@ -277,19 +282,13 @@ def inner_step(
 ) -> ToolStep:
     """The step for one call out of a program that runs as `context`'s call, from wherever the log says it is."""
     turn, call_id = context.turn, f"{context.call_id}.{number}"
-    if call_id not in turn.state.inner:
+    if call_id not in turn.state.conversation.inner:
         turn.log.add(InnerCalled(context.call_id, Call(call_id, name, args)))
-    return ToolStep(turn, turn.state.inner[call_id], toolbox, alone=False, inner=True)
-
-
-def _current_task() -> asyncio.Task[Any]:
-    task = asyncio.current_task()
-    assert task is not None
-    return task
+    return ToolStep(turn, turn.state.conversation.inner[call_id], toolbox, alone=False, inner=True)
 
 
 def _timeout_text(error: asyncio.CancelledError, tool: str, guard: ToolTimeout, seconds: float | None) -> str:
-    """What the model is told of a call that took too long; parking, or somebody else's cancelling, goes on."""
+    """The error text for a call that took too long. Parking, and a cancellation by others, are raised."""
     if guard.cancelled_to_park():
         raise Parking from None
     if not guard.timed_out():
@@ -298,7 +297,7 @@ def _timeout_text(error: asyncio.CancelledError, tool: str, guard: ToolTimeout, 
 
 
 def _ungrouped(call_id: str, tool: str, group: BaseExceptionGroup[Any]) -> Result:
-    """What a tool's own task group raised: parking, cancelling and the rest are told apart."""
+    """The result for an exception group of a tool. Parking and cancellation are raised."""
     parking, others = group.split(Parking)
     if parking is not None and others is None:
         raise Parking
@@ -311,7 +310,7 @@ def _ungrouped(call_id: str, tool: str, group: BaseExceptionGroup[Any]) -> Resul
 
 def mismatch(tool: str, asker: CallbackScope) -> ReplayMismatch:
     """The error for answers that nobody asked for again."""
-    left = [f"{a.raised.message!r} was answered {a.answer.value!r}" for a in asker.unclaimed() if a.answer]
+    left = [f"{one.message!r} was answered {one.answer.value!r}" for one in asker.unused_answers() if one.answer]
     return ReplayMismatch(tool, left)
 
 
@@ -325,7 +324,7 @@ def _truncate(result: Result, most: int | None) -> Result:
 
 
 def failure_text(tool: str, error: Exception | SystemExit) -> str:
-    """What the model is told of a tool that raised."""
+    """The error text for a tool that raised."""
     said = str(error).strip()
     named = said if isinstance(error, UpcallError) else f"{type(error).__name__}: {said}" if said else repr(error)
     return replace_surrogates(f"{tool} failed: {named}")

@@ -37,7 +37,7 @@ class ToolsetSession(SessionView):
 
     @property
     def purpose(self) -> Purpose:
-        """What runs: `turn` or `side_turn`."""
+        """The kind of turn: `turn` or `side_turn`."""
         return self._turn.purpose
 
     @property
@@ -103,7 +103,7 @@ async def _list(toolset: Toolset, view: ToolsetSession) -> tuple[Tool, ...]:
     except Exception as error:
         raise ToolsetFailed(name, f"list_tools raised {type(error).__name__}: {error}") from error
     if len(tools) > TOOLS:
-        raise ToolsetFailed(name, f"it offers {len(tools)} tools; at most {TOOLS} are taken")
+        raise ToolsetFailed(name, f"it offers {len(tools)} tools; at most {TOOLS} are accepted")
     return tools
 
 
@@ -115,7 +115,7 @@ def _merged(actor: PreparedAgent, offered: Listed) -> PreparedAgent:
         name = name_of(toolset)
         for tool in offers:
             if tool.name in owners:
-                clash = f"its tool {tool.name!r} has the name of a tool of {owners[tool.name]}"
+                clash = f"its tool {tool.name!r} has the same name as a tool of {owners[tool.name]}"
                 raise ToolsetFailed(name, f"{clash}; rename one of them")
             owners[tool.name], tools[tool.name] = f"toolset {name!r}", tool
     merged = actor.with_tools(offered, tools)
@@ -126,5 +126,5 @@ def _merged(actor: PreparedAgent, offered: Listed) -> PreparedAgent:
 
 
 def name_of(toolset: Toolset) -> str:
-    """How errors call a toolset."""
+    """The name of a toolset in error messages."""
     return str(getattr(toolset, "name", "") or type(toolset).__name__)

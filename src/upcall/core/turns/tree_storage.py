@@ -1,4 +1,4 @@
-"""What a whole run tree shares, kept in its root's log: values of the root's context, and bodies by hash."""
+"""Storage that a run tree shares, in its root's log: values of the root's context, and bodies by hash."""
 
 from __future__ import annotations
 

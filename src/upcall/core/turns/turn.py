@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from types import CoroutineType
 from typing import Any, NamedTuple, Protocol
 
 from upcall import events
 from upcall.agent import Agent
-from upcall.callbacks import Held
-from upcall.contracts import Claim, Files, Reply, Spent
+from upcall.callbacks import Callback
+from upcall.contracts import Claim, Delta, Files, Reply, Spent
 from upcall.core.log.call_state import CallState
 from upcall.core.log.session_log import SessionLog
 from upcall.core.routing.question import Question
@@ -24,6 +24,9 @@ from upcall.core.turns.thread_cache import Threads
 from upcall.core.turns.timeouts import Deadlines, ToolTimeout
 from upcall.errors import LimitReached, RuntimeClosed, SessionTakenOver, StoreError, UpcallError
 from upcall.messages import Message, Purpose, compacted_messages, user
+
+_MOST_OUTPUT = 100_000
+"""Characters of what a call shows that are kept until its hooks have passed its result."""
 
 PINNED = "pinned."
 """Context whose key begins so is shown to the model again when the conversation is compacted."""
@@ -58,7 +61,7 @@ DEFAULT_CHILD = ChildSpec()
 
 
 class TurnServices(Protocol):
-    """What a turn is given by its run tree: callbacks, children, side turns, and what all turns share."""
+    """The services that a run tree gives its turns: callbacks, children, side turns, and shared objects."""
 
     activity: Activity
     deadlines: Deadlines
@@ -66,6 +69,8 @@ class TurnServices(Protocol):
     processes: ProcessLimit
     deps: Any
     """The object of `Runtime(deps=...)`."""
+    capture: bool
+    """What goes over the wire to models is logged."""
     draining: bool
     """Nothing new starts: turns stop between two steps."""
 
@@ -96,7 +101,7 @@ class TurnServices(Protocol):
         ...
 
     def spent(self, turn: Turn) -> CoroutineType[Any, Any, Spent]:
-        """What all sessions of the tree have used."""
+        """The usage of all sessions of the tree."""
         ...
 
     async def summarise(self, turn: Turn, keep_last: int, origin: str) -> None:
@@ -105,8 +110,11 @@ class TurnServices(Protocol):
 
     # --- callbacks
 
-    async def raise_callback(self, scope: CallbackScope, question: Question) -> Held:
-        """Ask whoever is above; return the settled callback, stored as delivered."""
+    async def raise_callback(self, scope: CallbackScope, question: Question) -> Callback:
+        """Ask whoever is above; return the settled callback, stored as delivered.
+
+        That an approval was delivered is stored with the start of its tool.
+        """
         ...
 
     async def wait_until_reenterable(self, turn: Turn, origin: str) -> None:
@@ -161,8 +169,9 @@ class Turn:
     """
 
     __slots__ = (
-        "_question_slots", "activity", "actor", "children", "hooks", "log", "partial_text", "purpose", "question",
-        "room", "same_workspace", "savers", "services", "state", "stopping", "summarising", "task", "waits",
+        "_question_slots", "activity", "actor", "children", "held_output", "hooks", "log", "partial_text",
+        "purpose", "question", "room", "same_workspace", "savers", "services", "state", "stopping", "summarising",
+        "task", "waits",
     )  # fmt: skip
 
     def __init__(
@@ -176,10 +185,11 @@ class Turn:
         self.stopping: Exception | None = None  # why it was stopped from outside
         self.summarising = False
         self.partial_text: list[str] = []  # what its model has written so far in the open call
+        self.held_output: dict[str, str] | None = None  # output of calls, until their after_tool hooks have run
         self.children = 0
         self.waits: dict[str, asyncio.Future[None]] = {}  # open callbacks that code here waits for
         self.savers: list[Callable[[], None]] = []  # programs to save in the append that raises a callback
-        self.question: events.CallbackRaised | None = None  # the callback that a side turn has to answer
+        self.question: Callback | None = None  # the callback that a side turn has to answer
         self.room: Callable[[], str] | None = None  # names the limit that leaves no room to a side turn
         self.same_workspace = True  # a side turn's agent works in the workspace of the agent that asks
         self._question_slots: QuestionSlots | None = None
@@ -195,6 +205,21 @@ class Turn:
         if self._question_slots is None:
             self._question_slots = QuestionSlots(self.state, self.actor.limits.open_questions)
         return self._question_slots
+
+    def show_output(self, call_id: str, text: str) -> None:
+        """Show a running call's output: at once, or after its after_tool hooks if there are any."""
+        if not self.hooks.after_tool:
+            self.log.publish(Delta(self.id, text, "output", call_id))
+            return
+        held = self.held_output = self.held_output or {}
+        before = held.get(call_id, "")
+        held[call_id] = before + text[: _MOST_OUTPUT - len(before)]
+
+    def release_output(self, call_id: str, *, show: bool) -> None:
+        """Show a call's output now that its hooks have run; nothing if they replaced its result."""
+        text = self.held_output.pop(call_id, "") if self.held_output else ""
+        if text and show:
+            self.log.publish(Delta(self.id, text, "output", call_id))
 
     # --- running and stopping -------------------------------------------------------------
 
@@ -216,17 +241,17 @@ class Turn:
 
     def _start_clock(self) -> None:
         """Count the turn's time from now on, and stop the turn when it is used up."""
-        state, seconds = self.state, self.actor.limits.turn_seconds
-        state.running_since = self.log.store.now()
+        clock, seconds = self.state.turn, self.actor.limits.turn_seconds
+        clock.running_since = self.log.store.now()
         if seconds is not None:
-            self.services.deadlines.add(self, seconds - state.ran_seconds, self._out_of_time)
+            self.services.deadlines.set(self, seconds - clock.ran_seconds, self._out_of_time)
 
     def _stop_clock(self) -> None:
         """Count no time while everything in the turn waits."""
         self.services.deadlines.drop(self)
-        state = self.state
-        if state.running_since:
-            state.ran_seconds, state.running_since = state.running_seconds(self.log.store.now()), 0.0
+        clock = self.state.turn
+        if clock.running_since:
+            clock.ran_seconds, clock.running_since = clock.running_seconds(self.log.store.now()), 0.0
 
     def _out_of_time(self) -> None:
         self.stop(LimitReached("turn_seconds", f"{self.actor.limits.turn_seconds:g} s"))
@@ -243,12 +268,12 @@ class Turn:
 
     def check_stop(self) -> None:
         """Raise what stops the turn, if something does."""
-        if self.stopping is None and self.state.cancel is not None:  # it was requested while nobody ran this
-            self.stopping = Cancelled(self.state.cancel.reason)
+        if self.stopping is None and self.state.turn.cancel is not None:  # it was requested while nobody ran this
+            self.stopping = Cancelled(self.state.turn.cancel.reason)
         if self.stopping is not None and self.task is not None:  # a tool swallowed that it was cancelled
             self.task.uncancel()
             raise self.stopping
-        if self.services.is_stopping(self):
+        if self.services.draining and self.services.is_stopping(self):
             raise RuntimeClosed
 
     # --- what others write ----------------------------------------------------------------
@@ -269,6 +294,16 @@ class Turn:
         if self._question_slots is not None:
             self._question_slots.admit()
 
+    def withdraw_open(self, why: str, which: Callable[[Callback], bool]) -> None:
+        """Withdraw open callbacks of this turn that nobody needs any more."""
+        for callback in tuple(self.state.turn.callbacks.values()):
+            if callback.status == "open" and which(callback):
+                self.log.add(events.CallbackWithdrawn(callback.id, why))
+                self.services.withdraw(callback.id, why)
+                wait = self.waits.pop(callback.id, None)
+                if wait is not None:  # of a task that was left behind
+                    wait.cancel()
+
     def park_waiting(self) -> None:
         """Unwind calls and questions that wait for a place."""
         if self._question_slots is not None:
@@ -278,30 +313,30 @@ class Turn:
 
     def apply_steers(self) -> None:
         """Add what people said meanwhile to the conversation."""
-        for seq, steer in sorted(self.state.steers.items()):
+        for seq, steer in sorted(self.state.conversation.steers.items()):
             self.log.add(events.MessageAdded(user(steer.text), steer=seq))
 
     def compact(self, keep_last: int, origin: str, summary: str = "") -> None:
         """Replace the history by its first message, the summary and the newest messages."""
-        state = self.state
-        before = state.messages()
-        newest = _place(before, state.history, state.response_at) if state.response is not None else -1
+        state, turn, history = self.state, self.state.turn, self.state.conversation.history
+        before = state.conversation.messages()
+        newest = _place(before, history, turn.response_at) if turn.response is not None else -1
         if newest >= 0:  # what the turn continues from always stays
             keep_last = max(keep_last, len(before) - newest)
         pinned = [v for k, v in state.context.items() if k.startswith(PINNED) and v and isinstance(v, str)]
         messages = compacted_messages(before, keep_last, summary, pinned)
         base, carried = 0, state.carried()
-        if state.prompt is not None:  # a fold goes through the last turn whole: how it ended has to be known
-            base, carried = state.prompt.seq, state.before_turn
-        prompt, newest = (_place(messages, state.history, at) for at in (state.prompt_at, state.response_at))
+        if turn.prompt is not None:  # a fold goes through the last turn whole: how it ended has to be known
+            base, carried = turn.prompt.seq, turn.before
+        prompt, newest = (_place(messages, history, at) for at in (turn.prompt_at, turn.response_at))
         kept = {id(m) for m in messages}
         dropped = sum(id(m) not in kept for m in before)
         self.log.add(events.Compacted(tuple(messages), summary, dropped, origin, base, (prompt, newest), carried))
 
     def end(self, status: Any, limit: str = "", error: str = "") -> None:
         """Add the turn's end to the log."""
-        seconds = self.state.running_seconds(self.log.store.now())
-        self.log.add(events.TurnEnded(self.state.turn, status, limit, error, seconds))
+        seconds = self.state.turn.running_seconds(self.log.store.now())
+        self.log.add(events.TurnEnded(self.state.turn.number, status, limit, error, seconds))
 
     def reply(self) -> Reply:
         """Return what the turn has come to so far."""
@@ -309,68 +344,69 @@ class Turn:
 
 
 class CallbackScope:
-    """Who asks, in one run of a tool call or a hook's occurrence: matches its questions to the log.
+    """The questions of one run of a tool call or hook, matched to those in the log.
 
     While any of them waits, the run counts as waiting.
     """
 
     __slots__ = (
-        "_counts", "_waiting", "answered_at", "claimed", "guard", "held_back", "origin", "parked", "turn",
+        "_asked", "_counts", "_waiting", "answered_at", "guard", "held_back", "origin", "parked", "turn",
     )  # fmt: skip
 
     def __init__(self, turn: Turn, origin: str, guard: ToolTimeout | None = None) -> None:
         self.turn, self.origin, self.guard = turn, origin, guard
-        self.claimed: set[str] = set()
-        self.held_back: list[asyncio.Future[None]] = []  # new questions, until all answers are claimed
+        self._asked: set[str] = set()
+        self.held_back: list[asyncio.Future[None]] = []  # new questions, until all answers are used
         self.answered_at = 0.0  # by the loop's clock: when this run was last given an answer
         self.parked = False
         self._counts: dict[str, int] = {}
         self._waiting = 0
 
     def occurrence(self, digest: str) -> int:
-        """How many equal questions this run has asked before."""
+        """The number of equal questions that this run has asked before."""
         count = self._counts.get(digest, 0)
         self._counts[digest] = count + 1
         return count
 
-    @contextmanager
-    def waiting(self) -> Generator[None]:
+    def waiting(self) -> AbstractContextManager[None]:
         """Count the run as waiting during the block; other tasks of the same run may wait at the same time."""
+        return self
+
+    def __enter__(self) -> None:
         self._waiting += 1
         if self._waiting == 1:
             if self.guard is not None:
                 self.guard.pause()
             self.turn.activity.leave()
-        try:
-            yield
-        finally:
-            if self._waiting:  # else the run has ended and left this task behind
-                self._waiting -= 1
-                if self._waiting == 0:
-                    if self.guard is not None:
-                        self.guard.resume()
-                    self.turn.activity.enter()
+
+    def __exit__(self, *_: object) -> None:
+        if self._waiting:  # else the run has ended and left this task behind
+            self._waiting -= 1
+            if self._waiting == 0:
+                if self.guard is not None:
+                    self.guard.resume()
+                self.turn.activity.enter()
 
     def close(self) -> None:
         """The run has ended: tasks that it left behind no longer make it count as waiting."""
-        for claimed in self.held_back:
-            claimed.cancel()
+        for used in self.held_back:
+            used.cancel()
         if self._waiting:
             self._waiting = 0
             self.turn.activity.enter()
 
-    def claim(self, callback_id: str) -> None:
+    def note_asked(self, callback_id: str) -> None:
         """Note that this run has asked for that callback; what was held back for it may be asked now."""
-        self.claimed.add(callback_id)
-        if self.held_back and not self.unclaimed():
-            for claimed in self.held_back:
-                if not claimed.done():
-                    claimed.set_result(None)
+        self._asked.add(callback_id)
+        if self.held_back and not self.unused_answers():
+            for used in self.held_back:
+                if not used.done():
+                    used.set_result(None)
 
-    def unclaimed(self) -> list[Held]:
+    def unused_answers(self) -> list[Callback]:
         """Answers that were given to an earlier run and that this one has not asked for."""
-        asks = self.turn.state.callbacks_of(self.origin)
-        return [a for a in asks if a.raised.callback_id not in self.claimed and a.answer and not a.raised.gate]
+        mine = self.turn.state.callbacks_of(self.origin)
+        return [one for one in mine if one.status == "answered" and one.id not in self._asked and not one.gate]
 
 
 def _place(messages: list[Message], history: list[Message], at: int) -> int:

@@ -8,10 +8,11 @@ from typing import Any, Protocol, cast
 import msgspec
 
 from upcall.callbacks import Approve, Callback, Decline, Reject, same_json
-from upcall.hosts.terminal import form
 from upcall.hosts.terminal.layout import Piece
-from upcall.hosts.terminal.question import is_approval
+from upcall.observe import form
+from upcall.observe.hidden_question import is_approval
 from upcall.observe.plain import escaped, one_line, shell_word
+from upcall.observe.redact import Redactor
 
 _LONGEST_DESCRIPTION = 1000
 """The longest field description or error to show, in characters."""
@@ -44,24 +45,27 @@ class Prompter(Protocol):
         ...
 
 
-async def ask_person(callback: Callback, prompter: Prompter) -> Any:
+async def ask_person(callback: Callback, prompter: Prompter, redactor: Redactor | None = None) -> Any:
     """Ask the person; returns a value, Approve, Reject or Decline. Raises Later if they leave the question.
+
+    `redactor` hides secrets in what is shown; edited arguments get the real values back.
 
     At the prompt of a question, `/decline` and a reason decline it. Without a reason the person is asked for one.
     """
+    redactor = redactor or Redactor()
     if is_approval(callback):
-        return await _ask_approval(callback, prompter)
+        return await _ask_approval(callback, prompter, redactor)
     try:
-        return await _ask_value(callback, prompter)
+        return await _ask_value(callback, prompter, redactor)
     except _Declined as declined:
         return Decline(str(declined) or (await prompter.read_line("why not")).strip())
 
 
-async def _ask_value(callback: Callback, prompter: Prompter) -> Any:
+async def _ask_value(callback: Callback, prompter: Prompter, redactor: Redactor) -> Any:
     if callback.choices:
         return await _ask_choice(callback.choices, prompter)
     if callback.schema is not None:
-        return await _ask_typed(callback.schema, prompter)
+        return await _ask_typed(callback.schema, redactor.copy(callback).schema or {}, prompter)
     while True:
         text = (await _read_answer_line(prompter, "your answer")).strip()
         if text:
@@ -74,7 +78,7 @@ class Ambiguous(ValueError):
 
     def __init__(self, word: str, numbered: str) -> None:
         super().__init__(
-            f"{word!r} is a choice, and also the number of the choice {numbered!r}; for the choice "
+            f"{word!r} is both a choice and the number of the choice {numbered!r}; to give the choice "
             f"itself, put it in double quotes: {shell_word(as_json(word))}"
         )
 
@@ -146,26 +150,29 @@ def _show_error(prompter: Prompter, why: str) -> None:
 # --- typed answers ----------------------------------------------------------------------
 
 
-async def _ask_typed(schema: Mapping[str, Any], prompter: Prompter) -> Any:
-    fields = form.fields(schema)
-    if fields is None:
+async def _ask_typed(schema: Mapping[str, Any], shown: Mapping[str, Any], prompter: Prompter) -> Any:
+    """Ask for a value of a schema. `shown` is the schema as it may be shown."""
+    fields, shown_fields = form.fields(schema), form.fields(shown)
+    if fields is None or shown_fields is None:
         one = form.Field("your answer", form.resolve_reference(schema, schema), required=True)
-        return (await _ask_field(one, schema, prompter))[1]
+        return (await _ask_field(one, form.resolve_reference(shown, shown), schema, prompter))[1]
     answers: dict[str, Any] = {}
-    for field in fields:
-        has_value, value = await _ask_field(field, schema, prompter)
+    for field, one in zip(fields, shown_fields, strict=True):
+        has_value, value = await _ask_field(field, one.schema, schema, prompter)
         if has_value:
             answers[field.name] = value
     return answers
 
 
-async def _ask_field(field: form.Field, root: Mapping[str, Any], prompter: Prompter) -> tuple[bool, Any]:
+async def _ask_field(
+    field: form.Field, shown: Mapping[str, Any], root: Mapping[str, Any], prompter: Prompter
+) -> tuple[bool, Any]:
     """Ask for one value until it is valid; returns whether a value was given, and the value."""
-    about = str(field.schema.get("description") or "").strip()
+    about = str(shown.get("description") or "").strip()
     if about:
         prompter.show_row([Piece(f"  {one_line(about, _LONGEST_DESCRIPTION)}", "dim")])
     optional_note = "" if field.required or field.has_default else ", or nothing"
-    prompt = f"{field.name} ({form.describe_schema(field.schema)}{optional_note})"
+    prompt = f"{field.name} ({form.describe_schema(shown)}{optional_note})"
     while True:
         text = (await _read_answer_line(prompter, prompt)).strip()
         if not text and field.has_default:
@@ -183,7 +190,7 @@ async def _ask_field(field: form.Field, root: Mapping[str, Any], prompter: Promp
 # --- approvals --------------------------------------------------------------------------
 
 
-async def _ask_approval(callback: Callback, prompter: Prompter) -> Approve | Reject:
+async def _ask_approval(callback: Callback, prompter: Prompter, redactor: Redactor) -> Approve | Reject:
     pattern = "  [p]attern" if callback.patterns else ""
     prompt = f"[a]pprove  [s]ession{pattern}  [e]dit  [r]eject  [l]ater"
     while True:
@@ -198,7 +205,7 @@ async def _ask_approval(callback: Callback, prompter: Prompter) -> Approve | Rej
                 shown = tuple([one.id for one in callback.covers.get(name, ())])
                 return Approve(for_session=True, pattern=name, also=shown)
             case "e" | "edit":
-                if (edited := await _edit_args(callback, prompter)) is not None:
+                if (edited := await _edit_args(callback, prompter, redactor)) is not None:
                     return Approve(args=edited)
             case "r" | "reject" | "n" | "no":
                 return Reject((await prompter.read_line("why not")).strip())
@@ -208,22 +215,28 @@ async def _ask_approval(callback: Callback, prompter: Prompter) -> Approve | Rej
                 _show_error(prompter, "type one of the letters in brackets")
 
 
-async def _edit_args(callback: Callback, prompter: Prompter) -> dict[str, Any] | None:
-    """Let the person edit the arguments; None if they are unchanged."""
-    body = msgspec.json.encode(callback.args)
+async def _edit_args(callback: Callback, prompter: Prompter, redactor: Redactor) -> dict[str, Any] | None:
+    """Let the person edit the arguments; None if they are unchanged. What is hidden in them stays as it is."""
+    body = msgspec.json.encode(redactor.show(callback.args))
     text = await prompter.open_editor(escaped(msgspec.json.format(body, indent=2).decode()) + "\n")
     if text is None:
         text = await prompter.read_line("arguments", escaped(body.decode()))
     while True:
         try:
-            value = form.parse(text, {"type": "object"})
-            if callback.schema is not None:
-                value = form.parse(text, callback.schema)
-        except form.InvalidInput as wrong:
-            _show_error(prompter, str(wrong))
+            value = _edited(text, callback, redactor)
+        except ValueError as wrong:
+            _show_error(prompter, redactor.text(str(wrong)))
             text = await prompter.read_line("arguments", " ".join(text.split()))
             continue
         if same_json(value, callback.args):
             prompter.show_row([Piece("  nothing was changed", "dim")])
             return None
         return cast("dict[str, Any]", value)
+
+
+def _edited(text: str, callback: Callback, redactor: Redactor) -> Any:
+    """Parse edited arguments, with the real values in place of masks. ValueError says what is wrong with them."""
+    value = redactor.restore(form.parse(text, {"type": "object"}), callback.args)
+    if callback.schema is not None:
+        form.check(value, callback.schema)
+    return value

@@ -17,9 +17,11 @@ from upcall.hosts.terminal.console import make_console
 from upcall.hosts.terminal.dialogue import Later, ask_person
 from upcall.hosts.terminal.keys import drop_early_keys, keep_keys
 from upcall.hosts.terminal.layout import WIDEST, Piece, rich_text
-from upcall.hosts.terminal.question import answer_command, is_approval, question_rows, value_text
+from upcall.hosts.terminal.question import answer_command, question_rows, reveal_note, value_text
 from upcall.hosts.terminal.views import View
+from upcall.observe.hidden_question import hide_secrets, is_approval, shown_answer
 from upcall.observe.plain import one_line, plain, shortened, visible
+from upcall.observe.redact import Redactor
 from upcall.safety.small_files import read_small
 
 if TYPE_CHECKING:
@@ -35,8 +37,16 @@ _LONGEST_PROMPT = 400
 class TerminalPrompter:
     """A terminal to ask at: rows with a bar on the left, and an input line."""
 
-    def __init__(self, out: TextIO, editor: str = "") -> None:
-        self._console, self._editor = make_console(out), editor
+    def __init__(
+        self,
+        out: TextIO,
+        editor: str = "",
+        redactor: Redactor | None = None,
+        store: str = "",
+        program: str = "upcall",
+    ) -> None:
+        self._console, self._editor, self._redactor = make_console(out), editor, redactor or Redactor()
+        self._store, self._program = store, program
         self._reader: PromptSession[str] | None = None
 
     @property
@@ -55,19 +65,37 @@ class TerminalPrompter:
             self.show_row([Piece("┃ ", "yellow"), *line])
 
     async def ask(self, callback: Callback, waiting: int = 0) -> Any:
-        """Put a question and take its answer; `waiting` is how many wait behind it. Later where it is remaining.
+        """Ask a question and return its answer; `waiting` is the number of questions behind it.
 
         Raises Later if the question is left for later. An approval ignores keys that were pressed before it was on
         the screen, or within half a second after. Only Ctrl-C counts, which leaves the question.
         """
-        self.show_question(question_rows(callback, now=time.time(), width=self.width, waiting=waiting))
+        shown, hidden = hide_secrets(callback, self._redactor)
+        note = reveal_note(callback, hidden, self._store, self._program)
+        self.show_question(question_rows(shown, now=time.time(), width=self.width, waiting=waiting, hidden=note))
         with keep_keys():
             approves = is_approval(callback) or callback.intent == "approval"
             if approves and await drop_early_keys():
                 raise Later
             if not is_approval(callback):
                 self.show_row([Piece("/decline WHY declines it, Ctrl-C leaves it for later", "dim")])
-            return await ask_person(callback, self)
+            return await ask_person(callback, self, self._redactor)
+
+    def command_for(self, callback: Callback) -> str:
+        """Return the command that answers a question later."""
+        return answer_command(hide_secrets(callback, self._redactor).callback, self._store, self._program)
+
+    def describe(self, answer: Any) -> str:
+        """Describe an answer in a few words, without its secrets."""
+        return describe_answer(shown_answer(answer, self._redactor))
+
+    def about(self, callback: Callback) -> str:
+        """Return the beginning of a question, without its secrets."""
+        return one_line(self._redactor.text(callback.message), 30)
+
+    def problem(self, text: object) -> str:
+        """Return a failure without its secrets."""
+        return self._redactor.text(str(text))
 
     async def read_line(self, prompt: str, default: str = "") -> str:
         """Read one line. Ctrl-C and Ctrl-D raise Later."""
@@ -122,12 +150,18 @@ class TerminalHost:
     """A host that asks the person at the terminal. `by` is the name of the operating system's user."""
 
     def __init__(
-        self, by: str, *, out: TextIO | None = None, editor: str = "", store: str = "", program: str = "upcall"
+        self,
+        by: str,
+        *,
+        out: TextIO | None = None,
+        editor: str = "",
+        redactor: Redactor | None = None,
+        store: str = "",
+        program: str = "upcall",
     ) -> None:
         self.by = by
         self.view: View | None = None
-        self._prompter = TerminalPrompter(out or sys.stdout, editor)
-        self._store, self._program = store, program
+        self._prompter = TerminalPrompter(out or sys.stdout, editor, redactor, store, program)
         self._queue: list[_QueuedQuestion] = []
         self._asking: tuple[_QueuedQuestion, asyncio.Task[Any]] | None = None
         self._serving: asyncio.Task[None] | None = None
@@ -154,8 +188,8 @@ class TerminalHost:
                 waiting.answer.set_result(None)
             if shown:
                 self._prompter.show_row([])
-            what = one_line(waiting.callback.message, 30)
-            self._prompter.show_row([Piece(f"no longer asked: {what} ({one_line(reason, 200)})", "yellow")])
+            what, why = self._prompter.about(waiting.callback), one_line(self._prompter.problem(reason), 200)
+            self._prompter.show_row([Piece(f"no longer asked: {what} ({why})", "yellow")])
 
     async def finish(self) -> None:
         """Stop asking because the run has ended; returns when the screen is free."""
@@ -200,17 +234,18 @@ class TerminalHost:
                 return
 
     def _finish_question(self, waiting: _QueuedQuestion, task: asyncio.Task[Any]) -> None:
-        said = None if task.cancelled() or task.exception() is not None else task.result()
-        if said is not None:
+        answer = None if task.cancelled() or task.exception() is not None else task.result()
+        if answer is not None:
             equal = len(waiting.callback.group) - 1
             more = f", and {equal} equal question{'s' if equal > 1 else ''} with it" if equal > 0 else ""
-            self._prompter.show_row([Piece("✓ ", "green"), Piece(describe_answer(said) + more, "dim")])
+            self._prompter.show_row([Piece("✓ ", "green"), Piece(self._prompter.describe(answer) + more, "dim")])
         if waiting in self._queue:
             self._queue.remove(waiting)
         if not waiting.answer.done():
-            waiting.answer.set_result(said)
+            waiting.answer.set_result(answer)
         if not task.cancelled() and (error := task.exception()) is not None:
-            self._prompter.show_row([Piece(f"the question can't be shown here: {error}", "red")])
+            why = self._prompter.problem(error)
+            self._prompter.show_row([Piece(f"the question can't be shown here: {why}", "red")])
 
     async def _ask_one(self, waiting: _QueuedQuestion) -> Any:
         """Ask one question; returns None if it is left for later."""
@@ -219,7 +254,7 @@ class TerminalHost:
             return await self._prompter.ask(callback, len(self._queue) - 1)
         except Later:
             self._prompter.show_row(
-                [Piece("left for later: ", "yellow"), Piece(answer_command(callback, self._store, self._program))]
+                [Piece("left for later: ", "yellow"), Piece(self._prompter.command_for(callback))]
             )
             return None
 

@@ -198,7 +198,7 @@ class EditorLine:
         self._last_key = time.monotonic()
 
     def _opens_menu(self) -> bool:
-        """Tell whether a completion menu opens by itself, which needs room on the screen."""
+        """Return whether a completion menu opens by itself, which needs room on the screen."""
         before = self._buffer.document.text_before_cursor
         word = before.rpartition("\n")[2].rpartition(" ")[2]
         return word.startswith("@") or (before.startswith("/") and before[1:].isalpha()) or before == "/"

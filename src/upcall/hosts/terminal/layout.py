@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
-from upcall.hosts.terminal.phrases import duration
-from upcall.hosts.terminal.story import Line, Story
+from upcall.observe.phrases import duration
 from upcall.observe.plain import one_line
+from upcall.observe.story import Line, Story
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -88,7 +88,7 @@ def rich_text(row: Iterable[Piece]) -> Text:
 
 
 def is_shown(line: Line, prompts: bool) -> bool:
-    """Tell whether to print a line; the root's own prompts and failure only if `prompts`."""
+    """Return whether to print a line; the root's own prompts and failure only if `prompts`."""
     if line.depth:
         return True
     own_failure = line.kind == "note" and line.state == "failed"  # the caller reports the error itself

@@ -14,10 +14,11 @@ from upcall.events import AnyEvent
 from upcall.hosts.terminal.console import make_console
 from upcall.hosts.terminal.layout import Piece, is_shown, line_pieces, rich_text
 from upcall.hosts.terminal.markdown_text import RenderedRows, markdown, stable_length
-from upcall.hosts.terminal.phrases import args_line
-from upcall.hosts.terminal.story import Line, ShownCall
 from upcall.hosts.terminal.views import Drawing, PlainView, RichView, View
-from upcall.observe.plain import one_line, plain, visible
+from upcall.observe.phrases import args_line
+from upcall.observe.plain import one_line, plain
+from upcall.observe.redact_stream import RedactedStream
+from upcall.observe.story import Line, ShownCall
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 
 TICK = 0.08
+_KEPT_OUTPUT = 4_000
 _SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 
 
@@ -43,7 +45,7 @@ async def open_view(
 
 
 def can_redraw(out: TextIO) -> bool:
-    """Tell whether the stream is a terminal whose lines can be redrawn."""
+    """Return whether the stream is a terminal whose lines can be redrawn."""
     return out.isatty() and not make_console(out).is_dumb_terminal
 
 
@@ -59,7 +61,8 @@ class TerminalView(RichView):
         self._written_text: list[str] = []
         self._printed_text = ""
         self._thinking = False
-        self._call_output: dict[tuple[str, str], str] = {}
+        self._text_stream = self._story.redactor.stream(numbered=False)
+        self._call_output: dict[tuple[str, str], _Output] = {}
         self._call_started: dict[tuple[str, str], float] = {}
         self._drawing = drawing or BottomDrawing(console)
         self._paused_items: list[AnyEvent | Delta] | None = None
@@ -92,8 +95,8 @@ class TerminalView(RichView):
         """Take the screen again."""
         self._drawing.begin()
         self._ticker = asyncio.ensure_future(self._tick())
-        kept, self._paused_items = self._paused_items or [], None
-        for item in kept:
+        waiting_items, self._paused_items = self._paused_items or [], None
+        for item in waiting_items:
             self._show(item)
 
     def feed(self, item: AnyEvent | Delta) -> None:
@@ -117,16 +120,23 @@ class TerminalView(RichView):
     def _take_delta(self, delta: Delta) -> None:
         self._root = self._root or delta.session
         if delta.kind == "output":
-            self._call_output[delta.session, delta.call_id] = delta.text
+            key = (delta.session, delta.call_id)
+            if key not in self._call_output:
+                self._call_output[key] = _Output(self._story.redactor.stream(numbered=False))
+            self._call_output[key].feed(delta.text)
         elif delta.session != self._root:
             return
         elif delta.kind == "text":
-            self._written_text.append(delta.text)
+            self._written_text.append(self._text_stream.feed(delta.text))
             self._thinking = False
         elif delta.kind == "thinking":
             self._thinking = True
         elif delta.kind == "drop":
-            self._written_text.clear()
+            self._forget_text()
+
+    def _forget_text(self) -> None:
+        self._written_text.clear()
+        self._text_stream = self._story.redactor.stream(numbered=False)
 
     def _finish_text(self, line: Line) -> None:
         """Print the rest of a text whose blocks were printed as they came; print a changed text in full."""
@@ -135,7 +145,7 @@ class TerminalView(RichView):
             if line.text.startswith(self._printed_text)
             else line.text
         )
-        self._written_text.clear()
+        self._forget_text()
         self._printed_text, self._thinking = "", False
         if rest.strip():
             self.show(line.replace(text=rest))
@@ -181,15 +191,40 @@ class TerminalView(RichView):
             return None
         key = (one.session, one.call.id)
         started = self._call_started.setdefault(key, time.monotonic())
-        output = one_line(self._call_output.get(key, "").strip().rpartition("\n")[2], 40)
+        output = self._call_output[key].line if key in self._call_output else ""
         text = f"{args_line(one.call.args)}{'  ' + output if output else ''}"
         seconds = time.monotonic() - started
-        line = Line("tool", text, one.session, one.depth, visible(one.call.name), "running", seconds)
+        line = Line(
+            "tool",
+            text,
+            one.session,
+            one.depth,
+            self._story.tool_label(one.session, one.call.name),
+            "running",
+            seconds,
+        )
         row = [p if p.text != "– " else Piece(f"{self._spin()} ", "cyan") for p in line_pieces(line, self._width)]
         return rich_text(row)
 
     def _spin(self) -> str:
         return _SPINNER[int(time.monotonic() / TICK) % len(_SPINNER)]
+
+
+class _Output:
+    """The newest line of what a call shows while it runs, without its secrets."""
+
+    def __init__(self, stream: RedactedStream) -> None:
+        self._stream, self._text = stream, ""
+
+    def feed(self, text: str) -> None:
+        """Take what the call shows next."""
+        shown = self._stream.feed(text)
+        self._text = (self._text + shown)[-_KEPT_OUTPUT:]
+
+    @property
+    def line(self) -> str:
+        """The newest line, cut."""
+        return one_line(self._text.strip().rpartition("\n")[2], 40)
 
 
 class BottomDrawing:

@@ -11,7 +11,9 @@ import msgspec
 
 from upcall.callbacks import Callback, Step
 from upcall.hosts.terminal.layout import Piece
-from upcall.hosts.terminal.phrases import duration
+from upcall.observe.hidden_question import hidden_note, is_approval
+from upcall.observe.path_entries import path_entries
+from upcall.observe.phrases import duration
 from upcall.observe.plain import escaped, is_visible, one_line, plain, shell_word, visible
 
 PRIORITY_STYLES = {"critical": "bold red", "high": "bold yellow", "low": "dim"}
@@ -24,8 +26,6 @@ _LONGEST_EDIT = 100
 """The longest arguments to offer for editing in a command, in characters."""
 _ORIGINAL = "asked as"
 """The label of the original question if it was reworded. It is always shown in full."""
-_STEPS = {"skipped": "was skipped", "passed": "passed it up", "reworded": "reworded it and passed it up"}
-
 
 _PARTIAL_ESCAPE = re.compile(r"(?<!\\)(?:\\\\)*(\\(?:u[0-9a-f]{0,3}|U[0-9a-f]{0,7})?)\Z")
 
@@ -40,10 +40,13 @@ def question_rows(
     width: int = 80,
     in_full: bool = True,
     waiting: int = 0,
+    hidden: str = "",
 ) -> list[list[Piece]]:
-    """Format the question as rows. `whole` shows long texts in full, because a person must see what they answer.
+    """Format the question as rows.
 
-    `waiting` is the number of questions behind it.
+    in_full: show long texts in full, because a person must see what they answer
+    waiting: the number of questions behind it
+    hidden: a note about values that are not shown
     """
     most = 1_000_000 if in_full else _MOST_ROWS
     message = [[Piece(row, "bold")] for row in wrap(callback.reworded or callback.message, width, most)]
@@ -51,17 +54,13 @@ def question_rows(
     lines = [*_head(callback, now, width, waiting), [], *body]
     if is_approval(callback) and callback.reworded:
         lines += message
+    lines += [[Piece(f"  {row}", "yellow")] for row in wrap(hidden, width - 2)] if hidden else []
     lines += [row for at, choice in enumerate(callback.choices, 1) for row in _choice(at, choice, width, most)]
     facts = [row for name, text in _facts(callback) for row in _fact(name, text, width, most)]
     if callback.problem:
         problem_rows = wrap(f"invalid answer: {callback.problem}", width)
         facts += [[], *([Piece(row, "red")] for row in problem_rows)]
     return [*lines, [], *facts] if facts else lines
-
-
-def is_approval(callback: Callback) -> bool:
-    """Tell whether the callback is an approval of a call rather than a question."""
-    return bool(callback.tool) and callback.args is not None
 
 
 def _head(callback: Callback, now: float, width: int, waiting: int) -> list[list[Piece]]:
@@ -172,17 +171,13 @@ def _fact(name: str, text: str, width: int, most: int) -> list[list[Piece]]:
 
 
 def route_steps(path: Sequence[Step]) -> list[str]:
-    """Describe each step of the route so far."""
-    done = {(step.agent, at) for at, step in enumerate(path)}
+    """Describe each step of the route so far, without the person."""
     steps: list[str] = []
-    for at, step in enumerate(path):
-        if step.step == "asked":
-            follows = any(agent == step.agent and later > at for agent, later in done)
-            if step.agent != "user" and not follows:
-                steps.append(f"{plain(step.agent)} is asked")
+    for entry in path_entries(path):
+        if entry.agent == "user":
             continue
-        reason = f": {one_line(step.reason, 300)}" if step.reason else ""
-        steps.append(f"{plain(step.agent)} {_STEPS[step.step]}{reason}")
+        reason = f": {one_line(entry.reason, 300)}" if entry.reason and entry.step != "asked" else ""
+        steps.append(f"{plain(entry.agent)} {entry.done}{reason}")
     return steps
 
 
@@ -245,6 +240,15 @@ def answer_commands(callback: Callback, store: str = "", program: str = "upcall"
     else:
         options += ["--decline 'WHY'"]
     return [f"{program} answer {shell_word(callback.id)} {option}{where}" for option in options]
+
+
+def reveal_note(callback: Callback, count: int, store: str = "", program: str = "upcall") -> str:
+    """Say how many values of a question are hidden, and the command that shows them; "" if none is."""
+    if not count:
+        return ""
+    where = f" --store {shell_word(store)}" if store else ""
+    how = f"{program} inbox --reveal {shell_word(callback.id)}{where}"
+    return f"{hidden_note(count)}; to see {'it' if count == 1 else 'them'}: {how}"
 
 
 def _editable(args: Mapping[str, Any]) -> str:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from upcall.hosts.terminal.layout import Piece
-from upcall.hosts.terminal.phrases import duration
 from upcall.hosts.terminal.question import json_rows
-from upcall.hosts.terminal.story import ShownCall
+from upcall.observe.phrases import duration
 from upcall.observe.plain import plain, visible
+from upcall.observe.story import ShownCall
 
 
 def unfold_call(call: ShownCall, agent: str, width: int) -> list[list[Piece]]:

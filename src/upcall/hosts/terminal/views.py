@@ -9,7 +9,7 @@ from upcall.events import AnyEvent
 from upcall.hosts.terminal.console import plain_stream
 from upcall.hosts.terminal.layout import WIDEST, Piece, Spacing, is_shown, line_pieces, rich_text
 from upcall.hosts.terminal.markdown_text import RenderedRows, markdown
-from upcall.hosts.terminal.story import Line, Story
+from upcall.observe.story import Line, Story
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -66,12 +66,12 @@ class PlainView:
         *,
         width: int = 80,
         prompts: bool = False,
-        results: bool = False,
+        story: Story | None = None,
         fresh: bool = True,
     ) -> None:
         self._out, self._drawing = plain_stream(out), drawing
         self._width, self._prompts = width, prompts
-        self._story = Story(results=results)
+        self._story = story or Story()
         self._spacing = Spacing(fresh=fresh)
         self._paused_items: list[AnyEvent | Delta] | None = None
 
@@ -94,8 +94,8 @@ class PlainView:
         """Take the screen again."""
         if self._drawing is not None:
             self._drawing.begin()
-        kept, self._paused_items = self._paused_items or [], None
-        for item in kept:
+        waiting_items, self._paused_items = self._paused_items or [], None
+        for item in waiting_items:
             self.feed(item)
 
     def recall(self, event: AnyEvent) -> None:
@@ -121,10 +121,10 @@ class RichView:
     """A view that prints complete lines with colours and Markdown."""
 
     def __init__(
-        self, console: Console, *, prompts: bool = False, results: bool = False, fresh: bool = True
+        self, console: Console, *, prompts: bool = False, story: Story | None = None, fresh: bool = True
     ) -> None:
         self._console, self._prompts = console, prompts
-        self._story = Story(results=results)
+        self._story = story or Story()
         self._spacing = Spacing(fresh=fresh)
 
     def feed(self, item: AnyEvent | Delta) -> None:

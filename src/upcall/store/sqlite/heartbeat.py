@@ -1,4 +1,4 @@
-"""The thread that says that this process lives, and notices when it no longer owns what it thinks it does."""
+"""The heartbeat thread: reports that this process is alive, and detects lost claims."""
 
 # apsw's stubs name a type that Python 3.11 does not have yet.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
@@ -17,13 +17,13 @@ from upcall.store.sqlite.process import LEASE_TIMEOUT, Background, Identity
 from upcall.store.sqlite.tables import connect
 
 HEARTBEAT_INTERVAL = 1.0
-"""Seconds between heartbeats while this process owns something; otherwise the thread sleeps until it does."""
+"""Seconds between heartbeats while this process has claims; otherwise the thread sleeps."""
 
 BEATS = "INSERT OR REPLACE INTO processes VALUES (?, ?, ?, ?, ?, ?)"
 
 
 class Heartbeat:
-    """Beats for one open store. `claims` is what the store owns now, by root."""
+    """Sends heartbeats for one open store. `claims`: the store's current claims, by root."""
 
     def __init__(
         self,
@@ -34,32 +34,34 @@ class Heartbeat:
         loop: asyncio.AbstractEventLoop,
     ) -> None:
         self._path, self._me, self._clock, self._claims, self._loop = path, me, clock, claims, loop
-        self._bell = threading.Lock()  # rung by its release
-        self._bell.acquire()
+        self._wake_lock = threading.Lock()  # releasing it wakes the thread
+        self._wake_lock.acquire()
         self._stopped = self._asleep = self._beating = False
         self._thread = Background(self._run)
 
     def wake(self) -> None:
-        """Something is owned again."""
+        """Wake the thread, because there is a claim again."""
         if self._asleep:
             self._asleep = False
-            self._ring()
+            self._wake()
 
     def stop(self) -> None:
-        """End the thread, and let go of the file."""
+        """End the thread, and close its connection."""
         self._stopped = True
-        self._ring()
-        if self._beating:  # else it has nothing open, and ends by itself
+        self._wake()
+        if self._beating:  # else it has no connection, and ends by itself
             self._thread.join()
 
-    def _ring(self) -> None:
-        with contextlib.suppress(RuntimeError):  # it was rung and not heard yet
-            self._bell.release()
+    def _wake(self) -> None:
+        with contextlib.suppress(RuntimeError):  # already released, and not yet acquired by the thread
+            self._wake_lock.release()
 
     def _run(self) -> None:
         db: apsw.Connection | None = None
         while self._is_due():
-            with contextlib.suppress(apsw.Error, StoreError):  # the next beat may succeed; late ones cost the claim
+            with contextlib.suppress(
+                apsw.Error, StoreError
+            ):  # the next heartbeat may succeed; if they are late, the claim is lost
                 db = db or self._connect()
                 db.execute(BEATS, self._me.beat(self._clock()))
                 self._check(db)
@@ -67,28 +69,28 @@ class Heartbeat:
             db.close()
 
     def _is_due(self) -> bool:
-        """Wait for the next beat; False at the end."""
+        """Wait for the next heartbeat; return False to end the thread."""
         while not self._stopped:
-            if self._bell.acquire(timeout=-1 if self._asleep else HEARTBEAT_INTERVAL):
+            if self._wake_lock.acquire(timeout=-1 if self._asleep else HEARTBEAT_INTERVAL):
                 continue
             if self._claims:
                 self._beating = True
                 return not self._stopped
-            self._asleep = True  # first this, then look again: whoever claims now sees it and wakes us
+            self._asleep = True  # set before checking again: a new claim sees it and wakes the thread
             if self._claims:
                 self._asleep = False
         return False
 
     def _connect(self) -> apsw.Connection:
         db = connect(self._path, HEARTBEAT_INTERVAL)
-        db.pragma("synchronous", 1)  # a lost heartbeat is no lost work: no fsync
+        db.pragma("synchronous", 1)  # no fsync: a lost heartbeat loses no work
         db.execute(
             "DELETE FROM processes WHERE beat < ?", (self._clock() - LEASE_TIMEOUT,)
         )  # one that lives comes back
         return db
 
     def _check(self, db: apsw.Connection) -> None:
-        """Tell who lost a claim, and give up for good those that failed here: others may go on with them."""
+        """Fail lost claims, and release for good those that failed here, so that other processes can claim them."""
         for root, claim in tuple(self._claims.items()):
             epoch = db.execute("SELECT epoch FROM sessions WHERE id = ?", (root,)).get
             if claim.failure is not None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, cast
 
-from upcall.callbacks import Held
+from upcall.callbacks import Callback
 from upcall.contracts import Claim, OnReady
 from upcall.events import AnyEvent, SessionStarted, TurnEnded, encode, stamp
 from upcall.store.rules import (
@@ -45,17 +45,17 @@ class Job(abc.ABC):
 
     @abc.abstractmethod
     def run(self, tx: Tx) -> None:
-        """Write it."""
+        """Write to the transaction."""
 
     def on_committed(self) -> None:  # noqa: B027 (most have nothing to do)
         """Finish on the event loop, after the commit."""
 
     def notifications(self) -> Sequence[AnyEvent]:
-        """The events for those who listen to the store."""
+        """Return the events for listeners of the store."""
         return ()
 
     def result(self) -> Any:
-        """The value for whoever awaits the job."""
+        """Return the value for the code that awaits the job."""
         return None
 
 
@@ -76,7 +76,7 @@ class Append(Job):
         self._stamps = (0, 0, 0.0)
 
     def run(self, tx: Tx) -> None:
-        """Check the right to write, then write."""
+        """Check that the events may be appended, then write them."""
         self.write(tx, self.check(tx))
 
     def check(self, tx: Tx) -> SessionRow | None:
@@ -92,7 +92,7 @@ class Append(Job):
         return row
 
     def write(self, tx: Tx, row: SessionRow | None) -> None:
-        """Write what was checked."""
+        """Write the events, after `check`."""
         if row is None:
             row = tx.create(self.session, cast("SessionStarted", self.events[0]))
         seq, pos = tx.add(row, self.bodies)
@@ -120,7 +120,7 @@ class Append(Job):
         for at in effects.replaced:
             tx.drop_body(first_key + at)
         reopen(tx, effects.reopened)
-        changed: list[Held] = []
+        changed: list[Callback] = []
         if effects.callbacks or effects.waits:
             events = [(first_key + at, event) for at, event in effects.callbacks]
             changed = update_callback_rows(tx, row.root, events, effects.waits)
@@ -129,7 +129,7 @@ class Append(Job):
         return before != (row.status, row.base)
 
     def _record_ready(
-        self, tx: Tx, on_ready: OnReady, row: SessionRow, effects: Effects, changed: Sequence[Held]
+        self, tx: Tx, on_ready: OnReady, row: SessionRow, effects: Effects, changed: Sequence[Callback]
     ) -> None:
         """Let the store's user add rows to the transaction if the run tree can be resumed after it."""
         ended = self.releases and row.n != row.root and any(type(e) is TurnEnded for e in self.events)
@@ -138,7 +138,7 @@ class Append(Job):
             on_ready(tx, record)
 
     def notifications(self) -> Sequence[AnyEvent]:
-        """The events, if they were appended without a claim."""
+        """Return the events, if they were appended without a claim."""
         return self.events if self.claim is None else ()
 
     def on_committed(self) -> None:
@@ -161,7 +161,7 @@ class Operation(Job):
         self._value = self._work(tx)
 
     def result(self) -> Any:
-        """The value that the function returned."""
+        """Return the value that the function returned."""
         return self._value
 
 
@@ -185,11 +185,11 @@ class MultiAppend(Job):
         self._may_park = True
 
     def run(self, tx: Tx) -> None:
-        """Check all of it, then write all of it."""
+        """Check all appends, then write all of them."""
         if self.claim is not None:
             tx.check_fence(self.claim)
         self._may_park = all_open(self._waits, partial(find, tx))
-        self.parts = []  # it may have been tried before, together with others that failed
+        self.parts = []  # a first attempt together with other jobs may have failed
         if not self._may_park:
             return
         self.parts = [
@@ -197,7 +197,7 @@ class MultiAppend(Job):
             for session, added in self._events.items()
             if (wanted := [e for e in added if not is_moot(e, partial(find, tx))])
         ]
-        rows = [part.check(tx) for part in self.parts]  # all of them before the first is written
+        rows = [part.check(tx) for part in self.parts]  # check all before the first write
         for part, row in zip(self.parts, rows, strict=True):
             part.write(tx, row)
         tx.put_blobs(self._blobs)
@@ -205,7 +205,7 @@ class MultiAppend(Job):
             tx.release(self.claim)
 
     def notifications(self) -> Sequence[AnyEvent]:
-        """The events, if they were appended without a claim."""
+        """Return the events, if they were appended without a claim."""
         return [event for part in self.parts for event in part.notifications()]
 
     def on_committed(self) -> None:
@@ -215,7 +215,7 @@ class MultiAppend(Job):
             part.on_committed()
 
     def result(self) -> bool:
-        """False if the run tree may not park."""
+        """Return False if the run tree may not park."""
         return self._may_park
 
 
@@ -225,13 +225,13 @@ class Settle(Job):
     def __init__(self, callback_id: str, events: Mapping[str, AnyEvent], fence: Claim | None) -> None:
         self._id, self._events, self._fence = callback_id, events, fence
         self.parts: list[Append] = []
-        self._refused: Held | None = None
+        self._refused: Callback | None = None
 
     def run(self, tx: Tx) -> None:
         """Settle the callbacks that are open."""
         if self._fence is not None:
             tx.check_fence(self._fence)
-        self.parts = []  # it may have been tried before, together with others that failed
+        self.parts = []  # a first attempt together with other jobs may have failed
         self._refused, events = settle_open(self._id, self._events, partial(find, tx), tx.now)
         for session, event in events:
             part = Append(session, [event], None, None, release=False)
@@ -239,7 +239,7 @@ class Settle(Job):
             self.parts.append(part)
 
     def notifications(self) -> Sequence[AnyEvent]:
-        """All of them: whoever waits may be in this process."""
+        """Return all events: the code that waits may be in this process."""
         return [event for part in self.parts for event in part.events]
 
     def on_committed(self) -> None:
@@ -247,6 +247,6 @@ class Settle(Job):
         for part in self.parts:
             part.on_committed()
 
-    def result(self) -> Held | None:
-        """What the callback already was, or None."""
+    def result(self) -> Callback | None:
+        """Return the callback as it was already settled, or None."""
         return self._refused

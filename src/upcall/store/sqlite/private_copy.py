@@ -1,4 +1,4 @@
-"""A private copy of a log, to look at one that nothing may be believed of.
+"""Make a private copy of a log, to read an untrusted one.
 
 To open a file, SQLite may roll back a journal that lies beside it, delete a file that the journal names, and write
 to the log and its index. None of that may happen to a log that came with a repository. So the log and its `-wal`
@@ -49,7 +49,7 @@ class PrivateCopy:
 
 
 def read_ids(path: str) -> list[str] | None:
-    """The ids of a log, read without changing anything; none where it is not a log of ours.
+    """Return the ids of a log, read without changing anything; None if it is not an Upcall log.
 
     None where nothing is in it yet: somebody has just begun to make it. Another process may write while this reads,
     so that nothing was found counts only if it is so twice and nothing was written in between.
@@ -65,7 +65,7 @@ def read_ids(path: str) -> list[str] | None:
 
 
 def _read_once(path: str) -> list[str] | None:
-    """The ids in the file itself; of one that was made a moment ago they have to be looked for in its `-wal`."""
+    """Return the ids in the file itself. For a log that was just created they may still be in its `-wal`."""
     with contextlib.suppress(apsw.Error, NotAStore):
         found = _ids(path)
         if found or (found is None and not _size(f"{path}-wal")):
@@ -78,7 +78,7 @@ def _read_once(path: str) -> list[str] | None:
 
 
 def _ids(path: str, *, immutable: bool = True) -> list[str] | None:
-    """The ids in a file. As an immutable one it is read without locks, and what lies beside it is left alone."""
+    """Return the ids in a file. An immutable file is read without locks, and files beside it are not touched."""
     how = "?immutable=1" if immutable else ""
     flags = apsw.SQLITE_OPEN_URI | (apsw.SQLITE_OPEN_READONLY if immutable else apsw.SQLITE_OPEN_READWRITE)
     db = apsw.Connection(f"file:{quote(path)}{how}", flags=flags)
@@ -90,30 +90,32 @@ def _ids(path: str, *, immutable: bool = True) -> list[str] | None:
 
 
 def _copy(path: str, to: str) -> None:
-    """Copy a log and its `-wal` as they are at one moment: again, if somebody wrote meanwhile."""
+    """Copy a log and its `-wal` as of one moment. If they changed meanwhile, copy again."""
     refuse_journal(path)
     for attempt in range(_TRIES):
         before = _stamp(path)
         if sum(size for _, size, _ in before) > LARGEST:
-            raise StoreUnavailable(path, f"it has more than {LARGEST >> 20} MB, too much to look at a copy of it")
+            raise StoreUnavailable(
+                path, f"it has more than {LARGEST >> 20} MB, too much to copy it and read the copy"
+            )
         for suffix in ("", "-wal"):
             _copy_file(f"{path}{suffix}", f"{to}{suffix}")
         if _stamp(path) == before:
             return
         time.sleep(0.005 * attempt)
-    raise StoreUnavailable(path, "it is being written all the time; try again when that program is done")
+    raise StoreUnavailable(path, "another program keeps writing to it; try again when that program has finished")
 
 
 def _stamp(path: str) -> _Stamp:
-    """What changes when a log is written: for the file and its `-wal` the inode, the size and the time."""
-    found: list[tuple[int, int, int]] = []
+    """Return values that change when a log is written: inode, size and time of the file and its `-wal`."""
+    stats: list[tuple[int, int, int]] = []
     for suffix in ("", "-wal"):
         try:
             one = os.lstat(f"{path}{suffix}")
-            found.append((one.st_ino, one.st_size, one.st_mtime_ns))
+            stats.append((one.st_ino, one.st_size, one.st_mtime_ns))
         except OSError:
-            found.append((0, 0, 0))
-    return tuple(found)
+            stats.append((0, 0, 0))
+    return tuple(stats)
 
 
 def _size(path: str) -> int:
@@ -129,13 +131,13 @@ def _copy_file(path: str, to: str) -> None:
         file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
         return
-    left = LARGEST
+    remaining = LARGEST
     with open(file, "rb") as source, open(to, "xb", opener=_private) as target:  # noqa: PTH123
         if not stat.S_ISREG(os.fstat(file).st_mode):
             raise StoreUnavailable(path, "it is not a file")
-        while left > 0 and (part := source.read(min(_CHUNK, left))):
+        while remaining > 0 and (part := source.read(min(_CHUNK, remaining))):
             target.write(part)
-            left -= len(part)
+            remaining -= len(part)
 
 
 def _private(path: str, flags: int) -> int:

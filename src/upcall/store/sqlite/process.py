@@ -1,4 +1,4 @@
-"""Who a process is, so that another can tell whether an owner still lives; and its threads."""
+"""Identify processes, so that others can see whether an owner is still alive; and run background threads."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LEASE_TIMEOUT = 5.0
 
 
 class Identity:
-    """This process, as it signs its claims: one per open store."""
+    """The identity of this process in its claims: one per open store."""
 
     def __init__(self) -> None:
         self.pid = os.getpid()
@@ -23,22 +23,22 @@ class Identity:
         self.id = self._free.pop() if self._free else os.urandom(8).hex()
 
     def free(self) -> None:
-        """Nothing is signed with it any more: the next store of this process takes it, and its row with it."""
+        """Give the identity back: the next store of this process reuses it, and its row."""
         self._free.append(self.id)
 
     def beat(self, now: float) -> tuple[str, str, str, int, str, float]:
-        """Its row in the list of those that live."""
+        """Return its row in the table of living processes."""
         return (self.id, self.name, self.machine, self.pid, self.born, now)
 
 
 @functools.cache
 def _self(pid: int) -> tuple[str, str, str, list[str]]:
-    """What does not change while this process lives, and the ids that are free."""
+    """Return the values that are constant for this process, and the ids that are free."""
     return machine(), born(pid), f"process {pid} on {platform.node() or 'this machine'}", []
 
 
 class Background:
-    """A thread that ends with the process, if nobody ends it before.
+    """A thread that ends with the process at the latest.
 
     Not a `threading.Thread`: its `start` waits until the new thread runs, 2 ms on a busy machine, and most stores
     that a command opens are closed again before their threads have anything to do.
@@ -56,13 +56,13 @@ class Background:
             self._ended.release()
 
     def join(self) -> None:
-        """Return when it has ended."""
+        """Wait until the thread has ended."""
         with self._ended:
             pass
 
 
 def machine() -> str:
-    """The same for processes that can see each other's process ids, also through a restart of the machine."""
+    """Return an id that is equal for processes that can see each other's process ids, and survives a reboot."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         return f"{boot}/{Path('/proc/self/ns/pid').stat().st_ino}"
@@ -71,7 +71,7 @@ def machine() -> str:
 
 
 def born(pid: int) -> str:
-    """When a process started, as its system counts; "" where that can't be known."""
+    """Return when a process started, in the system's own unit; "" if that is unknown."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
     except (OSError, IndexError):
@@ -79,7 +79,7 @@ def born(pid: int) -> str:
 
 
 def is_gone(pid: int, born_at: str) -> bool:
-    """Whether a process of this machine has ended: its id is free, reused, or a zombie's."""
+    """Return whether a process of this machine has ended: its id is free, reused, or a zombie's."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

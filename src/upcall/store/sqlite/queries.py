@@ -1,4 +1,4 @@
-"""A callback's row in SQLite: kept in the same transaction as the events it follows from."""
+"""Read and write callbacks' rows in SQLite, in the same transaction as their events."""
 
 # apsw's stubs name a type that Python 3.11 does not have yet.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
@@ -11,10 +11,11 @@ from typing import Any
 
 import apsw
 import msgspec
+from msgspec.structs import replace
 
-from upcall.callbacks import Held
-from upcall.events import AnyEvent, CallbackRaised, decode
-from upcall.store.rules import callback_changes, rank, reopened
+from upcall.callbacks import Callback, callback_raised, reopened, settled, steps_taken, with_step
+from upcall.events import SETTLING, AnyEvent, CallbackRaised, decode
+from upcall.store.rules import callback_changes, rank
 from upcall.store.sqlite.listing_sql import Condition
 from upcall.store.sqlite.tables import SEQ_BITS
 
@@ -22,7 +23,7 @@ log = logging.getLogger("upcall")
 
 _MOST = 100  # events and names that are kept
 _MASK = (1 << SEQ_BITS) - 1
-_path = msgspec.json.Decoder(list[tuple[str, str, str]])
+_steps = msgspec.json.Decoder(list[tuple[str, str, str]])
 _tags = msgspec.json.Decoder(dict[str, str])
 _SELECT = (
     "SELECT raised, root, status, target, message, path, expires, settled, delivered, awaited FROM callbacks WHERE "
@@ -32,16 +33,16 @@ _OF_TREE = f"{_SELECT}root = ? ORDER BY rowid LIMIT ?"
 _TAGS = "SELECT json_group_object(name, value) FROM tags WHERE root = ?"
 SESSION = "SELECT n, root, status, base, epoch, owner FROM sessions WHERE id = ?"
 EVENTS = "SELECT key, pos, time, body FROM events WHERE key > ? AND key < ? ORDER BY key DESC LIMIT ?"
-"""One for all that is asked of events: a program that opens the store for one answer plans every statement anew."""
+"""One statement for all reads of events: a program that opens the store once must plan every statement."""
 
 DUE = "CASE WHEN status = 'open' AND target = 'user' THEN expires ELSE 0 END"
-"""When an awaited callback lets its session continue, as the index `callbacks_due` has it."""
+"""The time at which an awaited callback lets its session continue, as in the index `callbacks_due`."""
 
 READY = (
     "SELECT n FROM sessions WHERE parent IS NULL AND status = 'running' "
     f"UNION ALL SELECT root FROM callbacks WHERE awaited AND {DUE} <= ?"
 )
-"""The roots with something to continue with, by two indexes; some may be owned, or not parked as a whole."""
+"""The roots that may be ready to continue, by two indexes; some may be owned, or only partly parked."""
 
 _INSERT = "INSERT INTO callbacks VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0, ?)"
 _UPDATE = (
@@ -52,13 +53,13 @@ _MARK = "UPDATE callbacks SET awaited = 1 WHERE id = ?"
 
 
 class Rows:
-    """Reads callbacks through one connection; what never changes once it is written is read once."""
+    """Reads callbacks through one connection, and caches values that never change."""
 
     def __init__(self, db: apsw.Connection) -> None:
         self.db, self.now = db, 0.0
-        self.cursor = db.cursor()  # one for everything: to make one costs as much as most statements
+        self.cursor = db.cursor()  # one for all: creating a cursor costs as much as most statements
         self.execute = self.cursor.execute
-        self.held: dict[str, Held] = {}  # as they are in a transaction under way
+        self.callbacks: dict[str, Callback] = {}  # as they are in a transaction under way
         self._events: dict[int, AnyEvent] = {}
         self._names: dict[int, str] = {}
         self._tags_of: dict[int, dict[str, str]] = {}
@@ -68,17 +69,17 @@ class Rows:
     def flush(self) -> None:
         """Write the events that were numbered so far."""
 
-    def callback(self, callback_id: str) -> Held | None:
+    def callback(self, callback_id: str) -> Callback | None:
         """One callback, or None."""
         row: Any = self.execute(_BY_ID, (callback_id,)).get
-        return None if row is None else self._held(row)
+        return None if row is None else self._callback(row)
 
-    def for_person(self, where: Condition, limit: int) -> list[Held]:
+    def for_person(self, where: Condition, limit: int) -> list[Callback]:
         """The callbacks that match, highest priority first."""
         sql = f"{_SELECT}{where.sql} ORDER BY rank, created, raised LIMIT ?"
         return self._readable(self.execute(sql, (*where.values, limit)).fetchall())
 
-    def of_tree(self, root: str, limit: int) -> list[Held]:
+    def of_tree(self, root: str, limit: int) -> list[Callback]:
         """The callbacks of a run tree, oldest first."""
 
         def read(n: int) -> list[Any]:
@@ -96,7 +97,10 @@ class Rows:
         return self._of(session, read)[::-1]
 
     def _of(self, session: str, read: Callable[[int], list[Any]]) -> list[Any]:
-        """What is found by a session's number; one that was deleted and made anew has another than was known."""
+        """Return what `read` finds by a session's number.
+
+        If the cached number is outdated, it is looked up again.
+        """
         n = self.numbers.get(session)
         found = [] if n is None else read(n)
         if not found:
@@ -105,32 +109,38 @@ class Rows:
                 found = read(row[0])
         return found
 
-    def _readable(self, rows: Sequence[Any]) -> list[Held]:
+    def _readable(self, rows: Sequence[Any]) -> list[Callback]:
         """The callbacks that can be read: one that can't be, is told of once, and hides no other."""
-        found: list[Held] = []
+        found: list[Callback] = []
         for row in rows:
             try:
-                found.append(self._held(row))
+                found.append(self._callback(row))
             except ValueError as error:
                 if row[0] not in self._told:
                     self._told.add(row[0])
                     log.warning("a callback is left out: %s", error)
         return found
 
-    def _held(self, row: Any) -> Held:
+    def _callback(self, row: Any) -> Callback:
         """A callback from its row and its events; ValueError where one of them can't be read."""
-        key, tree, status, target, message, path, expires, ended, delivered, awaited = row
-        raised, settled = self._event(key), None if ended is None else self._event(ended)
-        try:
-            steps = _path.decode(path)
-        except msgspec.MsgspecError as error:
-            raise ValueError(f"its path can't be read ({error})") from None
+        key, tree, status, target, reworded, steps, expires, ended, delivered, awaited = row
+        raised = self._event(key)
         if not isinstance(raised, CallbackRaised):
             wrong = f"event {raised.seq} of session {raised.session!r} does not raise a callback"
             raise ValueError(wrong)  # noqa: TRY004 - of the log, not of an argument
-        message = message or raised.message
-        more = (steps, expires, settled, bool(delivered), bool(awaited), self._tags(tree))
-        return Held(raised, self.session_id(tree), status, target, message, *more)
+        end = None if ended is None else self._event(ended)
+        try:
+            callback = callback_raised(raised, raised.session, self.session_id(tree), self._tags(tree))
+            path = callback.path
+            for agent, step, reason in _steps.decode(steps):
+                path = with_step(path, callback.route, agent, step, reason)
+            callback = callback if end is None else settled(callback, end)
+        except (msgspec.MsgspecError, AttributeError, LookupError, TypeError) as error:
+            raise ValueError(f"its path or its answer can't be read ({error})") from None
+        return replace(
+            callback, status=status, target=target, reworded=reworded or "", path=path, expires=expires,
+            delivered=bool(delivered), awaited=bool(awaited),
+        )  # fmt: skip
 
     def _tags(self, root: int) -> dict[str, str]:
         """The tags of a run tree."""
@@ -173,21 +183,21 @@ def stop_waiting(tx: Rows, root: int, session: int) -> None:
 
 def update_callback_rows(
     tx: Rows, root: int, events: Sequence[tuple[int, AnyEvent]], waits: Sequence[str] = ()
-) -> list[Held]:
+) -> list[Callback]:
     """Apply the callback events of one append, each with its key, to the rows; returns the callbacks that changed.
 
     waits: the callbacks for which the same append parks its session
     """
     changes = callback_changes([event for _, event in events], partial(find, tx))
-    for callback_id, held in changes.raised.items():
-        first = (callback_id, root, next(key for key, event in events if event is held.raised))
+    for callback_id, callback in changes.raised.items():
+        first = (callback_id, root, _key(callback_id, events, CallbackRaised))
         awaited = callback_id in waits
-        created = (rank(held)[0], tx.now, held.expires, _settled_key(held, events), awaited)
-        tx.execute(_INSERT, (*first, *_row_values(held), *created))
-    for callback_id, held in changes.changed.items():
-        values = (*_row_values(held), held.expires, _settled_key(held, events))
+        created = (rank(callback)[0], tx.now, callback.expires, _key(callback_id, events, SETTLING), awaited)
+        tx.execute(_INSERT, (*first, *_row_values(callback), *created))
+    for callback_id, callback in changes.changed.items():
+        values = (*_row_values(callback), callback.expires, _key(callback_id, events, SETTLING))
         tx.execute(_UPDATE, (*values, callback_id))
-        tx.held[callback_id] = held
+        del tx.callbacks[callback_id]  # its newest events have no stamps yet; from the row it has them
     for callback_id in changes.delivered:
         tx.execute("UPDATE callbacks SET delivered = 1 WHERE id = ?", (callback_id,))
     for callback_id in waits:
@@ -196,15 +206,15 @@ def update_callback_rows(
     return list(changes.changed.values())
 
 
-def _row_values(held: Held) -> tuple[str, str, str | None, str]:
+def _row_values(callback: Callback) -> tuple[str, str, str | None, str]:
     """The columns `status`, `target`, `message` and `path` of a callback."""
-    message = held.message if held.message != held.raised.message else None
-    return held.status, held.target, message, msgspec.json.encode(held.path).decode()
+    steps = msgspec.json.encode(steps_taken(callback)).decode()
+    return callback.status, callback.target, callback.reworded or None, steps
 
 
-def _settled_key(held: Held, events: Sequence[tuple[int, AnyEvent]]) -> int | None:
-    """The key of the event that settled a callback, if it is one of these."""
-    return next((key for key, event in events if event is held.settled), None)
+def _key(callback_id: str, events: Sequence[tuple[int, Any]], kind: Any) -> int | None:
+    """The key of the first of these events that is of that kind and of that callback."""
+    return next((key for key, e in events if isinstance(e, kind) and e.callback_id == callback_id), None)
 
 
 def reopen(tx: Rows, callback_ids: Sequence[str]) -> None:
@@ -213,17 +223,17 @@ def reopen(tx: Rows, callback_ids: Sequence[str]) -> None:
         before = find(tx, callback_id)
         if before is None or before.status == "open":
             continue
-        held = tx.held[callback_id] = reopened(before)
-        tx.execute(_UPDATE, (*_row_values(held), held.expires, None, callback_id))
+        callback = tx.callbacks[callback_id] = reopened(before)
+        tx.execute(_UPDATE, (*_row_values(callback), callback.expires, None, callback_id))
         tx.execute("UPDATE callbacks SET delivered = 0 WHERE id = ?", (callback_id,))
 
 
-def find(tx: Rows, callback_id: str) -> Held | None:
+def find(tx: Rows, callback_id: str) -> Callback | None:
     """One callback inside a transaction, read once in it."""
-    found = tx.held.get(callback_id)
+    found = tx.callbacks.get(callback_id)
     if found is None:
         tx.flush()
         found = tx.callback(callback_id)
         if found is not None:
-            tx.held[callback_id] = found
+            tx.callbacks[callback_id] = found
     return found

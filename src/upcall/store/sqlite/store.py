@@ -17,7 +17,7 @@ from typing import Any, TypeVar, cast
 
 import apsw
 
-from upcall.callbacks import Held
+from upcall.callbacks import Callback
 from upcall.contracts import EVERYTHING, Claim, OnReady, Row, Selection
 from upcall.errors import (
     SessionBusy,
@@ -37,7 +37,7 @@ from upcall.store.sqlite.listing_sql import (
     TREE_EVENTS,
     callbacks_where,
     row_of,
-    sessions_where,
+    sessions_listing,
     tree_values,
 )
 from upcall.store.sqlite.private_copy import PrivateCopy
@@ -52,10 +52,10 @@ log = logging.getLogger("upcall")
 R = TypeVar("R")
 
 LOOK = 0.2
-"""Seconds between looks at the file's change counter while something waits here: for lost datagrams."""
+"""Seconds between checks of the file's change counter while something waits here, in case datagrams are lost."""
 
 SETTLE_IN = 0.05
-"""A turn shorter than this never opens a socket: what others wrote is seen when its own commits skip numbers."""
+"""Seconds before a turn opens a socket. Until then, foreign events are seen because our commits skip numbers."""
 
 _PREFIXES = (f'{{"type":"{c.__struct_config__.tag}"'.encode() for c in FOREIGN)
 _BY_OTHERS = " OR ".join(f"substr(e.body, 1, {len(p)}) = x'{p.hex()}'" for p in _PREFIXES)
@@ -99,7 +99,7 @@ class SqliteStore:
     # --- opening and closing --------------------------------------------------------------
 
     async def open(self) -> None:
-        """Open the file, or make it; refuses what is not ours, newer or damaged."""
+        """Open or create the file; raise if it is not an Upcall log, too new or damaged."""
         if self._writer is not None:
             return
         self.where, db, self._copy = open_log(self._place, self._busy)
@@ -121,13 +121,17 @@ class SqliteStore:
         noted = self._place.known.path if self._place.known is not None else ""
         return (self.where, noted) if noted else (self.where,)
 
+    def duplicate(self) -> SqliteStore:
+        """Another connection to the same log, for a thread of its own; it is not open yet."""
+        return SqliteStore(self._place, self.now, self._busy)
+
     @property
     def foreign(self) -> bool:
-        """Tell whether this is a copy of a log that is not the user's own, to be looked at."""
+        """True if this is a read-only copy of a log that is not the user's own."""
         return self._copy is not None
 
     async def adopt(self) -> None:
-        """Make the log the user's own: note a new id for it. Who made it knows the old ones."""
+        """Make the log the user's own by recording a new id for it; its maker knows the old ones."""
         log_id = new_id()
         if self._place.known is not None:
             self._place.known.note(log_id)
@@ -139,7 +143,7 @@ class SqliteStore:
             copy.close()
 
     async def close(self) -> None:
-        """Commit what is queued and let go of the file."""
+        """Commit the queued jobs and close the file."""
         writer = self._writer
         if writer is None:
             return
@@ -150,7 +154,7 @@ class SqliteStore:
         if heart is not None:
             heart.stop()
         if self._claims:
-            with contextlib.suppress(StoreError):  # it can't be written: others see that this process has ended
+            with contextlib.suppress(StoreError):  # can't be written; others will see that this process has ended
                 await self._operate(lambda tx: tx.execute("DELETE FROM processes WHERE id = ?", (self._me.id,)))
         reader, self._reader = self._reader, None
         if reader is not None:
@@ -188,7 +192,7 @@ class SqliteStore:
         try:
             job = Append(session, events, claim, blobs, release)
             job.sync = not lazy
-        except (TypeError, ValueError) as error:  # no JSON can hold it
+        except (TypeError, ValueError) as error:  # not valid JSON
             failure = explain(self.where, error)
             if claim is not None:
                 fail_soon(claim, failure)
@@ -198,7 +202,7 @@ class SqliteStore:
         return writer.submit(job, session)
 
     async def _operate(self, work: Callable[[Tx], Any], root: str = "", *, sync: bool = False) -> Any:
-        """Do something in a transaction. Who owns what need not survive a power cut: no owner does."""
+        """Run a function in a transaction. Claims need no fsync: after a power cut no owner is alive."""
         job = Operation(work)
         job.sync = sync
         return await self._do(job, root)
@@ -208,7 +212,7 @@ class SqliteStore:
         return job.result() if future is None else await future
 
     def _committed(self, first: int, last: int, jobs: Sequence[Job]) -> None:
-        """After each commit of this process: see what others wrote before it, tell who waits, wake the others."""
+        """Run after each commit: read what others wrote before, notify waiters here, and wake other processes."""
         for job in jobs:
             if job.releases and job.claim is not None and job.error is None:
                 self._forget(job.claim)
@@ -254,7 +258,7 @@ class SqliteStore:
         found = tx.session(root)
         if found is None:
             raise UnknownSession(root)
-        if not take_over and found.owner != me.id:  # else it is a claim of this process that failed
+        if not take_over and found.owner != me.id:  # else it is a failed claim of this process
             self._refuse_owned(tx, root, found.owner)
         if (
             not 0.0 <= tx.now - beaten < HEARTBEAT_INTERVAL
@@ -273,7 +277,7 @@ class SqliteStore:
             raise SessionBusy(session, name)
 
     def _living(self, process: Sequence[Any]) -> str:
-        """A process's name if it lives, else ""."""
+        """Return a process's name if it is alive, else ""."""
         _, name, machine, pid, born, beat = process
         if self.now() - beat > self.lease or (machine == self._me.machine and is_gone(pid, born)):
             return ""
@@ -287,7 +291,7 @@ class SqliteStore:
         try:
             await self._operate(lambda tx: tx.release(claim), claim.root)
         except StoreError as error:
-            claim.fail(error)  # it is given up when the file can be written again
+            claim.fail(error)  # released when the file can be written again
             raise
         self._forget(claim)
 
@@ -301,7 +305,7 @@ class SqliteStore:
         return self._look_up(lambda rows: cast("list[Any]", rows.execute(sql, values).fetchall()))
 
     def _look_up(self, read: Callable[[Rows], R]) -> R:
-        """Read through whichever connection is free: the reader is only opened when it is needed."""
+        """Read through the connection that is free; the reader is opened only when needed."""
         writer = self._open_writer()
         try:
             if writer.lock.acquire(blocking=False):
@@ -316,16 +320,16 @@ class SqliteStore:
             raise explain(self.where, error) from error
 
     async def read(self, session: str, after: int = 0, limit: int = 1000) -> list[AnyEvent]:
-        """Events of one session with `seq` above `after`, oldest first."""
+        """Return the events of one session with `seq` above `after`, oldest first."""
         rows = self._look_up(lambda rows: rows.events(session, after, limit))
         return [self._decode(body, session, key & _SEQ, pos, at) for key, pos, at, body in rows]
 
     async def read_all(self, after: int = 0, limit: int = 1000) -> list[AnyEvent]:
-        """Events of all sessions with `pos` above `after`, in the order they were stored."""
+        """Return the events of all sessions with `pos` above `after`, in the order they were stored."""
         return self._between(after, 1 << 62, limit)
 
     async def read_tree(self, session: str, after: int = 0, limit: int = 1000) -> list[AnyEvent]:
-        """Events of a session and all below it with `pos` above `after`, in the order they were stored."""
+        """Return the events of a session and all below it with `pos` above `after`, in order of position."""
         return self._decoded(lambda after: self._query(TREE_EVENTS, tree_values(session, after, limit)), after)
 
     def _between(self, after: int, before: int, limit: int, which: str = "1") -> list[AnyEvent]:
@@ -336,13 +340,13 @@ class SqliteStore:
         return self._decoded(lambda after: self._query(sql, (after, before, limit)), after)
 
     def _decoded(self, read: Callable[[int], list[Any]], after: int) -> list[AnyEvent]:
-        """The next events that can be read: one that can't be is left out, with a warning."""
+        """Return the next events that can be read; an unreadable one is left out, with a warning."""
         found: list[AnyEvent] = []
         while not found and (rows := read(after)):
             for session, key, pos, at, body in rows:
                 try:
                     found.append(self._decode(body, session, key & _SEQ, pos, at))
-                except StoreDamaged as error:  # who reads that session is refused; nobody else is
+                except StoreDamaged as error:  # only reading that session is refused
                     log.warning("an event is left out: %s", error)
                 after = pos
         return found
@@ -357,11 +361,11 @@ class SqliteStore:
             raise StoreDamaged(self.where, problem) from error
 
     async def last(self) -> int:
-        """The position of the newest event."""
+        """Return the position of the newest event."""
         return self._query("SELECT coalesce(max(pos), 0) FROM events")[0][0]
 
     async def row(self, session: str) -> Row | None:
-        """One session as listed, or None."""
+        """Return one session's row, or None."""
         rows = self._query(f"SELECT {COLUMNS} WHERE s.id = ?", (session,))
         return row_of(rows[0], self._living) if rows else None
 
@@ -373,14 +377,12 @@ class SqliteStore:
         before: str | None = None,
         limit: int = 1000,
     ) -> list[Row]:
-        """Sessions that match, newest first; with `parent`, its children, oldest first."""
-        where, values = sessions_where(which, parent, self._alive, before)
-        order = "s.n" if parent else "s.n DESC"
-        found = self._query(f"SELECT {COLUMNS} WHERE {where} ORDER BY {order} LIMIT ?", (*values, limit))
+        """Return the sessions that match, newest first; with `parent`, its children, oldest first."""
+        found = self._query(*sessions_listing(which, parent, self._alive, before, limit))
         return [row_of(values, self._living) for values in found]
 
     async def blob(self, name: str) -> bytes:
-        """A body stored once under its content hash."""
+        """Return the body with this content hash."""
         rows = self._query("SELECT body FROM blobs WHERE hash = ?", (name,))
         if not rows:
             raise StoreError(self.where, f"no body is stored as {name}")
@@ -406,12 +408,12 @@ class SqliteStore:
 
     async def settle(
         self, callback_id: str, events: Mapping[str, AnyEvent], claim: Claim | None = None
-    ) -> Held | None:
+    ) -> Callback | None:
         """Settle a callback, and others with it, if it is open and not expired: the first one wins."""
         return await self._do(Settle(callback_id, events, claim))
 
-    async def callback(self, callback_id: str) -> Held | None:
-        """One callback, or None."""
+    async def callback(self, callback_id: str) -> Callback | None:
+        """Return one callback, or None."""
         try:
             return self._look_up(lambda rows: rows.callback(callback_id))
         except ValueError as error:
@@ -424,28 +426,28 @@ class SqliteStore:
         inbox: bool = False,
         which: Selection = EVERYTHING,
         limit: int = 100_000,
-    ) -> list[Held]:
-        """Callbacks of a run tree, oldest first; or those for a person that match, highest priority first."""
+    ) -> list[Callback]:
+        """Return a run tree's callbacks, oldest first; or those for a person that match, highest priority first."""
         if not inbox:
             return self._look_up(lambda rows: rows.of_tree(root or "", limit))
         now = self.now()
         where = callbacks_where(which, now)
-        return [as_of(held, now) for held in self._look_up(lambda rows: rows.for_person(where, limit))]
+        return [as_of(one, now) for one in self._look_up(lambda rows: rows.for_person(where, limit))]
 
     async def unfinished(self, limit: int | None = None) -> list[Row]:
-        """Root sessions that are ready to continue, oldest first."""
+        """Return the root sessions that are ready to continue, oldest first."""
         free = "s.status IN ('running', 'waiting') AND s.owner NOT IN (SELECT value FROM json_each(?))"
         sql = f"SELECT {COLUMNS} WHERE s.n IN ({READY}) AND {free} ORDER BY s.n LIMIT ?"
         found = self._query(sql, (self.now(), self._alive(), -1 if limit is None else limit))
         return [row_of(values, self._living) for values in found]
 
     def _alive(self) -> str:
-        """The ids of the processes that live, as a JSON list: who died is not in the file, so a query is told."""
+        """Return the ids of living processes as a JSON list, for queries: the file does not record deaths."""
         processes = self._query("SELECT id, name, machine, pid, born, beat FROM processes")
         return json.dumps([process[0] for process in processes if self._living(process)])
 
     async def next_deadline(self, after: float) -> float | None:
-        """When the next callback that a parked session waits for expires, after that moment."""
+        """Return the first time after `after` at which a callback of a parked session expires, or None."""
         found = self._query(f"SELECT min({DUE}) FROM callbacks WHERE awaited AND {DUE} > ?", (after,))
         return found[0][0]
 
@@ -475,7 +477,7 @@ class SqliteStore:
             self._look = asyncio.get_running_loop().call_later(SETTLE_IN, self._begin_watch)
 
     def _begin_watch(self) -> None:
-        """Open the socket, and look at the file now and then while something waits here."""
+        """Open the socket, and check the file at intervals while something waits here."""
         loop = asyncio.get_running_loop()
         socket = self._wake.listen()
         if socket is not None:
@@ -501,10 +503,10 @@ class SqliteStore:
         self._catch_up()
 
     def _catch_up(self) -> None:
-        """See what others have written since the last look; what can't be read now is looked at again."""
+        """Read what others have written since the last check; if that fails now, try again later."""
         writer = self._writer
         if writer is None or writer.lock.locked():
-            return  # this process is committing: the numbers it skips will tell
+            return  # this process is committing; skipped numbers will show foreign events
         with contextlib.suppress(StoreError):
             version = self._query("PRAGMA data_version")[0][0]
             if version == self._version:
@@ -517,7 +519,7 @@ class SqliteStore:
                 self._release_waiters()
 
     def _catch_up_to(self, before: int) -> bool:
-        """Tell of what others appended up to a position."""
+        """Notify listeners of what others appended up to a position."""
         try:
             events = self._between(self._seen, before, -1, _BY_OTHERS) if self._listeners else ()
         except StoreError:
@@ -541,7 +543,7 @@ class SqliteStore:
     # --- deleting -------------------------------------------------------------------------
 
     async def delete(self, sessions: Sequence[str]) -> int:
-        """Remove whole run trees that nobody owns; returns how many sessions went."""
+        """Delete whole run trees that nobody owns; return the number of deleted sessions."""
         return await self._operate(lambda tx: self._remove(tx, sessions), sync=True)
 
     def _remove(self, tx: Tx, sessions: Sequence[str]) -> int:
@@ -565,7 +567,7 @@ class SqliteStore:
                 names |= self._remove_one(tx, n)
                 gone += 1
         tx.forget()
-        for name in names:  # only what these sessions used can have become unused
+        for name in names:  # only bodies of these sessions can have become unused
             used = "SELECT 1 FROM events WHERE instr(body, CAST(? AS BLOB))"
             tx.execute(f"DELETE FROM blobs WHERE hash = ? AND NOT EXISTS ({used})", (name, name))
         tx.execute("PRAGMA incremental_vacuum").fetchall()
@@ -573,7 +575,7 @@ class SqliteStore:
 
     @staticmethod
     def _remove_one(tx: Tx, n: int) -> set[str]:
-        """Delete one session; returns what its events called by a content hash."""
+        """Delete one session; return the content hashes that its events used."""
         span = (n << SEQ_BITS, (n + 1) << SEQ_BITS)
         names: set[str] = set()
         bodies: list[Any] = tx.execute("SELECT body FROM events WHERE key > ? AND key < ?", span).fetchall()

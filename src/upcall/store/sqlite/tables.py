@@ -1,10 +1,11 @@
-"""The SQLite file: its tables, its marks, and plain words for what SQLite says when it can't."""
+"""The SQLite file: its tables, how it is opened and checked, and plain texts for SQLite's errors."""
 
 # apsw's stubs name a type that Python 3.11 does not have yet.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import re
 import shlex
@@ -117,22 +118,22 @@ CREATE TABLE places (
 CREATE INDEX places_by_folder ON places (folder, root);
 """,
 }
-"""How a file of each older format becomes one of the next; done when it is opened."""
+"""Statements that upgrade a file of each older format to the next, when it is opened."""
 
 _MAGIC = b"SQLite format 3\0"
 _HEAD = 105
 _LEAF = 13
 _NO_DATABASE = "this is not an SQLite database; it was not touched. Choose another --store path"
 _ANOTHERS = "this database belongs to another program; it was not touched. Choose another --store path"
-_MAKING = 1.0
-"""Seconds that another process may take to make a log."""
+_DRAFT = "-new"
+"""Ends the name of a log that is not complete yet."""
 
 _READ_ONLY = "it is read-only here; check the permissions of the file and its folder"
 _FULL = "the disk is full; nothing acknowledged is lost. Make room and resume"
 
 
 def explain(path: str, error: Exception) -> StoreError:
-    """What went wrong while the file was used as one of our errors."""
+    """Return SQLite's error as one of our errors, with advice."""
     match error:
         case StoreError():
             return error
@@ -143,11 +144,14 @@ def explain(path: str, error: Exception) -> StoreError:
         case apsw.FullError():
             return StoreUnavailable(path, _FULL)
         case apsw.BusyError() | apsw.LockedError():
-            return StoreUnavailable(path, "another program keeps it locked; try again when it is done")
+            return StoreUnavailable(
+                path, "another program keeps it locked; try again when that program has finished"
+            )
         case apsw.ReadOnlyError() | apsw.PermissionsError():
             return StoreUnavailable(path, _READ_ONLY)
         case apsw.CantOpenError():
-            return StoreUnavailable(path, f"it can't be opened ({error}); does the folder exist, may you write?")
+            check = "check that the folder exists and that you may write to it"
+            return StoreUnavailable(path, f"it can't be opened ({error}); {check}")
         case apsw.Error():
             return StoreUnavailable(path, _FULL if _is_full(path) else f"SQLite says: {error}")
         case _:
@@ -155,7 +159,7 @@ def explain(path: str, error: Exception) -> StoreError:
 
 
 def _is_full(path: str) -> bool:
-    """Whether there is no room: SQLite calls some of its failures then plain input/output errors."""
+    """Return whether the disk is full: SQLite then reports some failures as plain input/output errors."""
     try:
         disk = os.statvfs(Path(path).parent)
     except (OSError, AttributeError):
@@ -164,16 +168,21 @@ def _is_full(path: str) -> bool:
 
 
 def open_database(path: str, busy: float, note: Callable[[str], None] | None = None) -> apsw.Connection:
-    """A connection to a store that is there and ours; makes a new one where there is nothing.
+    """Return a connection to an existing Upcall store; create a new one if there is no file.
 
     What is not ours is refused unchanged: it is looked at without a lock before anything is written. A new log gets
     a random id, which `note` is given before anything is committed.
     """
-    is_new = _create_file(path)
-    db = connect(path, busy)  # which takes no lock and reads no more than the head
     try:
-        if not is_new:
-            _refuse_foreign(db, path, busy)
+        if not _size(path):
+            _create(path, busy, note)
+    except apsw.Error as error:
+        raise explain(path, error) from error
+    except OSError as error:
+        raise StoreUnavailable(path, f"it can't be created: {error.strerror}") from error
+    db = connect(path, busy)  # takes no lock and reads only the header
+    try:
+        _refuse_foreign(db, path, busy)
         _prepare(db, path, busy, note)
     except BaseException as error:
         db.close()
@@ -184,19 +193,19 @@ def open_database(path: str, busy: float, note: Callable[[str], None] | None = N
 
 
 def connect(path: str, busy: float, flags: int = apsw.SQLITE_OPEN_READWRITE) -> apsw.Connection:
-    """One more connection to a store that is known to be ours."""
+    """Return one more connection to a store that was already checked."""
     try:
         db = apsw.Connection(path, flags=flags | apsw.SQLITE_OPEN_NOFOLLOW)
     except apsw.Error as error:
         raise explain(path, error) from error
     db.set_busy_timeout(int(busy * 1000))
-    db.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)  # else most statements are planned anew at each use
+    db.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)  # else most statements are planned again at each use
     harden(db)
     return db
 
 
 def harden(db: apsw.Connection) -> None:
-    """Let nothing that is written in a file run code, or change how the file is read."""
+    """Configure a connection so that nothing in a file can run code, or change how the file is read."""
     db.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 1)
     for option in _OFF:
         db.config(option, 0)
@@ -210,10 +219,10 @@ _OFF = (
     apsw.SQLITE_DBCONFIG_DQS_DDL,
     apsw.SQLITE_DBCONFIG_DQS_DML,
 )
-"""What a connection of ours never needs."""
+"""SQLite features that our connections never need."""
 
 
-# --- whose tables they are --------------------------------------------------------------
+# --- checking the schema ----------------------------------------------------------------
 
 
 def check_schema(db: apsw.Connection, path: str) -> bool:
@@ -223,40 +232,40 @@ def check_schema(db: apsw.Connection, path: str) -> bool:
         if sql is None and kind == "index" and str(name).startswith("sqlite_autoindex_"):
             continue
         if not isinstance(sql, str) or _plain_sql(sql) not in _known_sql():
-            what = f"its {kind} {name!r} is not one that upcall makes"
+            what = f"its {kind} {name!r} was not created by upcall"
             raise NotAStore(path, f"{what}; it was not touched. Choose another --store path")
     return bool(rows)
 
 
 @cache
 def _known_sql() -> frozenset[str]:
-    """The statements that make our tables and indexes, of every format."""
+    """Return the statements that create our tables and indexes, of every format."""
     ours = {_plain_sql(one) for one in TABLES.split(";")}
     ours |= {one.replace(_AWAITED, ")") for one in ours}  # format 1
     return frozenset({*ours, *_STATISTICS, _plain_sql(READY_QUEUE)})
 
 
 def _plain_sql(sql: str) -> str:
-    """A statement without its line breaks, and without the one comment that our tables have."""
+    """Return a statement without its line breaks, and without the one comment that our tables have."""
     return re.sub(r"\s*([(),])\s*", r"\1", re.sub(r"\s+", " ", sql.replace(_COMMENT, ""))).strip()
 
 
 _COMMENT = " -- its session is parked and waits for it"
 _AWAITED = ",awaited INTEGER NOT NULL DEFAULT 0)"
 _STATISTICS = ("CREATE TABLE sqlite_stat1(tbl,idx,stat)", "CREATE TABLE sqlite_stat4(tbl,idx,neq,nlt,ndlt,sample)")
-"""What ANALYZE makes."""
+"""The tables that ANALYZE creates."""
 
 
 # --- opening ----------------------------------------------------------------------------
 
 
 def new_id() -> str:
-    """A random id for a log. It says nothing of the machine, the user or the path."""
+    """Return a random id for a log. It contains nothing about the machine, the user or the path."""
     return os.urandom(16).hex()
 
 
 def ids_in(db: apsw.Connection) -> list[str]:
-    """The ids of a log: one from its making, and one from each adoption."""
+    """Return the ids of a log: one from its creation, and one from each adoption."""
     sql = "SELECT substr(name, 8) FROM counters WHERE name > 'origin:' AND name < 'origin;' LIMIT 1000"
     return [str(row[0]) for row in db.execute(sql).fetchall()]
 
@@ -264,27 +273,76 @@ def ids_in(db: apsw.Connection) -> list[str]:
 ADD_ID = "INSERT OR IGNORE INTO counters VALUES ('origin:' || ?, 0)"
 
 
-def _create_file(path: str) -> bool:
-    """Make the file with mode 600, so that no other user can read it even for a moment; False if it has content."""
+def _create(path: str, busy: float, note: Callable[[str], None] | None) -> None:
+    """Create a log if there is no file or an empty one.
+
+    The log is built beside its place and moved there whole. So a process that is killed meanwhile leaves an empty
+    file at most, and of several processes that create the same log, one does and the others wait for it.
+    """
     try:
-        if _size(path):
-            return False
-        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
-    except FileExistsError:
-        if not Path(path).is_file():
-            raise StoreUnavailable(path, "this is not a file; choose another --store path") from None
-        if _size(path):
-            return False
-        with contextlib.suppress(OSError):
-            Path(path).chmod(0o600)
+        file = os.open(path, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
     except OSError as error:
+        if Path(path).exists() and not Path(path).is_file():
+            raise StoreUnavailable(path, "this is not a file; choose another --store path") from None
         first = "" if Path(path).parent.is_dir() else "; make its folder first"
         raise StoreUnavailable(path, f"it can't be created: {error.strerror}{first}") from error
-    return True
+    try:
+        _lock(file, path, busy)
+        if _is_empty(file, path):
+            _build(f"{path}{_DRAFT}", path, busy, note)
+    finally:
+        os.close(file)
+
+
+def _lock(file: int, path: str, busy: float) -> None:
+    """Lock an empty file, whose log another process may be creating."""
+    until = time.monotonic() + busy
+    while True:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= until:
+                raise StoreUnavailable(path, "another process has been creating it for too long") from None
+            time.sleep(0.01)
+        else:
+            return
+
+
+def _is_empty(file: int, path: str) -> bool:
+    """Return whether an open file is still the one at its path, and empty."""
+    found, there = os.fstat(file), os.lstat(path)
+    if not stat.S_ISREG(found.st_mode):
+        raise StoreUnavailable(path, "this is not a file; choose another --store path")
+    return (found.st_dev, found.st_ino) == (there.st_dev, there.st_ino) and not found.st_size
+
+
+def _build(draft: str, path: str, busy: float, note: Callable[[str], None] | None) -> None:
+    """Build a new log and move it to its path. One that a killed process left unfinished is removed first."""
+    for suffix in ("", "-journal", "-wal", "-shm"):
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(f"{draft}{suffix}")  # noqa: PTH108
+    os.close(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+    db = connect(draft, busy)
+    try:
+        db.pragma("synchronous", 0)  # it is synced once, when it is complete
+        _prepare(db, path, busy, note)
+    finally:
+        db.close()
+    _sync(draft)
+    os.replace(draft, path)  # noqa: PTH105
+    _sync(os.path.dirname(path) or ".")  # noqa: PTH120
+
+
+def _sync(path: str) -> None:
+    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(file)
+    finally:
+        os.close(file)
 
 
 def _refuse_foreign(db: apsw.Connection, path: str, busy: float) -> None:
-    """Look at the file itself, not at the database, which SQLite would tidy up after another program.
+    """Check the file itself instead of the database, because SQLite would first clean up after another program.
 
     Another process may bring its log into the file meanwhile, and then take the log away: so all that is asked of
     the file is in its first page, and before anything is refused, whether there is a log is asked first.
@@ -295,7 +353,7 @@ def _refuse_foreign(db: apsw.Connection, path: str, busy: float) -> None:
     if short or head[68:72] != _MARK:
         logged = _has_log(path)
         head, short = _look(db, path)
-    if short and not logged and not _has_log(path):  # of a checkpoint cut off the rest is in the log
+    if short and not logged and not _has_log(path):  # after an interrupted checkpoint the rest is in the log
         raise StoreDamaged(path, "the file is shorter than it says: it was cut off. Restore it from a backup")
     version = int.from_bytes(head[60:64])
     tables = head[100] != _LEAF or any(head[103:105])  # the list of tables begins on the first page
@@ -306,7 +364,7 @@ def _refuse_foreign(db: apsw.Connection, path: str, busy: float) -> None:
 
 
 def _look(db: apsw.Connection, path: str) -> tuple[bytes, bool]:
-    """The first bytes of the file, and whether it is shorter than they say."""
+    """Return the first bytes of the file, and whether the file is shorter than they say."""
     whole, head = db.read("main", 0, 0, _HEAD)
     if head[:16] != _MAGIC or not whole:
         raise NotAStore(path, _NO_DATABASE)
@@ -316,17 +374,14 @@ def _look(db: apsw.Connection, path: str) -> tuple[bytes, bool]:
 
 
 def refuse_journal(path: str) -> None:
-    """Raise StoreUnavailable if a rollback journal lies beside a log. We have one only while a log is made.
+    """Raise StoreUnavailable if there is a rollback journal beside a log: we never have one.
 
     SQLite would write its pages into the log, and delete a file that it names.
     """
     journal = f"{path}-journal"
-    until = time.monotonic() + _MAKING
-    while _size(journal) and _size(path) and time.monotonic() < until:
-        time.sleep(0.01)
     if _size(journal) and _size(path):
-        why = "SQLite would change the log by it, and upcall leaves no such file"
-        raise StoreUnavailable(path, f"{journal} lies beside it; {why}. Remove it: rm {shlex.quote(journal)}")
+        why = "SQLite would use it to change the log, and upcall never leaves such a file behind"
+        raise StoreUnavailable(path, f"{journal} is beside it; {why}. Remove that file: rm {shlex.quote(journal)}")
 
 
 def _has_log(path: str) -> bool:
@@ -334,7 +389,7 @@ def _has_log(path: str) -> bool:
 
 
 def _size(path: str) -> int:
-    """The size of a file; 0 if there is none, or something else."""
+    """Return the size of a file; 0 if there is no regular file."""
     try:
         found = os.stat(path)  # noqa: PTH116
     except FileNotFoundError:
@@ -343,7 +398,7 @@ def _size(path: str) -> int:
 
 
 def _has_tables_in_log(path: str, busy: float) -> bool:
-    """Whether a database without marks is somebody's: one of ours that was just begun has all in its log."""
+    """Return whether a database without our marks has tables. A new one of ours has them only in its log."""
     db = connect(path, busy, apsw.SQLITE_OPEN_READONLY)
     try:
         return (
@@ -396,7 +451,7 @@ def _refuse_tables(db: apsw.Connection, path: str) -> None:
 
 def _make_tables(db: apsw.Connection, path: str, note: Callable[[str], None] | None) -> None:
     """Make the tables of a new file, or bring those of an older format up to date."""
-    db.execute("BEGIN IMMEDIATE")  # two processes may come here at once: the second finds it done
+    db.execute("BEGIN IMMEDIATE")  # of two processes at the same time, the second finds the tables
     try:
         version: int = db.execute("PRAGMA user_version").get
         if not version:

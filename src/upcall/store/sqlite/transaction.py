@@ -19,13 +19,13 @@ from upcall.store.rules import check_fence, without_body
 from upcall.store.sqlite.queries import EVENTS, SESSION, Rows
 from upcall.store.sqlite.tables import SEQ_BITS
 
-_MOST_ROWS = 1000  # that are kept in memory
+_MAX_ROWS = 1000  # in the cache
 
 _GIVEN = (
     "SELECT name, value FROM counters UNION ALL SELECT 'last', max(pos) FROM events "
     "UNION ALL SELECT 'newest', max(n) FROM sessions"
 )
-"""What was ever given: positions, sessions' numbers, and epochs of deleted ones."""
+"""The highest numbers ever used: positions, sessions' numbers, and epochs of deleted sessions."""
 
 _REPLACED = (
     "the file was removed or replaced while this program had it open, so nothing more can be stored in it; "
@@ -60,38 +60,39 @@ class Tx(Rows):
         try:
             self.forget()
             self._version = db.data_version()
-        except apsw.CorruptError:  # what is not damaged can be read all the same
+        except apsw.CorruptError:  # undamaged parts can still be read
             self.pos = self.execute("SELECT max(pos) FROM events").get or 0
 
     def begin(self, now: float) -> None:
-        """Start one; waits for whoever else writes."""
+        """Start a transaction; wait for other writers."""
         self.execute("BEGIN IMMEDIATE")
         self.now = now
-        self.held.clear()
-        if self.db.data_version() != self._version or len(self._sessions) > _MOST_ROWS:
+        self.callbacks.clear()
+        if self.db.data_version() != self._version or len(self._sessions) > _MAX_ROWS:
             self.forget()
         self.first = self.pos
 
     def commit(self) -> None:
-        """Make it true."""
+        """Commit the transaction."""
         self.flush()
         self.execute("COMMIT")
         self._version = self.db.data_version()
         self._check_place()
 
     def _check_place(self) -> None:
-        """Call nothing stored that nobody will find: SQLite goes on writing to a file that was removed."""
+        """Raise if the file was deleted or replaced: SQLite would continue to write to the old file."""
         if _identity(self.where) != self._file:
             raise StoreUnavailable(self.where, _REPLACED)
 
     def roll_back(self) -> None:
-        """Undo it."""
+        """Undo the transaction."""
         self._rows, self._version = [], -1
+        self._events.clear()  # other events may get the same keys
         with contextlib.suppress(apsw.Error):
             self.execute("ROLLBACK")
 
     def forget(self) -> None:
-        """Sessions may be gone, or other ones than before, and more may have been given: read again."""
+        """Clear the cache, because other processes may have deleted or added sessions."""
         self._sessions.clear()
         self.numbers.clear()
         given: dict[str, Any] = dict(cast("Any", self.execute(_GIVEN).fetchall()))
@@ -99,7 +100,7 @@ class Tx(Rows):
         self._newest, self._epoch = max(given["n"], given["newest"] or 0), given["epoch"]
 
     def session(self, session: str) -> SessionRow | None:
-        """A session's row, if it is there; who changes it saves it."""
+        """Return a session's row, or None. Code that changes it must call `save`."""
         found = self._sessions.get(session)
         if found is None:
             row: Any = self.execute(SESSION, (session,)).get
@@ -123,14 +124,14 @@ class Tx(Rows):
         return cast("SessionRow", root)
 
     def keep_counting(self) -> None:
-        """Something is about to be deleted: remember which positions and numbers were given."""
+        """Store the highest numbers used, before sessions are deleted."""
         self.execute("UPDATE counters SET value = ? WHERE name = 'pos'", (self.pos,))
         for name in ("n", "epoch"):
             sql = f"UPDATE counters SET value = max(value, (SELECT max({name}) FROM sessions)) WHERE name = ?"
             self.execute(sql, (name,))
 
     def create(self, session: str, event: SessionStarted) -> SessionRow:
-        """A new session's row."""
+        """Insert and return a new session's row."""
         parent = self.existing(event.parent).n if event.parent else None
         n = self._newest = self._newest + 1
         root = self.existing(event.root).n if event.root and event.root != session else n
@@ -145,7 +146,7 @@ class Tx(Rows):
         return found
 
     def existing(self, session: str) -> SessionRow:
-        """A session's row; UnknownSession if there is none."""
+        """Return a session's row; raise UnknownSession if there is none."""
         found = self.session(session)
         if found is None:
             raise UnknownSession(session)
@@ -172,14 +173,14 @@ class Tx(Rows):
             self.execute("INSERT OR IGNORE INTO blobs VALUES (?, ?)", (name, body))
 
     def drop_body(self, key: int) -> None:
-        """Keep of an event whose body a hook replaced only that it happened."""
+        """Drop the body of an event that a hook replaced."""
         self.flush()
         body = self.execute(EVENTS, (key - 1, key + 1, 1)).get[3]
         slim = encode(without_body(decode(body, "", 0, 0, 0.0)))
         self.execute("UPDATE events SET body = ? WHERE key = ?", (slim, key))
 
     def release(self, claim: Claim) -> None:
-        """Give a claim up; nothing happens if it was lost."""
+        """Release a claim; nothing happens if it was lost."""
         root = self.session(claim.root)
         if root is not None and root.epoch == claim.epoch:
             root.owner = ""
@@ -187,7 +188,7 @@ class Tx(Rows):
 
 
 def _identity(path: str) -> tuple[int, int] | None:
-    """Which file is there, if any."""
+    """Return the identity of the file at a path, or None."""
     try:
         found = os.stat(path)  # noqa: PTH116
     except OSError:

@@ -1,4 +1,4 @@
-"""Telling other processes on the same file that something was written: one empty datagram after each commit.
+"""Wake other processes that use the same file: one empty datagram after each commit.
 
 Each process that watches has a socket in a folder beside the database. What a datagram says is only "look":
 a lost or forged one harms nothing, and a slow look at the file's own change counter stands behind it.
@@ -30,7 +30,7 @@ class Wakeup:
         self._sender: socket.socket | None = None
 
     def listen(self) -> socket.socket | None:
-        """A socket that becomes readable when another process has written, or None where there can't be one."""
+        """Return a socket that becomes readable when another process has written, or None if that is impossible."""
         with contextlib.suppress(FileExistsError, OSError):
             os.mkdir(self._where, mode=0o700)  # noqa: PTH102
         try:
@@ -44,25 +44,25 @@ class Wakeup:
         return self.socket
 
     def _open_folder(self) -> int:
-        """Open the folder anew, since it may be another one by now; PermissionError if it is not the user's own."""
+        """Open the folder again, because it may have been replaced; PermissionError if it is not the user's own."""
         self._forget_folder()
         flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
         folder = os.open(self._where, flags)
         found = os.fstat(folder)
         if not self._trusted and (found.st_uid != os.geteuid() or found.st_mode & 0o077):
             os.close(folder)
-            raise PermissionError(f"{self._where} is not the user's own")
+            raise PermissionError(f"{self._where} is not a private folder of the user")
         self._fd = folder
         return folder
 
     def drain(self) -> None:
-        """Forget the datagrams that have come."""
+        """Discard the datagrams that have arrived."""
         with contextlib.suppress(BlockingIOError):
             while self.socket is not None:
                 self.socket.recv(16)
 
     def notify(self) -> None:
-        """Tell every other watcher, if that can be done. Costs one look when there is none."""
+        """Notify every other process that listens, if possible. Costs one system call if there is none."""
         if not os.access(self._where, os.F_OK):
             return
         try:
@@ -72,11 +72,11 @@ class Wakeup:
                 self._others = [name for name in self._sockets() if name != self._name]
             for name in self._others:
                 self._send(name)
-        except OSError:  # no folder, or none of ours: they look by themselves now and then
+        except OSError:  # no folder of the user's own; the others poll the file anyway
             return
 
     def _sockets(self) -> list[str]:
-        """The sockets in the folder. A link to one elsewhere is not one of them."""
+        """Return the sockets in the folder, without links."""
         with os.scandir(self._open_folder()) as entries:
             return [one.name for one in entries if stat.S_ISSOCK(one.stat(follow_symlinks=False).st_mode)]
 
@@ -86,9 +86,9 @@ class Wakeup:
             self._sender.setblocking(False)
         try:
             self._sender.sendto(b"", self._address(name))
-        except (ConnectionRefusedError, FileNotFoundError):  # it ended without taking its socket away
+        except (ConnectionRefusedError, FileNotFoundError):  # it ended without removing its socket
             self._remove_socket(name)
-        except OSError:  # its queue is full: it has been told already
+        except OSError:  # its queue is full: it will wake up anyway
             return
 
     def _remove_socket(self, name: str) -> None:
@@ -99,13 +99,13 @@ class Wakeup:
                 os.unlink(name, dir_fd=self._fd)
 
     def _address(self, name: str) -> str:
-        """How a socket in the folder is reached: through the descriptor where the system can, else by its path."""
+        """Return the address of a socket in the folder: through the descriptor if possible, else by path."""
         if self._fd is not None and os.path.isdir(_DESCRIPTORS):  # noqa: PTH112
             return f"{_DESCRIPTORS}/{self._fd}/{name}"
         return f"{self._where}/{name}"
 
     def close(self) -> None:
-        """Take this process's socket away, and the folder with the last one."""
+        """Remove this process's socket, and the folder with the last socket."""
         self.stop()
         self._close(self._sender)
         self._sender = None
@@ -114,7 +114,7 @@ class Wakeup:
         self._forget_folder()
 
     def _remove_folder(self) -> None:
-        with contextlib.suppress(OSError):  # others may be there, or it is a link
+        with contextlib.suppress(OSError):  # it has other sockets, or is a link
             os.rmdir(self._where)  # noqa: PTH106
 
     def _forget_folder(self) -> None:

@@ -26,7 +26,7 @@ FAST = 0.002
 
 
 def fail_soon(claim: Claim, error: Exception) -> None:
-    """Mark a claim now, and tell its holder when whoever appended has had the error: it may be the same task."""
+    """Mark a claim as failed now, and notify its holder after the appender got the error; both may be one task."""
     claim.failure = claim.failure or error
     asyncio.get_running_loop().call_soon(claim.fail, error)
 
@@ -48,13 +48,13 @@ class Writer:
     ) -> None:
         self.db, self._where, self._clock, self._done = db, where, clock, done
         self._busy_ms = int(busy * 1000)
-        self.lock = threading.Lock()  # whoever holds it may use the connection
+        self.lock = threading.Lock()  # held while the connection is used
         self._jobs: deque[Job] = deque()
         self._ready = threading.Condition()
         self._pending = 0
         self._last: tuple[str, int] | None = None
         self._cost = 0.0
-        self._level = 0  # not known yet
+        self._level = 0  # unknown
         self.tx = Tx(db, where)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: Background | None = None
@@ -62,12 +62,12 @@ class Writer:
         self._ended = asyncio.Event()
 
     def submit(self, job: Job, session: str) -> asyncio.Future[Any] | None:
-        """Have a job done; None means it is done already (its error is raised)."""
+        """Submit a job; return None if it was committed at once (then its error is raised)."""
         if self._closing:
             raise StoreUnavailable(self._where, "the store is closed")
         before, here = self._last, id(asyncio.current_task())
         self._last = (session, here)
-        # one session's next step, or one program's: else more may come from others, to be committed together
+        # a single session or program waits: commit at once; else gather jobs of others for one commit
         alone = before is None or before[0] == session or (before[1] == here and job.claim is None)
         if alone and not self._pending and (self._cost < FAST or not job.sync) and self._inline(job):
             if job.error is not None:
@@ -84,7 +84,7 @@ class Writer:
         return job.future
 
     def _inline(self, job: Job) -> bool:
-        """Commit here and now, unless another process is writing: the loop must not wait for it."""
+        """Commit on the event loop, unless another process is writing: the loop must not wait for it."""
         span, jobs = (0, 0), [job]
         self.db.set_busy_timeout(0)
         try:
@@ -114,7 +114,7 @@ class Writer:
             self._loop.call_soon_threadsafe(self._ended.set)
 
     def _commit_or_fail(self, jobs: Sequence[Job]) -> None:
-        """What can't be stored together is tried one by one, so that one job's failure is no other's."""
+        """Commit jobs together; if that fails, one by one, so that one failure does not affect the others."""
         span = (0, 0)
         try:
             with self.lock:
@@ -127,15 +127,15 @@ class Writer:
             for job in jobs:
                 self._fail(job, explain(self._where, error))
         assert self._loop is not None
-        with contextlib.suppress(RuntimeError):  # the loop is gone: nobody waits
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits
             self._loop.call_soon_threadsafe(self._settle, span, jobs)
 
     def _commit(self, jobs: Sequence[Job], sync: bool) -> tuple[int, int]:
-        """All jobs in one transaction, or an exception. A job that refuses leaves the others alone."""
+        """Run all jobs in one transaction, or raise. A job that is refused does not affect the others."""
         started = time.perf_counter()
         level, tx = FULL if sync else NORMAL, self.tx
         if level != self._level:
-            tx.execute(f"PRAGMA synchronous = {level}", can_cache=False)  # it works as it is prepared
+            tx.execute(f"PRAGMA synchronous = {level}", can_cache=False)  # takes effect when it is prepared
             self._level = level
         try:
             tx.begin(self._clock())
@@ -174,12 +174,12 @@ class Writer:
                 continue
             if job.error is not None:
                 job.future.set_exception(job.error)
-                job.future.exception()  # whoever awaits it is told; nobody is warned about the rest
+                job.future.exception()  # retrieved, so that asyncio does not warn about it
             else:
                 job.future.set_result(job.result())
 
     async def close(self) -> None:
-        """Commit what is queued, end the thread, close the connection."""
+        """Commit the queued jobs, end the thread and close the connection."""
         self._closing = True
         thread = self._thread
         if thread is not None:

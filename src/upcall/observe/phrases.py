@@ -107,3 +107,10 @@ def token_usage(usage: Usage) -> list[str]:
         return []
     cached = f" ({usage.cached_tokens:,} cached)" if usage.cached_tokens else ""
     return [f"{usage.input_tokens:,} tokens in{cached}, {usage.output_tokens:,} out"]
+
+
+def money(amount: float) -> str:
+    """Format an amount in the currency of the price list, with the digits that say something."""
+    return (
+        f"{amount:.2f}" if amount >= 1 or not amount else f"{amount:.2g}" if amount >= 0.0001 else f"{amount:.1e}"
+    )

@@ -102,6 +102,12 @@ def parse(text: str, schema: Schema, root: Schema | None = None) -> Any:
     raise InvalidInput(problems[0])
 
 
+def check(value: Any, schema: Schema) -> None:
+    """Raise InvalidInput if a value is not valid for the schema."""
+    if problem := schema_error(schema, value):
+        raise InvalidInput(problem)
+
+
 def _meanings(text: str, schema: Schema) -> list[Any]:
     """Return the possible meanings of a text, most likely first."""
     options, types, word = schema.get("enum"), json_types(schema), text.strip()

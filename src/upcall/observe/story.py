@@ -1,9 +1,13 @@
-"""Turn the events of a run into lines for a reader, independent of colours and layout."""
+"""Turn the events of a run into lines for a reader, independent of colours and layout.
+
+A result or a response becomes a line once no hook can replace it any more.
+"""
 
 from __future__ import annotations
 
 import re
 from collections import deque
+from collections.abc import Mapping
 from typing import Any, Literal, cast
 
 from upcall.events import (
@@ -39,7 +43,9 @@ from upcall.events import (
     TurnResumed,
     TurnStarted,
 )
-from upcall.hosts.terminal.phrases import (
+from upcall.messages import Call, Message, Result, Usage, Value
+from upcall.observe.labels import Labels
+from upcall.observe.phrases import (
     LONGEST_TEXT,
     approval_text,
     args_line,
@@ -47,12 +53,14 @@ from upcall.hosts.terminal.phrases import (
     changed_part,
     count_noun,
     edited_args,
+    money,
     plan_list,
     token_usage,
     value_line,
 )
-from upcall.messages import Call, Message, Result, Usage, Value
 from upcall.observe.plain import one_line, plain, visible
+from upcall.observe.redact import Redactor
+from upcall.prices import Cost
 
 _MOST_ENDED = 100
 TODOS = "todos"
@@ -96,7 +104,7 @@ class ShownCall:
 
 
 class _SessionNotes:
-    """What the lines of one session depend on."""
+    """The state that the lines of one session depend on."""
 
     def __init__(self, agent: str = "", depth: int = 0) -> None:
         self.agent, self.depth = agent, depth
@@ -104,6 +112,10 @@ class _SessionNotes:
         self.pending_response: Responded | None = None
         self.failed_call = 0  # the last model call that failed
         self.change = NO_CHANGE  # hook changes of the last request, so that equal changes are shown once
+        self.labels: Mapping[str, str] = {}  # those that its tools were declared with
+        self.model = ""  # the name of the model that is asked
+        self.price: float | None = None  # of what the turn has used so far
+        self.unpriced = ""  # a model without a price that the turn has used
         self.is_side_turn = False  # a side turn; it is shown through its outcome only
         self.is_manager = False  # a team's manager, whose reply is a plan
         self.plan_shown = False  # the manager's plan has been shown
@@ -111,9 +123,23 @@ class _SessionNotes:
 
 
 class Story:
-    """Turns events into lines, in order. With `results`, also the results of calls."""
+    """Turns events into lines, in order; secrets are hidden in them.
 
-    def __init__(self, *, results: bool = False) -> None:
+    results: make lines of the results of calls, too
+    redactor: what hides secrets
+    labels: what tools are called; without it, by their names
+    cost: what tokens of a model cost, for the line at the end of a turn
+    """
+
+    def __init__(
+        self,
+        *,
+        results: bool = False,
+        redactor: Redactor | None = None,
+        labels: Labels | None = None,
+        cost: Cost | None = None,
+    ) -> None:
+        self.redactor, self._labels, self._cost = redactor or Redactor(), labels, cost
         self.open: dict[tuple[str, str], ShownCall] = {}
         self.ended: deque[ShownCall] = deque(maxlen=_MOST_ENDED)
         self._results = results
@@ -122,6 +148,7 @@ class Story:
 
     def feed(self, event: AnyEvent) -> list[Line]:
         """Return the lines for an event."""
+        event = self.redactor.copy(event, numbered=False)
         handler = self._handlers.get(type(event))
         lines: list[Line] = handler(self, event) if handler is not None else []
         return [] if self.is_side_turn(event.session) else lines
@@ -141,15 +168,20 @@ class Story:
         return self._notes(session).depth
 
     def is_side_turn(self, session: str) -> bool:
-        """Tell whether the session is a side turn, which is shown through its outcome only."""
+        """Return whether the session is a side turn, which is shown through its outcome only."""
         return self._notes(session).is_side_turn
 
     def has_open_calls(self, session: str) -> bool:
-        """Tell whether calls of the session have not been shown yet."""
+        """Return whether calls of the session have not been shown yet."""
         return any(key[0] == session for key in self.open)
 
     def _notes(self, session: str) -> _SessionNotes:
         return self._sessions.setdefault(session, _SessionNotes(depth=session.count("~") if self._sessions else 0))
+
+    def tool_label(self, session: str, name: str) -> str:
+        """Return what a tool is called."""
+        own = self._notes(session).labels.get(name, "")
+        return visible(name) if self._labels is None else self._labels.of(name, own)
 
     def _line(self, event: AnyEvent, kind: Any, text: str, **more: Any) -> Line:
         notes = self._notes(event.session)
@@ -170,6 +202,7 @@ class Story:
     def _turn_started(self, event: TurnStarted) -> list[Line]:
         notes = self._notes(event.session)
         notes.usage, notes.model_calls, notes.tools = Usage(), 0, 0
+        notes.price, notes.unpriced = None, ""
         return [self._line(event, "prompt", plain(event.message.text).strip())]
 
     def _turn_resumed(self, event: TurnResumed) -> list[Line]:
@@ -186,6 +219,7 @@ class Story:
             count_noun(notes.model_calls, "model call")
             + count_noun(notes.tools, "tool call")
             + token_usage(notes.usage)
+            + self._cost_text(notes)
         )
         return [*lines, self._line(event, "end", " · ".join(parts), state=event.status, seconds=event.seconds)]
 
@@ -194,6 +228,11 @@ class Story:
     def _model_started(self, event: ModelStarted) -> list[Line]:
         notes = self._notes(event.session)
         notes.model_calls += 1
+        notes.model = event.model or notes.model
+        if event.labels is not None:
+            notes.labels = event.labels
+        if event.purpose == "summary":  # it always differs from the conversation
+            return []
         before, notes.change = notes.change, (change := event.change or NO_CHANGE)
         moved = change.spliced and (change.removed, change.inserted) != (before.removed, before.inserted)
         parts = [("instructions", change.instructions not in ("", before.instructions)),
@@ -205,10 +244,29 @@ class Story:
     def _responded(self, event: Responded) -> list[Line]:
         notes = self._notes(event.session)
         notes.usage = notes.usage + event.usage
+        self._add_cost(notes, event)
         if event.pending:
             notes.pending_response = event
             return []
         return self._response(event, event.message)
+
+    def _add_cost(self, notes: _SessionNotes, event: Responded) -> None:
+        if self._cost is None or event.by_hook:
+            return
+        model = event.model or notes.model.rpartition(":")[2]
+        cost = self._cost(model, event.usage)
+        if cost is None:
+            notes.unpriced = model or "the model"
+        else:
+            notes.price = (notes.price or 0.0) + cost
+
+    def _cost_text(self, notes: _SessionNotes) -> list[str]:
+        """Say what a turn cost; that a price is not known, where one is not."""
+        if self._cost is None or not notes.model_calls:
+            return []
+        if notes.unpriced:
+            return [f"no price for {visible(notes.unpriced)}"]
+        return [f"cost {money(notes.price)}"] if notes.price is not None else []
 
     def _response(self, event: Responded, message: Message) -> list[Line]:
         notes = self._notes(event.session)
@@ -247,7 +305,7 @@ class Story:
         if outer is None or outer.has_inner_calls:
             return []
         outer.has_inner_calls = True
-        name = visible(outer.call.name)
+        name = self.tool_label(event.session, outer.call.name)
         return [self._line(event, "tool", args_line(outer.call.args), label=name, depth=outer.depth)]
 
     def _tool_started(self, event: ToolStarted) -> list[Line]:
@@ -280,7 +338,7 @@ class Story:
         if ended.how == "ran":
             state = "failed" if result.is_error else "ok"
         notes = self._notes(running.session)
-        name = visible(running.call.name)
+        name = self.tool_label(running.session, running.call.name)
         args = "" if notes.todos or running.has_inner_calls else args_line(running.call.args)
         lines = [self._line(event, "tool", args, label=name, state=state, seconds=seconds, depth=running.depth)]
         for by, change in running.changes:
@@ -325,7 +383,8 @@ class Story:
         self._questions[event.callback_id] = event
         what = f"{visible(event.agent)} asks ({visible(event.intent)}): {one_line(event.message, LONGEST_TEXT)}"
         if event.gate:
-            what = f"{visible(event.agent)} needs an approval: {visible(event.tool)} {args_line(event.args or {})}"
+            name = self.tool_label(event.session, event.tool)
+            what = f"{visible(event.agent)} needs an approval: {name} {args_line(event.args or {})}"
             if running := self.open.get((event.session, event.origin)):
                 # a difference from the model's call was made by a hook
                 running.change(event.tool, event.args or {})
@@ -426,8 +485,8 @@ class Story:
         if event.key != TODOS:
             return []
         value: Any = event.value
-        kept = cast("list[Any]", value) if isinstance(value, list) else []
-        todos = [cast("dict[str, Any]", one) for one in kept if isinstance(one, dict)]
+        items = cast("list[Any]", value) if isinstance(value, list) else []
+        todos = [cast("dict[str, Any]", one) for one in items if isinstance(one, dict)]
         shown = [
             (one_line(str(todo.get("content", "")), LONGEST_TEXT), str(todo.get("status", ""))) for todo in todos
         ]

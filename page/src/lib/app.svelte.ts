@@ -1,0 +1,200 @@
+/** What all views share: who is here, the inbox, the connection, the clock. */
+
+import { ApiError, get } from "./api";
+import { several } from "./format";
+import { Live, type LiveHandlers } from "./live";
+import { line } from "./plain";
+import { settings } from "./settings.svelte";
+import type { Card, Change, Delta, Inbox, Me, Row } from "./types";
+
+type Nodes = (changes: Change[], pos: number) => void;
+
+class App implements LiveHandlers {
+  me = $state.raw<Me | null>(null);
+  open = $state.raw<Card[]>([]);
+  settled = $state.raw<Card[]>([]);
+  inboxKnown = $state(false);
+  connectionState = $state<"starting" | "live" | "lost" | "refused" | "asleep">("starting");
+  retryAt = $state(0);
+  /** The server's time, in seconds, moved on once a second. */
+  now = $state(Date.now() / 1000);
+  spoken = $state("");
+  overlay = $state<"" | "search" | "help" | "start">("");
+  offerNotifications = $state(false);
+
+  private offset = 0;
+  private clock = 0;
+  /** What was told while the inbox is being read: it may be newer than what is read. */
+  private meanwhile: { open: Card[]; settled: Card[] }[] | null = null;
+  private nodeListeners = new Set<Nodes>();
+  private rowListeners = new Set<(rows: Row[]) => void>();
+  private deltaListeners = new Set<(deltas: Delta[]) => void>();
+  private missedListeners = new Set<(tree: boolean) => void>();
+  private toSay: string[] = [];
+  private lastSaid = 0;
+  private saying = 0;
+  readonly live = new Live(this);
+
+  get viewOnly(): boolean {
+    return this.me?.view_only ?? false;
+  }
+
+  async start(): Promise<void> {
+    this.clock ||= window.setInterval(() => (this.now = Date.now() / 1000 + this.offset), 1000);
+    try {
+      const [me, inbox] = await Promise.all([get<Me>("api/me"), get<Inbox>("api/inbox")]);
+      this.me = me;
+      this.setTime(me.time);
+      this.take(inbox);
+      this.live.start(inbox.pos);
+    } catch (error) {
+      this.fail(error);
+    }
+  }
+
+  private fail(error: unknown): void {
+    if (error instanceof ApiError && error.code === 401) this.connectionState = "refused";
+    else {
+      this.connection("lost", Date.now() / 1000 + 3);
+      setTimeout(() => void this.start(), 3000);
+    }
+  }
+
+  private take(inbox: Inbox): void {
+    this.open = inbox.open;
+    this.settled = inbox.settled;
+    this.inboxKnown = true;
+  }
+
+  private setTime(time: number): void {
+    this.offset = time - Date.now() / 1000;
+    this.now = time;
+  }
+
+  /** Tell people who listen, at most one sentence in two seconds. */
+  say(text: string): void {
+    this.toSay.push(text);
+    if (this.saying) return;
+    const speak = () => {
+      const next = this.toSay.length > 3 ? several(this.toSay.length, "new event") : this.toSay[0];
+      if (this.toSay.length > 3) this.toSay.length = 0;
+      else this.toSay.shift();
+      this.saying = next === undefined ? 0 : window.setTimeout(speak, 2000);
+      if (next !== undefined) {
+        this.spoken = next;
+        this.lastSaid = Date.now();
+      }
+    };
+    this.saying = window.setTimeout(speak, Math.max(0, this.lastSaid + 2000 - Date.now()));
+  }
+
+  // --- what the stream tells ---------------------------------------------------------------
+
+  nodes(changes: Change[], pos: number): void {
+    for (const one of this.nodeListeners) one(changes, pos);
+  }
+
+  rows(rows: Row[]): void {
+    for (const one of this.rowListeners) one(rows);
+    for (const row of rows) {
+      if (["done", "failed", "limit"].includes(row.status)) this.say(`${line(row.title, 80)}: ${row.status}.`);
+    }
+  }
+
+  questions(open: Card[], settled: Card[]): void {
+    this.meanwhile?.push({ open, settled });
+    const known = new Set(this.open.map((card) => card.id));
+    const changed = new Map([...open, ...settled].map((card) => [card.id, card]));
+    const fresh = open.filter((card) => !known.has(card.id));
+    const kept = this.open.map((card) => changed.get(card.id) ?? card).filter((card) => card.status === "open");
+    this.open = [...kept, ...fresh].sort(moreUrgent);
+    const gone = new Set(settled.map((card) => card.id));
+    this.settled = [...settled, ...this.settled.filter((card) => !gone.has(card.id))].slice(0, 200);
+    for (const card of fresh) this.announce(card);
+  }
+
+  counts(): void {}
+
+  deltas(deltas: Delta[]): void {
+    for (const one of this.deltaListeners) one(deltas);
+  }
+
+  hello(_: number, time: number): void {
+    this.setTime(time);
+  }
+
+  connection(state: "live" | "lost" | "refused" | "asleep", retryAt: number): void {
+    this.connectionState = state;
+    this.retryAt = retryAt;
+  }
+
+  missed(tree: boolean): void {
+    if (!tree) void this.readInbox();
+    for (const one of this.missedListeners) one(tree);
+  }
+
+  private async readInbox(): Promise<void> {
+    const meanwhile: typeof this.meanwhile = [];
+    this.meanwhile = meanwhile;
+    const inbox = await get<Inbox>("api/inbox").catch(() => null);
+    if (this.meanwhile !== meanwhile) return; // a later reading has begun
+    this.meanwhile = null;
+    if (!inbox) return;
+    const known = new Set(this.open.map((card) => card.id));
+    this.take(inbox);
+    for (const card of inbox.open) if (!known.has(card.id)) this.announce(card);
+    for (const told of meanwhile) this.questions(told.open, told.settled);
+  }
+
+  /** A card that was answered here, before the stream tells so. */
+  answered(card: Card): void {
+    this.open = this.open.filter((one) => one.id !== card.id);
+    this.settled = [card, ...this.settled.filter((one) => one.id !== card.id)];
+  }
+
+  onNodes(listener: Nodes): () => void {
+    this.nodeListeners.add(listener);
+    return () => this.nodeListeners.delete(listener);
+  }
+
+  onRows(listener: (rows: Row[]) => void): () => void {
+    this.rowListeners.add(listener);
+    return () => this.rowListeners.delete(listener);
+  }
+
+  onDeltas(listener: (deltas: Delta[]) => void): () => void {
+    this.deltaListeners.add(listener);
+    return () => this.deltaListeners.delete(listener);
+  }
+
+  onMissed(listener: (tree: boolean) => void): () => void {
+    this.missedListeners.add(listener);
+    return () => this.missedListeners.delete(listener);
+  }
+
+  // --- telling people -----------------------------------------------------------------------
+
+  private announce(card: Card): void {
+    const text = card.tool ? `${card.agent} wants to run ${card.label || card.tool}.` : `${card.agent} asks: ${card.message}`;
+    this.say(line(text, 160));
+    if (!("Notification" in window) || !isSecureContext) return;
+    if (Notification.permission === "default" && !settings.quiet) this.offerNotifications = true;
+    if (Notification.permission !== "granted" || !settings.notify || !document.hidden) return;
+    const shown = new Notification("upcall", { body: line(text, 160), tag: `upcall-${card.id}` });
+    shown.onclick = () => {
+      window.focus();
+      shown.close();
+    };
+  }
+}
+
+const URGENCY: Record<string, number> = { critical: 3, urgent: 3, high: 2, normal: 1, low: 0 };
+
+/** The order of the inbox: priority, then deadline, then age. */
+export function moreUrgent(a: Card, b: Card): number {
+  const priority = (URGENCY[b.priority] ?? 1) - (URGENCY[a.priority] ?? 1);
+  const [ours, theirs] = [a.expires ?? Number.MAX_VALUE, b.expires ?? Number.MAX_VALUE];
+  return priority || ours - theirs || a.created - b.created;
+}
+
+export const app = new App();

@@ -1,0 +1,446 @@
+"""The command `serve`: the web page over a log, and the agents that its requests and answers run."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import errno
+import signal
+import socket
+import sys
+import tempfile
+from collections.abc import AsyncGenerator, Generator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from upcall.cli.options import Commands, watching_options
+from upcall.cli.output import failure_line, tell
+from upcall.cli.places import (
+    Origin,
+    command_line,
+    is_default,
+    make_log_folder,
+    origin_of,
+    os_user,
+    redactor,
+    runtime_for,
+    shown_with,
+    store_of,
+)
+from upcall.cli.run import CODES
+from upcall.cli.stopping import DRAIN_SECONDS, TERMINATED, stopping_of
+from upcall.core.runtime.worker import STOP_LIMIT
+from upcall.errors import SetupError, UpcallError
+from upcall.observe.plain import plain
+
+if TYPE_CHECKING:
+    import uvicorn
+
+    from upcall.app import Runtime
+    from upcall.hosts.web.application import WebApplication
+    from upcall.hosts.web.runs import Runnable
+
+PORT = 7717
+CONCURRENCY = 16
+_LOOPBACK = ("127.0.0.1", "localhost", "::1")
+_BACKLOG = 2048
+_SWITCH_INTERVAL = 0.001
+"""Seconds after which a thread that reads the log lets the event loop run; by default five times that."""
+
+_FILES = 4096
+_GRACE = 2
+"""Seconds that open requests have to end when the server stops."""
+
+
+def add(commands: Commands) -> None:
+    """Add the command `serve`."""
+    parser = commands.add(
+        "serve",
+        "show sessions and answer questions on a web page",
+        _serve,
+        about="When the page can be opened, prints its address, which contains a key. Sessions whose\n"
+        "questions were answered continue here, with the agents of AGENT or with the agents in\n"
+        "the current folder that the log names. The key stays the same until --new-token.",
+        examples=[
+            "upcall serve",
+            "upcall serve agents/ --open",
+            "upcall serve --view-only --store old.db",
+            "upcall serve --origin https://agents.example.org",
+        ],
+    )
+    parser.add_argument(
+        "agents",
+        metavar="AGENT",
+        nargs="*",
+        help="agents to start and resume sessions with: folder, file or module",
+    )
+    parser.add_argument("--host", default="127.0.0.1", help="the address to listen on (default: 127.0.0.1)")
+    parser.add_argument("--port", type=_port, default=PORT, help=f"the port; 0 picks a free one (default: {PORT})")
+    parser.add_argument("--open", action="store_true", help="open the page in the browser")
+    parser.add_argument("--view-only", action="store_true", help="run nothing, and take no answers")
+    parser.add_argument(
+        "--new-token", action="store_true", help="make a new key; the key of open pages stops working"
+    )
+    origin = "a URL under which a reverse proxy serves the page; may be given several times"
+    parser.add_argument("--origin", metavar="URL", action="append", default=[], help=origin)
+    parser.add_argument("--tls-cert", metavar="FILE", help="a certificate, to serve https")
+    parser.add_argument("--tls-key", metavar="FILE", help="its private key")
+    watching_options(parser)
+    insecure = "serve other machines without TLS; anybody on the network path can read the key"
+    parser.add_argument("--insecure", action="store_true", help=insecure)
+
+
+def _port(text: str) -> int:
+    if not text.isdecimal() or len(text) > 5 or int(text) > 65535:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port: use 0 to 65535")
+    return int(text)
+
+
+async def _serve(args: argparse.Namespace) -> int:
+    _check_usage(args)
+    sys.setswitchinterval(_SWITCH_INTERVAL)
+    _allow_files(_FILES)
+    async with contextlib.AsyncExitStack() as stack:
+        runtime, foreign = await stack.enter_async_context(_log(args))
+        args.view_only = args.view_only or foreign
+        fleet = Fleet(args, runtime, stack)
+        token = _token(args, runtime, foreign)
+        index = stack.enter_context(_index(runtime, foreign))
+        application = _application(args, runtime, fleet, token, index)
+        listening = stack.enter_context(_listen(args))
+        server = _server(args, application)
+        with _stopping(args, server, application):
+            return await _run(args, runtime, fleet, server, application, token, listening)
+
+
+def _allow_files(wanted: int) -> None:
+    """Allow this process so many open files, if the system does: each connection is one."""
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+
+
+def _check_usage(args: argparse.Namespace) -> None:
+    if bool(args.tls_cert) != bool(args.tls_key):
+        raise SetupError("give --tls-cert and --tls-key together")
+    if args.tls_cert and args.insecure:
+        raise SetupError("--insecure means without TLS; leave it out, or leave out --tls-cert")
+    if args.host not in _LOOPBACK and not args.tls_cert and not args.insecure:
+        how = "give --tls-cert and --tls-key, or --insecure if the network may read the key"
+        raise SetupError(f"--host {args.host} can be reached by other machines; {how}")
+    if args.view_only and args.agents:
+        raise SetupError("--view-only runs nothing; leave out AGENT")
+
+
+@contextlib.asynccontextmanager
+async def _log(args: argparse.Namespace) -> AsyncGenerator[tuple[Runtime, bool]]:
+    """The log to serve, with the agents of AGENT, and whether it is somebody else's: then it is only shown."""
+    from upcall.app import Runtime, open_store
+
+    if store_of(args) == ":memory:":
+        raise SetupError("--store :memory: is empty in every new process; give a file")
+    make_log_folder(args)
+    view = open_store(store_of(args), found=is_default(args), view=True)
+    await view.open()
+    foreign: bool = getattr(view, "foreign", False)
+    await view.close()
+    if foreign:
+        tell(f"upcall: {store_of(args)} is not your log, so it is only shown (to adopt it: `upcall adopt`)")
+        async with Runtime(open_store(store_of(args), found=is_default(args), view=True)) as runtime:
+            yield runtime, True
+        return
+    async with runtime_for(args, _agents(args)) as runtime:
+        yield runtime, False
+
+
+def _agents(args: argparse.Namespace) -> list[Any]:
+    """The agents that AGENT names."""
+    from upcall.agentfiles.load import load_spec
+
+    found: dict[str, Any] = {}
+    for spec in args.agents:
+        for agent in load_spec(spec, None).agents:
+            if found.setdefault(agent.name, agent) is not agent:
+                raise SetupError(f"two agents are called {agent.name!r}; serve them separately")
+    return list(found.values())
+
+
+def _token(args: argparse.Namespace, runtime: Runtime, foreign: bool) -> str:
+    """The key of the page: kept beside the log, and only for this time beside somebody else's."""
+    import secrets
+
+    from upcall.hosts.web.token_file import kept_token, token_path
+
+    if foreign:
+        return secrets.token_urlsafe(32)
+    return kept_token(token_path(runtime.store.where), new=args.new_token)
+
+
+@contextlib.contextmanager
+def _index(runtime: Runtime, foreign: bool) -> Generator[Path]:
+    """The file of the index: beside the log, and in a temporary folder for somebody else's."""
+    from upcall.hosts.web.index.file import index_path
+
+    if not foreign:
+        yield index_path(runtime.store.where)
+        return
+    with tempfile.TemporaryDirectory(prefix="upcall-index-") as folder:
+        yield Path(folder, "index")
+
+
+def _application(
+    args: argparse.Namespace, runtime: Runtime, fleet: Fleet, token: str, index: Path
+) -> WebApplication:
+    from urllib.parse import urlsplit
+
+    from upcall.hosts.web.access import bearer_token, places
+    from upcall.hosts.web.application import WebApplication
+    from upcall.hosts.web.page_files import PageFiles
+
+    given: list[str] = args.origin
+    paths = [urlsplit(url).path for url in given]
+    shows = shown_with(args)
+    return WebApplication(
+        runtime,
+        bearer_token(token, os_user()),
+        right="token",
+        places=places(args.host, args.origin),
+        runs=fleet,
+        redactor=redactor(),
+        labels=shows.labels,
+        cost=shows.cost,
+        view_only=args.view_only,
+        index=index,
+        page=PageFiles(base=next((path for path in paths if path.strip("/")), "")),
+    )
+
+
+def _server(args: argparse.Namespace, application: WebApplication) -> uvicorn.Server:
+    import uvicorn
+
+    from upcall.hosts.web.connections import MOST_CONNECTIONS, bounded_protocol
+
+    class Server(uvicorn.Server):
+        """A server that leaves signals to the command."""
+
+        @contextlib.contextmanager
+        def capture_signals(self) -> Generator[None]:
+            yield
+
+    config = uvicorn.Config(
+        application, host=args.host, port=args.port, log_level="error", access_log=False, lifespan="off",
+        proxy_headers=False, server_header=False, date_header=False, backlog=_BACKLOG, ws="none",
+        ssl_certfile=args.tls_cert, ssl_keyfile=args.tls_key, timeout_graceful_shutdown=_GRACE,
+        h11_max_incomplete_event_size=32_768, timeout_keep_alive=30, http=bounded_protocol(),
+        limit_concurrency=MOST_CONNECTIONS,
+    )  # fmt: skip
+    try:
+        config.load()
+    except (OSError, ValueError) as error:
+        raise SetupError(f"--tls-cert {args.tls_cert}: it can't be used: {error}") from None
+    return Server(config)
+
+
+@contextlib.contextmanager
+def _listen(args: argparse.Namespace) -> Generator[socket.socket]:
+    """A socket at the address to serve.
+
+    It names its protocol: asyncio sends small answers without delay only on sockets that do.
+    """
+    family = socket.AF_INET6 if ":" in args.host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP) as listening:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listening.bind((args.host, args.port))
+            listening.listen(_BACKLOG)
+        except OSError as error:
+            how = "; --port 0 picks a free port" if error.errno == errno.EADDRINUSE else ""
+            raise UpcallError(f"can't listen on {args.host}:{args.port}: {error.strerror or error}{how}") from None
+        yield listening
+
+
+@contextlib.contextmanager
+def _stopping(args: argparse.Namespace, server: uvicorn.Server, application: WebApplication) -> Generator[None]:
+    """Stop the server on Ctrl-C, and on SIGTERM once everything is drained; open streams end first."""
+    loop = asyncio.get_running_loop()
+
+    def stop() -> None:
+        application.close()
+        server.should_exit = True
+
+    def leave() -> None:
+        args.left = True
+        stop()
+
+    args.left = False
+    loop.add_signal_handler(signal.SIGINT, leave)
+    try:
+        with stopping_of(args).on_drained(stop):
+            yield
+    finally:
+        loop.remove_signal_handler(signal.SIGINT)
+
+
+async def _run(
+    args: argparse.Namespace,
+    runtime: Runtime,
+    fleet: Fleet,
+    server: uvicorn.Server,
+    application: WebApplication,
+    token: str,
+    listening: socket.socket,
+) -> int:
+    stop = asyncio.Event()
+    serving = asyncio.ensure_future(server.serve([listening]))
+    working = asyncio.ensure_future(_work(args, runtime, fleet, stop))
+    try:
+        await _announce(args, server, serving, token, listening.getsockname()[1])
+        await asyncio.wait({serving, working}, return_when="FIRST_COMPLETED")
+        if working.done() and not args.view_only and not stopping_of(args).requested.is_set():
+            working.result()
+        await serving
+    finally:
+        stop.set()
+        server.should_exit = True
+        application.close()
+        await asyncio.gather(serving, working, return_exceptions=True)
+    return CODES["cancelled"] if args.left else TERMINATED
+
+
+async def _work(args: argparse.Namespace, runtime: Runtime, fleet: Fleet, stop: asyncio.Event) -> None:
+    """Resume trees that hold a settled or expired callback, until the server stops."""
+    if args.view_only:
+        await stop.wait()
+        return
+    await runtime.work(
+        stop, resume=fleet.resume, concurrency=CONCURRENCY, drain=DRAIN_SECONDS + STOP_LIMIT, settled_only=True
+    )
+    await stop.wait()
+
+
+async def _announce(
+    args: argparse.Namespace, server: uvicorn.Server, serving: asyncio.Future[None], token: str, port: int
+) -> None:
+    """Print the page's address once the server accepts connections."""
+    while not server.started:
+        if serving.done():
+            serving.result()
+            raise UpcallError("the server did not start")
+        await asyncio.sleep(0.01)
+    scheme = "https" if args.tls_cert else "http"
+    host = f"[{args.host}]" if ":" in args.host else args.host
+    place = args.origin[0].rstrip("/") if args.origin else f"{scheme}://{host}:{port}"
+    url = f"{place}/#token={token}"
+    sys.stdout.write(f"{url}\n")
+    sys.stdout.flush()
+    if sys.stderr.isatty():
+        how = "You can look but not answer" if args.view_only else "Open it in a browser"
+        tell(f"{how}. Ctrl-C stops the server; questions wait on disk.")
+    if args.open:
+        import webbrowser
+
+        await asyncio.to_thread(webbrowser.open, url)
+
+
+class Fleet:
+    """The runtimes of the server: one with the agents of AGENT, and one for each other source that a log names.
+
+    Agents that a log names are imported only if they lie below the current folder.
+    """
+
+    def __init__(self, args: argparse.Namespace, own: Runtime, stack: contextlib.AsyncExitStack) -> None:
+        self._args, self._own, self._stack = args, own, stack
+        self._loaded: dict[tuple[str, str], Runtime] = {}
+        self._loading = asyncio.Lock()
+
+    @property
+    def runtimes(self) -> Sequence[Runtime]:
+        """Every runtime that runs something here."""
+        return (self._own, *self._loaded.values())
+
+    def agents(self) -> list[dict[str, str]]:
+        """The agents of AGENT."""
+        from upcall.hosts.web.runs import agents_json
+
+        return agents_json(self._own)
+
+    def starting(self, agent: str) -> Runtime:
+        """The runtime of AGENT; Refusal 422 where no agent has that name."""
+        from upcall.hosts.web.runs import OwnRuns
+
+        return OwnRuns(self._own).starting(agent)
+
+    async def runnable(self, root: str) -> Runnable:
+        """How a run tree can be run: here, or by a command. Nothing is imported."""
+        from upcall.hosts.web.runs import Runnable
+
+        row = await self._own.store.row(root)
+        if row is None:
+            return Runnable()
+        if row.agent in self._own.agent_names(root):
+            return Runnable(self._own)
+        origin = await origin_of(self._own, root)
+        named = not _is_below_here(origin)
+        where = origin.source or "AGENT"
+        command = command_line(self._args, "resume", root, agents=where if named else None)
+        if named or self._args.view_only:
+            return Runnable(None, command)
+        return Runnable(self._loaded.get((origin.source, origin.agent), self._own), command)
+
+    async def runtime_for(self, root: str) -> Runtime:
+        """The runtime to run a tree with; its agents are loaded if they may be. Refusal 409 says why not."""
+        from upcall.hosts.web.exchange import Refusal
+
+        try:
+            runtime = await self._runtime_for(root)
+        except UpcallError as error:
+            raise Refusal(409, f"its agents can't be loaded here: {plain(str(error))}") from None
+        if runtime is None:
+            command = (await self.runnable(root)).command
+            raise Refusal(409, f"its agents are not loaded here; continue it with `{command}`", needs=command)
+        return runtime
+
+    async def resume(self, root: str) -> bool:
+        """Resume a tree that is ready; False if it can't be run here."""
+        runtime = await self._runtime_for(root)
+        if runtime is None:
+            return False
+        await runtime.resume(root)
+        return True
+
+    async def _runtime_for(self, root: str) -> Runtime | None:
+        row = await self._own.store.row(root)
+        if row is None or self._args.view_only:
+            return None
+        if row.agent in self._own.agent_names(root):
+            return self._own
+        origin = await origin_of(self._own, root)
+        if not _is_below_here(origin):
+            return None
+        key = (origin.source, origin.agent)
+        async with self._loading:
+            if key not in self._loaded:
+                self._loaded[key] = await self._load(*key)
+        return self._loaded[key]
+
+    async def _load(self, source: str, agent: str) -> Runtime:
+        from upcall.agentfiles.load import load_spec
+
+        try:
+            loaded = load_spec(source, agent)
+        except UpcallError as error:
+            tell(f"upcall: the agents in {plain(source)} can't be loaded: {failure_line(error)}")
+            raise
+        return await self._stack.enter_async_context(runtime_for(self._args, loaded.agents))
+
+
+def _is_below_here(origin: Origin) -> bool:
+    """Tell whether a session's agents lie below the current folder, so that they may be imported unasked."""
+    from upcall.agentfiles.source_places import strange_place
+
+    return bool(origin.source) and not strange_place(origin.source, Path.cwd(), installed=False)

@@ -1,0 +1,127 @@
+"""Decide which requests may come in: by Host, by Origin, and by whom.
+
+A browser sends requests to loopback addresses on behalf of any page. So the names that a server is reached by are
+checked (DNS rebinding), and pages of other origins are refused (forged requests).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import inspect
+import ipaddress
+from collections.abc import Awaitable, Callable, Sequence
+from typing import NamedTuple
+from urllib.parse import urlsplit
+
+from starlette.requests import Request
+
+from upcall.errors import SetupError
+
+LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
+"""The names of this machine for itself, as a Host header has them."""
+
+_WILDCARDS = ("0.0.0.0", "::")
+_PORTS = {"http": ":80", "https": ":443"}
+
+
+class Principal(NamedTuple):
+    """The maker of a request, and how the server knows: an answer stores these as `by` and `right`."""
+
+    name: str
+    right: str
+
+
+Authenticate = Callable[[Request], str | Awaitable[str | None] | None]
+"""Returns the principal's name, or None for a request that may not come in; sync or async."""
+
+
+class Places(NamedTuple):
+    """The names and origins that requests may have.
+
+    hosts: the names that a Host header may have; None leaves that to the service around this application
+    origins: origins that are allowed beside the server's own, such as that of a reverse proxy
+    any_address: whether every IP address is allowed as a Host, because the server listens on all of them
+    """
+
+    hosts: frozenset[str] | None = None
+    origins: frozenset[str] = frozenset()
+    any_address: bool = False
+
+    def allows_host(self, host: str) -> bool:
+        """Tell whether a Host header is one of this server's names."""
+        if self.hosts is None:
+            return True
+        name = host_name(host)
+        return name in self.hosts or (self.any_address and _is_address(name))
+
+    def allows_origin(self, origin: str, host: str, scheme: str) -> bool:
+        """Tell whether a page of this origin may use the server that it names as `host`."""
+        if origin in self.origins:
+            return True
+        given, separator, place = origin.partition("://")
+        if not separator or given not in _PORTS or (scheme == "https" and given != "https"):
+            return False
+        return place.lower().removesuffix(_PORTS[given]) == host.lower().removesuffix(_PORTS[given])
+
+
+def places(host: str, origins: Sequence[str]) -> Places:
+    """The names of a server that listens on `host` and is reached by these origins too."""
+    parsed = [origin_of(url) for url in origins]
+    named = {host_name(origin.partition("://")[2]) for origin in parsed}
+    own = f"[{host}]" if ":" in host else host
+    return Places(frozenset({*LOOPBACK, own.lower(), *named}), frozenset(parsed), host in _WILDCARDS)
+
+
+def origin_of(url: str) -> str:
+    """The origin of a URL; SetupError if it is not the URL of a web server."""
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError as error:
+        raise SetupError(f"--origin {url}: {error}") from None
+    if parts.scheme not in _PORTS or not parts.hostname or parts.username or parts.query or parts.fragment:
+        raise SetupError(f"--origin {url}: give a URL such as https://agents.example.org")
+    name = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+    shown = f":{port}" if port is not None else ""
+    return f"{parts.scheme}://{name}{'' if shown == _PORTS[parts.scheme] else shown}"
+
+
+def host_name(host: str) -> str:
+    """The name in a Host header, without its port."""
+    if host.startswith("["):
+        return host.partition("]")[0].lower() + "]"
+    return host.partition(":")[0].lower()
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name.strip("[]"))
+    except ValueError:
+        return False
+    return True
+
+
+class Authentication:
+    """Asks for the principal of a request. `right` is how the program knows who it is."""
+
+    def __init__(self, authenticate: Authenticate, right: str) -> None:
+        self._authenticate, self._right = authenticate, right
+
+    async def principal(self, request: Request) -> Principal | None:
+        """The principal; None for a request that may not come in."""
+        found = self._authenticate(request)
+        name = await found if inspect.isawaitable(found) else found
+        return Principal(name, self._right) if name else None
+
+
+def bearer_token(token: str, user: str) -> Authenticate:
+    """Let in requests that carry this token, as this user. The comparison takes the same time for every token."""
+    expected = hashlib.sha256(token.encode()).digest()
+
+    def authenticate(request: Request) -> str | None:
+        scheme, _, given = request.headers.get("authorization", "").partition(" ")
+        digest = hashlib.sha256(given.strip().encode("utf-8", "replace")).digest()
+        return user if hmac.compare_digest(digest, expected) and scheme.lower() == "bearer" else None
+
+    return authenticate

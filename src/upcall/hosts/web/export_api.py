@@ -1,0 +1,100 @@
+"""Export a run tree as a file: its events as lines, or one page that opens offline."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from upcall.app import Runtime
+from upcall.errors import UnknownSession
+from upcall.hosts.web.callback_api import CallbackApi
+from upcall.hosts.web.exchange import Refusal
+from upcall.hosts.web.export_page import TreeExport
+from upcall.hosts.web.listing import root_of
+from upcall.hosts.web.page_files import PageFiles
+from upcall.hosts.web.service import Service, answering_errors, path_id
+from upcall.hosts.web.session_api import SessionApi
+from upcall.hosts.web.streams import Streamed
+from upcall.observe.shown_events import shown_events
+
+MOST_AT_ONCE = 2
+"""Pages that are made or sent at the same time; each may have 50 MB."""
+
+_PAGE, _PIECE = 500, 1 << 18
+
+
+class ExportApi:
+    """Handles the export of a run tree."""
+
+    def __init__(self, service: Service, sessions: SessionApi, cards: CallbackApi, page: PageFiles) -> None:
+        self._service, self._sessions, self._cards, self._page = service, sessions, cards, page
+        self._running = 0
+
+    def routes(self) -> list[Route]:
+        """The path with its handler."""
+        return [Route("/api/sessions/{id}/export", answering_errors(self.export), methods=["GET"])]
+
+    async def export(self, request: Request) -> Response:
+        """A run tree as a file: `jsonl`, or `html`."""
+        session_id, kind = path_id(request), request.query_params.get("format", "jsonl")
+        if kind not in ("html", "jsonl"):
+            raise Refusal(422, "format is html or jsonl")
+
+        async def check(runtime: Runtime) -> None:
+            if await runtime.store.row(session_id) is None:
+                raise UnknownSession(session_id)
+
+        await self._service.read(check)
+        headers = {"content-disposition": f'attachment; filename="session.{kind}"'}
+        if kind == "jsonl":
+            return Streamed(self._lines(root_of(session_id)), "application/x-ndjson", headers)
+        if self._running >= MOST_AT_ONCE:
+            raise Refusal(429, f"{MOST_AT_ONCE} exports are being made; wait a moment", retry_after=5.0)
+        return Streamed(await self._started(self._file(root_of(session_id))), "text/html", headers)
+
+    async def _started(self, pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+        """The same pieces, once the first one was made: what fails until then can still be answered."""
+        first = await anext(pieces)
+
+        async def all_of_them() -> AsyncIterator[bytes]:
+            try:
+                yield first
+                async for piece in pieces:
+                    yield piece
+            finally:
+                await pieces.aclose()  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
+
+        return all_of_them()
+
+    async def _file(self, root: str) -> AsyncIterator[bytes]:
+        template = self._page.export_template()
+        export = TreeExport(self._service, self._sessions, self._cards, root)
+        self._running += 1
+        try:
+            found = await self._service.read(lambda runtime: export.pieces(runtime, template))
+            for start in range(0, len(found), 1000):
+                whole = b"".join(found[start : start + 1000])
+                for at in range(0, len(whole), _PIECE):
+                    yield whole[at : at + _PIECE]
+        finally:
+            self._running -= 1
+
+    async def _lines(self, root: str) -> AsyncIterator[bytes]:
+        """All events of a run tree, redacted, one JSON object per line."""
+        redactor, after = self._service.redactor, 0
+
+        async def page(runtime: Runtime) -> tuple[bytes, int, int]:
+            events = await runtime.store.read_tree(root, after, _PAGE)
+            shown = await shown_events(runtime.store, events, redactor)
+            lines = b"".join(msgspec.json.encode(one) + b"\n" for one in shown)
+            return lines, len(events), events[-1].pos if events else after
+
+        count = _PAGE
+        while count == _PAGE:
+            lines, count, after = await self._service.read(page)
+            if lines:
+                yield lines

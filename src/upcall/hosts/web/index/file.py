@@ -1,0 +1,115 @@
+"""The file of the index: its tables, and opening it or making it anew."""
+
+# apsw's stubs name a type that Python 3.11 does not have yet.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+from typing import Any
+
+import apsw
+
+from upcall.store.file_checks import check_own
+
+VERSION = 2
+_MARK = 0x75704978
+BUSY_MS = 5000
+_SUFFIXES = ("", "-wal", "-shm", "-journal")
+
+TABLES = """
+CREATE TABLE state (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE trees (n INTEGER PRIMARY KEY, root TEXT NOT NULL UNIQUE, status TEXT NOT NULL, facts BLOB NOT NULL);
+CREATE INDEX trees_by_status ON trees (status);
+-- What lists are filtered by. All of it is read to find a text, so it is kept apart from the facts.
+CREATE TABLE names (
+    n INTEGER PRIMARY KEY, status TEXT NOT NULL, agent TEXT NOT NULL, tags TEXT NOT NULL,
+    folded_agent TEXT NOT NULL, folded_name TEXT NOT NULL
+);
+CREATE TABLE settled (callback TEXT PRIMARY KEY, at REAL NOT NULL) WITHOUT ROWID;
+CREATE INDEX settled_by_time ON settled (at);
+CREATE TABLE texts (
+    n INTEGER PRIMARY KEY, session TEXT NOT NULL, seq INTEGER NOT NULL, kind TEXT NOT NULL, node TEXT NOT NULL,
+    time REAL NOT NULL
+);
+CREATE VIRTUAL TABLE words USING fts5 (body, content = '', tokenize = 'trigram');
+"""
+
+
+def index_path(store: str) -> Path:
+    """The path of a log's index: beside the log's file."""
+    return Path(f"{store}-index")
+
+
+def open_index(path: Path) -> apsw.Connection:
+    """A connection to the index; one that can't be used is made anew. The file has mode 600."""
+    for suffix in _SUFFIXES:
+        check_own(f"{path}{suffix}", str(path), folder=False)
+    try:
+        return _open(path)
+    except (apsw.Error, _Unusable):
+        remove_index(path)
+        return _open(path)
+
+
+def remove_index(path: Path) -> None:
+    """Remove the file and what SQLite has put beside it."""
+    for suffix in _SUFFIXES:
+        Path(f"{path}{suffix}").unlink(missing_ok=True)
+
+
+class _Unusable(Exception):
+    """The file is not an index of this version."""
+
+
+def _open(path: Path) -> apsw.Connection:
+    with contextlib.suppress(FileExistsError):
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
+    flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_NOFOLLOW
+    db = apsw.Connection(str(path), flags=flags)
+    try:
+        db.set_busy_timeout(BUSY_MS)
+        db.execute("PRAGMA journal_mode = WAL")
+        db.execute("PRAGMA synchronous = OFF")  # it can be made again
+        _prepare(db)
+    except BaseException:
+        db.close()
+        raise
+    return db
+
+
+def _prepare(db: apsw.Connection) -> None:
+    db.execute("BEGIN IMMEDIATE")
+    try:
+        _create_tables(db)
+    except BaseException:
+        db.execute("ROLLBACK")
+        raise
+    db.execute("COMMIT")
+
+
+def _create_tables(db: apsw.Connection) -> None:
+    mark, version = _pragma(db, "application_id"), _pragma(db, "user_version")
+    if not mark and not version:
+        db.execute(TABLES)
+        db.execute(f"PRAGMA application_id = {_MARK}")
+        db.execute(f"PRAGMA user_version = {VERSION}")
+    elif (mark, version) != (_MARK, VERSION):
+        raise _Unusable
+
+
+def _pragma(db: apsw.Connection, name: str) -> Any:
+    return db.execute(f"PRAGMA {name}").get
+
+
+def position(db: apsw.Connection) -> int:
+    """The position up to which the log is indexed."""
+    found: Any = db.execute("SELECT value FROM state WHERE name = 'position'").get
+    return int(found or 0)
+
+
+def first_event(db: apsw.Connection) -> str:
+    """The first event of the log when the index was begun. It differs in every log."""
+    found: Any = db.execute("SELECT value FROM state WHERE name = 'first'").get
+    return str(found or "")

@@ -1,0 +1,209 @@
+"""The one stream of a page: changed nodes, rows and questions, and text while it is written.
+
+Nothing is queued for a client. Each one has a position, and gets what changed since, whenever it accepts it.
+Clients at the same position share what was read and encoded for one of them. So a slow client costs nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Coroutine
+from typing import Any, NamedTuple
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from upcall.app import Runtime
+from upcall.errors import UnknownCallback, UnknownSession
+from upcall.hosts.web.callback_api import CallbackApi
+from upcall.hosts.web.deltas import Deltas, Watcher
+from upcall.hosts.web.feed import INTERVAL, Batch
+from upcall.hosts.web.listing import root_of
+from upcall.hosts.web.service import Service, answering_errors
+from upcall.hosts.web.streams import PING, Streams, frame, last_event_id
+
+MOST_ROWS = 100
+MOST_CARDS = 100
+MOST_CHANGES = 20_000
+"""Changes of a tree that are told one by one; beyond that a page reads the tree again."""
+AT_ONCE = 2000
+"""Changes of a tree in one piece: a page takes in that many within a frame."""
+_COUNTED = 2000
+
+
+class News(NamedTuple):
+    """Changes as named pieces of JSON, and the position up to which they are complete."""
+
+    pieces: tuple[tuple[str, bytes], ...]
+    position: int
+
+
+class Client:
+    """One page that is connected."""
+
+    def __init__(self, tree: str) -> None:
+        self.tree, self.ended = tree, False
+        self._more = asyncio.Event()
+        self.watcher = Watcher(tree, self._more.set)
+
+    def wake(self) -> None:
+        """Let it look."""
+        self._more.set()
+
+    async def wait(self, seconds: float) -> bool:
+        """Wait until there may be something; False after so many seconds."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._more.wait()
+                self._more.clear()
+                return True
+        return False
+
+
+class Live:
+    """Handles `/api/live`."""
+
+    def __init__(self, service: Service, streams: Streams, cards: CallbackApi) -> None:
+        self._service, self._streams, self._cards = service, streams, cards
+        self._deltas = Deltas(lambda: service.runs.runtimes, service.redactor)
+        self._clients: set[Client] = set()
+        self._shared: dict[tuple[str, int], asyncio.Future[News]] = {}
+        service.feed.listeners.append(self._hear)
+        service.closers.append(self.close)
+
+    def routes(self) -> list[Route]:
+        """The path with its handler."""
+        return [Route("/api/live", answering_errors(self.live), methods=["GET"])]
+
+    def close(self) -> None:
+        """End all streams."""
+        for client in self._clients:
+            client.ended = True
+            client.wake()
+        self._deltas.close()
+
+    async def live(self, request: Request) -> Response:
+        """The stream of one page; `tree` is the run tree that it shows, `after` the position that it knows."""
+        tree, after = request.query_params.get("tree", ""), last_event_id(request)
+
+        async def check(runtime: Runtime) -> None:
+            if tree and await runtime.store.row(tree) is None:
+                raise UnknownSession(tree)
+            if tree:
+                await self._service.trees.get(runtime.store, root_of(tree))
+
+        await self._service.read(check)
+        position = self._service.feed.position if after is None else min(after, self._service.feed.position)
+        return self._streams.response(self._frames(Client(root_of(tree)), position))
+
+    def _hear(self, batch: Batch) -> None:
+        self._shared.clear()
+        self._deltas.refresh()
+        for client in self._clients:
+            client.wake()
+
+    # --- one client -----------------------------------------------------------------------
+
+    async def _frames(self, client: Client, position: int) -> AsyncIterator[bytes]:
+        self._clients.add(client)
+        if client.tree:
+            self._deltas.add(client.watcher)
+        try:
+            now = {"pos": position, "time": self._service.runtime.store.now()}
+            yield frame(msgspec.json.encode(now), None, "hello")
+            common = of_tree = position
+            while not client.ended:
+                news = [News((), common), News((), of_tree)]
+                if self._service.feed.position > min(common, of_tree):
+                    news = await self._news(client.tree, common, of_tree)
+                common, of_tree = news[0].position, news[1].position if client.tree else news[0].position
+                pieces = [*news[1].pieces, *news[0].pieces]
+                if is_new := bool(pieces):
+                    yield _joined(pieces, min(common, of_tree))
+                del news, pieces  # the next ones may be long in coming
+                if text := client.watcher.take():
+                    yield frame(msgspec.json.encode(text), None, "delta")
+                await asyncio.sleep(INTERVAL if is_new or text else 0)
+                is_behind = self._service.feed.position > min(common, of_tree)
+                if not client.ended and not is_behind and not await client.wait(PING):
+                    yield b": ping\n\n"
+        finally:
+            self._clients.discard(client)
+            if client.tree:
+                self._deltas.remove(client.watcher)
+
+    async def _news(self, tree: str, common: int, of_tree: int) -> list[News]:
+        """The changes in all sessions, and those in one run tree."""
+        everywhere = await self._share(("", common), lambda runtime: self._everywhere(runtime, common))
+        if not tree:
+            return [everywhere, News((), everywhere.position)]
+        return [
+            everywhere,
+            await self._share((tree, of_tree), lambda runtime: self._in_tree(runtime, tree, of_tree)),
+        ]
+
+    async def _share(self, key: tuple[str, int], read: Callable[[Runtime], Coroutine[Any, Any, News]]) -> News:
+        """Read once for all clients that want the same."""
+        found = self._shared.get(key)
+        if found is None:
+            found = self._shared[key] = asyncio.ensure_future(self._service.read(read))
+            found.add_done_callback(lambda _: self._forget_soon(key))
+        return await asyncio.shield(found)
+
+    def _forget_soon(self, key: tuple[str, int]) -> None:
+        """Keep what was read only for those who want it now: on a quiet log it would stay for ever."""
+        asyncio.get_running_loop().call_later(INTERVAL, self._shared.pop, key, None)
+
+    # --- where the log is read ------------------------------------------------------------
+
+    async def _everywhere(self, runtime: Runtime, after: int) -> News:
+        position = self._service.changes.position
+        roots = self._service.changes.roots.since(after, MOST_ROWS)
+        callbacks = self._service.changes.callbacks.since(after, MOST_CARDS)
+        if roots is None or callbacks is None:  # too much to tell: the page asks for its lists again
+            counts = await self._counts(runtime)
+            return News((("reset", b'{"tree":false}'), ("counts", msgspec.json.encode(counts))), position)
+        pieces: list[tuple[str, bytes]] = []
+        rows = [row for root in roots if (row := await runtime.store.row(root)) is not None]
+        if rows:
+            pieces.append(("rows", msgspec.json.encode(await self._service.listing.json(runtime, rows))))
+        if callbacks and (questions := await self._questions(runtime, callbacks)):
+            pieces.append(("questions", msgspec.json.encode(questions)))
+            pieces.append(("counts", msgspec.json.encode(await self._counts(runtime))))
+        return News(tuple(pieces), position)
+
+    async def _in_tree(self, runtime: Runtime, tree: str, after: int) -> News:
+        found = await self._service.trees.get(runtime.store, tree)
+        position = max(self._service.changes.position, found.position)
+        changed = found.since(after)
+        if len(changed) > MOST_CHANGES:
+            return News((("reset", b'{"tree":true}'),), position)
+        if len(changed) > AT_ONCE:
+            position = changed[AT_ONCE - 1].pos
+            changed = [one for one in changed if one.pos <= position]
+        return News((("nodes", msgspec.json.encode(changed)),) if changed else (), position)
+
+    async def _questions(self, runtime: Runtime, callback_ids: list[str]) -> dict[str, Any]:
+        """The cards of changed callbacks that a person is or was asked."""
+        found: dict[str, list[Any]] = {"open": [], "settled": []}
+        for callback_id in callback_ids:
+            try:
+                callback = await runtime.callback(callback_id)
+            except UnknownCallback:
+                continue
+            if any(step.agent == "user" for step in callback.path):
+                kind = "open" if callback.status == "open" else "settled"
+                found[kind].append(await self._cards.card(runtime, callback, led=kind == "open"))
+        return found if found["open"] or found["settled"] else {}
+
+    async def _counts(self, runtime: Runtime) -> dict[str, int]:
+        return {"inbox": len(await runtime.inbox(_COUNTED))}
+
+
+def _joined(pieces: list[tuple[str, bytes]], position: int) -> bytes:
+    """The frames of some pieces; only the last one carries the position, so that none is lost with it."""
+    last = len(pieces) - 1
+    return b"".join(frame(data, position if at == last else None, name) for at, (name, data) in enumerate(pieces))

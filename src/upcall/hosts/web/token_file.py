@@ -1,0 +1,54 @@
+"""The token of `upcall serve`: kept beside the log, so that a restart keeps open pages alive."""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+from pathlib import Path
+
+from upcall.errors import StoreUnavailable
+from upcall.store.file_checks import check_own
+from upcall.store.home import NAME, open_own_file
+
+_TOKEN = re.compile(r"[A-Za-z0-9_-]{43}")
+
+
+def token_path(store: str) -> Path:
+    """The path of the file with a log's token: beside the log, or in `.upcall` for a log on a server."""
+    return Path(NAME, "server-token") if "://" in store else Path(f"{store}-token")
+
+
+def kept_token(path: Path, *, new: bool = False) -> str:
+    """The token that the file holds; a new one where there is none, or where `new` says so.
+
+    The file has mode 600. StoreUnavailable where it is a link or belongs to somebody else.
+    """
+    check_own(str(path), str(path), folder=False)
+    if not new and (found := _read(path)):
+        return found
+    token = secrets.token_urlsafe(32)
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    fresh = path.with_name(f"{path.name}-{secrets.token_hex(8)}")
+    file = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        with os.fdopen(file, "w", encoding="ascii") as out:
+            out.write(f"{token}\n")
+        fresh.replace(path)
+    except OSError as error:
+        fresh.unlink(missing_ok=True)
+        raise StoreUnavailable(str(path), f"the token can't be written: {error.strerror}") from error
+    return token
+
+
+def _read(path: Path) -> str:
+    """The token in the file; "" where there is none, or where other users could have read it."""
+    try:
+        file = open_own_file(path, os.O_RDONLY)
+    except FileNotFoundError:
+        return ""
+    with os.fdopen(file, "rb") as kept:
+        if os.fstat(kept.fileno()).st_mode & 0o077:
+            return ""
+        text = kept.read(200).decode("ascii", "replace").strip()
+    return text if _TOKEN.fullmatch(text) else ""

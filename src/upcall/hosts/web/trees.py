@@ -1,0 +1,113 @@
+"""Run trees as nodes, kept up to date for those who look at them. They live where the log is read."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from upcall.contracts import Store
+from upcall.events import AnyEvent
+from upcall.hosts.web.listing import root_of
+from upcall.observe.node_table import Change, Node
+from upcall.observe.nodes import RunTreeNodes
+
+MOST_NODES = 300_000
+"""Nodes that are kept in memory; the trees that nobody has asked for longest are dropped first."""
+
+MOST_CHANGES = 20_000
+"""Newest changes of a tree that are kept ready; older ones are found in the nodes' histories."""
+
+PAGE = 500
+
+
+class Tree:
+    """One run tree as nodes, with its newest changes."""
+
+    def __init__(self, fold: RunTreeNodes) -> None:
+        self._fold = fold
+        self._recent: deque[Change] = deque()
+        self._recent_after = 0  # all changes after this position are among the recent ones
+
+    def __len__(self) -> int:
+        return len(self._fold)
+
+    @property
+    def position(self) -> int:
+        """The position of its newest event."""
+        return self._fold.position
+
+    def take(self, event: AnyEvent) -> None:
+        """Take in the next event; one that was taken in before changes nothing."""
+        if event.pos <= self._fold.position:
+            return
+        self._recent.extend(self._fold.apply(event))
+        while len(self._recent) > MOST_CHANGES:
+            self._recent_after = self._recent.popleft().pos
+
+    def nodes(self) -> list[Node]:
+        """All nodes as they are now."""
+        return self._fold.nodes()
+
+    def since(self, position: int) -> list[Change]:
+        """The changes after a position, in order."""
+        if position < self._recent_after:
+            return self._fold.since(position)
+        found: list[Change] = []
+        for change in reversed(self._recent):
+            if change.pos <= position:
+                break
+            found.append(change)
+        return found[::-1]
+
+
+class Trees:
+    """The run trees that were asked for last. `take` keeps them up to date."""
+
+    def __init__(self, make: Callable[[], RunTreeNodes]) -> None:
+        self._make = make
+        self._trees: dict[str, Tree] = {}
+        self._loading: dict[str, asyncio.Future[Tree]] = {}
+
+    def take(self, events: Sequence[AnyEvent]) -> None:
+        """Take in what the follower of the log has read."""
+        for event in events:
+            tree = self._trees.get(root_of(event.session))
+            if tree is not None:
+                tree.take(event)
+
+    async def get(self, store: Store, root: str) -> Tree:
+        """A run tree with every event that is in the log now."""
+        tree = self._trees.pop(root, None)
+        if tree is None:
+            return await self._load_once(store, root)
+        self._trees[root] = tree  # those that were used last stay
+        return tree
+
+    async def _load_once(self, store: Store, root: str) -> Tree:
+        """Load a tree; all who want it meanwhile wait for the same one."""
+        if root not in self._loading:
+            self._loading[root] = asyncio.ensure_future(self._load(store, root))
+            self._loading[root].add_done_callback(lambda _: self._loading.pop(root, None))
+        return await asyncio.shield(self._loading[root])
+
+    async def _load(self, store: Store, root: str) -> Tree:
+        tree = Tree(self._make())
+        while True:
+            page = await store.read_tree(root, tree.position, PAGE)
+            for event in page:
+                tree.take(event)
+            if len(page) < PAGE:
+                break
+            await asyncio.sleep(0)  # the follower of the log runs in the same thread
+        # nothing is waited for between the last read and here, so the follower misses nothing
+        self._trees[root] = tree
+        self._make_room(root)
+        return tree
+
+    def _make_room(self, wanted: str) -> None:
+        total = sum(len(tree) for tree in self._trees.values())
+        for root in tuple(self._trees):
+            if total <= MOST_NODES or root == wanted:
+                return
+            total -= len(self._trees.pop(root))

@@ -1,0 +1,169 @@
+"""Find secrets in text: tokens of known forms, passwords in URLs, headers, assignments, private keys.
+
+Every expression here runs in linear time: it matches only where a run of its characters begins, so no run is read
+more than a few times, however hostile the text is. Apart from private keys, no secret is longer than a line, and
+whatever tells of it is on that line or on the one before.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Final
+
+from upcall.safety.secrets import is_secret_name
+
+Span = tuple[int, int]
+
+SHORTEST: Final = 8
+"""Characters that a text must have to hold a secret that a pattern finds."""
+
+_TOKEN_STARTS = (
+    *(
+        "sk-",
+        "AKIA",
+        "ASIA",
+        "ghp_",
+        "gho_",
+        "ghu_",
+        "ghs_",
+        "ghr_",
+        "github_pat_",
+        "xox",
+        "xapp-",
+        "AIza",
+        "_live_",
+    ),
+    *("_test_", "glpat-", "npm_", "pypi-", "hf_", "eyJ"),
+)
+_TOKEN = re.compile(
+    r"(?<![A-Za-z0-9_-])(?:"
+    r"sk-[A-Za-z0-9_-]{16,}"  # OpenAI, Anthropic and others
+    r"|(?:AKIA|ASIA)[0-9A-Z]{16}(?![0-9A-Za-z])"  # AWS access keys
+    r"|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_[A-Za-z0-9_]{20,}"
+    r"|xox[a-z]-[A-Za-z0-9-]{10,}|xapp-[A-Za-z0-9-]{10,}"  # Slack
+    r"|AIza[0-9A-Za-z_-]{30,}"  # Google
+    r"|[rs]k_(?:live|test)_[0-9A-Za-z]{10,}"  # Stripe
+    r"|glpat-[A-Za-z0-9_-]{16,}|npm_[A-Za-z0-9]{30,}|pypi-[A-Za-z0-9_-]{30,}|hf_[A-Za-z0-9]{20,}"
+    r"|eyJ[A-Za-z0-9_-]{8,}+\.[A-Za-z0-9_-]{4,}+(?:\.[A-Za-z0-9_-]*+)?"  # JSON web tokens
+    r")"
+)
+_SECRET_WORDS = ("key", "token", "secret", "pass", "pwd", "auth", "cred", "cookie", "webhook", "bearer", "_pat")
+"""In lower case. One of them is in every text in which a name or a header tells of a secret."""
+
+_BEARER = re.compile(r"(?i)(?<![a-z0-9])bearer[ \t]+([a-z0-9._~+/=-]{16,})")
+_HEADER = re.compile(
+    r"(?i)(?<![a-z0-9-])(?:proxy-)?(?:authorization|(?:x-)?api-?key|x-[a-z-]{0,40}(?:key|token|secret|auth))"
+    r"[\"']?[ \t]*[:=][ \t]*[\"']?(?:(?:bearer|basic|token|digest|negotiate)[ \t]+)?+([^\s\"',;]{6,})"
+)
+_COOKIE = re.compile(r"(?i)(?<![a-z0-9-])(?:set-)?cookie[\"']?[ \t]*:[ \t]*[\"']?([^\s\"'][^\r\n\"']*)")
+_NAME_BEFORE = r"(?<![A-Za-z0-9_.-])([A-Za-z_][A-Za-z0-9_.-]{1,100})"
+_QUOTED = re.compile(
+    _NAME_BEFORE + r"[\"']?[ \t]{0,8}[:=][ \t]{0,8}(?:\"((?:[^\"\\\r\n]++|\\.)++)|'((?:[^'\\\r\n]++|\\.)++))"
+)
+"""`name = "value"`, `"name": 'value'`."""
+
+_QUOTED_AGAIN = re.compile(
+    _NAME_BEFORE + r"\\[\"'][ \t]{0,8}:[ \t]{0,8}\\(?:\"((?:[^\"\\\r\n]++|\\[^\"\r\n])++)|'([^'\\\r\n]++))"
+)
+"""The same with escaped quotes: JSON inside a text inside JSON."""
+
+_ASSIGNED = re.compile(r"(?<![A-Za-z0-9_])([A-Z][A-Z0-9_]{1,100})=([^\s\"'`&;|<>()$\\]{3,})")
+"""`NAME=value`, as a shell and a file of variables have it."""
+
+_LINE = re.compile(
+    r"(?m)^[ \t]{0,80}(?:-[ \t]+)?([A-Za-z_][A-Za-z0-9_.-]{1,100})[ \t]{0,8}[:=][ \t]{0,8}"
+    r"([^\s\"'#{}\[\](),;]{6,}+)(?=\r?$)"
+)
+"""`name: value` alone on its line, as in YAML and properties."""
+
+_PAIR = re.compile(
+    r"(?i)(?<![a-z0-9_.-])(?:name|key)(?:\\?[\"'])?[ \t]{0,8}[:=][ \t]{0,8}(?:\\?[\"'])?([a-z_][a-z0-9_.-]{1,100})"
+    r"(?:\\?[\"'])?[ \t]{0,80}+(?:,[ \t]{0,80}+)?(?:\r?\n[ \t]{0,80}+)?"
+    r"(?:\\?[\"'])?value(?:\\?[\"'])?[ \t]{0,8}[:=][ \t]{0,8}"
+    r"(?:\\\"((?:[^\"\\\r\n]++|\\[^\"\r\n])++)|\"((?:[^\"\\\r\n]++|\\.)++)|'((?:[^'\\\r\n]++|\\.)++)"
+    r"|([^\s\"'#{}\[\](),;\\]{3,}))"
+)
+"""`"name": "API_KEY", "value": "…"`, on one line or on two, as in JSON and in YAML."""
+
+_URL_PASSWORD = re.compile(r"(?<=:/)/?[^\s/:@'\"]*:([^\s/'\"]+)@")
+_URL_PARAMETER = re.compile(r"[?&]([\w.-]{1,100})=([^&#\s'\"]+)")
+_TOO_COMMON = frozenset(("key", "keys", "auth", "pass", "pat"))
+"""Names that mean something else too often to tell of a secret in prose and programs: `sorted(x, key="name")`."""
+
+_HEADERS = (
+    (_BEARER, ("bearer",)),
+    (_HEADER, ("authorization", "api-key", "apikey", "x-")),
+    (_COOKIE, ("cookie",)),
+)
+_NAMES = (
+    (_QUOTED, ('"', "'")),
+    (_QUOTED_AGAIN, ('\\"', "\\'")),
+    (_ASSIGNED, ("=",)),
+    (_PAIR, ("value", "Value")),
+    (_LINE, (":", "=")),
+    (_URL_PARAMETER, ("?", "&")),
+)
+"""Expressions, each with texts of which one is in whatever it matches: most texts have none."""
+
+_KEY_BEGINS = re.compile(r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----")
+KEY_ENDS: Final = "-----END"
+
+
+def secret_spans(text: str) -> list[Span]:
+    """Return where secrets are in the text, in any order; they may overlap."""
+    if len(text) < SHORTEST:
+        return []
+    spans: list[Span] = []
+    for start in _TOKEN_STARTS:
+        if start not in text:
+            continue
+        spans += [found.span() for found in _TOKEN.finditer(text)]
+        break
+    if ":/" in text:
+        spans += [found.span(1) for found in _URL_PASSWORD.finditer(text)]
+    if "PRIVATE KEY" in text:
+        spans += _private_keys(text)
+    low = text.lower()
+    for word in _SECRET_WORDS:
+        if word in low:
+            spans += _named(text, low)
+            break
+    return spans
+
+
+def _named(text: str, low: str) -> Iterator[Span]:
+    """Yield where secrets are that a name or a header before them tells of. `low` is the text in lower case."""
+    for pattern, needed in _HEADERS:
+        if any(word in low for word in needed):
+            for found in pattern.finditer(text):
+                yield found.span(1)
+    if "=" not in text and ":" not in text:
+        return
+    for pattern, needed in _NAMES:
+        if any(mark in text for mark in needed):
+            for found in pattern.finditer(text):
+                if _tells(found[1]) or (pattern is _URL_PARAMETER and found[1].lower() in _TOO_COMMON):
+                    yield found.span(found.lastindex or 2)
+
+
+@lru_cache(4096)
+def _tells(name: str) -> bool:
+    return name.lower() not in _TOO_COMMON and is_secret_name(name)
+
+
+def _private_keys(text: str) -> Iterator[Span]:
+    """Yield what stands between the two lines of a private key; one without its end reaches to the end."""
+    at = 0
+    while found := _KEY_BEGINS.search(text, at):
+        end = text.find(KEY_ENDS, found.end())
+        at = len(text) if end < 0 else end
+        if found.end() < at:
+            yield found.end(), at
+
+
+def open_private_key(text: str) -> int:
+    """Return where the content of a private key begins that has no end yet, or -1."""
+    spans = list(_private_keys(text)) if "PRIVATE KEY" in text else []
+    return spans[-1][0] if spans and spans[-1][1] == len(text) else -1

@@ -1,0 +1,99 @@
+"""Sessions run from the page: started, prompted, steered, cancelled and resumed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from playwright.async_api import Page, expect
+
+from page.browser import DEMO, open_desk, served, shown
+
+
+async def start(page: Page, agent: str, text: str, title: str = "") -> None:
+    """Start a session with the dialog."""
+    await page.get_by_role("button", name="Start one").first.click()
+    dialog = page.get_by_role("dialog")
+    await dialog.get_by_label("Agent").select_option(agent)
+    await dialog.get_by_label("What should it do?").fill(text)
+    await dialog.get_by_label("Title").fill(title)
+    await dialog.get_by_role("button", name="Start", exact=True).click()
+    await expect(page.get_by_role("heading", name=title or text, level=1)).to_be_visible()
+
+
+async def say(page: Page, text: str) -> None:
+    await page.get_by_role("button", name="Say…").click()
+    await page.locator("#say").fill(text)
+    await page.keyboard.press("Control+Enter")
+    await expect(page.locator("#say")).to_be_hidden()
+
+
+async def test_a_session_is_started_steered_prompted_and_cancelled_on_the_page(tmp_path: Path) -> None:
+    open_desk(tmp_path)
+    async with served(tmp_path, "desk:talker") as server, shown(server, "sessions") as page:
+        main = page.get_by_role("main")
+        await expect(main.get_by_text("Nothing has run here yet.")).to_be_visible()
+        await start(page, "talker", "wait go", "A quiet talk")
+        await expect(main.get_by_text("running", exact=True).first).to_be_visible()
+        await say(page, "be brief")
+        (tmp_path / "go").touch()
+        await expect(main.get_by_text("I heard: be brief").first).to_be_visible()
+        await expect(main.get_by_text("done", exact=True).first).to_be_visible()
+
+        await say(page, "and now louder")
+        await expect(main.get_by_text("I heard: and now louder").first).to_be_visible()
+
+        await say(page, "wait forever")
+        await page.get_by_role("button", name="Cancel").click()
+        await expect(main.get_by_text("cancelled").first).to_be_visible()
+        await page.get_by_role("link", name="Sessions").click()
+        await expect(page.get_by_role("row", name="A quiet talk").get_by_text("cancelled")).to_be_visible()
+
+
+async def test_what_failed_is_continued_on_the_page(tmp_path: Path) -> None:
+    open_desk(tmp_path)
+    async with served(tmp_path, "desk:talker") as server, shown(server, "sessions") as page:
+        await start(page, "talker", "fail once")
+        await expect(page.get_by_text("It failed.")).to_be_visible()
+        (tmp_path / "mended").touch()
+        await page.get_by_role("button", name="Go on").click()
+        await expect(page.get_by_role("main").get_by_text("I heard: fail once").first).to_be_visible()
+        await expect(page.get_by_text("It failed.")).to_be_hidden()
+
+
+async def test_text_is_shown_while_it_is_written(tmp_path: Path) -> None:
+    open_desk(tmp_path)
+    async with served(tmp_path, "desk:speaker") as server, shown(server, "sessions") as page:
+        await start(page, "speaker", "count")
+        await page.get_by_role("treeitem", name="speaker").first.click()
+        panel = page.get_by_role("tabpanel")
+        for word, text in (("one", "one"), ("two", "one two")):
+            (tmp_path / word).touch()
+            await expect(panel.get_by_text(text, exact=True)).to_be_visible()
+        (tmp_path / "three").touch()
+        await expect(panel.get_by_text("one two three", exact=True)).to_be_visible()
+        await expect(panel.get_by_text("one two", exact=True)).to_be_hidden()
+
+
+async def test_the_demo_team_is_watched_live_from_its_start_to_its_end(tmp_path: Path) -> None:
+    (tmp_path / "shop.py").write_bytes(DEMO.read_bytes())
+    async with served(tmp_path, "shop:team") as server, shown(server, "sessions") as page:
+        await start(page, "team", "Build the sign-in page")
+        await expect(page.get_by_role("button", name="following")).to_be_visible()
+        await expect(page.get_by_role("treeitem", name="asks you")).to_be_visible()
+        await page.keyboard.press("n")
+        card = page.get_by_role("article")
+        await expect(card.get_by_role("heading", name="Which colour")).to_be_visible()
+        await expect(card.get_by_text("passed it up: a matter of taste")).to_be_visible()
+        await page.wait_for_timeout(600)
+        await card.get_by_role("button", name="orange").click()
+        await expect(card.get_by_text("You answered orange at")).to_be_visible()
+        await expect(page.get_by_role("treeitem", name="reviewer").first).to_be_visible()
+        await expect(page.get_by_role("main").get_by_text("done", exact=True).first).to_be_visible()
+    assert "orange" in (tmp_path / "Sign in.html").read_text()
+
+
+async def test_a_page_that_only_shows_has_no_buttons_that_change_anything(tmp_path: Path) -> None:
+    async with served(tmp_path, "--view-only") as server, shown(server, "sessions") as page:
+        await expect(page.get_by_text("You can look here and not answer")).to_be_visible()
+        await expect(page.get_by_text("Nothing has run here yet.")).to_be_visible()
+        await expect(page.get_by_role("button", name="Start one")).to_have_count(0)
