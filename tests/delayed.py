@@ -42,7 +42,7 @@ class DelayedStore:
         before, delay = self._newest, self._random.uniform(SHORTEST, LONGEST)
 
         async def run() -> Any:
-            if before is not None:
+            if before is not None and not before.done():
                 await asyncio.wait({before})
             await asyncio.sleep(delay)
             return await write()

@@ -93,7 +93,7 @@ def test_settings_are_read_as_an_agent_takes_them(tmp_path: Path) -> None:
     assert load_agents(tmp_path)[0].settings == expected
 
 
-def test_every_mistake_in_settings_is_told_with_its_line(tmp_path: Path) -> None:
+def test_every_mistake_in_settings_is_reported_with_its_line(tmp_path: Path) -> None:
     front = """
         model: anthropic:claude-sonnet-5
         settings:
@@ -167,19 +167,19 @@ def test_a_readme_without_front_matter_is_left_alone(tmp_path: Path) -> None:
     assert [agent.name for agent in load(tmp_path)] == ["developer"]
 
 
-def test_an_unknown_key_is_told_with_its_line_and_the_allowed_ones(tmp_path: Path) -> None:
+def test_an_unknown_key_is_reported_with_its_line_and_the_allowed_ones(tmp_path: Path) -> None:
     write(tmp_path, "developer", "description: x\ntool: [a]")
     allowed = "unknown key; allowed are name, description, model, workspace, settings, tools, skills, agents."
     assert only(tmp_path) == ("developer.md", 3, "tool", f"{allowed} Did you mean tools?")
 
 
-def test_a_workspace_that_is_not_there_is_told_with_its_line(tmp_path: Path) -> None:
+def test_a_workspace_that_is_not_there_is_reported_with_its_line(tmp_path: Path) -> None:
     write(tmp_path, "developer", "workspace: work")
-    missing = "there is no folder 'work' here; give one that is, or: in log"
+    missing = "there is no folder 'work' here; give one that exists, or: in log"
     assert only(tmp_path) == ("developer.md", 2, "workspace", missing)
 
 
-def test_a_key_of_the_sidecar_in_the_front_matter_is_told_where_it_belongs(tmp_path: Path) -> None:
+def test_a_key_of_the_sidecar_in_the_front_matter_is_reported_where_it_belongs(tmp_path: Path) -> None:
     write(tmp_path, "developer", "can_query_caller: true")
     assert only(tmp_path)[3].endswith("It belongs in developer.json.")
 
@@ -200,7 +200,7 @@ def test_a_key_of_the_sidecar_in_the_front_matter_is_told_where_it_belongs(tmp_p
         ("model: a\nmodel: b", "model", "is written twice; first on line 2"),
     ],
 )
-def test_a_wrong_type_is_told_with_what_is_allowed(tmp_path: Path, front: str, key: str, text: str) -> None:
+def test_a_wrong_type_is_reported_with_what_is_allowed(tmp_path: Path, front: str, key: str, text: str) -> None:
     write(tmp_path, "developer", front)
     _, _, at, told = only(tmp_path)
     assert (at, told[: len(text)]) == (key, text)
@@ -218,20 +218,20 @@ def test_a_files_own_name_is_held_to_the_same_rule(tmp_path: Path) -> None:
     assert only(tmp_path)[:3] == ("user.md", 0, "name")
 
 
-def test_an_unknown_agent_below_is_told_with_the_known_ones(tmp_path: Path) -> None:
+def test_an_unknown_agent_below_is_reported_with_the_known_ones(tmp_path: Path) -> None:
     write(tmp_path, "manager", "description: x\nagents:\n  - developer\n  - testr")
     write(tmp_path, "developer")
     text = "no agent is called 'testr'; there are developer, manager"
     assert only(tmp_path) == ("manager.md", 5, "agents", text)
 
 
-def test_an_unknown_fallback_is_told_with_the_allowed_ones(tmp_path: Path) -> None:
+def test_an_unknown_fallback_is_reported_with_the_allowed_ones(tmp_path: Path) -> None:
     write(tmp_path, "developer", callback_policy={"fallback_target": "leed"})
     text = "no agent is called 'leed'; allowed are user, fail, developer"
     assert only(tmp_path) == ("developer.json", 5, "callback_policy.fallback_target", text)
 
 
-def test_an_unknown_fallback_is_told_beside_other_mistakes_of_its_sidecar(tmp_path: Path) -> None:
+def test_an_unknown_fallback_is_reported_beside_other_mistakes_of_its_sidecar(tmp_path: Path) -> None:
     write(tmp_path, "developer", callback_policy={"max_bubble_hop": 2, "fallback_target": "leed"}, can_ask=True)
     found = [(problem.line, problem.key, problem.text.partition(";")[0]) for problem in errors(tmp_path)]
     assert found == [
@@ -242,7 +242,7 @@ def test_an_unknown_fallback_is_told_beside_other_mistakes_of_its_sidecar(tmp_pa
 
 
 @pytest.mark.parametrize("under", [{"fallback_target": 5}, ["fallback_target"], {"fallback_target": "user"}])
-def test_a_fallback_that_is_no_name_is_told_once_at_most(tmp_path: Path, under: Any) -> None:
+def test_a_fallback_that_is_not_a_name_is_reported_once_at_most(tmp_path: Path, under: Any) -> None:
     write(tmp_path, "developer", callback_policy=under, can_ask=True)
     told = [problem.text for problem in errors(tmp_path) if problem.key.startswith("callback_policy")]
     assert len(told) == (under != {"fallback_target": "user"})
@@ -251,11 +251,11 @@ def test_a_fallback_that_is_no_name_is_told_once_at_most(tmp_path: Path, under: 
 def test_two_agents_of_one_name_are_told_with_both_files(tmp_path: Path) -> None:
     write(tmp_path, "a", "name: developer")
     write(tmp_path, "b", "model: x\nname: developer")
-    text = f"'developer' is the name of {tmp_path / 'a.md'} already"
+    text = f"'developer' is already the name of {tmp_path / 'a.md'}; choose another name"
     assert only(tmp_path) == ("b.md", 3, "name", text)
 
 
-def test_an_agent_below_itself_is_told_with_the_whole_circle(tmp_path: Path) -> None:
+def test_an_agent_below_itself_is_reported_with_the_whole_circle(tmp_path: Path) -> None:
     write(tmp_path, "a", "agents: [b]")
     write(tmp_path, "b", "agents: [c]")
     write(tmp_path, "c", "agents: [a]")
@@ -272,12 +272,12 @@ def test_an_agent_below_itself_is_told_with_the_whole_circle(tmp_path: Path) -> 
         (b"---\nname: x\n", 1, "the front matter has no end"),
         (b"---\nname: x\nmodel: [a\n---\nDo.\n", 3, "the front matter is not YAML"),
         (b"---\nname: x\n\tmodel: y\n---\nDo.\n", 3, "the front matter is not YAML"),
-        (b"---\n- name\n---\nDo.\n", 2, "the front matter must be keys with values"),
+        (b"---\n- name\n---\nDo.\n", 2, "the front matter must consist of keys with values"),
         (b"---\nname: \x01\n---\nDo.\n", 1, "the front matter is not YAML"),
         (
             b"---\ndescription: it: does\n---\nDo.\n",
             2,
-            "the front matter is not YAML: a text with ': ' in it stands in quotes (column 16)",
+            "the front matter is not YAML: put quotes around a text that contains ': ' (column 16)",
         ),
         (
             b"---\n\tname: x\n---\nDo.\n",
@@ -292,7 +292,7 @@ def test_an_agent_below_itself_is_told_with_the_whole_circle(tmp_path: Path) -> 
         (b"---\n" + b"[" * 50_000 + b"\n---\nDo.\n", None, "the front matter is not YAML"),
     ],
 )
-def test_what_is_no_agent_file_is_told_with_its_line(
+def test_a_file_that_is_not_an_agent_file_is_reported_with_its_line(
     tmp_path: Path, raw: bytes, line: int | None, text: str
 ) -> None:
     (tmp_path / "developer.json").write_text(json.dumps(RIGHTS))
@@ -308,13 +308,13 @@ def test_a_tag_in_the_front_matter_makes_no_object(tmp_path: Path) -> None:
     assert only(tmp_path)[2] == "description"
 
 
-def test_a_sidecar_without_its_agent_is_told(tmp_path: Path) -> None:
+def test_a_sidecar_without_its_agent_is_reported(tmp_path: Path) -> None:
     write(tmp_path, "developer")
     (tmp_path / "lead.json").write_text("{}")
     assert only(tmp_path)[::3] == ("lead.json", "is a sidecar without its agent: there is no lead.md beside it")
 
 
-def test_a_wrong_sidecar_is_told_with_line_and_key_and_its_agent_left_out(tmp_path: Path) -> None:
+def test_a_wrong_sidecar_is_reported_with_line_and_key_and_its_agent_left_out(tmp_path: Path) -> None:
     write(tmp_path, "developer", callback_policy={"max_bubble_hops": "two"})
     write(tmp_path, "lead")
     agents, _ = read_agents(tmp_path)
@@ -322,7 +322,7 @@ def test_a_wrong_sidecar_is_told_with_line_and_key_and_its_agent_left_out(tmp_pa
     assert only(tmp_path)[:3] == ("developer.json", 5, "callback_policy.max_bubble_hops")
 
 
-def test_what_is_neither_folder_nor_agent_file_is_told(tmp_path: Path) -> None:
+def test_what_is_neither_folder_nor_agent_file_is_reported(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("x")
     (tmp_path / "README.md").write_text("x")
     for place in (tmp_path / "nowhere", tmp_path / "a.txt", tmp_path / "README.md", tmp_path):
@@ -331,12 +331,12 @@ def test_what_is_neither_folder_nor_agent_file_is_told(tmp_path: Path) -> None:
         assert problem.file == place.name
 
 
-def test_a_folder_called_like_an_agent_file_is_told(tmp_path: Path) -> None:
+def test_a_folder_called_like_an_agent_file_is_reported(tmp_path: Path) -> None:
     (tmp_path / "developer.md").mkdir()
     assert only(tmp_path)[3] == "can't be read: Is a directory"
 
 
-def test_every_mistake_of_every_file_is_told_at_once(tmp_path: Path) -> None:
+def test_every_mistake_of_every_file_is_reported_at_once(tmp_path: Path) -> None:
     write(tmp_path, "developer", "tool: [a]\nmodel: 1", "", can_query_callers=True)
     write(tmp_path, "manager", "agents: [ghost]", callback_policy={"fallback_target": "ghost"})
     (tmp_path / "stray.json").write_text("{}")

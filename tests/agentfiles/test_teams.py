@@ -108,23 +108,23 @@ def test_a_byte_order_mark_and_windows_line_ends_do_not_matter(tmp_path: Path) -
 # --- mistakes ---------------------------------------------------------------------------
 
 
-def test_an_unknown_key_is_told_with_the_allowed_ones(tmp_path: Path) -> None:
+def test_an_unknown_key_is_reported_with_the_allowed_ones(tmp_path: Path) -> None:
     [(line, key, text)] = mistakes(tmp_path, f"entrys = 3\n{SMALL}")
     assert (line, key) == (1, "entrys")
     assert text == f"unknown key; allowed are {', '.join(KEYS)}. Did you mean entries?"
 
 
-def test_a_role_beside_the_table_is_told_where_it_stands(tmp_path: Path) -> None:
+def test_a_role_beside_the_table_is_reported_where_it_stands(tmp_path: Path) -> None:
     [(line, key, text)] = mistakes(tmp_path, f'tester = "developer"\n{SMALL}')
     assert (line, key) == (1, "tester")
-    assert text.endswith("A role stands below the line [roles].")
+    assert text.endswith("Put roles below the line [roles].")
 
 
-def test_a_key_below_the_roles_is_told_where_it_stands(tmp_path: Path) -> None:
+def test_a_key_below_the_roles_is_reported_where_it_stands(tmp_path: Path) -> None:
     found = mistakes(tmp_path, f'{SMALL}on_failure = "stop"\nentries = 3\n')
     assert [(line, key) for line, key, _ in found] == [(4, "roles.on_failure"), (5, "roles.entries")]
     for (_, key, text), name in zip(found, ("on_failure", "entries"), strict=True):
-        assert text.endswith(f"If the key {name} is meant, it stands above the line [roles]"), key
+        assert text.endswith(f"If you mean the key {name}, put it above the line [roles]"), key
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ def test_a_key_below_the_roles_is_told_where_it_stands(tmp_path: Path) -> None:
         ('name = "a b"', "name", "'a b' is not a valid agent name"),
     ],
 )  # fmt: skip
-def test_a_wrong_value_is_told_with_its_line_and_what_is_allowed(
+def test_a_wrong_value_is_reported_with_its_line_and_what_is_allowed(
     line: str, key: str, says: str, tmp_path: Path
 ) -> None:
     rest = SMALL if key != "manager" else SMALL.partition("\n")[2]
@@ -159,16 +159,16 @@ def test_a_wrong_value_is_told_with_its_line_and_what_is_allowed(
 def test_a_team_and_an_agent_have_different_names(tmp_path: Path) -> None:
     file, _, key, text = only(team(tmp_path, f'name = "developer"\n{SMALL}'))
     assert (file, key) == ("developer.md", "name")
-    assert text == f"'developer' is the name of {tmp_path / 'team.toml'} already"
+    assert text == f"'developer' is already the name of {tmp_path / 'team.toml'}; choose another name"
 
 
 @pytest.mark.parametrize(
     ("roles", "line", "key", "says"),
     [
-        ("", 0, "roles", "is missing; it must be a line [roles] and below it at least one"),
-        ("[roles]", 2, "roles", "must be a line [roles] and below it at least one"),
-        ('roles = ["developer"]', 2, "roles", "must be a line [roles] and below it"),
-        ('[[roles]]\ndeveloper = "developer"', 2, "roles", "must be a line [roles] and below it"),
+        ("", 0, "roles", "is missing; it must be a line [roles] with at least one role below it"),
+        ("[roles]", 2, "roles", "must be a line [roles] with at least one role below it"),
+        ('roles = ["developer"]', 2, "roles", "must be a line [roles] with at least one role"),
+        ('[[roles]]\ndeveloper = "developer"', 2, "roles", "must be a line [roles] with at least one role"),
         ('[roles]\ntester = "tester"', 3, "roles.tester", "no agent is called 'tester'; there are dev"),
         ("[roles]\ndeveloper = 3", 3, "roles.developer", "must be the name of an agent in this folder"),
         ('[roles]\ndeveloper = "developer"\n"a b" = "developer"', 4, "roles.a b", "'a b' is not a valid"),
@@ -191,7 +191,7 @@ def test_wrong_roles_are_told_with_their_line(roles: str, line: int, key: str, s
         (f"{SMALL}x = [\n", 5, ""),
     ],
 )  # fmt: skip
-def test_what_is_no_toml_is_told_with_its_line(toml: str, line: int, says: str, tmp_path: Path) -> None:
+def test_a_text_that_is_not_toml_is_reported_with_its_line(toml: str, line: int, says: str, tmp_path: Path) -> None:
     [(at, key, text)] = mistakes(tmp_path, toml)
     assert (at, key) == (line, "")
     assert text.startswith("this is not TOML: ")
@@ -202,8 +202,8 @@ def test_what_is_no_toml_is_told_with_its_line(toml: str, line: int, says: str, 
     ("raw", "line", "says"),
     [
         (b'name = "ok"\nmanager = "\xff"\n', 2, "this is not UTF-8 text"),
-        (b"tries = " + b"9" * 5000, 1, "this is not TOML that can be read"),
-        (b"tries = " + b"[" * 100_000, 1, "this is not TOML"),
+        (b"tries = " + b"9" * 5000, 1, "this TOML can't be read"),
+        (b"tries = " + b"[" * 100_000, 1, "this TOML can't be read"),
     ],
 )
 def test_bytes_that_can_not_be_read_are_told(raw: bytes, line: int, says: str, tmp_path: Path) -> None:
@@ -213,7 +213,7 @@ def test_bytes_that_can_not_be_read_are_told(raw: bytes, line: int, says: str, t
     assert says in problem.text
 
 
-def test_every_mistake_of_a_folder_is_told_at_once(tmp_path: Path) -> None:
+def test_every_mistake_of_a_folder_is_reported_at_once(tmp_path: Path) -> None:
     team(tmp_path, 'size = 3\nreviewer = "nobody"\n[roles]\ndeveloper = 1\ntester = "tester"\n')
     write(tmp_path, "manager", "tool: [x]")
     (tmp_path / "developer.json").write_text('{"can_query_caller": "yes"}')
@@ -239,16 +239,16 @@ def test_a_team_below_one_of_its_own_members_goes_in_a_circle(tmp_path: Path) ->
     assert problem.text == "goes in a circle: team → developer → team"
 
 
-def test_a_team_is_no_fallback_because_it_has_no_model(tmp_path: Path) -> None:
+def test_a_team_is_not_a_fallback_because_it_has_no_model(tmp_path: Path) -> None:
     team(tmp_path, callback_policy={"fallback_target": "team"})
     (problem,) = errors(tmp_path)
     assert problem.text == "a team can't answer; allowed are user, fail, developer, manager"
 
 
-def test_an_agent_with_the_name_of_a_worker_is_told_when_the_team_is_built(tmp_path: Path) -> None:
+def test_an_agent_with_the_name_of_a_worker_is_reported_when_the_team_is_built(tmp_path: Path) -> None:
     team(tmp_path, SMALL.replace('"developer"', '"developer01"'))
     write(tmp_path, "developer01")
-    with pytest.raises(BadAgentFile, match=r"team.toml: .*'developer01' has the name of a worker"):
+    with pytest.raises(BadAgentFile, match=r"team.toml: .*'developer01' has the same name as a worker"):
         load_agents(tmp_path)
 
 
@@ -268,7 +268,7 @@ def test_a_sound_team_gives_no_warning(tmp_path: Path) -> None:
     assert doubts(team(tmp_path, **NO_PERSON)) == []
 
 
-def test_a_manager_that_lets_questions_pass_is_told_where_its_worker_may_ask(tmp_path: Path) -> None:
+def test_a_manager_that_lets_questions_pass_is_reported_where_its_worker_may_ask(tmp_path: Path) -> None:
     team(tmp_path)
     write(tmp_path, "manager", callback_policy={"passthrough_child_callbacks": True})
     key = "callback_policy.passthrough_child_callbacks: true"
@@ -287,16 +287,19 @@ def test_what_lies_above_the_team_lies_above_its_manager_and_workers(tmp_path: P
     ]
 
 
-def test_a_worker_whose_questions_nobody_may_answer_is_told(tmp_path: Path) -> None:
+def test_a_worker_whose_questions_nobody_may_answer_is_reported(tmp_path: Path) -> None:
     team(tmp_path, can_query_caller=False, **NO_PERSON)
     [(file, _, _, text)] = doubts(tmp_path)
     assert file == "developer.json"
     assert text.startswith("its questions can never be answered: ")
 
 
-def test_an_agent_that_neither_the_team_nor_another_names_is_told(tmp_path: Path) -> None:
+def test_an_agent_that_neither_the_team_nor_another_names_is_reported(tmp_path: Path) -> None:
     write(team(tmp_path), "stranger")
-    text = "no path reaches it: no agent lists it under agents: and team.toml does not name it, and it lists none"
+    text = (
+        "no path reaches it: no agent lists it under agents: and team.toml does not name it, "
+        "and it lists no agents itself"
+    )
     assert doubts(tmp_path) == [("stranger.md", 0, "", text)]
 
 

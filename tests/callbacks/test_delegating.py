@@ -214,3 +214,43 @@ async def test_three_levels_deep_a_question_climbs_past_two_who_do_not_know(desk
     assert [(s.agent, s.step) for s in reply.callbacks[0].path] == [
         ("middle", "asked"), ("middle", "passed"), ("top", "asked"),
     ]  # fmt: skip
+
+
+async def test_a_parent_continues_when_its_waiting_child_is_cancelled_by_its_id(place: Desk) -> None:
+    boss = delegates("boss", asker(kind="request_user_input"))
+    waiting = await place.prompt(boss)
+    (callback,) = waiting.callbacks
+    async with place.runtime(boss) as runtime, asyncio.timeout(20):
+        await runtime.cancel(callback.session_id)
+        assert await runtime.status(callback.session_id) == "cancelled"
+        assert await runtime.ready() == ["s"]
+        assert not await runtime.inbox()
+        stop = asyncio.Event()
+        working = asyncio.ensure_future(runtime.work(stop))
+        async for event in runtime.events("s", follow=True):
+            if event.type == "turn_ended":
+                break
+        stop.set()
+        await working
+        reply = await runtime.resume("s")
+
+    assert reply.status == "done"
+    assert "cancelled" in reply.text
+
+
+async def test_the_other_children_keep_waiting_when_one_of_them_is_cancelled(place: Desk) -> None:
+    below = asker(kind="request_user_input")
+    tasks = [call("task", agent=below.name, prompt=text) for text in ("first", "second")]
+    boss = Agent("boss", model=worker(*tasks), agents=[below])
+    waiting = await place.prompt(boss)
+    first, second = waiting.callbacks
+    async with place.runtime(boss) as runtime:
+        await runtime.cancel(first.session_id)
+    again = await place.resume(boss)
+    await place.settle(boss, "blue")
+    done = await place.resume(boss)
+
+    assert again.status == "waiting"
+    assert [one.status for one in done.callbacks if one.id == second.id] == ["answered"]
+    assert done.status == "done"
+    assert "'blue'" in done.text

@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 
 from callbacks.doubles import Desk, Kept, Person, answers, asker, delegates, passes, worker
-from upcall import Agent, Answer, HookFailed, Hooks, ModelUnavailable, Runtime, SessionAccess, SessionWaiting, tool
+from upcall import (
+    Agent,
+    Answer,
+    Callback,
+    HookFailed,
+    Hooks,
+    ModelUnavailable,
+    Runtime,
+    SessionAccess,
+    SessionWaiting,
+    tool,
+)
 from upcall.contracts import Claim
 from upcall.events import CallbackAnswered
 from upcall.models import Script, call
@@ -37,7 +49,7 @@ async def work() -> str:
 
 
 @pytest.mark.parametrize("point", POINTS)
-async def test_a_hook_at_this_point_asks_parks_and_goes_on_with_the_answer(point: str, place: Desk) -> None:
+async def test_a_hook_at_this_point_asks_parks_and_continues_with_the_answer(point: str, place: Desk) -> None:
     ran: list[Any] = []
     hooks = Hooks(**{point: [asking(ran)]})
     agent = Agent("developer", model=worker(call("work")), tools=[work], hooks=hooks)
@@ -61,7 +73,7 @@ async def test_a_hook_at_this_point_that_a_person_answers_at_once_runs_once(poin
     assert (reply.text, ran) == ("worked", ["effect", "yes"])
 
 
-async def test_a_model_failed_hook_asks_and_goes_on_with_the_answer(place: Desk) -> None:
+async def test_a_model_failed_hook_asks_and_continues_with_the_answer(place: Desk) -> None:
     async def ask(session: SessionAccess, request: Any, error: Any) -> str:
         return str(await session.raise_callback("the model is down; say what?", "error"))
 
@@ -111,7 +123,7 @@ async def test_a_begin_session_hook_that_raises_after_it_waited_leaves_a_session
         await place.resume(agent)
 
 
-async def test_a_session_that_waits_in_its_begin_session_hook_is_listed_as_waiting_and_goes_on(place: Desk) -> None:
+async def test_a_session_that_waits_in_its_begin_session_hook_is_listed_as_waiting_and_resumes(place: Desk) -> None:
     ran: list[Any] = []
     agent = Agent("developer", model=Script(lambda _: "ok"), hooks=Hooks(begin_session=[asking(ran)]))
 
@@ -239,3 +251,110 @@ async def test_a_hook_in_a_child_asks_up_as_a_tool_would(desk: Desk) -> None:
     done = await desk.resume(manager)
 
     assert (done.text, ran) == ("worked", ["effect", "yes"])
+
+
+def boss_whose_hook_asks(**below: Any) -> Agent:
+    """An agent whose on_callback hook asks a person about what the agent below it asks."""
+
+    async def consult(session: SessionAccess, callback: Callback) -> Answer:
+        said = await session.raise_callback("what should I say?", "blocker", kind="request_user_input")
+        return Answer(f"{said}, by the hook")
+
+    return delegates("boss", asker(**below), hooks=Hooks(on_callback=[consult]))
+
+
+async def test_what_an_on_callback_hook_asks_is_withdrawn_when_its_question_is_answered_otherwise(
+    place: Desk,
+) -> None:
+    boss = boss_whose_hook_asks()
+    waiting = await place.prompt(boss)
+    (original,) = [one for one in waiting.callbacks if one.message == "which colour?"]
+    async with place.runtime(boss) as runtime:
+        await runtime.answer(original.id, "blue")
+    done = await place.resume(boss)
+
+    assert (done.status, done.text) == ("done", "'blue'")
+    assert sorted(one.status for one in done.callbacks) == ["answered", "withdrawn"]
+    assert not await place.inbox(boss)
+
+
+async def test_what_an_on_callback_hook_asks_is_withdrawn_when_its_question_expires(place: Desk) -> None:
+    boss = boss_whose_hook_asks(timeout=60, default="grey")
+    assert (await place.prompt(boss)).status == "waiting"
+    place.clock.tick(61)
+    done = await place.resume(boss)
+
+    assert (done.status, done.text) == ("done", "'grey'")
+    assert not await place.inbox(boss)
+
+
+async def test_a_hooks_question_leaves_the_screen_when_what_it_is_about_is_answered(place: Desk) -> None:
+    asked = asyncio.Event()
+
+    async def looks(callback: Callback) -> Any:
+        asked.set()
+        await asyncio.Event().wait()
+
+    boss, person = boss_whose_hook_asks(), Person(looks)
+    async with place.runtime(boss, host=person, hold=60) as runtime, asyncio.timeout(20):
+        turn = asyncio.ensure_future((await runtime.start(boss, "s")).prompt("go"))
+        await asked.wait()
+        (original,) = [one for one in await runtime.store.callbacks(root="s") if one.message == "which colour?"]
+        await runtime.answer(original.id, "blue")
+        reply = await turn
+        assert not await runtime.inbox()
+
+    assert reply.text == "'blue'"
+    assert [i for i, _ in person.withdrawn] == [person.seen[0].id]
+
+
+@pytest.mark.parametrize("point", POINTS)
+async def test_a_question_that_a_hook_no_longer_waits_for_is_withdrawn_when_the_hook_ends(
+    point: str, place: Desk
+) -> None:
+    async def hasty(session: SessionAccess, *_: Any) -> None:
+        if session.get_context("asked"):
+            return
+        session.set_context("asked", True)
+        question = asyncio.ensure_future(session.raise_callback("anybody?", "blocker"))
+        await asked.wait()
+        question.cancel()
+
+    asked = asyncio.Event()
+
+    async def looks(callback: Callback) -> Any:
+        asked.set()
+        await asyncio.Event().wait()
+
+    agent = Agent("developer", model=worker(call("work")), tools=[work], hooks=Hooks(**{point: [hasty]}))
+    async with place.runtime(agent, host=Person(looks), hold=60) as runtime, asyncio.timeout(20):
+        reply = await (await runtime.start(agent, "s")).prompt("go")
+        assert not await runtime.inbox()
+
+    assert (reply.status, [one.status for one in reply.callbacks]) == ("done", ["withdrawn"])
+
+
+@pytest.mark.parametrize("point", POINTS)
+async def test_two_hooks_of_one_point_may_give_their_effects_the_same_name(point: str, place: Desk) -> None:
+    ran: list[str] = []
+
+    def auditing(who: str) -> Callable[..., Any]:
+        async def hook(session: SessionAccess, *_: Any) -> None:
+            ran.append(await session.once("audit", lambda: who))
+
+        return hook
+
+    agent = Agent(
+        "developer",
+        model=worker(call("work")),
+        tools=[work],
+        hooks=Hooks(**{point: [auditing("first"), auditing("second"), asking([])]}),
+    )
+    await place.prompt(agent)
+    await place.settle(agent, "yes")
+    assert (await place.resume(agent)).status == "done"
+
+    assert ran[: len(ran) // 2 * 2] == ["first", "second"] * (len(ran) // 2)
+    effects = [(e.origin, e.name) for e in await place.log(agent) if e.type == "once_started" and "audit" in e.name]
+    assert len(effects) == len(set(effects))
+    assert len(effects) % 2 == 0

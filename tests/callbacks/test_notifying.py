@@ -16,6 +16,7 @@ from upcall import Agent, Callback, Context, Reply, Runtime, tool
 from upcall.callbacks import Priority
 from upcall.models import call
 from upcall.observe.notify import Notifier, Notify, notification_text
+from upcall.observe.redact import Redactor
 
 
 async def asked(desk: Desk, *notify: Notify | Callable[[Callback], Any], agent: Agent | None = None) -> Reply:
@@ -108,7 +109,7 @@ async def test_a_run_tree_is_told_of_now_and_then_and_at_once_where_it_matters_m
 def test_a_notification_of_many_questions_names_ten_of_them_and_nothing_that_moves_a_cursor() -> None:
     many = [question(n).replace(message=f"question {n}\x1b[2J\nmore" + "x" * 5000) for n in range(199)]
 
-    title, body = notification_text(many[5], many)
+    title, body = notification_text(many[5], many, Redactor())
 
     assert title == "199 questions wait (normal)"
     assert body.splitlines()[0].startswith("> developer: question 5")

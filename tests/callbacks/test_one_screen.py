@@ -266,3 +266,21 @@ async def test_approvals_are_asked_one_by_one_even_where_they_are_equal(place: D
     reply = await place.prompt(agent, host=Yes())
 
     assert (reply.status, [len(group) for group in seen]) == ("done", [1] * count)
+
+
+async def test_an_answer_from_elsewhere_is_used_where_the_host_has_no_withdraw(place: Desk) -> None:
+    asked = asyncio.Event()
+
+    class Silent:
+        async def ask(self, callback: Callback) -> Any:
+            asked.set()
+            await asyncio.Event().wait()
+
+    host: Any = Silent()
+    agent = parallel(1)
+    async with place.runtime(agent, host=host) as runtime, asyncio.timeout(20):
+        turn = asyncio.ensure_future((await runtime.start(agent)).prompt("go"))
+        await asked.wait()
+        [callback] = await runtime.inbox()
+        await runtime.answer(callback.id, "MIT")
+        assert (await turn).text == "MIT"

@@ -201,3 +201,38 @@ async def test_a_deadline_within_the_hold_is_waited_for_in_memory_without_a_host
 
     assert (held.status, held.text) == ("done", "tone formal")
     assert parked.status == "waiting"
+
+
+async def test_an_effect_that_two_tasks_of_a_call_want_runs_once_and_both_get_its_value(tmp_path: Path) -> None:
+    bought: list[str] = []
+
+    @tool
+    async def buy(ctx: Context) -> str:
+        """Buy."""
+
+        async def pay() -> int:
+            bought.append("it")
+            await asyncio.sleep(0)
+            return len(bought)
+
+        return str(await asyncio.gather(ctx.once("pay", pay), ctx.once("pay", pay)))
+
+    agent = Agent("a", model=calls_once("buy"), tools=[buy])
+    async with Runtime(tmp_path / "log.db", agents=[agent]) as runtime:
+        session = await runtime.start(agent)
+        reply = await session.prompt("go")
+
+    assert (reply.text, bought) == ("[1, 1]", ["it"])
+
+
+async def test_an_effect_that_calls_itself_by_its_own_name_is_an_error_and_does_not_hang() -> None:
+    @tool
+    async def buy(ctx: Context) -> str:
+        """Buy."""
+        return str(await ctx.once("pay", lambda: ctx.once("pay", lambda: "paid")))
+
+    agent = Agent("a", model=calls_once("buy"), tools=[buy])
+    async with Runtime(agents=[agent]) as runtime, asyncio.timeout(20):
+        reply = await (await runtime.start(agent)).prompt("go")
+
+    assert "once('pay') was called by its own effect; use another name" in reply.text

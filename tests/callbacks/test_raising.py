@@ -247,7 +247,7 @@ async def test_an_answer_that_json_can_not_hold_is_refused(desk: Desk) -> None:
     await desk.prompt(agent)
 
     for wrong in (object(), "\ud800", {1, 2}.__iter__()):
-        with pytest.raises(AnswerRefused, match="JSON can hold"):
+        with pytest.raises(AnswerRefused, match="must be a JSON value"):
             await desk.settle(agent, wrong)
     with pytest.raises(AnswerRefused, match="at most 100 levels deep: it is nested too deeply"):
         await desk.settle(agent, DEEP)
@@ -270,7 +270,7 @@ async def test_an_answer_of_more_than_a_megabyte_is_refused_with_both_sizes(desk
         ("x" * 1_000_001, {}, "a callback may have 1000000 bytes"),
         ("q", {"context": {"x": "y" * 1_000_001}}, "a callback may have 1000000 bytes"),
         ("q", {"choices": ["x" * 600_000, "y" * 600_000]}, "a callback may have 1000000 bytes"),
-        ("q", {"context": {"x": object()}}, "JSON can hold"),
+        ("q", {"context": {"x": object()}}, "only JSON values"),
         ("q", {"context": {"x": DEEP}}, "at most 100 levels deep: it is nested too deeply"),
         ("q", {"choices": "yes"}, "choices"),
         ("q", {"choices": ["a"], "schema": {"type": "string"}}, "choices or a schema, not both"),
@@ -285,7 +285,7 @@ async def test_an_answer_of_more_than_a_megabyte_is_refused_with_both_sizes(desk
         ("q", {"timeout": 0}, "timeout=0"),
         ("q", {"choices": ["a"], "default": "b"}, "not one of the choices"),
         ("q", {"schema": {"type": "string"}, "default": 5}, "does not fit the schema"),
-        ("q", {"max_bubble_hops": -1}, "max_bubble_hops must be 0 or more"),
+        ("q", {"max_bubble_hops": -1}, "max_bubble_hops must be a whole number of 0 or more"),
         ("q", {"resolvable_by": "lead"}, r"resolvable_by must be a list"),
         ("q", {"passthrough_child_callbacks": "false"}, "must be True or False"),
         ("q", {"nonsense": 1}, "nonsense"),
@@ -329,7 +329,7 @@ async def test_what_must_not_be_ignored_raises_and_names_what_would_have_helped(
 
     assert f"nobody may answer the {intent} 'config.py is missing' from developer." in reply.text
     assert "Nobody is above developer." in reply.text
-    assert "It would go further with: a live host, or a store on disk." in reply.text
+    assert "It could reach others with: a live host, or a store on disk." in reply.text
 
 
 def by_a_tool(intent: str) -> Agent:
@@ -407,7 +407,7 @@ async def test_a_typo_does_not_change_how_a_question_is_matched_to_the_log(place
 async def test_neither_an_approval_nor_a_near_miss_of_one_has_a_default(intent: str, desk: Desk) -> None:
     reply = await desk.prompt(asker("may I?", intent, default=True))
 
-    assert "an approval has no default" in reply.text
+    assert "an approval can't have a default" in reply.text
     assert not reply.callbacks
 
 
@@ -430,7 +430,7 @@ async def test_a_program_says_whether_its_question_must_be_answered(desk: Desk) 
 async def test_required_that_is_neither_true_nor_false_is_an_error_at_once(required: Any, desk: Desk) -> None:
     reply = await desk.prompt(asker("which?", required=required))
 
-    assert f"required={required!r}: True, False" in reply.text
+    assert f"required={required!r}: use True, False" in reply.text
     assert not reply.callbacks
 
 

@@ -214,7 +214,7 @@ async def test_nothing_is_approved_that_the_pattern_does_not_cover_whatever_the_
 @pytest.mark.parametrize(
     ("answer", "why"),
     [
-        (Approve(for_session=True, also=("q1",)), "say which pattern"),
+        (Approve(for_session=True, also=("q1",)), "give the pattern"),
         (Approve(pattern="folder", also="q1"), "use a list of callback ids"),  # pyright: ignore[reportArgumentType]
         (Approve(pattern="folder", also=(5,)), "use a list of callback ids"),  # pyright: ignore[reportArgumentType]
     ],

@@ -231,8 +231,8 @@ async def test_a_tool_that_reads_is_allowed_in_a_side_turn_and_others_are_refuse
         said = [r for r in results(request.messages) if "still running" not in r.text]
         if not said:
             return [call("look"), call("paint"), call("task", agent="developer", prompt="again")]
-        assert "only tools that read" in said[1].text
-        assert "only tools that read" in said[2].text
+        assert "only read-only tools" in said[1].text
+        assert "only read-only tools" in said[2].text
         return call("answer_callback", value=said[0].text)
 
     reply = await run(manager_of(asker(), aside, tools=[look, paint]))
@@ -240,7 +240,7 @@ async def test_a_tool_that_reads_is_allowed_in_a_side_turn_and_others_are_refuse
     assert (reply.text, ran) == ("'blue'", ["look"])
 
 
-async def test_a_call_that_needs_approval_is_refused_in_a_side_turn_which_goes_on(desk: Desk) -> None:
+async def test_a_call_that_needs_approval_is_refused_in_a_side_turn_which_continues(desk: Desk) -> None:
     @tool(read_only=True, needs_approval=True)
     async def peek() -> str:
         """Look at secrets."""
@@ -298,7 +298,7 @@ async def test_plain_text_is_told_that_nobody_hears_it_and_counts_as_passing_up_
     assert reply.status == "waiting"
     asides = seen.of("side_turn")
     assert len(asides) == 3
-    assert "Nobody hears plain text here" in asides[1].messages[-1].text
+    assert "Nobody reads plain text here" in asides[1].messages[-1].text
     assert [s.step for s in reply.callbacks[0].path] == ["asked", "passed", "asked"]
 
 
@@ -362,7 +362,7 @@ async def test_a_side_turn_that_asks_back_counts_as_passing_up_whatever_it_answe
     reply = await desk.prompt(manager_of(asker(), aside, tools=[wonder]))
 
     assert [c.message for c in reply.callbacks] == ["which colour?"]
-    assert (reply.status, reply.callbacks[0].path[1].reason) == ("waiting", "it asked back itself")
+    assert (reply.status, reply.callbacks[0].path[1].reason) == ("waiting", "it asked a question itself")
 
 
 async def test_an_agents_time_to_answer_ends_its_side_turn_and_the_next_is_asked(desk: Desk) -> None:

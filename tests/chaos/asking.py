@@ -409,7 +409,7 @@ async def run(name: str, folder: str, hold: str, *sessions: str) -> None:
 
 async def waits_for(runtime: Runtime, number: int) -> str:
     held = await runtime.store.callbacks(root=f"many{number}")
-    return held[0].raised.callback_id
+    return held[0].id
 
 
 async def go_on(runtime: Runtime, number: int) -> float:

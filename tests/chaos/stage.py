@@ -67,7 +67,7 @@ async def row_of(place: Place, callback_id: str) -> tuple[str, str, bool]:
     async with Runtime(place.store) as runtime:
         held = await runtime.store.callback(callback_id)
     assert held is not None
-    return held.status, getattr(held.settled, "by", ""), held.delivered
+    return held.status, "" if held.answer is None else held.answer.by, held.delivered
 
 
 def wait_until(moment: float) -> None:

@@ -95,7 +95,7 @@ async def test_a_parent_answers_its_child_in_a_new_process_and_its_history_has_o
     async with Runtime(place.store) as runtime:
         main = (await runtime.load("job")).get_messages()
         kinds = Counter(r.kind for r in await runtime.rows())
-        callbacks = [c.raised.callback_id for c in await runtime.store.callbacks(root="job")]
+        callbacks = [c.id for c in await runtime.store.callbacks(root="job")]
     assert [m.role for m in main] == ["user", "assistant", "tool", "user", "user", "assistant"]
     assert [c.name for m in main for c in m.calls] == ["task", "task"]
     assert not [m for m in main if "raises a callback" in m.text]
@@ -114,10 +114,11 @@ async def test_a_question_reworded_before_a_kill_reaches_the_next_hop_in_the_new
     assert finish(place, "ladder", "job") == ["job done manager(lead(developer: part0 by-manager))"]
     async with Runtime(place.store) as runtime:
         held = (await runtime.store.callbacks(root="job"))[0]
-    assert held.message == "part0, in better words"
-    assert held.raised.message == "how is part0 built?"
-    steps = [(agent, step, reason) for agent, step, reason in held.path]
-    assert steps == [("lead", "asked", ""), ("lead", "reworded", "it was unclear"), ("manager", "asked", "")]
+    assert held.reworded == "part0, in better words"
+    assert held.message == "how is part0 built?"
+    steps = [(one.agent, one.step) for one in held.path]
+    assert steps == [("lead", "asked"), ("lead", "reworded"), ("manager", "asked")]
+    assert held.path[1].reason == "it was unclear"
     assert [w[1:3] for w in place.noted() if w[0] == "decided"] == [["lead", "part0"], ["manager", "part0"]]
 
 

@@ -13,7 +13,7 @@ SPARE = 1 if FULL else 6
 """A few hundred do not outweigh what the first ones of a process cost: there the bounds are wider."""
 
 
-def test_thousands_of_parked_callbacks_cost_little_and_any_of_them_goes_on_quickly(tmp_path: Path) -> None:
+def test_thousands_of_parked_callbacks_cost_little_and_any_of_them_continues_quickly(tmp_path: Path) -> None:
     place = Place(tmp_path)
     place.open("end")
     with driver("many", place.folder, COUNT, module="chaos.asking") as process:

@@ -57,8 +57,8 @@ async def test_a_person_may_answer_while_an_agent_still_thinks_and_the_agent_is_
     with running(place, "pair", "job") as process:
         process.read_until("aside manager part0")
         async with Runtime(place.store) as runtime:
-            held = {h.raised.message: h for h in await runtime.store.callbacks(root="job")}
-            first = held["how is part0 built?"].raised.callback_id
+            held = {h.message: h for h in await runtime.store.callbacks(root="job")}
+            first = held["how is part0 built?"].id
             await runtime.answer(first, "by-person", by="ops")
         process.read_until("result developer: part0 by-person")
         place.open("manager.part0", "manager.part1")
@@ -85,7 +85,7 @@ async def test_a_tree_that_died_in_its_side_turns_can_be_cancelled_whole_by_anot
     await log(place)
 
 
-async def test_the_person_is_shown_a_question_again_by_every_process_that_goes_on_with_it(place: Place) -> None:
+async def test_the_person_is_shown_a_question_again_by_every_process_that_continues_it(place: Place) -> None:
     for _ in range(2):
         with running(place, "one", "s", hold=HELD) as process:
             process.read_until("shown what about s?")

@@ -71,7 +71,7 @@ async def test_a_program_killed_at_both_its_questions_reads_each_file_once(how: 
     assert [w[2] for w in place.noted() if w[0] == "model"] == ["turn", "turn"]
 
 
-async def test_a_program_held_in_memory_goes_on_in_its_own_process_when_another_answers(place: Place) -> None:
+async def test_a_program_held_in_memory_continues_in_its_own_process_when_another_answers(place: Place) -> None:
     with running(place, "reader", "job", hold=HELD) as process:
         for path, value in (("three", "left"), ("five", "right")):
             process.read_until(f"shown {question('job', path)}")

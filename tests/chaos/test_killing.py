@@ -31,7 +31,7 @@ async def inspect(path: Path, effects: Path, said: list[str]) -> Found:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-async def test_a_killed_process_loses_nothing_and_the_sessions_go_on_to_the_right_end(
+async def test_a_killed_process_loses_nothing_and_the_sessions_continue_to_the_right_end(
     seed: int, tmp_path: Path
 ) -> None:
     chance = random.Random(seed)
@@ -53,9 +53,9 @@ async def test_a_killed_process_loses_nothing_and_the_sessions_go_on_to_the_righ
     resumed = sum(e.type == "turn_resumed" for e in found.events)
     print(f"seed {seed}: {kills} kills, {resumed} turns went on, {found.interrupted} calls were interrupted")
     assert said[-1] == "finished"
-    assert {s.phase for s in found.states.values()} == {"done"}
-    assert {s.turn for s in found.states.values()} == {TURNS}
-    assert {s.reply_text for s in found.states.values()} == {"tool done"}
+    assert {s.turn.phase for s in found.states.values()} == {"done"}
+    assert {s.turn.number for s in found.states.values()} == {TURNS}
+    assert {s.conversation.reply_text for s in found.states.values()} == {"tool done"}
     for session in SESSIONS:
         did = {w[3] for w in found.effects if w[0] == "end" and w[1] == session}
         assert did == {f"turn{t}.{n}" for t in range(TURNS) for n in range(STEPS)}

@@ -39,7 +39,7 @@ def place(tmp_path: Path) -> Place:
     return Place(tmp_path)
 
 
-async def test_a_session_that_another_process_drives_is_busy_after_a_while_and_goes_on_there(place: Place) -> None:
+async def test_a_session_that_another_process_runs_is_busy_after_a_while_and_continues_there(place: Place) -> None:
     with driver(*place.arguments) as owner:
         owner.read_until("holding")
         async with place.runtime() as runtime:
@@ -52,7 +52,7 @@ async def test_a_session_that_another_process_drives_is_busy_after_a_while_and_g
             place.gate.touch()
             assert owner.end()[-1] == "reply done it said: held"
             found = await look(runtime.store, place.effects)
-    assert found.states["s"].phase == "done"
+    assert found.states["s"].turn.phase == "done"
     assert found.responses == found.model_calls == 2
 
 
@@ -77,7 +77,7 @@ async def test_who_is_taken_over_is_told_and_its_calls_end_there(place: Place) -
             assert reply.status == "done"
             assert owner.end()[-1] == "taken over"
             before = await look(runtime.store, place.effects)
-    assert before.states["s"].phase == "done"
+    assert before.states["s"].turn.phase == "done"
     assert not [w for w in before.effects if w[0] == "end"]
 
 

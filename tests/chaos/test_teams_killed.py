@@ -127,7 +127,7 @@ def die_waiting(place: Place, how: str, *parts: str) -> None:
 
 
 @pytest.mark.parametrize("how", ["within hold", "after it"])
-async def test_a_team_killed_at_its_questions_goes_on_with_answers_from_other_processes(
+async def test_a_team_killed_at_its_questions_continues_with_answers_from_other_processes(
     how: str, place: Place
 ) -> None:
     die_waiting(place, how, "part0", "part2")
@@ -152,7 +152,7 @@ async def test_a_team_killed_at_its_questions_goes_on_with_answers_from_other_pr
 
 @pytest.mark.parametrize("cast", ["line", "bridged"])
 @pytest.mark.parametrize("point", POINTS)
-async def test_a_chain_or_bridge_killed_between_and_inside_its_hops_goes_on_at_the_right_place(
+async def test_a_chain_or_bridge_killed_between_and_inside_its_hops_continues_at_the_right_place(
     point: int, cast: str, place: Place
 ) -> None:
     kill_after(place, cast, point)

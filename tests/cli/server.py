@@ -26,7 +26,8 @@ import msgspec
 IMPORTED = [
     "upcall.app", "upcall.cli", "upcall.hosts.terminal.host", "upcall.agentfiles.load", "upcall.models",
     "upcall.store.sqlite.store", "upcall.workspace", "fastjsonschema", "prompt_toolkit", "rich.markdown",
-    "rich.table", "yaml",
+    "rich.table", "yaml", "importlib.metadata", "runpy", "encodings.ascii", "encodings.utf_8_sig",
+    "upcall.observe.route",
 ]  # fmt: skip
 
 
@@ -39,45 +40,43 @@ class Asked(msgspec.Struct):
     terminal: bool
 
 
+_lines: dict[int, socket.socket] = {}
+"""Where to tell how each command ended, by its process."""
+
+
 def serve(asking: socket.socket) -> None:
     """Fork for each that asks, until nobody does; returns in a process that is to be the command."""
-    signal.signal(signal.SIGCHLD, bury)
+    signal.signal(signal.SIGCHLD, tell_ended)
     asking.sendall(b"!")
     while True:
         said, files, _, _ = socket.recv_fds(asking, 1, 4)
         if not said:
             sys.exit()
-        if not os.fork():
-            asking.close()
-            keep(socket.socket(fileno=files[0]), files[1:])
+        line, streams = socket.socket(fileno=files[0]), files[1:]
+        with line.makefile("rb") as asked:
+            wanted = msgspec.json.decode(asked.readline(), type=Asked)
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])  # none ends before its line is known
+        pid = os.fork()
+        if not pid:
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGCHLD])
+            for other in (asking, line, *_lines.values()):
+                other.close()
+            become(wanted, streams)
             return
-        for file in files:
-            os.close(file)
+        for stream in streams:
+            os.close(stream)
+        line.sendall(b"%d\n" % pid)
+        _lines[pid] = line
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGCHLD])
 
 
-def bury(*_: object) -> None:
-    """A keeper ends when it likes."""
+def tell_ended(*_: object) -> None:
+    """Tell how the commands ended that have."""
     with suppress(ChildProcessError):
-        while os.waitpid(-1, os.WNOHANG)[0]:
-            pass
-
-
-def keep(line: socket.socket, streams: Sequence[int]) -> None:
-    """Start one command, and tell its number and how it ended; returns in the process that is to be the command."""
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    with line.makefile("rb") as asked:
-        wanted = msgspec.json.decode(asked.readline(), type=Asked)
-    pid = os.fork()
-    if not pid:
-        line.close()
-        become(wanted, streams)
-        return
-    for stream in streams:
-        os.close(stream)
-    line.sendall(b"%d\n" % pid)
-    _, status = os.waitpid(pid, 0)
-    line.sendall(b"%d\n" % os.waitstatus_to_exitcode(status))
-    os._exit(0)
+        while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+            with _lines.pop(ended[0]) as line, suppress(BrokenPipeError):  # it may have left
+                line.sendall(b"%d\n" % os.waitstatus_to_exitcode(ended[1]))
 
 
 def become(wanted: Asked, streams: Sequence[int]) -> None:

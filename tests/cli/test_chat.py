@@ -66,7 +66,7 @@ def test_a_question_waits_for_who_types_and_gives_the_half_line_back(folder: Pat
     assert prompts(folder) == ["name", "half a line"]
 
 
-def test_an_approval_is_asked_inline_and_its_turn_goes_on(folder: Path) -> None:
+def test_an_approval_is_asked_inline_and_its_turn_continues(folder: Path) -> None:
     with chat(folder) as screen:
         screen.enter("deploy", "┃ helper wants to run deploy", "[l]ater ›")
         screen.enter("a", "✓ approved once", "The tools said: deployed prod", "done ·")
@@ -335,7 +335,7 @@ def test_files_that_an_agent_keeps_in_the_log_are_completed_too(folder: Path) ->
 # --- going on ---------------------------------------------------------------------------
 
 
-def test_c_goes_on_with_the_agents_newest_session_and_shows_where_it_was(folder: Path) -> None:
+def test_c_continues_the_agents_newest_session_and_shows_where_it_was(folder: Path) -> None:
     upcall("run", "crew:helper", "older words", "--id", "s1", cwd=folder)
     upcall("run", "crew:helper", "newer words", "--id", "s2", cwd=folder)
     upcall("run", "crew:other", "others", "--id", "s3", cwd=folder)

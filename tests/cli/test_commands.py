@@ -27,7 +27,9 @@ COMMANDS = [
     "inbox",
     "adopt",
     "answer",
+    "serve",
     "sessions",
+    "tree",
     "show",
     "events",
     "check",
@@ -52,7 +54,7 @@ def test_run_in_a_pipe_prints_the_reply_and_nothing_else(folder: Path) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "The tools said: 3 / 7\n", "")
 
 
-def test_run_with_an_existing_id_goes_on_with_that_session(folder: Path) -> None:
+def test_run_with_an_existing_id_continues_that_session(folder: Path) -> None:
     upcall("run", "agents", "hello", "--id", "s1", cwd=folder)
     upcall("run", "agents/helper.md", "again", "--id", "s1", cwd=folder)
 
@@ -383,8 +385,8 @@ def test_check_finds_a_model_that_could_never_be_asked(model: str, says: str, fo
 @pytest.mark.parametrize(
     ("place", "says"),
     [
-        ("program:agent", "what Python declares is checked as it is imported"),
-        ("agents/play.py", "what Python declares is checked as it is imported"),
+        ("program:agent", "agents declared in Python are checked when"),
+        ("agents/play.py", "agents declared in Python are checked when"),
         ("agents/helper.json", "it belongs to agents/helper.md"),
     ],
 )
@@ -449,7 +451,7 @@ def test_chat_in_a_pipe_answers_line_by_line_in_one_session(folder: Path) -> Non
     assert out("show", "s1", cwd=folder)["text"] == "You said: last"
 
 
-def test_chat_in_a_pipe_goes_on_after_a_turn_that_failed(folder: Path) -> None:
+def test_chat_in_a_pipe_continues_after_a_turn_that_failed(folder: Path) -> None:
     done = upcall("chat", "agents", cwd=folder, given="fail\nhello\n")
     assert done.stdout == "You said: hello\n"
     assert done.stderr == "upcall: script: the line is dead (tried 1 time)\n"
@@ -459,7 +461,7 @@ def test_chat_in_a_pipe_goes_on_after_a_turn_that_failed(folder: Path) -> None:
 # --- the demo ---------------------------------------------------------------------------
 
 
-def test_the_demo_in_a_pipe_parks_answers_itself_and_goes_on_in_a_second_process(tmp_path: Path) -> None:
+def test_the_demo_in_a_pipe_parks_answers_itself_and_continues_in_a_second_process(tmp_path: Path) -> None:
     done = upcall("demo", cwd=tmp_path, TMPDIR=str(tmp_path), NO_COLOR="1")
     assert (done.returncode, done.stderr) == (0, "")
     for part in (
@@ -469,9 +471,9 @@ def test_the_demo_in_a_pipe_parks_answers_itself_and_goes_on_in_a_second_process
         "┃   1  green\n",
         "┃               print(write_page(page, colour))\n",
         "$ upcall resume demo\nThe sign-in page is ready: 2 tasks are done, 2 questions were settled.\n",
-        "  ├─ developer01 · done\n",
+        "  ├─ developer01 · done · Build the service\n",
         "  │       ↳ manager (agent) answered: yes\n",
-        "(os-user) answered: green\n",
+        "(person) answered: green\n",
     ):
         assert part in done.stdout
     assert re.search(r"\$ upcall answer q\w+ green\nq\w+ answered: green\n", done.stdout)
@@ -482,13 +484,14 @@ def test_the_demo_in_a_pipe_parks_answers_itself_and_goes_on_in_a_second_process
     colours = {"Home": "grey", "Sign in": "green", "Help": "grey"}
     assert pages == {page: f"<button class={colour}>{page}</button>\n" for page, colour in colours.items()}
     printed = [row.split() for row in done.stdout.splitlines() if row.startswith("  upcall ")]
-    assert [row[1] for row in printed] == ["show", "explain", "events"]
+    assert [row[1] for row in printed] == ["show", "tree", "explain", "events"]
     for row in printed:
         again = upcall(*row[1:], cwd=folder)
         assert again.returncode == 0
         assert "manager" in again.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("own", ["the script", "python -m"])
 def test_what_is_printed_to_be_typed_can_be_pasted_where_no_shell_finds_the_command(
     own: str, tmp_path: Path
@@ -500,13 +503,14 @@ def test_what_is_printed_to_be_typed_can_be_pasted_where_no_shell_finds_the_comm
     )  # fmt: skip
     (folder,) = tmp_path.glob("upcall-demo-*")
     printed = [row.strip() for row in done.stdout.splitlines() if row.startswith(f"  {SCRIPT} ")]
-    assert [row.split()[1] for row in printed] == ["show", "explain", "events"]
+    assert [row.split()[1] for row in printed] == ["show", "tree", "explain", "events"]
     for row in printed:
         subprocess.run(row, shell=True, cwd=folder, env=environment(PATH="/usr/bin:/bin"), timeout=60, check=True)
     assert f"$ {SCRIPT} resume demo\n" in done.stdout
     assert f"continue with: {SCRIPT} resume demo\n" in done.stdout
 
 
+@pytest.mark.slow
 def test_the_demo_takes_little_work_and_its_program_can_be_run_again_by_hand(tmp_path: Path) -> None:
     before = os.times()
     subprocess.run(
@@ -521,6 +525,7 @@ def test_the_demo_takes_little_work_and_its_program_can_be_run_again_by_hand(tmp
     assert upcall("run", "shop:team", "Build the sign-in page", cwd=folder).returncode == 3
 
 
+@pytest.mark.slow
 def test_the_demo_can_keep_its_log_where_it_is_told_to(tmp_path: Path) -> None:
     for _ in range(2):
         assert upcall("demo", "--store", "kept.db", cwd=tmp_path).returncode == 0
@@ -531,11 +536,12 @@ def test_the_demo_can_keep_its_log_where_it_is_told_to(tmp_path: Path) -> None:
 # --- the command as it is installed -----------------------------------------------------
 
 
+@pytest.mark.slow
 def test_every_command_works_as_it_is_installed(folder: Path) -> None:
     typed = [
         "new agent made", "check made", "run agents hello --id s1", "chat agents --id s1", "resume s1", "cancel s1",
         "inbox", "sessions", "show s1", "events s1", "explain agents callback_to_caller query", "completion bash",
-        "answer q1 yes", "adopt .upcall/log.db", "help run", "version",
+        "tree s1", "answer q1 yes", "adopt .upcall/log.db", "help run", "version",
     ]  # fmt: skip
     errors = {
         words.split()[0]: subprocess.run(
@@ -544,7 +550,8 @@ def test_every_command_works_as_it_is_installed(folder: Path) -> None:
         ).stderr
         for words in typed
     }  # fmt: skip
-    assert sorted([*errors, "demo"]) == sorted(COMMANDS)  # the demo was started above
+    elsewhere = ["demo", "serve"]  # the demo was started above, the server is in tests/web
+    assert sorted([*errors, *elsewhere]) == sorted(COMMANDS)
     assert errors.pop("answer").startswith("upcall: no callback is called 'q1'")
     assert errors.pop("cancel") == "nothing to cancel: session s1 is done\n"
     assert errors.pop("adopt") == ".upcall/log.db is already your log; nothing was changed\n"
@@ -709,7 +716,7 @@ def complete(folder: Path, *typed: str) -> list[set[str]]:
 def test_bash_completes_commands_options_and_session_ids(folder: Path) -> None:
     upcall("run", "agents", "hello", "--id", "my-session", cwd=folder)
     *found, options = complete(folder, "se", "new ", "show my", "run agents --id ", "events --")
-    assert found == [{"sessions"}, {"agent", "team"}, {"my-session"}, {"my-session"}]
+    assert found == [{"sessions", "serve"}, {"agent", "team"}, {"my-session"}, {"my-session"}]
     assert {"--follow", "--after", "--json"} <= options
 
 

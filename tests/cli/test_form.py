@@ -14,11 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from upcall.callbacks import Approve, Callback, Decline, Reject, Step
-from upcall.hosts.terminal import form
 from upcall.hosts.terminal.dialogue import Ambiguous, Later, ask_person, match_choice
 from upcall.hosts.terminal.layout import Piece
-from upcall.hosts.terminal.phrases import args_line
 from upcall.hosts.terminal.question import answer_command, json_rows, question_rows, route_steps, wrap
+from upcall.observe import form
+from upcall.observe.phrases import args_line
 from upcall.observe.plain import visible
 
 INTEGER = {"type": "integer"}
@@ -159,7 +159,7 @@ def test_a_given_value_is_a_choice_by_its_text_or_its_number_and_never_one_of_tw
     assert match_choice("yes", ["Yes", "yes"]) == "yes"
     assert match_choice("1", ["1", "2"]) == "1"
     assert match_choice("20", ["10", "20"]) == "20"
-    with pytest.raises(Ambiguous, match=r"'1' is a choice, and also the number of the choice '2'") as refused:
+    with pytest.raises(Ambiguous, match=r"'1' is both a choice and the number of the choice '2'") as refused:
         match_choice("1", ["2", "1"])
     assert """'"1"'""" in str(refused.value)
     assert match_choice('"1"', ["2", "1"]) == "1"

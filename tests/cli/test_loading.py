@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from upcall import Agent, BadAgentFile, Runtime, SetupError, UnknownAgent
-from upcall.agentfiles.load import load_agents, load_askers, load_spec, tool_problems
+from upcall.agentfiles.load import load_agents, load_policies, load_spec, tool_problems
 from upcall.agentfiles.markdown import read_agents
 
 SIDECAR = '{"can_query_caller": true, "can_use_host_interaction": true}'
@@ -18,11 +18,12 @@ SIDECAR = '{"can_query_caller": true, "can_use_host_interaction": true}'
 @pytest.fixture(autouse=True)
 def _clean_imports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.chdir(tmp_path)
-    path, modules = list(sys.path), set(sys.modules)
+    path = list(sys.path)
     yield
     sys.path[:] = path
-    for name in set(sys.modules) - modules:
-        del sys.modules[name]
+    for name, module in list(sys.modules.items()):
+        if (getattr(module, "__file__", None) or "").startswith(f"{tmp_path}/"):  # other modules keep their classes
+            del sys.modules[name]
 
 
 def write_agent(folder: Path, name: str, front: str = "") -> Path:
@@ -68,7 +69,7 @@ def test_a_tool_may_be_a_kit_or_the_function_that_makes_one(tmp_path: Path) -> N
 def test_a_kit_that_needs_arguments_is_told_what_to_do(tmp_path: Path) -> None:
     write_agent(tmp_path / "one", "writer", "tools: [upcall.kit:approve]\n")
 
-    with pytest.raises(BadAgentFile, match=r"can't do so without arguments .*; call it in a module of your own"):
+    with pytest.raises(BadAgentFile, match=r"but it needs arguments .*; call it in a module of your own"):
         load_agents(tmp_path / "one")
 
 
@@ -137,11 +138,11 @@ def test_a_source_loads_the_same_agent_from_another_folder(
     [
         ("nowhere", "no such folder or file. Give a folder"),
         ("mny", "no such folder or file. Did you mean many? Give a folder"),
-        ("program", "no such folder or file. Of program.py say which attribute is the agent: program:agent."),
+        ("program", "no such folder or file. Say which attribute of program.py is the agent: program:agent."),
         ("notes.txt", "neither a folder nor an agent's .md file"),
         ("program.py", "give the attribute that is the agent, such as program.py:agent"),
         ("program:nothing", "program.py has no attribute 'nothing'; it has agent, both"),
-        ("program:number", "is of type int, not an Agent or a list of agents; it has agent, both"),
+        ("program:number", "is an int, not an Agent or a list of agents; it has agent, both"),
         ("program:empty", "is an empty list"),
         ("no_such_module:agent", "there is no module 'no_such_module' in"),
         ("nowhere/program:agent", "there is no folder"),
@@ -192,7 +193,7 @@ def test_a_module_that_fails_is_named_with_its_file_and_line(program: str, says:
         ("helping", "'helping' is not a valid import path; write module:function"),
         ("helping:missing", "has no attribute 'missing'; it has help_me"),
         ("missing_module:look", "there is no module 'missing_module'"),
-        ("helping:number", "a tool is made of a typed function"),
+        ("helping:number", "make a tool from a typed function"),
     ],
 )
 def test_a_tool_that_is_none_is_told_with_file_line_and_key(tools: str, says: str, tmp_path: Path) -> None:
@@ -252,9 +253,9 @@ def test_two_folders_with_one_module_name_are_never_mixed_up(tmp_path: Path) -> 
 def test_policies_are_known_without_importing_a_tool(tmp_path: Path) -> None:
     write_team(tmp_path / "team")
     (tmp_path / "team" / "helping.py").write_text("raise RuntimeError\n")
-    askers = load_askers("team/developer.md")
+    askers = load_policies("team/developer.md")
     assert askers.name == "developer"
-    assert [seat.agent for seat in askers.seats["lead"]] == ["developer"]
+    assert [seat.agent for seat in askers.positions["lead"]] == ["developer"]
     assert set(askers.policies) == {"manager", "lead", "developer"}
 
 

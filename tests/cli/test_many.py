@@ -11,11 +11,13 @@ from typing import Any
 import pytest
 
 from upcall import Agent, Context, Runtime, tool
-from upcall.callbacks import Held
+from upcall.callbacks import Callback
 from upcall.cli.inbox import print_inbox
-from upcall.cli.output import sessions_json
+from upcall.cli.output import damage_reported
 from upcall.cli.sessions import print_sessions
 from upcall.models import Script, call
+from upcall.observe.redact import Redactor
+from upcall.observe.session_json import SessionJson
 from upcall.store.sqlite.store import SqliteStore
 
 
@@ -26,7 +28,7 @@ class Counted(SqliteStore):
         super().__init__(str(path))
         self.listed: Counter[str | None] = Counter()
 
-    async def callbacks(self, *, root: str | None = None, **options: Any) -> list[Held]:
+    async def callbacks(self, *, root: str | None = None, **options: Any) -> list[Callback]:
         self.listed[root] += 1
         return await super().callbacks(root=root, **options)
 
@@ -54,7 +56,7 @@ async def test_the_callbacks_of_a_run_tree_are_read_once_however_many_sessions_a
             assert (await session.prompt("paint")).status == "waiting"
         store.listed.clear()
 
-        described = await sessions_json(runtime, await runtime.rows())
+        described = await SessionJson(runtime, Redactor(), damage_reported).sessions(await runtime.rows())
 
         assert store.listed == {"one": 1, "two": 1}
         asked = {one["id"]: len(one["callbacks"]) for one in described}
@@ -66,6 +68,7 @@ async def test_the_callbacks_of_a_run_tree_are_read_once_however_many_sessions_a
         assert capsys.readouterr().out.count("waiting") == 12
 
 
+@pytest.mark.slow
 async def test_an_inbox_that_is_not_read_to_its_end_does_not_say_how_many_wait(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -13,6 +13,7 @@ from cli.chatting import make_helper
 from cli.command import upcall
 from cli.screen import CTRL_D, Screen
 from cli.test_commands import COMMANDS
+from quick import slow_but
 from upcall.callbacks import Callback
 from upcall.hosts.terminal.question import question_rows
 
@@ -35,7 +36,9 @@ def fits(text: str, columns: int) -> bool:
 
 
 @pytest.mark.parametrize("columns", [40, 60])
-@pytest.mark.parametrize("command", ["", *COMMANDS, "sessions prune", "sessions delete"])
+@pytest.mark.parametrize(
+    "command", slow_but(["", "answer", "sessions prune"], ["", *COMMANDS, "sessions prune", "sessions delete"])
+)
 def test_the_help_breaks_no_word_and_no_option_apart(command: str, columns: int, tmp_path: Path) -> None:
     wide, narrow = (
         upcall(*command.split(), "--help", cwd=tmp_path, COLUMNS=str(room)).stdout for room in (1000, columns)

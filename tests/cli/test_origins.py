@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from cli.command import environment, out, upcall
+from quick import slow_after
 
 AGENTS = '''\
 from upcall import Agent, Context, tool
@@ -71,12 +72,15 @@ def resumed_elsewhere(folder: Path) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize(
     ("module", "line", "attribute"),
-    [
-        ("shop", "from shop import desk", "desk"),
-        ("shop", "import shop; desk = shop.crew[1]", "crew"),
-        ("pack.shop", "from pack.shop import desk", "desk"),
-        ("pack.shop", "from pack import desk", "desk"),
-    ],
+    slow_after(
+        1,
+        [
+            ("shop", "from shop import desk", "desk"),
+            ("shop", "import shop; desk = shop.crew[1]", "crew"),
+            ("pack.shop", "from pack.shop import desk", "desk"),
+            ("pack.shop", "from pack import desk", "desk"),
+        ],
+    ),
 )
 def test_a_session_started_from_python_is_resumed_without_naming_its_agents(
     module: str, line: str, attribute: str, tmp_path: Path

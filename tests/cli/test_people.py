@@ -16,11 +16,13 @@ import pytest
 
 from cli.asking import make_team, parked
 from cli.command import eventually, out, start, upcall
+from quick import slow_after
 
 ME = pwd.getpwuid(os.getuid()).pw_name
 FIELDS = [
     "id", "session_id", "agent", "message", "intent", "kind", "priority", "choices", "schema", "context", "tool",
-    "args", "digest", "created", "expires", "path", "status", "answer", "group",
+    "args", "digest", "created", "expires", "path", "status", "answer", "group", "reworded", "problem", "given",
+    "tags", "patterns", "covers",
 ]  # fmt: skip
 
 
@@ -35,7 +37,7 @@ def folder(tmp_path: Path) -> Path:
 def test_the_inbox_as_json_lists_callbacks_by_priority_with_all_their_fields(folder: Path) -> None:
     first, *rest = parked(folder, "many")
 
-    assert list(first)[: len(FIELDS)] == FIELDS
+    assert list(first) == FIELDS
     assert (first["message"], first["priority"], first["choices"]) == (
         "Which colour?",
         "high",
@@ -117,11 +119,12 @@ def test_what_an_agent_wrote_into_a_question_steers_no_terminal(folder: Path) ->
 # --- answers ----------------------------------------------------------------------------
 
 
-def test_an_answer_is_given_by_the_systems_user_and_says_how_to_go_on(folder: Path) -> None:
+def test_an_answer_is_given_by_the_systems_user_and_says_how_to_continue(folder: Path) -> None:
     (entry,) = parked(folder, "name")
     done = upcall("answer", entry["id"], "Otto", cwd=folder)
     assert done.stdout == f"{entry['id']} answered: Otto\ncontinue with: upcall resume s1\n"
     (settled,) = out("show", "s1", cwd=folder)["callbacks"]
+    assert list(settled) == FIELDS
     answer = settled["answer"]
     assert (answer["value"], answer["by"], answer["right"]) == ("Otto", ME, "os-user")
 
@@ -156,20 +159,22 @@ def test_a_typed_answer_is_json_and_is_read_from_a_pipe_too(folder: Path) -> Non
 
 @pytest.mark.parametrize(
     ("args", "says", "deployed"),
-    [
-        (["--approve"], "deployed prod", "prod False\n"),
-        (["approve"], "deployed prod", "prod False\n"),
-        (["--edit", "args.json"], "deployed staging", "staging True\n"),
-        (["--edit", '{"env": "staging", "force": true}'], "deployed staging", "staging True\n"),
-        (["--edit", ' {"env": "staging"}'], "deployed staging", "staging False\n"),
-        (["--set", "env=staging"], "deployed staging", "staging False\n"),
-        (["--set", "force=true", "--set", "env=a=b"], "deployed a=b", "a=b True\n"),
-        (["--set", "force=true"], "deployed prod", "prod True\n"),
-        (["--set", "env=5"], "deployed 5", "5 False\n"),
-        (["--set", 'env="5"'], "deployed 5", "5 False\n"),
-        (["--set", "env="], "deployed", " False\n"),
-        (["--reject", "not on a Friday"], "deploy was not run: rejected by", ""),
-    ],
+    slow_after(
+        4,
+        [
+            (["--approve"], "deployed prod", "prod False\n"),
+            (["--reject", "not on a Friday"], "deploy was not run: rejected by", ""),
+            (["--set", "env=staging"], "deployed staging", "staging False\n"),
+            (["--edit", "args.json"], "deployed staging", "staging True\n"),
+            (["--edit", '{"env": "staging", "force": true}'], "deployed staging", "staging True\n"),
+            (["--edit", ' {"env": "staging"}'], "deployed staging", "staging False\n"),
+            (["--set", "force=true", "--set", "env=a=b"], "deployed a=b", "a=b True\n"),
+            (["--set", "force=true"], "deployed prod", "prod True\n"),
+            (["--set", "env=5"], "deployed 5", "5 False\n"),
+            (["--set", 'env="5"'], "deployed 5", "5 False\n"),
+            (["--set", "env="], "deployed", " False\n"),
+        ],
+    ),
 )
 def test_a_call_is_approved_edited_or_rejected(args: list[str], says: str, deployed: str, folder: Path) -> None:
     (folder / "args.json").write_text('{"env": "staging", "force": true}')
@@ -180,10 +185,13 @@ def test_a_call_is_approved_edited_or_rejected(args: list[str], says: str, deplo
     assert (done.read_text() if done.exists() else "") == deployed
 
 
-@pytest.mark.parametrize("typed", ["yes\n", "y\n", "no\n"])
-def test_a_word_from_a_pipe_approves_no_call(typed: str, folder: Path) -> None:
+@pytest.mark.parametrize(
+    ("args", "typed"),
+    [([], "yes\n"), ([], "y\n"), ([], "no\n"), (["yes"], ""), (["approve"], ""), (["-"], "approve\n")],
+)
+def test_a_word_approves_no_call(args: list[str], typed: str, folder: Path) -> None:
     (entry,) = parked(folder, "deploy")
-    done = upcall("answer", entry["id"], cwd=folder, given=typed)
+    done = upcall("answer", entry["id"], *args, cwd=folder, given=typed)
     assert (done.returncode, done.stdout) == (1, "")
     assert "it asks for approval of deploy; use --approve" in done.stderr
     assert out("inbox", cwd=folder) == [entry]
@@ -224,40 +232,47 @@ def test_an_approval_by_pattern_holds_for_the_session(folder: Path) -> None:
 
 @pytest.mark.parametrize(
     ("prompt", "args", "says"),
-    [
-        ("paint", ["purple"], "'purple' is not one of the choices: 'red', 'dark blue'"),
-        ("paint", ["--approve"], "it is a question, not an approval"),
-        ("deploy", ["perhaps"], "use --approve, --edit JSON, --set NAME=VALUE or --reject WHY"),
-        ("deploy", ["yes"], "it asks for approval of deploy; use --approve"),
-        ("deploy", ["y"], "use --approve"),
-        ("deploy", ["no"], "--reject WHY"),
-        ("deploy", ["n"], "--reject WHY"),
-        ("deploy", ["true"], "use --approve"),
-        ("deploy", ["--edit", "[1]"], "--edit expects the arguments as a JSON object, not [1]"),
-        (
-            "deploy",
-            ["--edit", "{'env': 'x'}"],
-            "--edit:1: this is not JSON, at column 2: write keys and texts in double",
-        ),
-        ("deploy", ["--edit", '{"env": 5}'], "is not a valid answer"),
-        ("deploy", ["--edit", "latin.json"], "--edit latin.json: the file is not UTF-8 text"),
-        ("deploy", ["--set", "force=perhaps"], "is not a valid answer"),
-        (
-            "deploy",
-            ["--set", "evn=x"],
-            "deploy has no argument 'evn'; its arguments are env, force. Did you mean env?",
-        ),
-        ("paint", ["--set", "colour=red"], "it is a question, not an approval"),
-        ("deploy", ["--edit", "wrong.json"], "--edit expects the arguments as a JSON object"),
-        ("deploy", ["--edit", "python.json"], "python.json:1: this is not JSON, at column 9: write true, not True"),
-        ("deploy", ["--edit", "unfit.json"], "is not a valid answer"),
-        (
-            "deploy",
-            ["--edit", "nowhere.json"],
-            "--edit nowhere.json: neither a JSON object nor a file (No such file",
-        ),
-        ("name", [], "standard input holds no answer"),
-    ],
+    slow_after(
+        4,
+        [
+            ("paint", ["purple"], "'purple' is not one of the choices: 'red', 'dark blue'"),
+            ("paint", ["--approve"], "it is a question, not an approval"),
+            ("deploy", ["perhaps"], "use --approve, --edit JSON, --set NAME=VALUE or --reject WHY"),
+            ("deploy", ["yes"], "it asks for approval of deploy; use --approve"),
+            ("deploy", ["y"], "use --approve"),
+            ("deploy", ["no"], "--reject WHY"),
+            ("deploy", ["n"], "--reject WHY"),
+            ("deploy", ["true"], "use --approve"),
+            ("deploy", ["--edit", "[1]"], "--edit expects the arguments as a JSON object, not [1]"),
+            (
+                "deploy",
+                ["--edit", "{'env': 'x'}"],
+                "--edit:1: this is not JSON, at column 2: write keys and texts in double",
+            ),
+            ("deploy", ["--edit", '{"env": 5}'], "is not a valid answer"),
+            ("deploy", ["--edit", "latin.json"], "--edit latin.json: the file is not UTF-8 text"),
+            ("deploy", ["--set", "force=perhaps"], "is not a valid answer"),
+            (
+                "deploy",
+                ["--set", "evn=x"],
+                "deploy has no argument 'evn'; its arguments are env, force. Did you mean env?",
+            ),
+            ("paint", ["--set", "colour=red"], "it is a question, not an approval"),
+            ("deploy", ["--edit", "wrong.json"], "--edit expects the arguments as a JSON object"),
+            (
+                "deploy",
+                ["--edit", "python.json"],
+                "python.json:1: this is not JSON, at column 9: write true, not True",
+            ),
+            ("deploy", ["--edit", "unfit.json"], "is not a valid answer"),
+            (
+                "deploy",
+                ["--edit", "nowhere.json"],
+                "--edit nowhere.json: neither a JSON object nor a file (No such file",
+            ),
+            ("name", [], "standard input holds no answer"),
+        ],
+    ),
 )
 def test_a_refused_answer_is_one_line_and_changes_nothing(
     prompt: str, args: list[str], says: str, folder: Path
@@ -422,7 +437,7 @@ def test_resume_all_takes_what_was_answered_and_leaves_what_waits(folder: Path) 
     assert [entry["session_id"] for entry in out("inbox", cwd=folder)] == ["s3~r1c0"]
 
 
-def test_resume_all_tells_a_session_whose_agents_are_gone_and_goes_on_with_the_others(folder: Path) -> None:
+def test_resume_all_tells_a_session_whose_agents_are_gone_and_continues_with_the_others(folder: Path) -> None:
     (folder / "lost.py").write_text((folder / "team.py").read_text())
     assert upcall("run", "lost:manager", "name", "--id", "s1", cwd=folder).returncode == 3
     parked(folder, "paint", "s2")
@@ -453,7 +468,7 @@ def listening(folder: Path, processes: int) -> Callable[[], bool]:
     return lambda: len(list(folder.glob(".upcall/log.db-wake/*"))) == processes
 
 
-def test_resume_all_that_follows_goes_on_as_answers_come_and_idles_cheaply(folder: Path) -> None:
+def test_resume_all_that_follows_continues_as_answers_come_and_idles_cheaply(folder: Path) -> None:
     (entry,) = parked(folder, "name")
     with start("resume", "--all", "--follow", cwd=folder) as following:
         assert following.stdout is not None
@@ -473,7 +488,7 @@ def test_resume_all_that_follows_goes_on_as_answers_come_and_idles_cheaply(folde
     assert idle < 0.1, f"{idle:.2f} s of CPU in 2 s"
 
 
-def test_of_two_followers_one_goes_on_and_the_other_says_nothing(folder: Path) -> None:
+def test_of_two_followers_one_continues_and_the_other_says_nothing(folder: Path) -> None:
     (entry,) = parked(folder, "name")
     with (
         start("resume", "--all", "--follow", cwd=folder) as one,

@@ -12,6 +12,7 @@ import pytest
 
 from cli.asking import make_team, parked
 from cli.command import COMMAND, environment, make_agents, out, upcall
+from quick import slow_but
 
 COMMANDS = [
     [],
@@ -42,6 +43,15 @@ COMMANDS = [
     ["explain", "team:developer", "callback_to_caller", "query"],
     ["completion", "bash"],
 ]
+READ_OFTEN = [
+    ["--help"],
+    ["run", "agents", "hello"],
+    ["resume", "s1"],
+    ["inbox"],
+    ["show", "s1"],
+    ["events", "--follow"],
+]
+"""Whose output people send to `head` and `less`."""
 SAYS_NOTHING = {"resume s1", "cancel s1", "sessions prune --older-than 1 --yes", "nonsense", ""}
 """What prints to standard error alone."""
 
@@ -82,7 +92,7 @@ def unread(*args: str, cwd: Path, both: bool = False) -> tuple[int, str]:
     return running.returncode, said or ""
 
 
-@pytest.mark.parametrize("args", COMMANDS, ids=" ".join)
+@pytest.mark.parametrize("args", slow_but(READ_OFTEN, COMMANDS), ids=" ".join)
 def test_a_command_whose_output_nobody_reads_ends_quietly(args: list[str], folder: Path) -> None:
     waiting = (folder / "waiting").read_text()
     typed = [waiting if word == "ID" else word for word in args]

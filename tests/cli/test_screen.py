@@ -73,7 +73,7 @@ def test_ctrl_c_during_a_run_cancels_it_with_130(folder: Path) -> None:
     assert out("show", "s1", cwd=folder)["status"] == "cancelled"
 
 
-def test_a_chat_streams_cancels_goes_on_and_is_left_with_ctrl_d(folder: Path) -> None:
+def test_a_chat_streams_cancels_continues_and_is_left_with_ctrl_d(folder: Path) -> None:
     with Screen("chat", "agents", "--id", "s1", cwd=folder) as screen:
         screen.see("helper · new session s1")
         screen.see("›")
@@ -136,7 +136,7 @@ def test_on_a_narrow_screen_a_listed_session_keeps_its_status(folder: Path) -> N
     assert rows == [["SESSION", "STATUS"], ["a-session-with-a-long-id", "done"]]
 
 
-def test_the_command_to_go_on_with_a_chat_names_its_store(folder: Path) -> None:
+def test_the_command_to_continue_a_chat_names_its_store(folder: Path) -> None:
     with Screen("chat", "agents", "--store", "own.db", "--id", "s1", cwd=folder) as screen:
         screen.see("›")
         screen.enter("hello", "You said: hello", "done ·")
@@ -159,7 +159,7 @@ def test_the_demo_at_a_terminal_really_asks(tmp_path: Path) -> None:
         screen.see("A manager plans, and two developers work in parallel.")
         screen.see("┃ Which colour should the button 'Sign in' have?")
         screen.see("your choice, 1-3 ›")
-        screen.enter("3", "answered: orange", "Who asked whom:", "(os-user) answered: orange")
+        screen.enter("3", "answered: orange", "Who asked whom:", "(person) answered: orange")
         assert screen.end() == 0
 
 

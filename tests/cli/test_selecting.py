@@ -8,6 +8,7 @@ import pytest
 
 from cli.asking import make_team
 from cli.command import out, upcall
+from quick import slow_after
 
 GIVEN = ["--tag", "customer=acme", "--tag", "tier=gold", "--data", '{"order": 17}']
 
@@ -78,18 +79,27 @@ def test_data_may_be_in_a_file_and_is_the_same_when_a_session_is_continued(folde
 
 @pytest.mark.parametrize(
     ("options", "problem"),
-    [
-        (["run", "team:manager", "name", "--id", "tagged", "--data", "{}"], "was started with other data"),
-        (["run", "team:manager", "name", "--tag", "tier"], "'tier' is not NAME=VALUE"),
-        (["run", "team:manager", "name", "--tag", "a=1", "--tag", "a=2"], "--tag a has two values, '1' and '2'"),
-        (["run", "team:manager", "name", "--tag", f"a={'x' * 201}"], "not a valid value of the tag 'a'"),
-        (["run", "team:manager", "name", "--data", "[1]"], "data is a JSON object"),
-        (["run", "team:manager", "name", "--data", '{"a":'], "--data: "),
-        (["run", "team:manager", "name", "--data", "no.json"], "--data no.json: neither a JSON object nor a file"),
-        (["sessions", "--status", "waitin"], "unknown value 'waitin'"),
-        (["inbox", "--status", "waiting"], "Use one of open, answered"),
-        (["sessions", "--tag", "a=1", "--tag", "a=2"], "--tag a has two values"),
-    ],
+    slow_after(
+        3,
+        [
+            (["run", "team:manager", "name", "--id", "tagged", "--data", "{}"], "was started with other data"),
+            (["run", "team:manager", "name", "--tag", "tier"], "'tier' is not NAME=VALUE"),
+            (
+                ["run", "team:manager", "name", "--tag", "a=1", "--tag", "a=2"],
+                "--tag a has two values, '1' and '2'",
+            ),
+            (["run", "team:manager", "name", "--tag", f"a={'x' * 201}"], "not a valid value of the tag 'a'"),
+            (["run", "team:manager", "name", "--data", "[1]"], "data is a JSON object"),
+            (["run", "team:manager", "name", "--data", '{"a":'], "--data: "),
+            (
+                ["run", "team:manager", "name", "--data", "no.json"],
+                "--data no.json: neither a JSON object nor a file",
+            ),
+            (["sessions", "--status", "waitin"], "unknown value 'waitin'"),
+            (["inbox", "--status", "waiting"], "Use one of open, answered"),
+            (["sessions", "--tag", "a=1", "--tag", "a=2"], "--tag a has two values"),
+        ],
+    ),
 )
 def test_wrong_options_are_wrong_usage_and_nothing_is_stored(
     folder: Path, options: list[str], problem: str

@@ -12,6 +12,7 @@ import pytest
 
 from cli.command import eventually, out, start, upcall
 from cli.screen import Screen
+from quick import slow_after
 
 PROGRAM = '''\
 import asyncio
@@ -135,7 +136,7 @@ COMMANDS = {
 }
 
 
-@pytest.mark.parametrize("args", COMMANDS.values(), ids=COMMANDS.keys())
+@pytest.mark.parametrize("args", slow_after(2, [*COMMANDS.values()]), ids=COMMANDS.keys())
 def test_a_call_under_way_ends_and_the_turn_stops_before_the_next_step(args: list[str], folder: Path) -> None:
     (folder / "lines.txt").write_text("work\nnever read\n")
     if args[0] == "resume":
@@ -247,7 +248,7 @@ def test_a_piped_chat_that_waits_for_a_line_ends_at_once(folder: Path) -> None:
     assert (chat.returncode, said, errors) == (143, "", "")
 
 
-@pytest.mark.parametrize("second", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("second", slow_after(1, [signal.SIGTERM, signal.SIGINT]))
 @pytest.mark.parametrize("args", [COMMANDS["run"], COMMANDS["resume all and follow"]])
 def test_a_second_signal_leaves_at_once(args: list[str], second: signal.Signals, folder: Path) -> None:
     if args[0] == "resume":
@@ -318,7 +319,7 @@ def test_a_chat_in_which_nothing_runs_ends_at_once(folder: Path) -> None:
 # --- the demo ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("wanted", ["tool_started", "callback_asked", "turn_resumed"])
+@pytest.mark.parametrize("wanted", slow_after(1, ["callback_asked", "tool_started", "turn_resumed"]))
 def test_a_demo_that_is_stopped_anywhere_is_resumed_and_nothing_is_unknown(wanted: str, folder: Path) -> None:
     at = ("--store", str(folder / "log.db"))
     with start("demo", *at, cwd=folder) as demo:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from cli.command import make_agents, out, upcall
+from quick import slow_but
 
 READING = [
     ["sessions"],
@@ -42,7 +43,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("args", READING, ids=" ".join)
+@pytest.mark.parametrize("args", slow_but([["inbox"], ["resume", "--all"], ["show", "x"]], READING), ids=" ".join)
 def test_reading_a_named_log_that_is_not_there_names_it_and_is_wrong_usage(args: list[str], folder: Path) -> None:
     before = sorted(folder.rglob("*"))
     for store, why in (
@@ -76,7 +77,7 @@ def test_a_log_that_can_not_be_made_is_wrong_usage_without_a_trace(args: list[st
     assert not list((folder / "afolder").iterdir())
 
 
-@pytest.mark.parametrize("args", [*READING, *MAKING], ids=" ".join)
+@pytest.mark.parametrize("args", slow_but([["inbox"], *MAKING], [*READING, *MAKING]), ids=" ".join)
 def test_an_empty_name_of_a_log_is_not_taken_for_the_default_one(args: list[str], folder: Path) -> None:
     done = upcall(*args, "--store", "", cwd=folder)
     assert (done.returncode, done.stdout) == (2, "")
@@ -89,6 +90,7 @@ def test_run_makes_a_named_log_and_the_folders_above_it(folder: Path) -> None:
     assert [one["id"] for one in out("sessions", "--store", "far/down/log.db", cwd=folder)] == ["s1"]
 
 
+@pytest.mark.slow
 def test_the_demo_makes_a_named_log_and_the_folders_above_it(folder: Path) -> None:
     assert upcall("demo", "--store", "far/down/log.db", cwd=folder).returncode == 0
     assert (folder / "far" / "down" / "shop.py").exists()

@@ -13,8 +13,9 @@ import pytest
 from cli.command import environment, out, upcall
 from cli.screen import ENTER, Screen
 from house.measure import ROOT
+from quick import slow_after
 from upcall.agentfiles.ancestry import ancestor_chains
-from upcall.agentfiles.load import load_askers
+from upcall.agentfiles.load import load_policies
 from upcall.cli.new import TEMPLATES
 
 ASK = ("callback_to_caller", "clarification", "--agent")
@@ -52,7 +53,7 @@ def run_pytest(folder: str, cwd: Path) -> subprocess.CompletedProcess[str]:
         ("team", "Say hello", "Done: page.html is written in teal.\n", "1 team, 4 agents"),
     ],
 )
-@pytest.mark.parametrize("name", ["made", "3.d-prints"])
+@pytest.mark.parametrize("name", slow_after(1, ["made", "3.d-prints"]))
 def test_what_new_writes_works_at_once(
     what: str, name: str, prompt: str, says: str, counts: str, tmp_path: Path
 ) -> None:
@@ -242,7 +243,7 @@ def test_explain_draws_a_worker_below_its_manager_and_what_is_above_the_team(sit
 def test_explain_of_a_team_itself_says_whom_to_choose(site: Path) -> None:
     done = upcall("explain", "site", *ASK[:2], cwd=site)
     assert done.returncode == 2
-    assert "choose one with --agent: developer, tester, manager, reviewer" in done.stderr
+    assert "choose one of its members with --agent: developer, tester, manager, reviewer" in done.stderr
 
 
 def test_teams_and_chains_in_python_are_explained_as_they_run(
@@ -258,7 +259,7 @@ def test_teams_and_chains_in_python_are_explained_as_they_run(
     monkeypatch.chdir(tmp_path)
 
     ways = {
-        name: ancestor_chains(name, load_askers("works:top", name).seats, 10)
+        name: ancestor_chains(name, load_policies("works:top", name).positions, 10)
         for name in ("worker", "boss", "checker", "first")
     }
 

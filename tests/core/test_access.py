@@ -285,7 +285,7 @@ async def test_compaction_never_parts_a_call_from_its_result() -> None:
         assert said(request.messages) == ["user: go", "call echo", "call echo", "= x", "= x"]
 
 
-async def test_trigger_compaction_has_the_model_summarise_and_goes_on_with_the_summary(place: Place) -> None:
+async def test_trigger_compaction_has_the_model_summarise_and_continues_with_the_summary(place: Place) -> None:
     asked = Asked()
 
     async def sums_up(session: SessionAccess, message: Message) -> None:
@@ -554,7 +554,7 @@ async def test_a_childs_creation_and_its_prompt_are_one_append(place: Place) -> 
                 assert (await types_of(runtime, row.id))[:2] == ["session_started", "turn_started"]
 
 
-async def test_a_hook_that_runs_again_after_a_crash_goes_on_with_its_child_or_gets_its_end(place: Place) -> None:
+async def test_a_hook_that_runs_again_after_a_crash_continues_its_child_or_gets_its_end(place: Place) -> None:
     for appends in range(2, 20):
         place = Place(place.path and place.path.with_name(f"{appends}.db"))
         effects: list[str] = []
@@ -658,7 +658,7 @@ async def test_a_session_is_compacted_between_turns_and_stays_what_it_was(place:
         assert (await runtime.resume("s")).text == "you said go on"
 
 
-async def test_compacting_after_a_request_that_was_too_long_lets_the_failed_turn_go_on(place: Place) -> None:
+async def test_compacting_after_a_request_that_was_too_long_lets_the_failed_turn_continue(place: Place) -> None:
     def short_of_memory(request: Request) -> Any:
         if request.purpose != "summary" and len(request.messages) > 6:
             return ContextTooLong("script", 7, 6)

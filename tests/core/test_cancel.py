@@ -74,7 +74,7 @@ async def test_cancel_before_the_first_word_leaves_the_prompt(place: Place) -> N
         assert session.status == "cancelled"
 
 
-async def test_cancel_during_a_tool_settles_its_call_and_the_session_goes_on(place: Place) -> None:
+async def test_cancel_during_a_tool_settles_its_call_and_the_session_continues(place: Place) -> None:
     endless, asked = Endless(), Asked()
     script = Script(asked.then(lambda r: "ok" if r.messages[-1].text == "two" else call("endless")))
     agent = Agent("a", model=script, tools=endless.tools)
@@ -120,7 +120,7 @@ async def test_cancel_during_parallel_tools_keeps_what_has_ended_and_settles_the
 
 
 @pytest.mark.parametrize("point", ["pre_request", "before_model", "post_response", "before_tool", "after_tool"])
-async def test_cancel_inside_a_hook_leaves_a_log_that_goes_on(place: Place, point: str) -> None:
+async def test_cancel_inside_a_hook_leaves_a_log_that_continues(place: Place, point: str) -> None:
     inside, once = asyncio.Event(), iter([True])
 
     async def waits(session: SessionAccess, *passing: Any) -> None:
@@ -184,12 +184,19 @@ async def test_cancelling_the_task_that_awaits_prompt_cancels_the_turn(place: Pl
 
 
 async def test_cancelling_with_a_timeout_around_prompt_works_as_usual() -> None:
-    agent = Agent("a", model=Stuck("Once "))
+    model = Stuck("Once ")
+    agent = Agent("a", model=model)
     async with Runtime(agents=[agent]) as runtime:
         session = await runtime.start(agent, "s")
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0.01):
+
+        async def prompt_until_it_speaks() -> None:
+            async with asyncio.timeout(20) as limit:
+                speaking = asyncio.ensure_future(model.speaking.wait())
+                speaking.add_done_callback(lambda _: limit.reschedule(asyncio.get_running_loop().time()))
                 await session.prompt("one")
+
+        with pytest.raises(TimeoutError):
+            await prompt_until_it_speaks()
 
         assert await runtime.status("s") == "cancelled"
         assert said(session.get_messages()) == ["user: one", "assistant: Once "]

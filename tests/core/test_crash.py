@@ -141,7 +141,7 @@ def subject(made: Call) -> str:
 
 @pytest.mark.parametrize("hooked", [False, True], ids=["plain", "hooked"])
 @pytest.mark.parametrize("kind", ["memory", "file"])
-async def test_a_turn_that_died_at_any_append_goes_on_and_repeats_nothing(
+async def test_a_turn_that_died_at_any_append_continues_and_repeats_nothing(
     tmp_path: Path, kind: str, hooked: bool
 ) -> None:
     for appends in range(1, MOST):

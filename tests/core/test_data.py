@@ -250,7 +250,7 @@ def nested(levels: int) -> list[Any]:
 WRONG: dict[str, dict[str, Any]] = {
     "data is a JSON object": {"data": ["a list"]},
     "data is a JSON object, such as": {"data": "text"},
-    "data takes what JSON can hold": {"data": {"when": object()}},
+    "data can contain only JSON values": {"data": {"when": object()}},
     "data takes at most 1000000 bytes": {"data": {"text": "x" * 1_000_000}},
     "nested too deeply": {"data": {"deep": nested(100)}},
     "tags are names with values": {"tags": ["customer"]},

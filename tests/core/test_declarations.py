@@ -53,11 +53,9 @@ def agent(**options: Any) -> Agent:
 def test_an_agent_that_is_assigned_to_says_which_copy_to_make_instead(name: str) -> None:
     one = agent()
     before = getattr(one, name)
-    with pytest.raises(
-        AttributeError, match=rf"'a' is never changed, so {name} can't be set; agent.replace\({name}="
-    ):
+    with pytest.raises(AttributeError, match=rf"'a' is immutable, so {name} can't be set; agent.replace\({name}="):
         setattr(one, name, "changed")
-    with pytest.raises(AttributeError, match="is never changed"):
+    with pytest.raises(AttributeError, match="is immutable"):
         delattr(one, name)
     assert getattr(one, name) is before
 
@@ -73,14 +71,14 @@ def test_a_copy_that_is_replaced_has_the_change_and_leaves_the_first_as_it_was()
     one = agent(instructions="Be brief.")
     other = one.replace(instructions="Be long.")
     assert (one.instructions, other.instructions) == ("Be brief.", "Be long.")
-    with pytest.raises(AttributeError, match="is never changed"):
+    with pytest.raises(AttributeError, match="is immutable"):
         other.instructions = "Be odd."
 
 
 @pytest.mark.parametrize("made", [chain(agent(), name="line"), Team(agent(), {"worker": Agent("b")})])
 def test_a_team_or_chain_that_is_assigned_to_says_to_build_it_again(made: Agent) -> None:
     for name in ("name", "steps", "roles", "loop", "description"):
-        with pytest.raises(AttributeError, match=r"is never changed, .* build it again with other arguments"):
+        with pytest.raises(AttributeError, match=r"is immutable, .* build it again with other arguments"):
             setattr(made, name, "changed")
 
 
@@ -123,7 +121,9 @@ ANSWERING = ("answer_callback", "pass_up_callback", "reword_callback")
 @pytest.mark.parametrize("by", ["tools", "kit"])
 def test_a_tool_with_the_name_of_a_built_in_one_is_refused_when_it_is_declared(name: str, by: str) -> None:
     given = {"tools": [named(name)]} if by == "tools" else {"kit": [Kit(tools=[named(name)])]}
-    with pytest.raises(BadAgent, match=f"agent 'a': its tool '{name}' has the name of the built-in tool by which"):
+    with pytest.raises(
+        BadAgent, match=f"agent 'a': its tool '{name}' has the same name as the built-in tool by which"
+    ):
         agent(agents=BELOW, **given)
 
 
@@ -163,5 +163,5 @@ async def test_the_names_that_are_refused_are_those_of_the_tools_that_agents_are
 
     assert sorted(seen) == sorted(["task", "ask", *ANSWERING])
     for name in seen:
-        with pytest.raises(BadAgent, match="the name of the built-in tool"):
+        with pytest.raises(BadAgent, match="the same name as the built-in tool"):
             boss.replace(tools=[named(name)])

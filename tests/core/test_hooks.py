@@ -601,7 +601,7 @@ async def test_end_turn_runs_when_the_reply_is_stored_and_replaces_what_the_call
         assert said(session.get_messages()) == ["user: go", "assistant: zero"]
 
 
-async def test_each_end_turn_hook_is_logged_and_a_resumed_turn_goes_on_with_the_first_incomplete(
+async def test_each_end_turn_hook_is_logged_and_a_resumed_turn_continues_with_the_first_incomplete(
     place: Place,
 ) -> None:
     runs: list[str] = []
@@ -684,7 +684,7 @@ async def test_begin_session_that_raises_stores_no_session(place: Place) -> None
     agent = Agent("a", model=Script(["ok"]), hooks=Hooks(begin_session=[clumsy]))
     async with Runtime(place.store(), agents=[agent]) as runtime:
         with pytest.raises(
-            HookFailed, match=r"KeyError: 'oops'\. Mend the hook; no session was started\.$"
+            HookFailed, match=r"KeyError: 'oops'\. Fix the hook; no session was started\.$"
         ) as failed:
             await runtime.start(agent, "s")
         assert (failed.value.stored, await runtime.rows()) == (False, [])
@@ -702,7 +702,7 @@ async def test_begin_session_of_a_child_that_raises_names_no_session_that_is_not
         assert [row.id for row in await runtime.rows()] == ["s"]
 
     assert reply.text.startswith("task failed: child could not be started: HookFailed: hook ")
-    assert reply.text.endswith("Mend the hook; no session was started.")
+    assert reply.text.endswith("Fix the hook; no session was started.")
 
 
 async def test_begin_session_that_raises_after_it_prompted_stores_no_session(place: Place) -> None:
@@ -712,7 +712,7 @@ async def test_begin_session_that_raises_after_it_prompted_stores_no_session(pla
 
     agent = Agent("a", model=Script(["nobody"]), hooks=Hooks(begin_session=[clumsy]))
     async with Runtime(place.store(), agents=[agent]) as runtime:
-        with pytest.raises(HookFailed, match="Mend the hook; no session was started"):
+        with pytest.raises(HookFailed, match="Fix the hook; no session was started"):
             await runtime.start(agent, "s")
         assert await runtime.rows() == []
 

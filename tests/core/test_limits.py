@@ -20,6 +20,7 @@ from upcall import (
     Response,
     Runtime,
     SessionAccess,
+    Tool,
     Usage,
     tool,
 )
@@ -32,7 +33,7 @@ async def again() -> str:
     return "again"
 
 
-async def test_model_calls_end_the_turn_with_its_name_and_the_next_turn_goes_on(place: Place) -> None:
+async def test_model_calls_end_the_turn_with_its_name_and_the_next_turn_continues(place: Place) -> None:
     asked = Asked()
     script = Script(asked.then(lambda r: "ok" if r.messages[-1].text == "two" else call("again")))
     agent = Agent("a", model=script, tools=[again], limits=Limits(model_calls=3))
@@ -93,7 +94,7 @@ async def test_turn_seconds_settle_the_calls_that_run(place: Place) -> None:
         assert (await runtime.load("s")).get_messages() == session.get_messages()
 
 
-async def test_tool_seconds_give_an_error_result_and_the_turn_goes_on() -> None:
+async def test_tool_seconds_give_an_error_result_and_the_turn_continues() -> None:
     @tool
     async def never() -> None:
         """Never end."""
@@ -125,6 +126,40 @@ async def test_a_tools_own_timeout_comes_before_the_agents() -> None:
 
     assert reply.text == "ok"
     assert asked.requests[1].messages[-1].results[0].is_error
+
+
+async def test_many_calls_that_expire_one_after_the_other_are_all_stopped() -> None:
+    @tool
+    async def never() -> None:
+        """Never end."""
+        await asyncio.Event().wait()
+
+    tools = [Tool.from_function(never.function, name=f"never{i}", timeout=0.01 + i / 1000) for i in range(20)]
+    asked = Asked()
+    script = Script(asked.then(lambda r: "ok" if r.messages[-1].results else [call(one.name) for one in tools]))
+
+    reply = await turn(Agent("a", model=script, tools=tools))
+
+    assert reply.text == "ok"
+    assert all("was stopped after" in result.text for result in asked.requests[1].messages[-1].results)
+
+
+def test_a_runtime_that_is_used_in_one_loop_after_another_keeps_its_time_limits() -> None:
+    @tool(timeout=0.01)
+    async def never() -> None:
+        """Never end."""
+        await asyncio.Event().wait()
+
+    script = Script(lambda r: r.messages[-1].results[0].text if r.messages[-1].results else call("never"))
+    agent = Agent("a", model=script, tools=[never])
+    runtime = Runtime(":memory:", agents=[agent])
+
+    async def run() -> str:
+        return (await (await runtime.start(agent)).prompt("go")).text
+
+    first, second = asyncio.run(run()), asyncio.run(run())
+
+    assert first == second == "never was stopped after 0.01 s; it may have had some of its effects"
 
 
 async def test_result_chars_give_a_preview_that_says_what_is_missing() -> None:
@@ -213,6 +248,6 @@ async def test_none_is_no_limit() -> None:
 
 
 @pytest.mark.parametrize("wrong", [{"model_calls": 0}, {"tokens": -1}, {"turn_seconds": True}, {"depth": "deep"}])
-def test_a_limit_that_is_no_positive_number_is_refused(wrong: dict[str, Any]) -> None:
+def test_a_limit_that_is_not_a_positive_number_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(BadAgent, match=next(iter(wrong))):
         Limits(**wrong)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -332,7 +333,7 @@ async def test_a_tool_that_leaves_the_program_ends_only_its_own_call(kind: str) 
     assert reply.text == "leave failed: SystemExit: 3 / leave failed: SystemExit: 3"
 
 
-async def test_a_tool_that_raises_is_an_error_result_and_the_turn_goes_on() -> None:
+async def test_a_tool_that_raises_is_an_error_result_and_the_turn_continues() -> None:
     asked = Asked()
     script = Script(asked.then(lambda r: "sorry" if r.messages[-1].results else call("broken")))
 
@@ -669,7 +670,7 @@ async def test_the_events_of_a_session_and_all_below_it_are_read_and_followed_by
             await runtime.rows(before="nobody")
 
 
-async def test_a_turn_that_was_taken_over_and_goes_on_harms_nobody_else() -> None:
+async def test_a_turn_that_was_taken_over_and_continues_harms_nobody_else() -> None:
     started, go_on, ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     @tool
@@ -697,3 +698,20 @@ async def test_a_turn_that_was_taken_over_and_goes_on_harms_nobody_else() -> Non
             await first
         await runtime.store.release(claim)
         assert "tool_ended" not in await types_of(runtime)
+
+
+async def test_lone_surrogates_in_a_response_are_replaced_and_the_turn_is_stored(tmp_path: Path) -> None:
+    @tool
+    async def echo(text: str) -> str:
+        """Repeat a text."""
+        return text
+
+    lone = chr(0xD800)
+    replies = [[call("echo", text=f"a{lone}"), call(f"e{lone}", deep={lone: [lone]})], f"done{lone}"]
+    agent = Agent("a", model=Script(replies), tools=[echo])
+    async with Runtime(tmp_path / "log.db", agents=[agent]) as runtime:
+        reply = await (await runtime.start(agent, "s")).prompt("go")
+        messages = (await runtime.load("s")).get_messages()
+
+    assert reply.text == "done\ufffd"
+    assert messages[1].calls[0].args == {"text": "a\ufffd"}

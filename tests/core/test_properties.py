@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from core.plans import Plan, Played, plans, play
 from core.rules import check, check_wires
+from quick import examples
 from upcall import (
     Agent,
     Call,
@@ -35,6 +36,7 @@ def played(plan: Plan, store: Any = ":memory:") -> Played:
 
 
 @given(plans())
+@example(Plan([[["broken"]], ["text"]], ["one", "two"], {"before_model": ["replace"], "after_tool": ["summarise"]}))
 def test_every_request_of_every_run_is_valid_by_both_providers_rules(plan: Plan) -> None:
     for request in played(plan).requests:
         check(request.messages)
@@ -47,7 +49,7 @@ def test_any_fold_of_any_prefix_of_any_run_gives_a_valid_request(plan: Plan) -> 
     state = SessionState("s")
     for event in run.appended:
         state.apply(event)
-        messages = [*state.messages(), user("what now?")]
+        messages = [*state.conversation.messages(), user("what now?")]
         check(messages)
         check_wires(Request("a", "turn", "", messages, run.tools))
 
@@ -58,12 +60,12 @@ def test_the_log_folds_to_the_live_conversation(plan: Plan) -> None:
     state = SessionState("s")
     for event in run.stored:
         state.apply(event)
-    assert state.messages() == run.messages
+    assert state.conversation.messages() == run.messages
     assert state.context == run.context
-    assert (state.summary or state.reply_text) == run.summary
+    assert (state.conversation.summary or state.conversation.reply_text) == run.summary
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(plans())
 def test_a_log_read_back_from_disk_is_the_live_conversation(plan: Plan) -> None:
     with tempfile.TemporaryDirectory() as folder:

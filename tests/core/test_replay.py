@@ -352,7 +352,7 @@ async def test_begin_session_that_died_is_done_before_the_first_turn(place: Plac
             assert session.get_context("me") == "you", appends
 
 
-async def test_who_was_taken_over_in_one_program_goes_on_from_what_is_stored(place: Place) -> None:
+async def test_who_was_taken_over_in_one_program_continues_from_what_is_stored(place: Place) -> None:
     waiting = asyncio.Event()
 
     async def waits(session: SessionAccess, request: Request) -> None:

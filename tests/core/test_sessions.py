@@ -106,7 +106,7 @@ async def test_an_unknown_session_is_an_error_wherever_its_id_is_given(place: Pl
             _ = [e async for e in runtime.events("nobody")]
 
 
-async def test_a_loaded_session_reads_the_same_and_goes_on_in_another_runtime(place: Place) -> None:
+async def test_a_loaded_session_reads_the_same_and_continues_in_another_runtime(place: Place) -> None:
     @tool
     async def keep(value: int, ctx: Context) -> str:
         """Keep a value."""
@@ -457,13 +457,13 @@ def test_run_is_one_turn_without_async() -> None:
     assert reply.session_id
 
 
-def test_run_with_the_id_of_a_kept_session_goes_on_with_it(tmp_path: Path) -> None:
+def test_run_with_the_id_of_a_kept_session_continues_it(tmp_path: Path) -> None:
     store, agent = tmp_path / "log.db", Agent("a", model=Script(lambda request: f"{len(request.messages)}"))
     replies = [upcall.run(agent, "hi", store=store, id="notes") for _ in range(2)]
     assert [(r.text, r.session_id) for r in replies] == [("1", "notes"), ("3", "notes")]
 
 
-def test_run_does_not_go_on_with_another_agents_session(tmp_path: Path) -> None:
+def test_run_does_not_continue_another_agents_session(tmp_path: Path) -> None:
     store, below = tmp_path / "log.db", Agent("b", model=Script(["hello"]))
     upcall.run(below, "hi", store=store, id="notes")
     with pytest.raises(SetupError, match="'notes' is a session of 'b' and not of 'a'; use another id"):
@@ -483,8 +483,11 @@ def test_what_is_given_in_a_wrong_place_is_told_with_the_right_one() -> None:
         (lambda: run(a, None), "takes an Agent and a text, not Agent('a') and None"),
         (lambda: run(a, "hi", store=5), "a store is a path, ':memory:' or a Store, not 5"),
         (lambda: runtime(agents=a), "agents is a list: Runtime(..., agents=[a])"),
-        (lambda: runtime(agents=["a"]), "agents is a list of agents, not of 'a'; load_agents(folder) reads some"),
-        (lambda: runtime(host="me"), "a host has `async ask(callback)`"),
+        (
+            lambda: runtime(agents=["a"]),
+            "agents must be a list of agents, but it contains 'a'; to read agents from files",
+        ),
+        (lambda: runtime(host="me"), "a host needs `async ask(callback)`"),
         (lambda: agent("b", tools=later), "tools is a list of functions: tools=[later]"),
         (lambda: script("hello"), "a list of replies: Script(['hello'])"),
     ]:
@@ -493,7 +496,7 @@ def test_what_is_given_in_a_wrong_place_is_told_with_the_right_one() -> None:
 
 
 @pytest.mark.parametrize("given", [None, 3, ["hi"], {"role": "user"}])
-async def test_what_is_no_prompt_is_refused_and_the_session_goes_on_without_it(given: Any) -> None:
+async def test_what_is_no_prompt_is_refused_and_the_session_continues_without_it(given: Any) -> None:
     async with Runtime(agents=[Agent("a", model=Script(["hello"]))]) as runtime:
         session = await runtime.start("a")
         with pytest.raises(SetupError, match=re.escape(f"a prompt is a text or a Message, not {given!r}")):

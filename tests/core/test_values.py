@@ -10,29 +10,53 @@ import pytest
 from core.doubles import Asked, turn
 from core.rules import check
 from upcall import Agent, Call, Message, Request, Response, Result, Usage
-from upcall.cli.events import event_json
 from upcall.contracts import Reply
+from upcall.core.log.state import FOLDS
 from upcall.events import (
     AnyEvent,
+    CallbackAnswered,
+    CallbackAsked,
+    CallbackDeclined,
+    CallbackDelivered,
+    CallbackExpired,
+    CallbackPassed,
+    CallbackRaised,
+    CallbackRevealed,
+    CallbackWithdrawn,
     CancelRequested,
     Carried,
     Change,
     Compacted,
     CompactionAsked,
     ContextSet,
+    HookRaised,
     HooksPassed,
+    InnerCalled,
     MessageAdded,
     ModelFailed,
     ModelStarted,
+    OnceEnded,
+    OnceStarted,
+    OptionsSet,
     OutputRefused,
+    Parked,
+    Planned,
+    ProgramSaved,
     Responded,
+    SessionAdopted,
+    SessionOptions,
     SessionStarted,
     Steered,
+    StepEnded,
+    StepStarted,
     ToolEnded,
     ToolStarted,
+    ToolTriedAgain,
     TurnEnded,
     TurnResumed,
     TurnStarted,
+    WireCaptured,
+    WireExchange,
     decode,
     digest,
     encode,
@@ -40,6 +64,7 @@ from upcall.events import (
 )
 from upcall.messages import Image, Instruction, Text, Thinking, cancelled, close_dangling_calls, user
 from upcall.models import Script
+from upcall.observe.public_json import event_json
 from upcall.store.rules import without_body
 
 ASSISTANT = Message(
@@ -56,6 +81,7 @@ TOLD = Message(
 )
 RESULT = Result("r1c0", "saw", is_error=True, json={"a": [1]}, images=(Image("aGk="),))
 
+ROUTE: dict[str, Any] = {"stations": [{"agent": "boss", "step": "ask", "reason": ""}], "end": "person", "why": ""}
 EVENTS: list[AnyEvent] = [
     SessionStarted(
         "a", parent="s", root="root", origin="r1c0", depth=2, kind="side_turn", reads=7, source="file.md"
@@ -73,10 +99,35 @@ EVENTS: list[AnyEvent] = [
     Compacted((TOLD, ASSISTANT), "SUM", base=2, origin="o", carried=Carried(turn=1, ordinal=2, context={"k": 1})),
     ModelStarted(3, "summary", "i", "t", Change("i", "t", 1, 2, (TOLD,), spliced=True)),
     Responded(3, ASSISTANT, Usage(1, 2, 3), "stop", "m", by_hook=True, pending=True),
+    WireCaptured(3, (WireExchange("http://x/v1", 200, 5, 2, "middle", "answer", 6),)),
     ModelFailed(3, "gone", "ModelUnavailable"),
     ToolStarted("r1c0", name="look", args={"where": "there"}, approval="approval"),
     ToolEnded("r1c0", RESULT, "interrupted", pending=True, dropped=True),
-]
+    ToolTriedAgain("r1c0", 2),
+    InnerCalled("r1c0", Call("r1c0.1", "look", {"where": "here"})),
+    ProgramSaved("r1c0", "hash", 3, 1.5, ended=True),
+    OnceStarted("r1c0", "pay"),
+    OnceEnded("r1c0", "pay", {"paid": 1}, "why"),
+    CallbackRaised(
+        "q", "r1c0", "a", "which?", "query", "callback_to_caller", ROUTE, "digest", priority="high",
+        choices=("a", "b"), context={"k": [1]}, tool="look", args={"where": "here"}, expires=9.5, group="g",
+    ),
+    CallbackAsked("q", "user", 1, 9.5),
+    CallbackPassed("q", "boss", "not mine", 1, "better words", skipped=True),
+    CallbackAnswered("q", {"x": [1, None]}, "ops", "os-user", covered_by="q0"),
+    CallbackDeclined("q", "no", "ops", "os-user"),
+    CallbackExpired("q"),
+    CallbackWithdrawn("q", "cancelled", unresolved=True),
+    CallbackDelivered("q", "r1c0"),
+    CallbackRevealed("q", "ops", "os-user"),
+    Parked(("q",), 2.5, ("r1c0",)),
+    HookRaised("on_callback", "faq", "ValueError: x"),
+    Planned("plan1", [{"role": "writer"}]),
+    StepStarted("s1", "writer", "s~1", 2, "writer", "note"),
+    StepEnded("s1", "failed", "text", "error", Usage(1, 2), "SUM"),
+    SessionAdopted("ops", ("q",)),
+    OptionsSet(SessionOptions("fast", "ask")),
+]  # fmt: skip
 BARE: list[AnyEvent] = [
     SessionStarted("a"),
     TurnStarted(1, user("x")),
@@ -144,10 +195,14 @@ def test_every_tool_event_carries_its_call_id(event: AnyEvent) -> None:
     assert event_json(event)["call_id"] == "r1c0"
 
 
-def test_the_list_above_has_every_type_that_this_module_knows() -> None:
+def test_the_list_above_has_every_type_once() -> None:
     known: set[Any] = set(get_args(AnyEvent))
-    assert {type(e) for e in EVENTS} <= known
+    assert {type(e) for e in EVENTS} == known
     assert len({e.type for e in EVENTS}) == len(EVENTS)
+
+
+def test_a_session_is_folded_from_every_type() -> None:
+    assert set(FOLDS) == set(get_args(AnyEvent))
 
 
 @pytest.mark.parametrize("event", EVENTS, ids=name_of)

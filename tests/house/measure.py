@@ -43,7 +43,11 @@ class Source:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.text = path.read_text(encoding="utf-8")
-        self.tree = ast.parse(self.text)
+
+    @cached_property
+    def tree(self) -> ast.Module:
+        """Its statements."""
+        return ast.parse(self.text)
 
     @cached_property
     def code(self) -> set[int]:

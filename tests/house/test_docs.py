@@ -76,10 +76,30 @@ def test_the_page_about_web_services_shows_the_program_of_the_examples() -> None
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
 def test_every_link_between_pages_leads_to_a_file(page: Path) -> None:
-    text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
-    targets = re.findall(r"\]\(([^)\s#]+)[^)]*\)", text)
+    targets = re.findall(r"\]\(([^)\s#]+)[^)]*\)", prose(page))
     near = [t for t in targets if "://" not in t and not t.startswith("mailto:")]
     assert not [t for t in near if not (page.parent / t).exists()]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_every_link_to_a_heading_leads_to_one(page: Path) -> None:
+    lost: list[str] = []
+    for target, heading in re.findall(r"\]\(([^)\s#]*)#([^)\s]+)\)", prose(page)):
+        other = page.parent / target if target else page
+        if "://" not in target and other.suffix == ".md" and heading not in headings(other):
+            lost.append(f"{target}#{heading}")
+    assert not lost
+
+
+def prose(page: Path) -> str:
+    """The text of a page without its blocks of code."""
+    return re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+
+
+def headings(page: Path) -> set[str]:
+    """The anchors of a page's headings, as GitHub makes them."""
+    titles = re.findall(r"^#+ (.+)$", prose(page), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
 
 
 def test_the_readme_has_fewer_than_600_words() -> None:

@@ -8,7 +8,7 @@ from typing import get_args
 
 import upcall
 from house.measure import ROOT
-from upcall import errors, events, hooks
+from upcall import errors, events, hooks, kit, models, observe
 from upcall.agentfiles import team_toml as teamfile
 from upcall.core.routing import policy
 
@@ -60,3 +60,15 @@ def test_every_exported_name_exists_and_is_in_the_reference() -> None:
         assert section, LIST
         listed = set(re.findall(r"^[-|] `(\w+)", section[1], re.MULTILINE))
         assert listed == set(exported), LIST
+
+
+def test_every_piece_of_the_kit_and_every_model_is_in_the_reference() -> None:
+    assert not undocumented({*kit.__all__, *models.__all__})
+
+
+def test_every_name_of_what_is_shown_is_in_the_reference() -> None:
+    assert not [name for name in observe.__all__ if not hasattr(observe, name)]
+    text = REFERENCE.read_text(encoding="utf-8")
+    section = re.search(r"^## What is shown$(.*?)(?=^## |\Z)", text, re.DOTALL | re.MULTILINE)
+    assert section
+    assert set(re.findall(r"^\| `(\w+)", section[1], re.MULTILINE)) == set(observe.__all__)

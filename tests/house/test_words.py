@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from house.measure import ROOT, SOURCE
+from house.measure import ROOT, SOURCE, Source, sources
 from upcall.cli import build_commands
 
 WORDS = ROOT / "docs" / "words.md"
@@ -40,9 +40,9 @@ def prose(text: str) -> str:
     return re.sub(r"^```.*?^```$", "", text, flags=re.DOTALL | re.MULTILINE)
 
 
-def error_texts(path: Path) -> Iterator[tuple[int, str]]:
+def error_texts(source: Source) -> Iterator[tuple[int, str]]:
     """Every text in a raise statement of a file, with its line."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(source.tree):
         if isinstance(node, ast.Raise) and node.exc is not None:
             for part in ast.walk(node.exc):
                 if isinstance(part, ast.Constant) and isinstance(part.value, str):
@@ -71,9 +71,9 @@ def test_the_help_of_every_command_avoids_discouraged_phrases() -> None:
 
 def test_error_messages_avoid_discouraged_phrases() -> None:
     problems = [
-        f"{path.relative_to(ROOT)}:{line}: {problem}"
-        for path in sorted(SOURCE.rglob("*.py"))
-        for line, text in error_texts(path)
+        f"{source.path.relative_to(ROOT)}:{line}: {problem}"
+        for source in sources(SOURCE).values()
+        for line, text in error_texts(source)
         for problem in found(text)
     ]
 

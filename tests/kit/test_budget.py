@@ -99,7 +99,9 @@ async def test_what_was_started_before_the_first_turn_here_counts_too(place: Pla
 async def test_a_model_without_a_price_is_not_run_on_credit() -> None:
     agent = Agent("a", model=Script(endless), tools=[echo], kit=[budget(money=1, prices={"small": (1, 2)})])
     async with Runtime(agents=[agent]) as runtime:
-        with pytest.raises(HookFailed, match=r"prices has none for the model 'big-2'; it has: small"):
+        with pytest.raises(
+            HookFailed, match=r"prices has no entry for the model 'big-2'; it has entries for: small"
+        ):
             await (await runtime.start(agent)).prompt("go")
 
 
@@ -111,8 +113,8 @@ async def test_a_model_without_a_price_is_not_run_on_credit() -> None:
         ({"tokens": True}, "tokens=True is not"),
         ({"calls": 1.5}, "calls=1.5 is not a whole number"),
         ({"seconds": "1"}, "seconds='1' is not a number above 0"),
-        ({"money": 1}, "money and prices belong together"),
-        ({"calls": 1, "prices": {"*": (1, 2)}}, "money and prices belong together"),
+        ({"money": 1}, "give money and prices together"),
+        ({"calls": 1, "prices": {"*": (1, 2)}}, "give money and prices together"),
         ({"money": 1, "prices": {"*": (1,)}}, r"prices\['\*'\]=\(1,\) is not \(input, output\)"),
     ],
 )

@@ -89,7 +89,7 @@ async def test_pinned_context_is_shown_after_a_compaction_and_what_is_no_longer_
     assert seen[5] == ["user: 1", summary, "user: 6"]
 
 
-async def test_what_a_turn_goes_on_from_stays_however_few_messages_are_kept() -> None:
+async def test_what_a_turn_continues_from_stays_however_few_messages_are_kept() -> None:
     asked = Asked()
 
     async def shrinks(session: SessionAccess, response: Response) -> None:

@@ -55,9 +55,9 @@ async def test_a_large_text_is_stored_whole_and_shown_by_head_tail_size_and_path
 
     assert stored(tmp_path) == {"fetch_r1c0": text.encode()}
     head, preview = result.text.split("\n", 1)
-    assert (
-        head
-        == f"(This result has 5,013 bytes. It is stored whole in {WHERE}/fetch_r1c0; read there what you need.)"
+    assert head == (
+        f"(This result has 5,013 bytes. All of it is stored in {WHERE}/fetch_r1c0; "
+        "read what you need from that file.)"
     )
     assert preview.startswith("begin xxx")
     assert "… 4,812 characters …" in preview
@@ -153,11 +153,11 @@ async def test_children_that_run_side_by_side_do_not_either(tmp_path: Path) -> N
     assert sorted(stored(tmp_path).values()) == [n.encode() * 500 for n in names]
 
 
-async def test_what_can_not_be_stored_is_told_and_the_rest_of_the_turn_goes_on(tmp_path: Path) -> None:
+async def test_what_can_not_be_stored_is_told_and_the_rest_of_the_turn_continues(tmp_path: Path) -> None:
     (tmp_path / "large_tool_results").write_text("in the way")
     result = await fetched("q" * 5000, tmp_path)
 
-    assert "only this of it is left: it can't be stored, /large_tool_results/fetch_r1c0" in result.text
+    assert "bytes and can't be stored: /large_tool_results/fetch_r1c0" in result.text
     assert "qqq" in result.text
 
 
@@ -212,7 +212,7 @@ async def test_any_history_stays_valid_and_small_and_what_is_gone_is_found_by_it
     for result in [r for m in requests[-1].messages for r in m.results]:
         for line in result.text.splitlines():
             if line.startswith("(This result has"):
-                assert f"files:{line.split('whole in ')[1].split(';')[0]}" in written
+                assert f"files:{line.split('stored in ')[1].split(';')[0]}" in written
 
 
 BIG = """

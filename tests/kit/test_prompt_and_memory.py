@@ -149,7 +149,7 @@ async def test_notes_are_loaded_once_and_the_next_session_sees_what_the_agent_wr
             await (await runtime.start(agent, name)).prompt("go")
 
     assert ["Ada likes tea." in r.instructions for r in asked.requests] == [False, False, True, True]
-    assert all("write into these files with the file tools" in r.instructions for r in asked.requests)
+    assert all("into these files with the file tools" in r.instructions for r in asked.requests)
     assert "AGENTS.md" in asked.requests[0].instructions
 
 
@@ -168,7 +168,7 @@ async def test_of_a_long_file_only_its_beginning_is_shown(tmp_path: Path, text: 
 
 
 @pytest.mark.parametrize("kind", ["folder", "binary", "nul", "outside"])
-async def test_what_is_no_note_keeps_a_session_from_beginning_and_is_named(tmp_path: Path, kind: str) -> None:
+async def test_a_file_that_is_not_text_prevents_a_session_and_is_named(tmp_path: Path, kind: str) -> None:
     path, folder = tmp_path / "w" / "AGENTS.md", tmp_path / "w"
     folder.mkdir()
     match kind:

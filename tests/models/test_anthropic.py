@@ -10,7 +10,7 @@ import pytest
 from upcall.errors import ContextTooLong, ModelRefused
 from upcall.messages import Call, Message, Response, Result, Text, Thinking, Usage, user
 from upcall.models import Anthropic, anthropic_body
-from upcall.models.history import made_id
+from upcall.models.history import generate_id
 
 from .anthropic_wire import KEY, LAST, OK, OVERLOADED, ask, block, delta, event, refused, start, stop, text, use
 from .history import BROKEN, DEEP, HELLO, PING, RICH, TOOLS, bare
@@ -43,7 +43,7 @@ async def test_input_counts_what_was_cached_and_what_was_written_to_the_cache():
         "output_tokens": 1,
     }
     response, _, _ = await ask(stream(start(**usage), text(0, "x"), stop(output=8), LAST))
-    assert response.usage == Usage(95, 8, 70)
+    assert response.usage == Usage(95, 8, 70, 20)
 
 
 async def test_thoughts_keep_their_signatures_and_their_place():
@@ -74,9 +74,9 @@ async def test_thoughts_keep_their_signatures_and_their_place():
         {"type": "thinking", "thinking": "let me", "signature": "sig1"},
         {"type": "redacted_thinking", "data": "xyz"},
         {"type": "text", "text": "First."},
-        {"type": "tool_use", "id": made_id("r0c0"), "name": "ping", "input": {}},
+        {"type": "tool_use", "id": generate_id("r0c0"), "name": "ping", "input": {}},
         {"type": "thinking", "thinking": "", "signature": "sig2"},
-        {"type": "tool_use", "id": made_id("r0c1"), "name": "read_config", "input": {"path": "x"}},
+        {"type": "tool_use", "id": generate_id("r0c1"), "name": "read_config", "input": {"path": "x"}},
     ]
 
 
@@ -275,8 +275,8 @@ def test_the_whole_body_of_a_rich_history_is_as_the_api_wants_it():
                 {"type": "thinking", "thinking": "hm", "signature": "sig1"},
                 {"type": "redacted_thinking", "data": "xyz"},
                 {"type": "text", "text": "I will read."},
-                {"type": "tool_use", "id": made_id("r0c0"), "name": "read_config", "input": {"path": "x"}},
-                {"type": "tool_use", "id": made_id("r0c1"), "name": "ping", "input": {"invalid_json": '{"a":'}},
+                {"type": "tool_use", "id": generate_id("r0c0"), "name": "read_config", "input": {"path": "x"}},
+                {"type": "tool_use", "id": generate_id("r0c1"), "name": "ping", "input": {"invalid_json": '{"a":'}},
             ],
         },
         {
@@ -284,13 +284,13 @@ def test_the_whole_body_of_a_rich_history_is_as_the_api_wants_it():
             "content": [
                 {
                     "type": "tool_result",
-                    "tool_use_id": made_id("r0c0"),
+                    "tool_use_id": generate_id("r0c0"),
                     "content": [{"type": "text", "text": "no such file"}],
                     "is_error": True,
                 },
                 {
                     "type": "tool_result",
-                    "tool_use_id": made_id("r0c1"),
+                    "tool_use_id": generate_id("r0c1"),
                     "content": [{"type": "image", "source": {"type": "url", "url": "https://x.test/i.png"}}],
                 },
                 {"type": "text", "text": "(in between)"},
@@ -318,7 +318,7 @@ def test_an_empty_conversation_is_still_a_request():
     check_anthropic(anthropic_body(HELLO.replace(messages=(), instructions=" "), "m"))
 
 
-def test_a_conversation_that_ends_with_the_assistant_is_asked_to_go_on():
+def test_a_conversation_that_ends_with_the_assistant_is_asked_to_continue():
     body = anthropic_body(HELLO.replace(messages=(user("hi"), Message("assistant", (Text("ho"),)))), "m")
     check_anthropic(body)
     assert body["messages"][-1]["content"][0]["text"] == "(Go on.)"

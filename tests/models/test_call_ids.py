@@ -7,22 +7,24 @@ import json
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from pydantic_ai import messages as theirs
-from pydantic_ai.models.function import AgentInfo, DeltaToolCall, DeltaToolCalls, FunctionModel
 
 from upcall import Agent, Context, Hooks, Response, Runtime, SyncContext, tool
 from upcall.contracts import Model
 from upcall.models import Anthropic, OpenAIChat, Script, call, fallback_models
-from upcall.models.history import made_id
+from upcall.models.history import generate_id
 from upcall.models.providers import Provided
 
 from . import anthropic_wire as a
 from . import openai_wire as o
 from .rules import ID, check_anthropic, check_openai
 from .server import Asked, Server, plain, serving, stream
+
+# pydantic-ai takes seconds to import, and every worker imports every test module: tests import it as they run.
+if TYPE_CHECKING:
+    from pydantic_ai.models.function import AgentInfo, DeltaToolCalls
 
 
 def calls(*ids: str | None) -> bytes:
@@ -118,11 +120,11 @@ async def test_an_id_that_a_server_gives_again_is_made_unique_and_stays_the_same
 async def test_a_call_that_came_without_an_id_has_nine_letters_or_digits():
     async with serving(calls(None, "  "), OPENAI_DONE) as server:
         await prompted(openai(server), "go")
-    assert ids_in(server.asked[1]) == [made_id("r1c0"), made_id("r1c1")]
+    assert ids_in(server.asked[1]) == [generate_id("r1c0"), generate_id("r1c1")]
 
 
 def test_made_ids_never_change_from_one_version_to_the_next():
-    made = [made_id("r1c0"), made_id("r1c1"), made_id("r1c0", 1)]
+    made = [generate_id("r1c0"), generate_id("r1c1"), generate_id("r1c0", 1)]
     assert made == ["noRDlK5eJ", "8sWJXvijJ", "NEZ3mTuqG"]
 
 
@@ -139,7 +141,7 @@ async def test_a_server_that_refuses_the_ids_it_gave_gets_others_from_then_on():
     async with serving(calls("call_49c89af0"), refusal, OPENAI_DONE) as server:
         await prompted(openai(server), "go", "again")
     ids = [ids_in(asked) for asked in server.asked]
-    assert ids == [[], ["call_49c89af0"], [made_id("r1c0")], [made_id("r1c0")]]
+    assert ids == [[], ["call_49c89af0"], [generate_id("r1c0")], [generate_id("r1c0")]]
 
 
 # --- several providers ------------------------------------------------------------------
@@ -152,24 +154,24 @@ async def test_after_a_fallback_each_provider_gets_its_own_ids_and_made_ones_for
         serving(uses("toolu_01"), ANTHROPIC_DONE) as second,
     ):
         await prompted(fallback_models(openai(first), anthropic(second)), "go")
-    assert ids_in(second.asked[0]) == [made_id("r1c0")]
-    assert ids_in(first.asked[2]) == ["call_longer_than_nine", made_id("r2c0")]
+    assert ids_in(second.asked[0]) == [generate_id("r1c0")]
+    assert ids_in(first.asked[2]) == ["call_longer_than_nine", generate_id("r2c0")]
 
 
 async def test_the_same_model_at_another_address_is_another_provider(tmp_path: Path):
     async with serving(calls("call_longer_than_nine"), OPENAI_DONE) as one, serving(OPENAI_DONE) as other:
         await prompted(openai(one), "go", store=tmp_path / "log.db")
         await prompted(openai(other), "again", store=tmp_path / "log.db")
-    assert ids_in(other.asked[0]) == [made_id("r1c0")]
+    assert ids_in(other.asked[0]) == [generate_id("r1c0")]
 
 
-async def test_a_session_that_a_script_began_goes_on_at_any_server(tmp_path: Path):
+async def test_a_session_that_a_script_began_continues_at_any_server(tmp_path: Path):
     """As a log of before has it: its calls name no provider."""
     await prompted(Script([call("look"), "seen"]), "go", store=tmp_path / "log.db")
     assert b"provider" not in (tmp_path / "log.db").read_bytes()
     async with serving(OPENAI_DONE) as server:
         await prompted(openai(server), "again", store=tmp_path / "log.db")
-    assert sent(server.asked[0]) == [(made_id("r1c0"), "looked as r1c0")]
+    assert sent(server.asked[0]) == [(generate_id("r1c0"), "looked as r1c0")]
     check_openai(server.asked[0].json["messages"])
 
 
@@ -272,6 +274,9 @@ async def test_a_compacted_conversation_keeps_calls_and_results_together(tmp_pat
 
 @pytest.mark.parametrize("given", ["call_longer_than_nine", None])
 async def test_other_providers_get_their_own_ids_back_else_made_ones(given: str | None):
+    from pydantic_ai import messages as theirs
+    from pydantic_ai.models.function import DeltaToolCall, FunctionModel
+
     seen: list[list[theirs.ModelMessage]] = []
 
     async def answer(messages: list[theirs.ModelMessage], info: AgentInfo) -> AsyncIterator[str | DeltaToolCalls]:
@@ -285,4 +290,4 @@ async def test_other_providers_get_their_own_ids_back_else_made_ones(given: str 
     said, told = seen[1][1].parts[0], seen[1][2].parts[0]
     assert isinstance(said, theirs.ToolCallPart)
     assert isinstance(told, theirs.ToolReturnPart)
-    assert said.tool_call_id == told.tool_call_id == (given or made_id("r1c0"))
+    assert said.tool_call_id == told.tool_call_id == (given or generate_id("r1c0"))

@@ -67,7 +67,7 @@ async def test_every_call_of_a_real_model_is_valid_by_construction():
     await model.close()
 
 
-async def test_a_real_model_goes_on_after_a_result():
+async def test_a_real_model_continues_after_a_result():
     messages = (
         user("What is in x?"),
         Message("assistant", (Call("r0c0", "read_config", {"path": "x"}),)),
@@ -172,16 +172,16 @@ def test_a_reply_is_told_while_it_is_written_however_it_is_cut(size: int, raw: s
     heard = Heard()
     reading = ReplyText(heard)
     for i in range(0, len(raw), size):
-        reading.hear("text", raw[i : i + size])
+        reading.feed("text", raw[i : i + size])
     assert heard.text == reply
-    assert reading.settled(Response(raw)).text == heard.text == reply
+    assert reading.finish(Response(raw)).text == heard.text == reply
 
 
 def test_a_reply_that_is_an_object_is_told_at_its_end():
     heard = Heard()
     reading = ReplyText(heard)
-    reading.hear("text", '{"reply": {"n": 1}}')
-    assert reading.settled(Response('{"reply": {"n": 1}}')).text == heard.text == '{"n":1}'
+    reading.feed("text", '{"reply": {"n": 1}}')
+    assert reading.finish(Response('{"reply": {"n": 1}}')).text == heard.text == '{"n":1}'
 
 
 @pytest.mark.parametrize(
@@ -195,18 +195,18 @@ def test_a_reply_that_is_an_object_is_told_at_its_end():
 )
 def test_answers_become_calls_or_text_even_cut_off(raw: str, text: str, calls: Any):
     reading = ReplyText(None)
-    reading.hear("text", raw)
-    response = reading.settled(Response(raw))
+    reading.feed("text", raw)
+    response = reading.finish(Response(raw))
     assert (response.text, response.calls) == (text, calls)
 
 
 def test_a_dropped_answer_begins_anew():
     heard = Heard()
     reading = ReplyText(heard)
-    reading.hear("text", '{"reply": "ha')
-    reading.hear("drop", "")
-    reading.hear("thinking", "hm")
-    reading.hear("text", '{"reply": "ho"}')
+    reading.feed("text", '{"reply": "ha')
+    reading.feed("drop", "")
+    reading.feed("thinking", "hm")
+    reading.feed("text", '{"reply": "ho"}')
     assert heard.all == [("text", "ha"), ("drop", ""), ("thinking", "hm"), ("text", "ho")]
 
 

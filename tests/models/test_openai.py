@@ -10,7 +10,7 @@ import pytest
 from upcall.errors import ModelUnavailable
 from upcall.messages import Call, Response, Usage
 from upcall.models import openai_body
-from upcall.models.history import made_id
+from upcall.models.history import generate_id
 
 from .history import BROKEN, DEEP, HELLO, RICH, TOOLS, bare
 from .openai_wire import DONE, KEY, OK, STOP, ask, event, said, tool
@@ -181,23 +181,23 @@ def test_the_whole_body_of_a_rich_history_is_as_the_api_wants_it():
             "content": "I will read.",
             "tool_calls": [
                 {
-                    "id": made_id("r0c0"),
+                    "id": generate_id("r0c0"),
                     "type": "function",
                     "function": {"name": "read_config", "arguments": '{"path":"x"}'},
                 },
                 {
-                    "id": made_id("r0c1"),
+                    "id": generate_id("r0c1"),
                     "type": "function",
                     "function": {"name": "ping", "arguments": '{"invalid_json":"{\\"a\\":"}'},
                 },
             ],
         },
-        {"role": "tool", "tool_call_id": made_id("r0c0"), "content": "Error: no such file"},
-        {"role": "tool", "tool_call_id": made_id("r0c1"), "content": ""},
+        {"role": "tool", "tool_call_id": generate_id("r0c0"), "content": "Error: no such file"},
+        {"role": "tool", "tool_call_id": generate_id("r0c1"), "content": ""},
         {
             "role": "user",
             "content": [
-                {"type": "text", "text": f"From the result of ping ({made_id('r0c1')}):"},
+                {"type": "text", "text": f"From the result of ping ({generate_id('r0c1')}):"},
                 {"type": "image_url", "image_url": {"url": "https://x.test/i.png"}},
             ],
         },

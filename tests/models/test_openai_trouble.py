@@ -102,7 +102,7 @@ async def test_retry_after_is_obeyed_in_seconds_milliseconds_and_as_a_date():
 
 async def test_a_server_that_asks_for_an_hour_is_given_up_at_once():
     error = await refused(plain(429, '{"error":"slow down"}', retry_after="3600"), retries=9)
-    assert str(error) == "openai:m-1: HTTP 429: slow down; it asks to come back in 3600 s (tried 1 time)"
+    assert str(error) == "openai:m-1: HTTP 429: slow down; the server asks for a retry after 3600 s (tried 1 time)"
 
 
 async def test_a_used_up_quota_is_not_asked_again():

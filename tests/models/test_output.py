@@ -5,12 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
-from pydantic_ai import messages as theirs
-from pydantic_ai.exceptions import UserError
-from pydantic_ai.models.function import AgentInfo, FunctionModel
 
 from upcall import Agent, Hooks, OutputInvalid, Reply, Request, Response, Runtime, tool
 from upcall.contracts import Model
@@ -22,6 +19,11 @@ from upcall.models.providers import Provided
 from . import anthropic_wire, openai_wire
 from .history import HELLO, PING
 from .server import Server, plain, serving, stream
+
+# pydantic-ai takes seconds to import, and every worker imports every test module: tests import it as they run.
+if TYPE_CHECKING:
+    from pydantic_ai import messages as theirs
+    from pydantic_ai.models.function import AgentInfo
 
 
 @dataclass
@@ -252,6 +254,8 @@ def test_a_model_of_your_own_can_have_the_schema_put_into_the_instructions():
 
 def provider(seen: list[AgentInfo], said: str = SAID, *, native: bool) -> Provided:
     """A model of pydantic-ai's that says one thing, and refuses its own form beside tools as some do."""
+    from pydantic_ai.exceptions import UserError
+    from pydantic_ai.models.function import FunctionModel
 
     async def answer(messages: list[theirs.ModelMessage], info: AgentInfo) -> AsyncIterator[str]:
         seen.append(info)

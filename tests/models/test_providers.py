@@ -2,28 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from typing import Any
+from collections.abc import AsyncIterator, Callable
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from pydantic_ai import messages as theirs
-from pydantic_ai.exceptions import ModelHTTPError, UnexpectedModelBehavior, UserError
-from pydantic_ai.models.function import AgentInfo, DeltaToolCall, DeltaToolCalls, FunctionModel
-from pydantic_ai.models.test import TestModel as PlainModel
 
 from upcall.errors import ContextTooLong, ModelRefused, ModelUnavailable, ResponseTooLarge
 from upcall.messages import Call, Message, Result, Thinking
 from upcall.models import anthropic_body, openai_body
-from upcall.models.history import made_id
+from upcall.models.history import generate_id
 from upcall.models.providers import Provided, provider_messages
 
 from .history import BROKEN, HELLO, RICH, TOOLS
 from .rules import check_anthropic, check_openai
 from .server import Heard
 
+# pydantic-ai takes seconds to import, and every worker imports every test module: tests import it as they run.
+if TYPE_CHECKING:
+    from pydantic_ai import messages as theirs
+    from pydantic_ai.models.function import AgentInfo, DeltaToolCalls
+
+
+def plain_model(**arguments: Any) -> Provided:
+    """The package's own model for tests."""
+    from pydantic_ai.models.test import TestModel
+
+    return Provided(TestModel(**arguments))
+
+
+def played_by(function: Callable[[Any, Any], Any] | None = None, *, streaming: Any = None) -> Provided:
+    """A model of the package that a function answers for."""
+    from pydantic_ai.models.function import FunctionModel
+
+    played: Any = function  # the package takes None here if there is a function that streams
+    return Provided(FunctionModel(played, stream_function=streaming))
+
 
 async def test_a_model_of_the_package_answers_streamed_and_not():
-    model, heard = Provided(PlainModel(custom_output_text="two words")), Heard()
+    model, heard = plain_model(custom_output_text="two words"), Heard()
     plain, streamed = await model.respond(HELLO, None), await model.respond(HELLO, heard)
     assert plain.text == streamed.text == heard.text == "two words"
     assert plain.usage.input_tokens > 0
@@ -32,7 +48,7 @@ async def test_a_model_of_the_package_answers_streamed_and_not():
 
 
 async def test_tools_are_declared_and_calls_come_back():
-    model = Provided(PlainModel())
+    model = plain_model()
     response = await model.respond(TOOLS, None)
     assert {c.name for c in response.calls} == {"read_config", "ping"}
     assert all(c.id == "" for c in response.calls)
@@ -40,13 +56,15 @@ async def test_tools_are_declared_and_calls_come_back():
 
 
 async def test_instructions_history_and_pictures_arrive():
+    from pydantic_ai import messages as theirs
+
     seen: list[Any] = []
 
     def answer(messages: list[theirs.ModelMessage], info: AgentInfo) -> theirs.ModelResponse:
         seen[:] = [messages, info]
         return theirs.ModelResponse(parts=[theirs.TextPart("ok")])
 
-    await Provided(FunctionModel(answer)).respond(RICH, None)
+    await played_by(answer).respond(RICH, None)
     messages, info = seen
     assert info.instructions == "Be brief."
     assert [t.name for t in info.function_tools] == ["read_config", "ping"]
@@ -60,12 +78,14 @@ async def test_instructions_history_and_pictures_arrive():
         ["user-prompt"],
     ]
     failed, pictured = messages[2].parts[:2]
-    assert (failed.tool_name, failed.outcome, failed.tool_call_id) == ("read_config", "failed", made_id("r0c0"))
+    assert (failed.tool_name, failed.outcome, failed.tool_call_id) == ("read_config", "failed", generate_id("r0c0"))
     assert pictured.outcome == "success"
     assert messages[0].parts[1].content[0].data == b"hi"
 
 
 async def test_text_thinking_and_calls_are_streamed_and_broken_arguments_kept():
+    from pydantic_ai.models.function import DeltaToolCall
+
     async def parts(messages: list[theirs.ModelMessage], info: AgentInfo) -> AsyncIterator[str | DeltaToolCalls]:
         yield "a "
         yield "b"
@@ -74,19 +94,21 @@ async def test_text_thinking_and_calls_are_streamed_and_broken_arguments_kept():
         yield {2: DeltaToolCall(name="ping", json_args="[1]")}
 
     heard = Heard()
-    response = await Provided(FunctionModel(stream_function=parts)).respond(TOOLS, heard)
+    response = await played_by(streaming=parts).respond(TOOLS, heard)
     assert response.text == heard.text == "a b"
     assert response.calls == (Call("", "ping", {"a": 1}), Call("", "ping", {}, "[1]"))
 
 
 async def test_what_a_provider_hung_on_a_part_comes_back_on_it():
+    from pydantic_ai import messages as theirs
+
     details = {"thought_signature": "abc"}
     answered = [
         theirs.ThinkingPart("hm", signature="sig", provider_name="google"),
         theirs.TextPart("ok"),
         theirs.ToolCallPart("ping", {}, "their-id", provider_name="google", provider_details=details),
     ]
-    model = Provided(FunctionModel(lambda m, i: theirs.ModelResponse(parts=answered)))
+    model = played_by(lambda m, i: theirs.ModelResponse(parts=answered))
     response = await model.respond(TOOLS, None)
     assert response.text == "ok"
     messages = (*TOOLS.messages, response.message(0), Message("tool", (Result("r0c0", "pong"),)))
@@ -103,7 +125,7 @@ async def test_what_a_provider_hung_on_a_part_comes_back_on_it():
 @pytest.mark.parametrize("request_", [BROKEN, HELLO.replace(messages=())])
 async def test_any_history_ends_with_a_request(request_: Any):
     assert provider_messages(request_)[-1].kind == "request"
-    assert (await Provided(PlainModel(call_tools=[])).respond(request_, None)).text
+    assert (await plain_model(call_tools=[]).respond(request_, None)).text
 
 
 async def test_thoughts_of_our_own_adapters_are_left_out():
@@ -112,22 +134,29 @@ async def test_thoughts_of_our_own_adapters_are_left_out():
 
 
 @pytest.mark.parametrize(
-    ("error", "kind", "text"),
+    ("their_error", "given", "kind", "text"),
     [
-        (ModelHTTPError(503, "m", {"error": {"message": "busy"}}), ModelUnavailable, "HTTP 503: busy"),
-        (ModelHTTPError(401, "m", None), ModelRefused, "key was not accepted"),
-        (ModelHTTPError(404, "m", b"nope"), ModelRefused, "no model"),
+        ("ModelHTTPError", (503, "m", {"error": {"message": "busy"}}), ModelUnavailable, "HTTP 503: busy"),
+        ("ModelHTTPError", (401, "m", None), ModelRefused, "key was not accepted"),
+        ("ModelHTTPError", (404, "m", b"nope"), ModelRefused, "no model"),
         (
-            ModelHTTPError(400, "m", {"message": "maximum context length is 10 tokens, requested 20 tokens"}),
+            "ModelHTTPError",
+            (400, "m", {"message": "maximum context length is 10 tokens, requested 20 tokens"}),
             ContextTooLong,
             "20 tokens asked, 10 allowed",
         ),
-        (UnexpectedModelBehavior("odd"), ModelUnavailable, "odd"),
-        (UserError("wrong setting"), ModelRefused, "wrong setting"),
+        ("UnexpectedModelBehavior", ("odd",), ModelUnavailable, "odd"),
+        ("UserError", ("wrong setting",), ModelRefused, "wrong setting"),
     ],
 )
 @pytest.mark.parametrize("streamed", [False, True])
-async def test_failures_become_our_errors(error: Exception, kind: type[Exception], text: str, streamed: bool):
+async def test_failures_become_our_errors(
+    their_error: str, given: tuple[Any, ...], kind: type[Exception], text: str, streamed: bool
+):
+    from pydantic_ai import exceptions
+
+    error = getattr(exceptions, their_error)(*given)
+
     def fail(messages: Any, info: Any) -> theirs.ModelResponse:
         raise error
 
@@ -135,7 +164,7 @@ async def test_failures_become_our_errors(error: Exception, kind: type[Exception
         yield "ha"
         raise error
 
-    model = Provided(FunctionModel(fail, stream_function=fail_late))
+    model = played_by(fail, streaming=fail_late)
     with pytest.raises(kind, match=text):
         await model.respond(HELLO, Heard() if streamed else None)
 
@@ -152,5 +181,5 @@ async def test_a_stream_of_too_much_text_is_stopped_at_the_bound():
 
     heard = Heard()
     with pytest.raises(ResponseTooLarge, match=r"more than 4,000,000 characters of text in one response"):
-        await Provided(FunctionModel(stream_function=flood)).respond(HELLO, heard)
+        await played_by(streaming=flood).respond(HELLO, heard)
     assert len(heard.text) <= 4_100_000

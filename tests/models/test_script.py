@@ -139,6 +139,6 @@ async def test_a_cancelled_call_is_not_asked_of_the_next_model():
         await fallback_models(Script([asyncio.CancelledError()]), Script(["x"])).respond(HELLO, None)
 
 
-def test_one_model_is_no_fallback():
+def test_one_model_is_not_a_fallback():
     with pytest.raises(SetupError):
         fallback_models(Script([]))

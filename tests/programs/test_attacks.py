@@ -183,10 +183,12 @@ async def test_what_is_outside_stays_out_of_reach(program: str, secret: Path, po
         "import asyncio\nasync def spin():\n    while True: await asyncio.sleep(0)\nawait spin()",
         "def f(n):\n    while True: n += 1\nf(0)",
         "while True:\n    try:\n        while True: pass\n    except BaseException: pass",
-        "while True:\n    try: read_file(1, 2, 3)\n    except Exception: pass",
+        pytest.param(
+            "while True:\n    try: read_file(1, 2, 3)\n    except Exception: pass", marks=pytest.mark.slow
+        ),
         "while True:\n    try: open('x')\n    except Exception: pass",
         "while True:\n    try: missing\n    except Exception: pass",
-        "while True:\n    try: raise_callback(5)\n    except Exception: pass",
+        pytest.param("while True:\n    try: raise_callback(5)\n    except Exception: pass", marks=pytest.mark.slow),
         "while True: print('x' * 1000)",
         "sum(range(10 ** 12))",
         "[0] * 3 == sorted(range(10 ** 9))",
@@ -292,7 +294,7 @@ async def test_a_program_out_of_time_loses_its_variables_and_the_model_is_told()
     desk, agent = Desk(), programmer("x = 1", "while True: pass", "x", "x = 2", "x", python=python)
     await desk.prompt(agent)
     results = await told(desk, agent)
-    assert "What it and earlier programs had in variables is gone; begin anew." in results[1].text
+    assert "The variables of this program and of earlier programs are lost; start again." in results[1].text
     assert "NameError" in results[2].text
     assert results[4].text == "2"
 

@@ -13,9 +13,9 @@ from programs.doubles import Files, outcome, programmer, through, told
 from upcall import Agent, Approve, Call, Context, Delta, Hooks, Limits, Reject, Request, Result, tool
 from upcall.errors import BadTool, HookFailed
 from upcall.events import CallbackRaised, InnerCalled, ToolEnded, ToolStarted
-from upcall.hosts.terminal.story import Story
 from upcall.kit import evict
 from upcall.models import Script, call
+from upcall.observe.story import Story
 from upcall.workspace import InLog, run_python
 
 
@@ -65,7 +65,7 @@ async def test_an_error_names_the_line_as_the_model_wrote_it() -> None:
     assert result.text.endswith("ZeroDivisionError: division by zero")
 
 
-async def test_a_program_that_is_no_python_says_where() -> None:
+async def test_a_program_that_is_not_valid_python_says_where() -> None:
     result = await outcome("x = 1\nprint(x x)")
     assert result.is_error
     assert 'File "program", line 2' in result.text
@@ -162,7 +162,7 @@ async def test_values_cross_as_json_both_ways() -> None:
         await outcome(f"echo({bad})", tools=[echo])
     result = await outcome("class A: pass\necho(A())", tools=[echo])
     assert result.is_error
-    assert "TypeError: echo() takes what JSON can hold" in result.text
+    assert "TypeError: echo() takes only JSON values" in result.text
 
 
 @pytest.mark.parametrize(
@@ -310,7 +310,7 @@ def _description(agent: Agent, desk: Desk) -> str:
 # --- asking -------------------------------------------------------------------------------
 
 
-async def test_a_program_asks_in_the_middle_and_goes_on_at_that_line(place: Desk, files: Files) -> None:
+async def test_a_program_asks_in_the_middle_and_continues_at_that_line(place: Desk, files: Files) -> None:
     program = (
         "a = read_file('a')\nprint('asking')\nb = raise_callback('which?', 'blocker')\nprint(a, b, read_file('c'))"
     )
@@ -385,7 +385,7 @@ async def test_gathered_questions_are_answered_in_any_order(place: Desk) -> None
     assert (await told(place, agent))[0].text == "[0, 1, 2]"
 
 
-async def test_what_is_gathered_beside_a_question_goes_on_while_that_waits(desk: Desk, files: Files) -> None:
+async def test_what_is_gathered_beside_a_question_continues_while_that_waits(desk: Desk, files: Files) -> None:
     @tool(name="read_file")
     def read_in_a_thread(path: str) -> None:
         """Read a file."""
@@ -487,7 +487,7 @@ async def test_in_a_side_turn_a_program_may_read_and_neither_write_nor_ask(files
     reply = await Desk().prompt(manager)
     assert reply.status == "done"
     assert said[0] == "'<a>'"
-    assert "write_file can't be used while answering: only tools that read can" in said[1]
+    assert "write_file can't be used while answering: only read-only tools can be used" in said[1]
     assert files.noted == ["read a"]
 
 
@@ -507,12 +507,12 @@ def test_the_description_names_the_agents_own_tools_with_their_arguments(files: 
     said = agent.toolbox["run_python"].description
     assert "- look_up(word: str, most: int = 3, near = None): Look a word up.\n" in said
     assert "- read_file(path: str): Read a file.\n" in said
-    assert "take 2 s, 8 MB, 20000\ncharacters of output and 9 calls" in said
+    assert "use at most 2 s, 8 MB, 20000 characters of output and 9 calls" in said
     assert agent.toolbox["run_python"].spec.description == said
     assert "read_file" not in Agent("other", tools=[run_python()]).toolbox["run_python"].description
 
 
-async def test_a_tool_whose_name_is_no_python_is_called_by_one_that_is() -> None:
+async def test_a_tool_whose_name_is_not_valid_in_python_is_called_by_one_that_is() -> None:
     @tool(name="look-up")
     async def look_up(word: str) -> str:
         """Look a word up."""
@@ -537,7 +537,7 @@ def test_two_tools_with_one_name_in_python_are_refused() -> None:
 
 
 @pytest.mark.parametrize("name", ["seconds", "memory", "output", "calls"])
-def test_a_limit_that_is_no_positive_number_is_refused(name: str) -> None:
+def test_a_limit_that_is_not_a_positive_number_is_refused(name: str) -> None:
     for value in (0, -1, True):
         with pytest.raises(BadTool, match=f"{name}="):
             run_python(**{name: value})

@@ -81,7 +81,7 @@ def check(text: str, files: Files, where: str) -> None:
     assert "this" in seen, where
 
 
-async def test_a_program_that_died_at_any_append_goes_on_and_does_nothing_twice(tmp_path: Path) -> None:
+async def test_a_program_that_died_at_any_append_continues_and_does_nothing_twice(tmp_path: Path) -> None:
     for appends in range(3, MOST):
         folder = tmp_path / str(appends)
         folder.mkdir()
@@ -108,7 +108,7 @@ async def dies(place: Place, agent: Agent, appends: int) -> bool:
         return False
 
 
-async def test_a_resumed_program_that_died_at_any_append_goes_on_and_does_nothing_twice(tmp_path: Path) -> None:
+async def test_a_resumed_program_that_died_at_any_append_continues_and_does_nothing_twice(tmp_path: Path) -> None:
     for appends in range(MOST):
         folder = tmp_path / str(appends)
         folder.mkdir()
@@ -253,7 +253,7 @@ async def check_started_over(desk: Desk, agent: Agent, problem: str) -> None:
     results = await told(desk, agent)
     assert results[1].is_error
     assert problem in results[1].text
-    assert "begin anew" in results[1].text
+    assert "start again" in results[1].text
     assert "NameError" in results[2].text
     assert results[4].text == "5"
 
@@ -263,7 +263,7 @@ async def test_a_snapshot_of_another_version_is_an_error_that_carries_the_answer
 ) -> None:
     agent = await parked(desk)
     monkeypatch.setattr(pydantic_monty, "__version__", "9.9.9")
-    await check_started_over(desk, agent, "and this is 9.9.9. While it ran: 'which?' was answered 'this'.")
+    await check_started_over(desk, agent, "but 9.9.9 is installed. While it ran: 'which?' was answered 'this'.")
 
 
 def change_blobs(path: Path, statement: str) -> None:
@@ -328,7 +328,7 @@ async def test_parking_resets_no_limit_of_calls(desk: Desk) -> None:
     assert reply.status == "done"
     result = (await told(desk, agent))[0]
     assert result.text.startswith("a\nb\nc\nTraceback")
-    assert result.text.endswith("RuntimeError: a program may make 3 calls, and it has")
+    assert result.text.endswith("RuntimeError: a program may make 3 calls, and this one has made them all")
 
 
 async def test_parking_resets_no_limit_of_output(desk: Desk) -> None:

@@ -99,7 +99,7 @@ def test_an_explicit_fail_raises_for_any_intent() -> None:
     assert way([], hints={"fallback_target": "fail"}).unresolved == "raise"
 
 
-def test_a_fail_that_nobody_wrote_is_no_explicit_one() -> None:
+def test_a_fail_that_nobody_wrote_is_not_an_explicit_one() -> None:
     found = way([], policy=NO_RIGHTS)
     assert (found.end, found.unresolved) == ("nobody", "none")
 
@@ -200,7 +200,7 @@ def test_a_person_who_would_not_see_it_is_not_asked() -> None:
     assert "a live host, or a store on disk" in found.allow
 
 
-def test_a_fallback_agent_is_asked_after_the_last_hop_and_is_no_hop() -> None:
+def test_a_fallback_agent_is_asked_after_the_last_hop_and_is_not_a_hop() -> None:
     found = way(CLIMB, policy=sidecar(max_bubble_hops=1, fallback_target="lead"))
     last = found.asks[-1]
     assert asked(found) == ["controller", "lead"]
@@ -271,7 +271,7 @@ def test_the_right_of_an_agent_that_was_asked_and_passed_it_up_may_be_used_and_t
     chain = [above("controller", can_use_host_interaction=False), above("manager"), above("lead")]
     found = way(chain, policy=sidecar(can_use_host_interaction=False))
     assert (found.end, found.right) == ("person", "manager")
-    assert found.why.startswith("manager may ask a person, after it has passed it up")
+    assert found.why.startswith("manager may ask a person after it has passed the question up")
 
 
 def test_a_hint_that_picks_who_is_asked_picks_whose_right_there_is() -> None:
@@ -424,7 +424,7 @@ def test_an_agent_may_answer_only_if_it_might_be_asked_then_and_now() -> None:
         "manager may not be asked now: the agent developer has can_query_caller: false"
     )
     assert "when it was raised" in refusal(now, then, "manager")
-    assert "not on the way" in refusal(then, then, "stranger")
+    assert "not on the route" in refusal(then, then, "stranger")
 
 
 # --- hints and digests ------------------------------------------------------------------

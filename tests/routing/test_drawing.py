@@ -85,7 +85,7 @@ def test_the_error_tells_whom_it_passed_and_why_no_person_was_asked() -> None:
         "It passed: controller (skipped: controller.json has callback_policy.passthrough_child_callbacks: true), "
         'manager (passed it up: "not mine").\n'
         "The person was not asked: developer.json has can_use_host_interaction: false.\n"
-        "It would go further with: callback_policy.passthrough_child_callbacks: false in controller.json; "
+        "It could reach others with: callback_policy.passthrough_child_callbacks: false in controller.json; "
         "can_use_host_interaction: true in developer.json."
     )
 

@@ -148,12 +148,12 @@ def test_every_mistake_is_found_at_once_with_its_line() -> None:
         (b"", 1, "this is not JSON"),
         (b"[1]", 1, "must be an object with the keys can_query_caller"),
         (b'{"a": NaN}', 1, "NaN is not a JSON value"),
-        (b"[" * 100_000, 1, "this is not JSON"),
-        (b'{"timeout": ' + b"1" * 5000 + b"}", 1, "this is not JSON"),
+        (b"[" * 100_000, 1, "this JSON can't be read"),
+        (b'{"timeout": ' + b"1" * 5000 + b"}", 1, "this JSON can't be read"),
         (b'{\n"name": "\xff"}', 2, "this is not UTF-8 text"),
     ],
 )
-def test_what_is_no_json_object_is_one_error_with_its_line(raw: bytes, line: int, text: str) -> None:
+def test_a_text_that_is_not_a_json_object_is_one_error_with_its_line(raw: bytes, line: int, text: str) -> None:
     policy, problems = read(raw)
     assert policy is None
     assert [problem.line for problem in problems] == [line]
@@ -175,11 +175,11 @@ def test_what_is_no_json_object_is_one_error_with_its_line(raw: bytes, line: int
         ('{\n  # it may\n  "can_query_caller": true}', (2, 3), "take out the comment; JSON has none"),
         ('{"can_query_caller" = true}', (1, 21), "a colon is missing before this"),
         ('{"can_query_caller": yes}', (1, 22), "'yes}' is not a valid value"),
-        ('{"can_query_caller": true', (1, 26), "it ends too early; close what is open"),
+        ('{"can_query_caller": true', (1, 26), "it ends too early; close all open brackets and quotes"),
         ("", (1, 1), "it is empty; write at least {}"),
     ],
 )
-def test_what_is_no_json_says_where_and_what_to_write(text: str, where: tuple[int, int], says: str) -> None:
+def test_a_text_that_is_not_json_says_where_and_what_to_write(text: str, where: tuple[int, int], says: str) -> None:
     _, problems = read(text)
     line, column = where
     assert [(problem.line, problem.text) for problem in problems] == [

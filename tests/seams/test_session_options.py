@@ -113,7 +113,7 @@ async def test_options_survive_a_compaction(tmp_path: Path) -> None:
         assert (await session.prompt("Go.")).text == "deep"
 
 
-async def test_a_turn_that_waits_goes_on_with_the_options_it_began_with(tmp_path: Path) -> None:
+async def test_a_turn_that_waits_continues_with_the_options_it_began_with(tmp_path: Path) -> None:
     @tool
     async def wait(ctx: Context) -> str:
         """Ask a person."""
@@ -259,7 +259,7 @@ async def test_the_option_counts_from_the_next_turn_on_and_can_be_taken_back(tmp
         assert (await session.prompt("Go.")).text == "wrote a"
 
 
-async def test_a_waiting_turn_that_goes_on_still_asks_after_the_option_was_taken_back(tmp_path: Path) -> None:
+async def test_a_waiting_turn_that_continues_still_asks_after_the_option_was_taken_back(tmp_path: Path) -> None:
     def decide(request: Any) -> Any:
         done = sum(message.role == "tool" for message in request.messages)
         return [call("write", text=str(done))] if done < 2 else "done"
@@ -315,5 +315,5 @@ async def test_a_child_has_no_options_of_its_own() -> None:
 
 @pytest.mark.parametrize("models", [["deep"], {"": "openai:gpt-6"}, {7: "openai:gpt-6"}, {"deep": 7}])
 def test_models_that_are_none_are_refused_when_the_agent_is_declared(models: Any) -> None:
-    with pytest.raises(BadAgent, match="models are models by name"):
+    with pytest.raises(BadAgent, match="models must map names to models"):
         Agent("a", models=models)

@@ -10,6 +10,7 @@ import pytest
 
 from cli.asking import make_team, parked
 from cli.command import out, upcall
+from quick import slow_but
 from upcall import Agent, Runtime
 from upcall.models import Script, call
 from upcall.workspace import Folder, shell
@@ -45,7 +46,7 @@ WRITING = (
 READING = ("inbox", "sessions", "show s1", "events s1", "check agents", "version", "help answer")
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", slow_but(WAYS[:2], WAYS))
 async def test_a_command_of_an_agent_can_not_hide_whose_it_is(way: str, tmp_path: Path) -> None:
     command = way.format(upcall=f"{PYTHON} -m upcall", args="answer q1 --approve", python=PYTHON)
 
@@ -54,7 +55,7 @@ async def test_a_command_of_an_agent_can_not_hide_whose_it_is(way: str, tmp_path
     assert "a command of an agent (session 's') may not run `upcall answer`" in result.text
 
 
-@pytest.mark.parametrize("way", NAMESPACES)
+@pytest.mark.parametrize("way", slow_but(NAMESPACES[1:2], NAMESPACES))
 async def test_a_command_is_refused_in_a_process_namespace_with_its_own_proc_or_without_one(
     way: str, tmp_path: Path
 ) -> None:
@@ -66,6 +67,7 @@ async def test_a_command_is_refused_in_a_process_namespace_with_its_own_proc_or_
     assert refused or "unshare: " in result.text, result.text
 
 
+@pytest.mark.slow
 async def test_agents_run_none_of_the_commands_that_write_and_any_that_reads(tmp_path: Path) -> None:
     make_team(tmp_path)
     lines = [f"{PYTHON} -m upcall {args} < /dev/null" for args in (*WRITING, *READING)]

@@ -11,9 +11,11 @@ import pytest
 from cli.asking import make_team
 from cli.command import environment, make_agents, upcall
 from cli.tmux import Terminal
+from quick import slow_but
 from security.old_sessions import ODD_IDS, keep_sessions
 from upcall.observe.plain import is_visible
 
+TELLING_IDS = [ODD_IDS[0], "-dash", "esc\x1b]0;title\x07"]
 SEEN = [one for one in ODD_IDS if is_visible(one)]
 
 
@@ -44,7 +46,9 @@ def test_tab_completes_an_id_as_a_quoted_word_and_runs_nothing(tmp_path: Path) -
     assert not (tmp_path / "pwned").exists()
 
 
-@pytest.mark.parametrize("command", ["show", "resume", "events", "run agents x --id", "sessions delete"])
+@pytest.mark.parametrize(
+    "command", slow_but(["show"], ["show", "resume", "events", "run agents x --id", "sessions delete"])
+)
 def test_every_completed_id_is_one_word_that_means_the_id(command: str, tmp_path: Path) -> None:
     keep_sessions(tmp_path, *ODD_IDS)
     words = completions(f"upcall {command} ", tmp_path)
@@ -78,7 +82,7 @@ def test_no_completion_script_hands_ids_to_a_word_list_that_the_shell_expands(sh
     assert "eval" not in script
 
 
-@pytest.mark.parametrize("given", [one for one in ODD_IDS if one != "top:a@b.c"])
+@pytest.mark.parametrize("given", slow_but(TELLING_IDS, [one for one in ODD_IDS if one != "top:a@b.c"]))
 def test_a_session_with_an_id_of_an_older_version_is_shown_and_its_commands_can_be_pasted(
     given: str, tmp_path: Path
 ) -> None:
@@ -97,7 +101,11 @@ def test_a_session_with_an_id_of_an_older_version_is_shown_and_its_commands_can_
 
 
 @pytest.mark.parametrize(
-    "given", [*(one for one in ODD_IDS if one != "top:a@b.c"), "a~b", "", ".hidden", "x" * 201]
+    "given",
+    slow_but(
+        [*TELLING_IDS, "", "x" * 201],
+        [*(one for one in ODD_IDS if one != "top:a@b.c"), "a~b", "", ".hidden", "x" * 201],
+    ),
 )
 def test_a_new_session_gets_no_id_that_a_shell_or_a_terminal_could_misread(given: str, tmp_path: Path) -> None:
     make_agents(tmp_path)

@@ -10,6 +10,7 @@ from cli import asking
 from cli.chatting import make_helper
 from cli.command import out
 from cli.screen import CTRL_D, Screen
+from quick import slow_after
 
 PROGRAM = '''\
 from pathlib import Path
@@ -58,7 +59,7 @@ agent = Agent("agent", model=Script(says), tools=[name, both, pick, deploy])
 PROMPT = "[a]pprove"
 
 
-@pytest.mark.parametrize("harmless", ["name", "pick"])
+@pytest.mark.parametrize("harmless", slow_after(1, ["name", "pick"]))
 @pytest.mark.parametrize("keys", ["y\ry\r", "y\ry\ry\r", "y\ra\ra\ra\r", "y\rs\r", "y\re\r{}\r", "y\rr\rno\r"])
 def test_keys_typed_at_a_harmless_question_do_not_answer_the_approval_after_it(
     keys: str, harmless: str, tmp_path: Path

@@ -121,7 +121,7 @@ async def test_a_skill_that_becomes_a_pipe_fails_the_next_session_and_nobody_wai
 
 
 def test_skills_stop_at_a_folder_that_holds_too_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("upcall.kit.skillfile._MOST_FOLDERS", 20)
+    monkeypatch.setattr("upcall.kit.skillfile._MAX_FOLDERS", 20)
     for number in range(19):
         (tmp_path / str(number)).mkdir()
     skills(tmp_path)
@@ -228,7 +228,7 @@ async def test_a_search_of_the_history_takes_a_thousand_characters_of_words(desk
         await desk.prompt(agent, "please go " + "a" * 300_000)
 
     texts = [result.text for message in await desk.messages(agent) for result in message.results]
-    assert texts[0] == "Give at most 1000 characters of words; these are 1800000."
+    assert texts[0] == "Give at most 1000 characters; these words have 1800000."
     assert texts[1].startswith("Give at most 1000")
     assert texts[2].startswith("1. user: please go aaa")
     cost.check()

@@ -52,7 +52,7 @@ async def test_a_log_with_anything_but_our_own_tables_is_refused_unchanged(what:
     db.close()
     before = log.read_bytes()
 
-    with pytest.raises(NotAStore, match="is not one that upcall makes; it was not touched"):
+    with pytest.raises(NotAStore, match="was not created by upcall; it was not touched"):
         await prompted(log)
     assert log.read_bytes() == before
 
@@ -93,7 +93,7 @@ async def test_a_journal_beside_a_log_is_refused_before_sqlite_sees_it(log: Path
     precious.write_text("precious")
     before = log.read_bytes()
 
-    with pytest.raises(StoreUnavailable, match=r"log\.db-journal lies beside it; .* Remove it: rm "):
+    with pytest.raises(StoreUnavailable, match=r"log\.db-journal is beside it; .* Remove that file: rm "):
         await prompted(log)
     assert (log.read_bytes(), precious.read_text()) == (before, "precious")
 
@@ -117,7 +117,7 @@ async def test_a_file_beside_the_log_that_is_more_open_than_the_log_was_not_made
     db.close()
     planted.chmod(0o644)
 
-    with pytest.raises(StoreUnavailable, match=rf"log\.db{suffix} was put there by another program"):
+    with pytest.raises(StoreUnavailable, match=rf"log\.db{suffix} is from another program"):
         await store.open()
 
 

@@ -209,7 +209,7 @@ async def test_a_response_of_a_thousand_calls_runs_and_one_of_more_fails_the_tur
     more = Agent("a", model=Script([[call("step")] * 1001]), tools=[step])
 
     assert (await desk.prompt(most)).text == "done"
-    with pytest.raises(UpcallError, match="sent 1001 tool calls in one response; at most 1000 are taken"):
+    with pytest.raises(UpcallError, match="sent 1001 tool calls in one response; at most 1000 are accepted"):
         await desk.prompt(more, id="t")
 
 

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from quick import examples
 from security.measuring import measured
 from security.test_json_doors import user_of
 from security.values import nested
@@ -250,7 +251,7 @@ DOORS: dict[str, Door] = {
 
 
 @pytest.mark.parametrize("door", DOORS)
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(recipe=RECIPES)
 def test_no_value_through_any_door_stalls_the_loop_or_fills_the_memory(
     door: str, recipe: Recipe, tmp_path_factory: pytest.TempPathFactory

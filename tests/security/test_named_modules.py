@@ -13,6 +13,7 @@ import pytest
 from cli.asking import make_team, parked
 from cli.command import out, upcall
 from cli.screen import Screen
+from quick import slow_after
 from upcall.agentfiles.source_places import strange_place
 
 EVIL = "from pathlib import Path\nPath(__file__).with_name('pwned').touch()\n"
@@ -80,7 +81,7 @@ def made(source: str, here: Path, far: Path) -> str:
     return source.format(far=far, here=here)
 
 
-@pytest.mark.parametrize("what", SOURCES)
+@pytest.mark.parametrize("what", slow_after(3, [*SOURCES]))
 def test_a_module_elsewhere_that_a_log_names_is_not_imported_where_nobody_can_be_asked(
     what: str, here: Path, far: Path
 ) -> None:

@@ -35,7 +35,7 @@ def reaching(path: str) -> list[Any]:
 
 def is_refused(result: Result) -> bool:
     """It reached nothing: a file that is listed as a folder is refused as such."""
-    return REFUSED in result.text or result.text.endswith("is not a folder, or goes through a file")
+    return REFUSED in result.text or result.text.endswith("is not a folder, or its path goes through a file")
 
 
 def as_default(folder: Path) -> Path:

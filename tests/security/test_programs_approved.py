@@ -34,7 +34,7 @@ def test_a_plain_command_is_covered_by_its_program_as_it_is_written(command: str
     assert program(command) == name
 
 
-BLANKS = [chr(code) for code in range(sys.maxunicode + 1) if chr(code).isspace() and chr(code) != " "]
+BLANKS = [sign for sign in map(chr, range(sys.maxunicode + 1)) if sign.isspace() and sign != " "]
 HIDDEN = [
     "\u200b",
     "\u200d",

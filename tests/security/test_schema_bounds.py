@@ -14,14 +14,15 @@ from hypothesis import strategies as st
 
 from callbacks.doubles import Desk
 from programs.doubles import programmer, told
+from quick import examples
 from security.attacks import SCHEMAS
 from security.measuring import measured
 from security.test_json_doors import user_of
 from upcall import Agent, Context, Hooks, Request, SessionAccess
 from upcall.core.routing.answer import schema_error
 from upcall.errors import AnswerRefused, UpcallError
-from upcall.hosts.terminal import form
 from upcall.models import Script
+from upcall.observe import form
 from upcall.safety.bounds import excess
 from upcall.safety.schema_check import LONGEST_MATCHED, STEPS, SUBSCHEMAS, misfit_of
 
@@ -108,7 +109,7 @@ def test_a_schema_at_the_bound_is_used_and_a_larger_one_refused() -> None:
         return {"properties": {f"p{n}": {} for n in range(count)}}
 
     assert misfit_of(of(SUBSCHEMAS - 1), {}) == ""
-    assert misfit_of(of(SUBSCHEMAS), {}) == f"it has more than {SUBSCHEMAS} schemas inside each other"
+    assert misfit_of(of(SUBSCHEMAS), {}) == f"it contains more than {SUBSCHEMAS} subschemas"
     assert misfit_of({"items": {"type": "integer"}}, list(range(STEPS // 3))) == ""
     assert f"takes more than {STEPS} steps" in misfit_of({"items": {"type": "integer"}}, list(range(STEPS)))
     assert misfit_of({"pattern": "^x+$"}, "x" * LONGEST_MATCHED) == ""
@@ -218,7 +219,7 @@ def _larger(below: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     )
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=examples(300))
 @given(st.recursive(_LEAVES, _larger, max_leaves=6), _VALUES)
 def test_whether_a_value_fits_is_what_another_library_says(schema: Any, value: Any) -> None:
     try:
@@ -255,7 +256,7 @@ _WORDS = st.sampled_from(
 )
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(st.lists(_WORDS, max_size=30).map("".join), st.text("ab!", max_size=30), st.integers(0, 200))
 async def test_no_pattern_of_a_schema_holds_the_event_loop(pattern: str, text: str, times: int) -> None:
     schema = {"pattern": pattern, "patternProperties": {pattern: {"pattern": pattern}}}

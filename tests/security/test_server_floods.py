@@ -13,6 +13,7 @@ import pytest
 from callbacks.doubles import Desk
 from models.history import HELLO
 from models.server import serving, stream
+from quick import slow_but
 from security.flooding import ANTHROPIC, OPENAI, Parts, Speech, flooding, head, letters, options, packed
 from security.measuring import measured
 from upcall import Agent, Hooks, Limits, Request, Response, ResponseTooLarge, Usage
@@ -92,7 +93,7 @@ FLOODS: dict[str, tuple[Callable[[Speech], Parts], str]] = {
 
 
 @WIRES
-@pytest.mark.parametrize("flood", FLOODS)
+@pytest.mark.parametrize("flood", slow_but(["a line", "long deltas", "calls", "gzip of a body"], FLOODS))
 async def test_a_flood_from_a_server_ends_at_its_bound_and_is_not_asked_for_again(
     make: Make, speech: Speech, flood: str
 ):
@@ -131,6 +132,7 @@ async def test_response_bytes_changes_how_much_is_taken(make: Make, speech: Spee
             await ask(make, server.url, response_bytes=len(said) - len(speech.end) - 1)
 
 
+@pytest.mark.slow
 @WIRES
 async def test_what_is_complete_is_an_answer_though_the_server_never_ends(make: Make, speech: Speech):
     said = speech.begin + speech.text + speech.end

@@ -1,4 +1,4 @@
-"""The houses that every promise of a store is tested in. A new kind of store joins `HOUSES`, and nothing else."""
+"""The factories of all kinds of stores. Every promise is tested with each; a new kind is added to `FACTORIES`."""
 
 from __future__ import annotations
 
@@ -7,31 +7,31 @@ from pathlib import Path
 
 import pytest
 
-from store.houses import DelayedHouse, House, MemoryHouse, SqliteHouse
+from store.factories import DelayedFactory, MemoryFactory, SqliteFactory, StoreFactory
 from upcall.contracts import Store
 
-HOUSES: dict[str, Callable[[Path], House]] = {
-    "memory": lambda _: MemoryHouse(),
-    "sqlite": SqliteHouse,
-    "delayed": DelayedHouse,
+FACTORIES: dict[str, Callable[[Path], StoreFactory]] = {
+    "memory": lambda _: MemoryFactory(),
+    "sqlite": SqliteFactory,
+    "delayed": DelayedFactory,
 }
 
 
-@pytest.fixture(params=HOUSES)
-async def house(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncGenerator[House]:
+@pytest.fixture(params=FACTORIES)
+async def factory(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncGenerator[StoreFactory]:
     """A place where stores of one kind live."""
-    made = HOUSES[str(request.param)](tmp_path)
-    yield made
-    await made.close()
+    factory_of_kind = FACTORIES[str(request.param)](tmp_path)
+    yield factory_of_kind
+    await factory_of_kind.close()
 
 
 @pytest.fixture
-async def store(house: House) -> Store:
+async def store(factory: StoreFactory) -> Store:
     """An open, empty store."""
-    return await house.open()
+    return await factory.open()
 
 
 @pytest.fixture
-async def other(house: House, store: Store) -> Store:
+async def other(factory: StoreFactory, store: Store) -> Store:
     """The same log as another process has it."""
-    return await house.open()
+    return await factory.open()

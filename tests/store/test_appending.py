@@ -6,7 +6,17 @@ import asyncio
 
 import pytest
 
-from store.houses import House, asked, begin, child_of, owned, put, turn, turn_end, until
+from store.factories import (
+    StoreFactory,
+    child_of,
+    put,
+    question_events,
+    start_and_claim,
+    start_session,
+    turn,
+    turn_end,
+    wait_until,
+)
 from upcall.contracts import Store
 from upcall.errors import SessionExists, StoreError, UnknownCallback, UnknownSession
 from upcall.events import (
@@ -26,21 +36,21 @@ from upcall.messages import Result, user
 
 
 async def test_appended_events_are_stamped_with_session_number_position_and_time(
-    house: House, store: Store
+    factory: StoreFactory, store: Store
 ) -> None:
-    house.clock.now = 1234.5
+    factory.clock.now = 1234.5
     (event,) = await put(store, "s", SessionStarted("writer"))
     assert (event.session, event.seq, event.pos, event.time) == ("s", 1, 1, 1234.5)
 
 
 async def test_what_is_read_equals_what_was_appended(store: Store) -> None:
-    claim = await owned(store)
+    claim = await start_and_claim(store)
     written = await put(store, "s", turn(), ContextSet("k", {"a": [1, None, "ü"]}), claim=claim)
     assert (await store.read("s"))[1:] == list(written)
 
 
 async def test_sequence_numbers_count_per_session_and_positions_over_the_store_without_gaps(store: Store) -> None:
-    a, b = await owned(store, "a"), await owned(store, "b")
+    a, b = await start_and_claim(store, "a"), await start_and_claim(store, "b")
     for number in (1, 2):
         await put(store, "a", turn(number), turn_end(number), claim=a)
         await put(store, "b", turn(number), claim=b)
@@ -51,7 +61,7 @@ async def test_sequence_numbers_count_per_session_and_positions_over_the_store_w
 
 
 async def test_appends_that_are_not_awaited_are_stored_in_the_order_of_the_calls(store: Store) -> None:
-    claim = await owned(store)
+    claim = await start_and_claim(store)
     handed = [store.append("s", [ContextSet("n", n)], claim) for n in range(50)]
     await asyncio.gather(*[stored for stored in handed if stored is not None])
     values = [e.value for e in await store.read("s") if isinstance(e, ContextSet)]
@@ -59,7 +69,7 @@ async def test_appends_that_are_not_awaited_are_stored_in_the_order_of_the_calls
 
 
 async def test_several_events_are_stored_together_or_not_at_all(store: Store) -> None:
-    await begin(store)
+    await start_session(store)
     with pytest.raises(StoreError):
         await put(store, "s", Steered("left"), turn(), Steered("right"))
     assert [e.type for e in await store.read("s")] == ["session_started"]
@@ -71,7 +81,7 @@ async def test_a_new_session_may_bring_more_events_in_its_first_append(store: St
 
 
 async def test_a_second_start_of_the_same_session_is_refused(store: Store) -> None:
-    await begin(store)
+    await start_session(store)
     with pytest.raises(SessionExists):
         await put(store, "s", SessionStarted("writer"))
     assert len(await store.read("s")) == 1
@@ -97,7 +107,7 @@ async def test_a_child_of_nobody_is_refused_and_leaves_nothing(store: Store) -> 
 
 
 async def test_without_a_claim_only_what_others_may_say_is_taken(store: Store) -> None:
-    await begin(store)
+    await start_session(store)
     await put(store, "s", Steered("faster"), CancelRequested())
     for event in (turn(), turn_end(), ContextSet("k", 1), ToolStarted("r1c0"), Compacted(())):
         with pytest.raises(StoreError, match="needs a claim"):
@@ -106,22 +116,22 @@ async def test_without_a_claim_only_what_others_may_say_is_taken(store: Store) -
 
 
 async def test_a_claim_on_one_run_tree_gives_no_right_on_another(store: Store) -> None:
-    claim = await owned(store, "mine")
-    await begin(store, "yours")
+    claim = await start_and_claim(store, "mine")
+    await start_session(store, "yours")
     with pytest.raises(StoreError, match="needs a claim"):
         await put(store, "yours", turn(), claim=claim)
     assert len(await store.read("yours")) == 1
 
 
 async def test_a_claim_covers_the_children_of_its_tree(store: Store) -> None:
-    claim = await owned(store, "top")
+    claim = await start_and_claim(store, "top")
     await put(store, "top~1", child_of("top"), turn(), claim=claim)
     await put(store, "top~1~1", child_of("top~1", "top"), turn(), claim=claim)
     assert [e.seq for e in await store.read("top~1~1")] == [1, 2]
 
 
 async def test_a_refused_append_marks_its_claim_and_every_later_one_fails_too(store: Store) -> None:
-    claim = await owned(store)
+    claim = await start_and_claim(store)
     told: list[Exception] = []
     claim.on_failure = told.append
     with pytest.raises(UnknownSession):
@@ -129,13 +139,13 @@ async def test_a_refused_append_marks_its_claim_and_every_later_one_fails_too(st
     with pytest.raises(UnknownSession):
         await put(store, "s", turn(), claim=claim)
     assert isinstance(claim.failure, UnknownSession)
-    await until(lambda: told)
+    await wait_until(lambda: told)
     assert told == [claim.failure]
     assert len(await store.read("s")) == 1
 
 
 async def test_a_session_whose_claim_failed_can_be_claimed_again_at_once(store: Store) -> None:
-    claim = await owned(store)
+    claim = await start_and_claim(store)
     with pytest.raises(UnknownSession):
         await put(store, "nobody", turn(), claim=claim)
     fresh = await store.claim("s")
@@ -144,7 +154,7 @@ async def test_a_session_whose_claim_failed_can_be_claimed_again_at_once(store: 
 
 
 async def test_a_failed_append_of_one_session_is_no_other_sessions_failure(store: Store) -> None:
-    bad, good = await owned(store, "bad"), await owned(store, "good")
+    bad, good = await start_and_claim(store, "bad"), await start_and_claim(store, "good")
     tries = [put(store, "bad", SessionStarted("x"), claim=bad), put(store, "good", turn(), claim=good)]
     outcomes = await asyncio.gather(*tries, return_exceptions=True)
     assert isinstance(outcomes[0], SessionExists)
@@ -153,7 +163,7 @@ async def test_a_failed_append_of_one_session_is_no_other_sessions_failure(store
 
 
 async def test_a_body_that_a_hook_replaced_is_no_longer_kept(store: Store) -> None:
-    claim = await owned(store)
+    claim = await start_and_claim(store)
     ended = ToolEnded("r1c0", Result("r1c0", "the secret"), pending=True)
     await put(store, "s", turn(), ended, claim=claim)
     await put(store, "s", HooksPassed("after_tool", "r1c0", 3, result=Result("r1c0", "nothing")), claim=claim)
@@ -164,8 +174,8 @@ async def test_a_body_that_a_hook_replaced_is_no_longer_kept(store: Store) -> No
 
 
 async def test_a_body_is_also_dropped_when_it_is_replaced_in_the_same_append_after_a_deletion(store: Store) -> None:
-    await begin(store, "older")
-    claim = await owned(store)
+    await start_session(store, "older")
+    claim = await start_and_claim(store)
     await store.delete(["older"])
     await put(
         store, "s", turn(text="the secret"), HooksPassed("pre_request", "", 2, message=user("hi")), claim=claim
@@ -176,7 +186,7 @@ async def test_a_body_is_also_dropped_when_it_is_replaced_in_the_same_append_aft
 
 
 async def test_a_large_body_is_kept_once_under_its_hash(store: Store) -> None:
-    claim = await owned(store)
+    claim = await start_and_claim(store)
     await put(store, "s", turn(1), claim=claim, blobs={"ab" * 16: b"You are a writer."})
     await put(store, "s", turn(2), claim=claim, blobs={"ab" * 16: b"You are a writer."})
     assert await store.blob("ab" * 16) == b"You are a writer."
@@ -188,7 +198,7 @@ async def test_a_body_that_is_not_there_is_an_error_that_names_it(store: Store) 
 
 
 async def test_the_body_of_a_refused_append_is_not_kept(store: Store) -> None:
-    await begin(store)
+    await start_session(store)
     with pytest.raises(StoreError):
         await put(store, "s", turn(), blobs={"ab" * 16: b"x"})
     with pytest.raises(StoreError):
@@ -196,8 +206,8 @@ async def test_the_body_of_a_refused_append_is_not_kept(store: Store) -> None:
 
 
 async def test_a_callback_that_is_settled_is_not_withdrawn_any_more(store: Store) -> None:
-    claim = await owned(store)
-    await put(store, "s", turn(), *asked("q1"), claim=claim)
+    claim = await start_and_claim(store)
+    await put(store, "s", turn(), *question_events("q1"), claim=claim)
     await store.settle("q1", {"q1": CallbackAnswered("q1", "yes", "ops")})
     await store.append_all({"s": [CancelRequested(), CallbackWithdrawn("q1", "cancelled")]})
     assert [e.type for e in await store.read("s")][-2:] == ["callback_answered", "cancel_requested"]
@@ -209,8 +219,8 @@ async def test_a_callback_that_is_not_there_can_not_be_settled(store: Store) -> 
 
 
 async def test_events_of_several_sessions_are_stored_together_or_not_at_all(store: Store) -> None:
-    await begin(store, "a")
-    await begin(store, "b")
+    await start_session(store, "a")
+    await start_session(store, "b")
     with pytest.raises(UnknownSession):
         await store.append_all({"a": [Steered("one")], "nobody": [Steered("two")], "b": [Steered("three")]})
     assert [e.type for e in await store.read_all()] == ["session_started"] * 2

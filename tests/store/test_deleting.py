@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from store.houses import House, begin, child_of, owned, put, turn
+from store.factories import StoreFactory, child_of, put, start_and_claim, start_session, turn
 from upcall.contracts import Store
 from upcall.errors import SessionBusy, StoreError, UnknownSession
 from upcall.events import Change, ModelStarted, Steered
@@ -14,7 +14,7 @@ SHARED, OWN, CHANGED = "aa" * 16, "bb" * 16, "cc" * 16
 
 async def tree(store: Store, root: str) -> None:
     """A session with a child and a grandchild that nobody owns."""
-    claim = await owned(store, root)
+    claim = await start_and_claim(store, root)
     await put(store, f"{root}~1", child_of(root), turn(), claim=claim)
     await put(store, f"{root}~1~1", child_of(f"{root}~1", root), turn(), claim=claim)
     await store.release(claim)
@@ -45,15 +45,15 @@ async def test_positions_are_never_given_twice(store: Store, other: Store) -> No
     last = await store.last()
     await store.delete(["old"])
     assert await store.read_all() == []
-    await begin(other, "new")
+    await start_session(other, "new")
     (event,) = await store.read_all()
     assert (event.pos, event.seq) == (last + 1, 1)
 
 
 async def test_a_tree_with_a_living_owner_is_not_deleted(store: Store, other: Store) -> None:
-    claim = await owned(store, "top")
+    claim = await start_and_claim(store, "top")
     await put(store, "top~1", child_of("top"), claim=claim)
-    await begin(store, "free")
+    await start_session(store, "free")
     for one in (store, other):
         for name in ("top", "top~1"):
             with pytest.raises(SessionBusy):
@@ -62,7 +62,7 @@ async def test_a_tree_with_a_living_owner_is_not_deleted(store: Store, other: St
 
 
 async def test_when_one_of_many_is_unknown_none_is_deleted(store: Store) -> None:
-    await begin(store, "a")
+    await start_session(store, "a")
     with pytest.raises(UnknownSession, match="nobody"):
         await store.delete(["a", "nobody"])
     assert [r.id for r in await store.rows()] == ["a"]
@@ -70,7 +70,7 @@ async def test_when_one_of_many_is_unknown_none_is_deleted(store: Store) -> None
 
 async def test_bodies_are_deleted_with_the_last_session_that_uses_them(store: Store) -> None:
     for name in ("old", "kept"):
-        claim = await owned(store, name)
+        claim = await start_and_claim(store, name)
         blobs = {SHARED: b"shared", OWN if name == "old" else CHANGED: b"own"}
         change = Change(instructions=CHANGED) if name == "kept" else None
         tools = OWN if name == "old" else ""
@@ -85,10 +85,10 @@ async def test_bodies_are_deleted_with_the_last_session_that_uses_them(store: St
 
 
 async def test_what_is_said_to_a_deleted_session_reaches_no_other(store: Store, other: Store) -> None:
-    await begin(store, "old")
+    await start_session(store, "old")
     await put(other, "old", Steered("for the old one"))
     await store.delete(["old"])
-    await begin(store, "new")
+    await start_session(store, "new")
     with pytest.raises(UnknownSession):
         await put(other, "old", Steered("for the old one"))
     assert [e.type for e in await store.read_all()] == ["session_started"]
@@ -97,20 +97,20 @@ async def test_what_is_said_to_a_deleted_session_reaches_no_other(store: Store, 
 async def test_a_deleted_name_may_be_used_again(store: Store) -> None:
     await tree(store, "s")
     await store.delete(["s"])
-    claim = await owned(store, "s")
+    claim = await start_and_claim(store, "s")
     await put(store, "s", turn(), claim=claim)
     assert [e.seq for e in await store.read("s")] == [1, 2]
     assert await store.rows(parent="s") == []
 
 
 async def test_who_owned_a_deleted_session_does_not_own_the_next_one_of_its_name(store: Store) -> None:
-    old = await owned(store, "s")
+    old = await start_and_claim(store, "s")
     await store.release(old)
     await store.delete(["s"])
-    assert (await owned(store, "s")).epoch > old.epoch
+    assert (await start_and_claim(store, "s")).epoch > old.epoch
 
 
-async def test_closing_twice_is_as_good_as_once(house: House, store: Store) -> None:
-    await owned(store)
+async def test_closing_twice_is_as_good_as_once(factory: StoreFactory, store: Store) -> None:
+    await start_and_claim(store)
     await store.close()
     await store.close()

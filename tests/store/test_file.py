@@ -16,7 +16,7 @@ import apsw
 import pytest
 
 from store.disks import disk
-from store.houses import begin, opened, owned, put, turn, until
+from store.factories import open_sqlite, put, start_and_claim, start_session, turn, wait_until
 from upcall import Agent, Runtime
 from upcall.errors import NotAStore, StoreDamaged, StoreTooNew, StoreUnavailable
 from upcall.models import Script
@@ -27,7 +27,7 @@ Door = Callable[[Path], Awaitable[None]]
 
 
 async def open_the_store(path: Path) -> None:
-    async with opened(path, busy=0.1):
+    async with open_sqlite(path, busy=0.1):
         pass
 
 
@@ -45,9 +45,9 @@ def door(request: pytest.FixtureRequest) -> Door:
 
 async def a_store(path: Path, sessions: int = 40) -> None:
     """A store of some pages with sessions `s0`, `s1`, …, closed again."""
-    async with opened(path) as store:
+    async with open_sqlite(path) as store:
         for number in range(sessions):
-            claim = await owned(store, f"s{number}")
+            claim = await start_and_claim(store, f"s{number}")
             await put(store, f"s{number}", turn(text="x" * 1000), claim=claim, release=True)
 
 
@@ -69,8 +69,8 @@ def rewrite(path: Path, *statements: str) -> None:
 async def test_nobody_else_may_read_the_files(tmp_path: Path) -> None:
     before = os.umask(0)
     try:
-        async with opened(tmp_path / "log.db") as store:
-            await owned(store)
+        async with open_sqlite(tmp_path / "log.db") as store:
+            await start_and_claim(store)
             modes = {f.name: f.stat().st_mode & 0o777 for f in tmp_path.iterdir()}
     finally:
         os.umask(before)
@@ -81,8 +81,8 @@ async def test_nobody_else_may_read_the_files(tmp_path: Path) -> None:
 async def test_an_empty_file_becomes_a_store_that_nobody_else_may_read(tmp_path: Path) -> None:
     path = tmp_path / "log.db"
     path.touch(0o644)
-    async with opened(path) as store:
-        await begin(store)
+    async with open_sqlite(path) as store:
+        await start_session(store)
     assert path.stat().st_mode & 0o777 == 0o600
 
 
@@ -96,7 +96,7 @@ async def test_the_file_says_whose_it_is_and_in_which_format(tmp_path: Path) -> 
 async def test_a_store_is_opened_again_with_all_that_is_in_it(tmp_path: Path, door: Door) -> None:
     await a_store(tmp_path / "log.db", 3)
     await door(tmp_path / "log.db")
-    async with opened(tmp_path / "log.db") as store:
+    async with open_sqlite(tmp_path / "log.db") as store:
         assert {"s0", "s1", "s2"} <= {r.id for r in await store.rows()}
 
 
@@ -112,16 +112,16 @@ def processes(path: Path) -> list[str]:
 async def test_a_program_that_opens_a_store_again_and_again_is_listed_once(tmp_path: Path) -> None:
     path = tmp_path / "log.db"
     for number in range(3):
-        async with opened(path) as store:
-            await store.release(await owned(store, f"s{number}"))
+        async with open_sqlite(path) as store:
+            await store.release(await start_and_claim(store, f"s{number}"))
     assert len(processes(path)) == 1
 
 
 async def test_stores_that_are_open_at_once_are_listed_each_by_itself(tmp_path: Path) -> None:
     path = tmp_path / "log.db"
-    async with opened(path) as one, opened(path) as other:
-        await owned(one, "a")
-        await owned(other, "b")
+    async with open_sqlite(path) as one, open_sqlite(path) as other:
+        await start_and_claim(one, "a")
+        await start_and_claim(other, "b")
         assert len(processes(path)) == 2
 
 
@@ -129,9 +129,9 @@ async def test_who_has_ended_long_ago_is_taken_off_the_list(tmp_path: Path) -> N
     path = tmp_path / "log.db"
     await a_store(path, 1)
     rewrite(path, "INSERT INTO processes VALUES ('x', 'long gone', 'm', 1, '', 1.0)")
-    async with opened(path) as store:
+    async with open_sqlite(path) as store:
         await store.claim("s0")
-        await until(lambda: "long gone" not in processes(path))
+        await wait_until(lambda: "long gone" not in processes(path))
         assert len(processes(path)) == 1
 
 
@@ -166,7 +166,7 @@ async def test_processes_that_make_the_same_store_at_once_all_get_it(tmp_path: P
     ]
     outcomes = await asyncio.gather(*[process.communicate(b"go\n") for process in started])
     assert [err.decode() for _, err in outcomes] == [""] * 5
-    async with opened(path) as store:
+    async with open_sqlite(path) as store:
         assert {r.id for r in await store.rows()} == {f"s{n}" for n in range(5)}
 
 
@@ -291,14 +291,14 @@ async def test_a_file_that_was_cut_off_is_refused_and_not_changed(tmp_path: Path
 
 async def test_a_process_killed_while_it_moved_its_log_into_the_file_leaves_a_whole_store(tmp_path: Path) -> None:
     path, left = tmp_path / "log.db", tmp_path / "left.db"
-    async with opened(path) as store:
-        claim = await owned(store)
+    async with open_sqlite(path) as store:
+        claim = await start_and_claim(store)
         await put(store, "s", *[turn(n, "x" * 1000) for n in range(1, 40)], claim=claim)
         shutil.copy(path, left)
         shutil.copy(f"{path}-wal", f"{left}-wal")
     with path.open("rb") as whole, left.open("r+b") as half:
         half.write(whole.read(4096))  # the first page, which says how long the file is, came first
-    async with opened(left) as store:
+    async with open_sqlite(left) as store:
         assert len(await store.read("s")) == 40
 
 
@@ -308,7 +308,7 @@ async def test_a_damaged_page_is_a_clear_error_where_it_is_read(tmp_path: Path) 
     with path.open("r+b") as file:
         file.seek(4096 * 12)
         file.write(os.urandom(4096 * 20))
-    async with opened(path) as store:
+    async with open_sqlite(path) as store:
         with pytest.raises(StoreDamaged, match="backup"):
             await asyncio.gather(*[store.read(f"s{number}") for number in range(40)])
 
@@ -328,7 +328,7 @@ async def test_an_event_of_a_type_nobody_knows_is_named(tmp_path: Path) -> None:
     path = tmp_path / "log.db"
     await a_store(path, 1)
     rewrite(path, """UPDATE events SET body = CAST('{"type":"from_the_future"}' AS BLOB) WHERE pos = 2""")
-    async with opened(path) as store:
+    async with open_sqlite(path) as store:
         with pytest.raises(StoreDamaged, match=r"event 2 of session 's0' .* upgrade"):
             await store.read("s0")
 
@@ -358,7 +358,7 @@ async def test_nothing_is_called_stored_once_the_file_was_taken_away(tmp_path: P
 async def test_a_store_that_another_program_keeps_locked_is_a_clear_error_after_a_while(tmp_path: Path) -> None:
     path = tmp_path / "log.db"
     await a_store(path, 1)
-    async with opened(path, busy=0.1) as store:
+    async with open_sqlite(path, busy=0.1) as store:
         db = apsw.Connection(str(path))
         db.execute("BEGIN IMMEDIATE")
         claim = asyncio.ensure_future(store.claim("s0"))
@@ -371,8 +371,8 @@ async def test_a_store_that_another_program_keeps_locked_is_a_clear_error_after_
 
 async def test_a_locked_store_is_waited_for_without_stopping_the_program(tmp_path: Path) -> None:
     path = tmp_path / "log.db"
-    async with opened(path) as store:
-        claim = await owned(store)
+    async with open_sqlite(path) as store:
+        claim = await start_and_claim(store)
         await put(store, "s", turn(1), claim=claim)
         db = apsw.Connection(str(path))
         db.execute("BEGIN IMMEDIATE")
@@ -398,15 +398,15 @@ async def test_a_store_locked_for_good_can_not_be_opened(tmp_path: Path, door: D
 
 async def test_a_store_whose_marks_are_still_in_its_log_is_waited_for_as_any_other(tmp_path: Path) -> None:
     path, left = tmp_path / "log.db", tmp_path / "left.db"
-    async with opened(path) as store:
-        await begin(store)
+    async with open_sqlite(path) as store:
+        await start_session(store)
         shutil.copy(path, left)
         shutil.copy(f"{path}-wal", f"{left}-wal")
     db = apsw.Connection(str(left))
     db.execute("PRAGMA locking_mode = EXCLUSIVE; UPDATE counters SET value = value").fetchall()
     lets_go = threading.Timer(0.2, db.close)
     lets_go.start()
-    async with opened(left) as store:
+    async with open_sqlite(left) as store:
         assert len(await store.rows()) == 1
     lets_go.join()
 
@@ -446,10 +446,10 @@ async def test_a_store_keeps_its_lock_on_the_file_when_this_process_opens_anothe
         )
         return await probe.wait() != 0
 
-    async with opened(path) as first:
-        await begin(first)
+    async with open_sqlite(path) as first:
+        await start_session(first)
         assert await is_locked()
-        async with opened(path) as second:
+        async with open_sqlite(path) as second:
             assert len(await second.rows()) == 1
             assert await is_locked()
         assert await is_locked()

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from store.agents import counted, worker
-from store.houses import child_of, opened, owned, put, turn
+from store.factories import child_of, open_sqlite, put, start_and_claim, turn
 from upcall import Runtime
 from upcall.errors import UnknownSession
 from upcall.events import ContextSet
@@ -58,8 +58,8 @@ async def test_a_runtime_closed_in_the_middle_of_a_turn_leaves_nothing_over(tmp_
 
 async def test_appending_costs_the_same_however_long_the_session_is(tmp_path: Path) -> None:
     with counted() as work:
-        async with opened(tmp_path / "log.db") as store:
-            claim = await owned(store)
+        async with open_sqlite(tmp_path / "log.db") as store:
+            claim = await start_and_claim(store)
             costs: list[tuple[int, int]] = []
             for number in range(600):
                 before = work.statements, work.steps
@@ -85,8 +85,8 @@ async def test_a_turn_costs_the_same_however_long_the_session_is(tmp_path: Path)
 
 async def test_a_page_of_a_run_tree_costs_about_the_same_wherever_it_begins(tmp_path: Path) -> None:
     with counted() as work:
-        async with opened(tmp_path / "log.db") as store:
-            claim = await owned(store)
+        async with open_sqlite(tmp_path / "log.db") as store:
+            claim = await start_and_claim(store)
             await put(store, "s~1", child_of("s"), claim=claim)
             for number in range(100):
                 await put(store, "s", *[ContextSet("k", number) for _ in range(50)], claim=claim)
@@ -99,10 +99,10 @@ async def test_a_page_of_a_run_tree_costs_about_the_same_wherever_it_begins(tmp_
     assert max(steps for _, steps in costs) < 4000  # of 5,000 events
 
 
-async def test_a_failed_claim_is_given_up_so_that_others_may_go_on(tmp_path: Path) -> None:
+async def test_a_failed_claim_is_given_up_so_that_others_may_continue(tmp_path: Path) -> None:
     path = tmp_path / "log.db"
-    async with opened(path) as store, opened(path) as other:
-        kept, lost = await owned(store, "kept"), await owned(store, "lost")
+    async with open_sqlite(path) as store, open_sqlite(path) as other:
+        kept, lost = await start_and_claim(store, "kept"), await start_and_claim(store, "lost")
         with pytest.raises(UnknownSession):
             await put(store, "nobody", turn(), claim=lost)
 

@@ -6,7 +6,7 @@ import asyncio
 import sys
 from pathlib import Path
 
-from store.houses import House, opened, owned, put
+from store.factories import StoreFactory, open_sqlite, put, start_and_claim
 from upcall.contracts import Store
 from upcall.events import AnyEvent, ContextSet
 
@@ -35,7 +35,7 @@ asyncio.run(main(*sys.argv[1:]))
 
 async def write(store: Store, session: str) -> None:
     """Append again and again, now one event and now several."""
-    claim = await owned(store, session)
+    claim = await start_and_claim(store, session)
     for number in range(ROUNDS):
         await put(store, session, *[ContextSet("n", number) for _ in range(number % 4 + 1)], claim=claim)
         await asyncio.sleep(0)
@@ -56,11 +56,13 @@ async def follow(store: Store, done: asyncio.Event) -> list[AnyEvent]:
 
 
 async def test_who_follows_the_log_by_position_misses_nothing_that_several_stores_write(
-    house: House, store: Store, other: Store
+    factory: StoreFactory, store: Store, other: Store
 ) -> None:
     done = asyncio.Event()
     following = [asyncio.ensure_future(follow(one, done)) for one in (store, other)]
-    await asyncio.gather(*[write(one, f"s{n}") for n, one in enumerate((store, other, await house.open(), store))])
+    await asyncio.gather(
+        *[write(one, f"s{n}") for n, one in enumerate((store, other, await factory.open(), store))]
+    )
     done.set()
     every = await store.read_all(0, 100_000)
     assert [e.pos for e in every] == sorted({e.pos for e in every})
@@ -81,7 +83,7 @@ async def test_nothing_appears_at_or_below_the_last_position_once_it_was_told(st
 
 async def test_who_follows_one_file_misses_nothing_that_several_processes_write(tmp_path: Path) -> None:
     path, done = tmp_path / "log.db", asyncio.Event()
-    async with opened(path) as store:
+    async with open_sqlite(path) as store:
         following = asyncio.ensure_future(follow(store, done))
         writers = [
             await asyncio.create_subprocess_exec(sys.executable, "-c", WRITER, str(path), f"s{number}")

@@ -9,7 +9,17 @@ from pathlib import Path
 import pytest
 
 from store.agents import worker
-from store.houses import House, begin, child_of, opened, owned, put, turn, turn_end, until
+from store.factories import (
+    StoreFactory,
+    child_of,
+    open_sqlite,
+    put,
+    start_and_claim,
+    start_session,
+    turn,
+    turn_end,
+    wait_until,
+)
 from upcall import Runtime
 from upcall.contracts import Claim, Store
 from upcall.errors import SessionBusy, SessionTakenOver, StoreError, UnknownSession
@@ -23,7 +33,7 @@ async def test_a_session_that_is_not_there_can_not_be_claimed(store: Store) -> N
 
 
 async def test_a_tree_with_a_living_owner_is_busy_for_everybody_else(store: Store, other: Store) -> None:
-    await owned(store)
+    await start_and_claim(store)
     for one in (store, other):
         with pytest.raises(SessionBusy) as caught:
             await one.claim("s")
@@ -32,7 +42,7 @@ async def test_a_tree_with_a_living_owner_is_busy_for_everybody_else(store: Stor
 
 
 async def test_of_many_claims_at_once_one_wins(store: Store, other: Store) -> None:
-    await begin(store)
+    await start_session(store)
     tries = [one.claim("s") for one in (store, other, store, other)]
     outcomes = await asyncio.gather(*tries, return_exceptions=True)
     assert sum(isinstance(o, Claim) for o in outcomes) == 1
@@ -40,7 +50,7 @@ async def test_of_many_claims_at_once_one_wins(store: Store, other: Store) -> No
 
 
 async def test_a_released_tree_has_no_owner_and_can_be_claimed_by_anybody(store: Store, other: Store) -> None:
-    claim = await owned(store)
+    claim = await start_and_claim(store)
     await store.release(claim)
     row = await other.row("s")
     assert row is not None
@@ -49,7 +59,7 @@ async def test_a_released_tree_has_no_owner_and_can_be_claimed_by_anybody(store:
 
 
 async def test_a_claim_is_given_up_with_the_append_that_says_so(store: Store, other: Store) -> None:
-    claim = await owned(store)
+    claim = await start_and_claim(store)
     await put(store, "s", turn(), turn_end(), claim=claim, release=True)
     assert claim.released
     assert [e.type for e in await other.read("s")][-1] == "turn_ended"
@@ -57,7 +67,7 @@ async def test_a_claim_is_given_up_with_the_append_that_says_so(store: Store, ot
 
 
 async def test_nothing_can_be_appended_with_a_claim_that_was_given_up(store: Store) -> None:
-    claim = await owned(store)
+    claim = await start_and_claim(store)
     await store.release(claim)
     with pytest.raises(StoreError, match="given up"):
         await put(store, "s", turn(), claim=claim)
@@ -66,7 +76,7 @@ async def test_nothing_can_be_appended_with_a_claim_that_was_given_up(store: Sto
 
 async def test_every_new_claim_has_a_higher_epoch_than_all_before(store: Store, other: Store) -> None:
     epochs: list[int] = []
-    await begin(store)
+    await start_session(store)
     for one in (store, other, store):
         claim = await one.claim("s")
         epochs.append(claim.epoch)
@@ -75,7 +85,7 @@ async def test_every_new_claim_has_a_higher_epoch_than_all_before(store: Store, 
 
 
 async def test_who_was_taken_over_writes_nothing_more_and_is_told(store: Store, other: Store) -> None:
-    old = await owned(store)
+    old = await start_and_claim(store)
     new = await other.claim("s", take_over=True)
     with pytest.raises(SessionTakenOver):
         await put(store, "s", turn(), claim=old)
@@ -85,16 +95,16 @@ async def test_who_was_taken_over_writes_nothing_more_and_is_told(store: Store, 
 
 
 async def test_an_owner_hears_that_it_was_taken_over_without_appending(store: Store, other: Store) -> None:
-    old = await owned(store)
+    old = await start_and_claim(store)
     told: list[Exception] = []
     old.on_failure = told.append
     await other.claim("s", take_over=True)
-    await until(lambda: told)
+    await wait_until(lambda: told)
     assert isinstance(told[0], SessionTakenOver)
 
 
 async def test_appends_on_both_sides_of_a_take_over_are_parted_by_it(store: Store) -> None:
-    old = await owned(store)
+    old = await start_and_claim(store)
     before = asyncio.ensure_future(put(store, "s", turn(1), claim=old))
     taking = asyncio.ensure_future(store.claim("s", take_over=True))
     after = asyncio.ensure_future(put(store, "s", turn(2), claim=old))
@@ -104,7 +114,7 @@ async def test_appends_on_both_sides_of_a_take_over_are_parted_by_it(store: Stor
 
 
 async def test_of_two_take_overs_the_later_one_owns_the_tree(store: Store) -> None:
-    await begin(store)
+    await start_session(store)
     first, second = await asyncio.gather(store.claim("s", take_over=True), store.claim("s", take_over=True))
     with pytest.raises(SessionTakenOver):
         await put(store, "s", turn(), claim=first)
@@ -112,7 +122,7 @@ async def test_of_two_take_overs_the_later_one_owns_the_tree(store: Store) -> No
 
 
 async def test_releasing_a_lost_claim_does_not_touch_the_new_owners(store: Store, other: Store) -> None:
-    old = await owned(store)
+    old = await start_and_claim(store)
     new = await other.claim("s", take_over=True)
     await store.release(old)
     row = await store.row("s")
@@ -122,7 +132,7 @@ async def test_releasing_a_lost_claim_does_not_touch_the_new_owners(store: Store
 
 
 async def test_the_owner_of_a_tree_is_listed_with_each_of_its_sessions(store: Store, other: Store) -> None:
-    claim = await owned(store, "top")
+    claim = await start_and_claim(store, "top")
     await put(store, "top~1", child_of("top"), claim=claim)
     rows = await other.rows()
     assert all(r.owner for r in rows)
@@ -131,20 +141,20 @@ async def test_the_owner_of_a_tree_is_listed_with_each_of_its_sessions(store: St
 
 
 async def test_others_may_speak_to_a_session_that_somebody_owns(store: Store, other: Store) -> None:
-    claim = await owned(store)
+    claim = await start_and_claim(store)
     await put(other, "s", Steered("faster"))
     await put(store, "s", turn(), claim=claim)
     assert [(e.seq, e.type) for e in await store.read("s")][1:] == [(2, "steered"), (3, "turn_started")]
 
 
 async def test_an_old_claim_gives_no_right_on_a_new_session_of_the_same_name(
-    house: House, store: Store, other: Store
+    factory: StoreFactory, store: Store, other: Store
 ) -> None:
-    old = await owned(store)
+    old = await start_and_claim(store)
     new = await other.claim("s", take_over=True)
     await other.release(new)
     await other.delete(["s"])
-    await begin(other)
+    await start_session(other)
     fresh = await other.claim("s")
     with pytest.raises(SessionTakenOver):
         await put(store, "s", turn(), claim=old)
@@ -163,8 +173,8 @@ class ShortLease(SqliteStore):
 
 async def test_a_prompt_waits_for_another_owner_a_little_longer_than_the_stores_lease(tmp_path: Path) -> None:
     path = tmp_path / "log.db"
-    async with opened(path, lambda: time.time() + 3600) as ahead:  # its heartbeat is never late
-        await owned(ahead)
+    async with open_sqlite(path, lambda: time.time() + 3600) as ahead:  # its heartbeat is never late
+        await start_and_claim(ahead)
         async with Runtime(ShortLease(path), agents=[worker("writer")]) as runtime:
             session = await runtime.load("s")
             started = time.monotonic()

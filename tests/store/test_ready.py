@@ -7,7 +7,18 @@ from pathlib import Path
 import pytest
 
 from store.agents import counted
-from store.houses import House, asked, begin, child_of, opened, owned, put, question, turn, turn_end
+from store.factories import (
+    StoreFactory,
+    child_of,
+    open_sqlite,
+    put,
+    question,
+    question_events,
+    start_and_claim,
+    start_session,
+    turn,
+    turn_end,
+)
 from upcall import Agent, Runtime
 from upcall.contracts import Claim, Store
 from upcall.errors import StoreError
@@ -35,8 +46,10 @@ async def park(store: Store, claim: Claim, waits: dict[str, list[str]]) -> None:
 
 async def parked(store: Store, session: str, *questions: str, expires: float | None = None) -> None:
     """A session whose turn asked these and is parked."""
-    claim = await owned(store, session)
-    await put(store, session, turn(), *[e for name in questions for e in asked(name, expires)], claim=claim)
+    claim = await start_and_claim(store, session)
+    await put(
+        store, session, turn(), *[e for name in questions for e in question_events(name, expires)], claim=claim
+    )
     await park(store, claim, {session: list(questions)})
 
 
@@ -52,7 +65,7 @@ async def ready(store: Store, limit: int | None = None) -> list[str]:
 
 
 async def test_a_turn_that_nobody_runs_any_more_is_ready(store: Store, other: Store) -> None:
-    claim = await owned(store)
+    claim = await start_and_claim(store)
     await put(store, "s", turn(), claim=claim)
     while_owned = await ready(other)
     await store.release(claim)
@@ -60,8 +73,8 @@ async def test_a_turn_that_nobody_runs_any_more_is_ready(store: Store, other: St
 
 
 async def test_sessions_without_a_turn_and_with_an_ended_one_are_not_ready(store: Store) -> None:
-    await begin(store, "idle")
-    claim = await owned(store, "done")
+    await start_session(store, "idle")
+    claim = await start_and_claim(store, "done")
     await put(store, "done", turn(), turn_end(), claim=claim, release=True)
     assert await ready(store) == []
 
@@ -79,28 +92,30 @@ async def test_a_parked_tree_is_ready_once_what_it_waits_for_is_withdrawn(store:
     assert await ready(store) == ["s"]
 
 
-async def test_a_parked_tree_is_ready_from_the_moment_its_question_expires(house: House, store: Store) -> None:
-    deadline = house.clock.now + 60
+async def test_a_parked_tree_is_ready_from_the_moment_its_question_expires(
+    factory: StoreFactory, store: Store
+) -> None:
+    deadline = factory.clock.now + 60
     await parked(store, "s", "q1", expires=deadline)
-    house.clock.now = deadline - 1
+    factory.clock.now = deadline - 1
     before = await ready(store)
-    house.clock.now = deadline
+    factory.clock.now = deadline
     assert (before, await ready(store)) == ([], ["s"])
 
 
 @pytest.mark.parametrize("then", [CallbackAsked("q1", "lead"), CallbackPassed("q1", "lead", "not mine")])
 async def test_a_parked_tree_whose_question_goes_to_an_agent_next_is_ready(store: Store, then: AnyEvent) -> None:
-    claim = await owned(store)
+    claim = await start_and_claim(store)
     await put(store, "s", turn(), question("q1"), then, claim=claim)
     await park(store, claim, {"s": ["q1"]})
     assert await ready(store) == ["s"]
 
 
 async def test_a_parked_tree_is_ready_when_a_child_can_continue(store: Store) -> None:
-    claim = await owned(store, "top")
+    claim = await start_and_claim(store, "top")
     await put(store, "top", turn(), claim=claim)
     for name in ("top~1", "top~2"):
-        await put(store, name, child_of("top"), turn(), *asked(f"q{name}"), claim=claim)
+        await put(store, name, child_of("top"), turn(), *question_events(f"q{name}"), claim=claim)
     await park(store, claim, {"top": [], "top~1": ["qtop~1"], "top~2": ["qtop~2"]})
     before = await ready(store)
     await settle(store, "qtop~2")
@@ -108,8 +123,8 @@ async def test_a_parked_tree_is_ready_when_a_child_can_continue(store: Store) ->
 
 
 async def test_an_answer_that_the_parked_tree_does_not_wait_for_makes_nothing_ready(store: Store) -> None:
-    claim = await owned(store)
-    await put(store, "s", turn(), *asked("q1"), *asked("q2"), claim=claim)
+    claim = await start_and_claim(store)
+    await put(store, "s", turn(), *question_events("q1"), *question_events("q2"), claim=claim)
     await settle(store, "q1")  # its call took another answer first, and has ended
     await park(store, claim, {"s": ["q2"]})
     before = await ready(store)
@@ -129,10 +144,10 @@ async def test_a_tree_that_parks_again_waits_only_for_what_its_newest_park_names
 
 
 async def test_a_child_that_stays_parked_while_the_others_continue_is_still_waited_for(store: Store) -> None:
-    claim = await owned(store, "top")
+    claim = await start_and_claim(store, "top")
     await put(store, "top", turn(), claim=claim)
     for name in ("top~1", "top~2"):
-        await put(store, name, child_of("top"), turn(), *asked(f"q{name}"), claim=claim)
+        await put(store, name, child_of("top"), turn(), *question_events(f"q{name}"), claim=claim)
     await park(store, claim, {"top": [], "top~1": ["qtop~1"], "top~2": ["qtop~2"]})
     await settle(store, "qtop~1")
     claim = await store.claim("top")
@@ -147,7 +162,7 @@ async def test_a_child_that_stays_parked_while_the_others_continue_is_still_wait
 async def test_a_session_whose_first_hooks_wait_is_ready_once_they_can_continue(store: Store) -> None:
     await put(store, "s", SessionStarted("writer", begins=True))
     claim = await store.claim("s")
-    await put(store, "s", *asked("q1"), claim=claim)
+    await put(store, "s", *question_events("q1"), claim=claim)
     await park(store, claim, {"s": ["q1"]})
     before = await ready(store)
     await settle(store, "q1")
@@ -161,29 +176,33 @@ async def test_a_session_whose_first_hooks_wait_is_ready_once_they_can_continue(
 async def test_a_tree_of_a_process_that_died_is_ready(tmp_path: Path) -> None:
     now = 1_000_000.0
 
-    async with opened(tmp_path / "log.db", clock=lambda: now) as dead:
+    async with open_sqlite(tmp_path / "log.db", clock=lambda: now) as dead:
         await put(dead, "s", SessionStarted("writer"))
         claim = await dead.claim("s")
         await put(dead, "s", turn(), claim=claim)
-        async with opened(tmp_path / "log.db", clock=lambda: now + 60) as living:  # its heartbeat is late
+        async with open_sqlite(tmp_path / "log.db", clock=lambda: now + 60) as living:  # its heartbeat is late
             assert await ready(living) == ["s"]
 
 
 # --- whatever the number of others --------------------------------------------------------
 
 
+@pytest.mark.slow
 async def test_a_thousand_older_running_trees_hide_no_ready_one(store: Store) -> None:
     for number in range(MANY):
-        await put(store, f"busy{number}", turn(), claim=await owned(store, f"busy{number}"))
+        await put(store, f"busy{number}", turn(), claim=await start_and_claim(store, f"busy{number}"))
     await parked(store, "s", "q1")
     await settle(store, "q1")
     assert (await ready(store), await ready(store, limit=1)) == (["s"], ["s"])
 
 
+@pytest.mark.slow
 async def test_a_thousand_older_parked_trees_hide_no_ready_one(store: Store) -> None:
     for number in range(MANY):
-        claim = await owned(store, f"t{number}")
-        await put(store, f"t{number}", turn(), *asked(f"a{number}"), *asked(f"b{number}"), claim=claim)
+        claim = await start_and_claim(store, f"t{number}")
+        await put(
+            store, f"t{number}", turn(), *question_events(f"a{number}"), *question_events(f"b{number}"), claim=claim
+        )
         await settle(store, f"a{number}")  # nobody asks for this answer any more
         await park(store, claim, {f"t{number}": [f"b{number}"]})
     await parked(store, "s", "q1")
@@ -193,7 +212,7 @@ async def test_a_thousand_older_parked_trees_hide_no_ready_one(store: Store) -> 
 
 async def test_a_runtime_lists_every_ready_tree_however_many_there_are(store: Store) -> None:
     for number in range(MANY):
-        await put(store, f"s{number}", turn(), claim=await owned(store, f"s{number}"), release=True)
+        await put(store, f"s{number}", turn(), claim=await start_and_claim(store, f"s{number}"), release=True)
     runtime = Runtime(store, agents=[Agent("writer", model=Script(["done"]))])
     assert await runtime.ready() == [f"s{number}" for number in range(MANY)]
 
@@ -202,9 +221,9 @@ async def test_looking_for_ready_trees_costs_the_same_beside_a_hundred_times_as_
     steps: list[int] = []
     for others in (10, 1000):
         with counted() as work:
-            async with opened(tmp_path / f"{others}.db") as store:
+            async with open_sqlite(tmp_path / f"{others}.db") as store:
                 for number in range(others):
-                    await begin(store, f"idle{number}")
+                    await start_session(store, f"idle{number}")
                     await parked(store, f"waiting{number}", f"q{number}")
                 await settle(store, "q0")
                 before = work.steps
@@ -214,8 +233,8 @@ async def test_looking_for_ready_trees_costs_the_same_beside_a_hundred_times_as_
 
 
 async def test_parking_stores_the_bodies_that_its_events_name_or_nothing_at_all(store: Store) -> None:
-    claim = await owned(store, "s")
-    await put(store, "s", turn(), *asked("q"), claim=claim)
+    claim = await start_and_claim(store, "s")
+    await put(store, "s", turn(), *question_events("q"), claim=claim)
     await settle(store, "q")
 
     assert not await store.park(claim, {"s": [Parked(("q",))]}, ["q"], {"refused": b"body"})

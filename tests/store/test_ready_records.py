@@ -11,7 +11,17 @@ from typing import Any
 
 import pytest
 
-from store.houses import Clock, asked, child_of, opened, owned, put, question, turn, turn_end
+from store.factories import (
+    Clock,
+    child_of,
+    open_sqlite,
+    put,
+    question,
+    question_events,
+    start_and_claim,
+    turn,
+    turn_end,
+)
 from upcall.contracts import Ready, Store
 from upcall.events import CallbackAnswered, CallbackAsked, Parked
 from upcall.store.memory import MemoryStore
@@ -49,8 +59,8 @@ async def test_settling_parking_and_a_childs_end_record_that_a_run_tree_is_ready
     if kind == "sqlite":
         store = SqliteStore(tmp_path / "log.db", clock, on_ready=on_ready)
     await store.open()
-    claim = await owned(store)
-    await put(store, "s", turn(), *asked("q"), *asked("late", clock.now + 9), claim=claim)
+    claim = await start_and_claim(store)
+    await put(store, "s", turn(), *question_events("q"), *question_events("late", clock.now + 9), claim=claim)
     await put(store, "s~1", child_of("s"), turn(), question("a"), CallbackAsked("a", "boss"), claim=claim)
     assert records == []
     await store.park(claim, {"s": [Parked(("q", "late"))], "s~1": [Parked(("a",))]}, ["q", "late", "a"])
@@ -68,13 +78,13 @@ async def test_a_process_killed_while_it_settles_leaves_the_answer_and_the_recor
     when: str, tmp_path: Path
 ) -> None:
     path = tmp_path / "log.db"
-    async with opened(path) as store:
-        claim = await owned(store)
-        await put(store, "s", turn(), *asked("q"), claim=claim)
+    async with open_sqlite(path) as store:
+        claim = await start_and_claim(store)
+        await put(store, "s", turn(), *question_events("q"), claim=claim)
         await store.park(claim, {"s": [Parked(("q",))]}, ["q"])
     process = await asyncio.create_subprocess_exec(sys.executable, "-c", ANSWER, str(path), when)
     assert await process.wait() == -signal.SIGKILL
-    async with opened(path) as store:
+    async with open_sqlite(path) as store:
         held = await store.callback("q")
         assert held is not None
         assert held.status == ("open" if when == "before" else "answered")
@@ -89,9 +99,9 @@ async def test_a_record_that_can_not_be_written_leaves_the_callback_open(tmp_pat
         raise RuntimeError("the queue is full")
 
     path = tmp_path / "log.db"
-    async with opened(path) as store:
-        claim = await owned(store)
-        await put(store, "s", turn(), *asked("q"), claim=claim)
+    async with open_sqlite(path) as store:
+        claim = await start_and_claim(store)
+        await put(store, "s", turn(), *question_events("q"), claim=claim)
         await store.park(claim, {"s": [Parked(("q",))]}, ["q"])
     store = SqliteStore(path, on_ready=fail)
     await store.open()

@@ -8,7 +8,7 @@ import pytest
 
 from store.agents import worker
 from store.disks import IS_ROOT, disk
-from store.houses import opened
+from store.factories import open_sqlite
 from upcall import Runtime
 from upcall.errors import StoreUnavailable
 
@@ -33,7 +33,7 @@ def expected(turns: int) -> list[str]:
     return [f"looked up {2 * (n + 1)}" for n in range(turns)]
 
 
-async def test_on_a_full_disk_nothing_acknowledged_is_lost_and_with_room_it_goes_on(tmp_path: Path) -> None:
+async def test_on_a_full_disk_nothing_acknowledged_is_lost_and_with_room_it_continues(tmp_path: Path) -> None:
     agent = worker(calls=2, size=4000)
     with disk(tmp_path / "disk", 1024) as small:
         async with Runtime(small.folder / "log.db", agents=[agent]) as runtime:
@@ -51,7 +51,7 @@ async def test_on_a_full_disk_nothing_acknowledged_is_lost_and_with_room_it_goes
         assert last.text == expected(finished + 1)[-1]
 
 
-async def test_after_a_full_disk_another_process_goes_on(tmp_path: Path) -> None:
+async def test_after_a_full_disk_another_process_continues(tmp_path: Path) -> None:
     agent = worker(calls=2, size=4000)
     with disk(tmp_path / "disk", 1024) as small:
         async with Runtime(small.folder / "log.db", agents=[agent]) as runtime:
@@ -68,8 +68,8 @@ async def test_a_store_that_found_no_room_to_be_made_is_made_later(tmp_path: Pat
     with disk(tmp_path / "disk", 12) as small:
         path = small.folder / "log.db"
         with pytest.raises(StoreUnavailable, match=WORDS):
-            async with opened(path):
+            async with open_sqlite(path):
                 pass
         small.make_room()
-        async with opened(path) as store:
+        async with open_sqlite(path) as store:
             assert await store.rows() == []

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from store.factories import open_sqlite
 from store.golden.make_v1_file import AGENTS, NOW
-from store.houses import opened
 from upcall import Runtime
 from upcall.store.sqlite.store import SqliteStore
 from upcall.store.sqlite.tables import VERSION
@@ -38,13 +38,13 @@ def log_of(path: Path) -> list[tuple[int, bytes]]:
 
 async def test_opening_an_older_file_keeps_every_event_as_it_was(path: Path) -> None:
     before = log_of(path)
-    async with opened(path) as store:
+    async with open_sqlite(path) as store:
         read = await store.read_all(limit=1000)
     assert (log_of(path), len(read)) == (before, len(before))
 
 
 async def test_an_older_file_is_brought_to_the_newest_format_once(path: Path) -> None:
-    async with opened(path), opened(path):
+    async with open_sqlite(path), open_sqlite(path):
         pass
     with sqlite3.connect(path) as db:
         assert db.execute("PRAGMA user_version").fetchone() == (VERSION,)
@@ -57,7 +57,7 @@ async def test_two_that_open_an_older_file_at_once_both_can_use_it(path: Path) -
 
 
 async def test_an_upgraded_file_has_the_same_tables_as_a_new_one(path: Path, tmp_path: Path) -> None:
-    async with opened(path), opened(tmp_path / "new.db"):
+    async with open_sqlite(path), open_sqlite(tmp_path / "new.db"):
         pass
     shapes: list[object] = []
     for file in (path, tmp_path / "new.db"):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from store.houses import opened, owned, put, turn, until
+from store.factories import open_sqlite, put, start_and_claim, turn, wait_until
 from upcall import Agent, Context, Runtime, tool
 from upcall.events import AnyEvent, Steered
 from upcall.models import Script, call
@@ -82,7 +82,7 @@ async def test_another_process_reaches_a_running_turn_at_once(
         for number in range(len(words)):
             other.stdin.write(b"go\n")
             said.append(float(await other.stdout.readline()))
-            await until(lambda wanted=number + 1: len(heard) >= wanted)
+            await wait_until(lambda wanted=number + 1: len(heard) >= wanted)
         reply = await running
         ended = time.monotonic()
         await other.communicate()
@@ -99,20 +99,20 @@ async def test_another_process_reaches_a_running_turn_at_once(
 async def test_what_was_written_is_found_without_any_datagram(tmp_path: Path) -> None:
     path = tmp_path / "log.db"
     Path(f"{path}-wake").write_text("in the way: no socket can be made here")
-    async with opened(path) as store, opened(path) as other:
-        await owned(store)
+    async with open_sqlite(path) as store, open_sqlite(path) as other:
+        await start_and_claim(store)
         heard: list[AnyEvent] = []
         store.listen(heard.append)
         await put(other, "s", Steered("hello"))
-        await until(lambda: heard)
+        await wait_until(lambda: heard)
         assert heard[0].seq == 2
 
 
 async def test_a_path_too_long_for_a_socket_wakes_all_the_same(tmp_path: Path) -> None:
     folder = tmp_path / ("long" * 40)
     folder.mkdir()
-    async with opened(folder / "log.db") as store, opened(folder / "log.db") as other:
-        claim = await owned(store)
+    async with open_sqlite(folder / "log.db") as store, open_sqlite(folder / "log.db") as other:
+        claim = await start_and_claim(store)
         for number in (1, 2):
             waiting = asyncio.ensure_future(other.wait(await other.last(), 10))
             await asyncio.sleep(0.1)
@@ -135,8 +135,8 @@ async def test_what_a_killed_process_left_in_the_folder_is_cleared_away(tmp_path
     killed = await asyncio.create_subprocess_exec(sys.executable, "-c", program, str(path))
     assert await killed.wait() == 9
     assert len(list(Path(f"{path}-wake").iterdir())) == 1
-    async with opened(path) as store:
-        await owned(store)
+    async with open_sqlite(path) as store:
+        await start_and_claim(store)
     assert not Path(f"{path}-wake").exists()
 
 
@@ -151,8 +151,8 @@ async def test_a_process_in_which_nothing_waits_does_not_wake_up(tmp_path: Path)
 async def test_a_dead_owner_counts_as_dead_by_the_clock_that_was_given(tmp_path: Path) -> None:
     now = 1000.0
     path = tmp_path / "log.db"
-    async with opened(path, lambda: 1000.0) as frozen:
-        await owned(frozen)
+    async with open_sqlite(path, lambda: 1000.0) as frozen:
+        await start_and_claim(frozen)
         late = SqliteStore(path, lambda: now)
         await late.open()
         now = 1004.9

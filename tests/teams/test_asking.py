@@ -334,7 +334,7 @@ async def test_inherited_hooks_reach_every_member_of_a_team(desk: Desk) -> None:
     assert seen == ["boss task", "developer01 asks"]
 
 
-async def test_an_inherited_hook_still_holds_when_the_work_goes_on_in_another_process(place: Desk) -> None:
+async def test_an_inherited_hook_still_holds_when_the_work_continues_in_another_process(place: Desk) -> None:
     seen: list[str] = []
 
     @inherited

@@ -50,9 +50,12 @@ BAD: dict[str, tuple[str, str]] = {
     "no planner": (bad(caller="developer"), "caller must be 'manager', who made the plan, or be left out"),
     "empty caller": (bad(caller=""), "caller must be 'manager', who made the plan, or be left out; not \"\""),
     "null caller": (bad(caller=None), "caller must be 'manager', who made the plan, or be left out; not nothing"),
-    "extra keys": (bad(priority="high"), 'entry 1: unknown key "priority"; there are role, task, sequence, caller'),
+    "extra keys": (
+        bad(priority="high"),
+        'entry 1: unknown key "priority"; the valid keys are role, task, sequence, caller',
+    ),
     "strange key": (bad(**{"\ud800": 1}), "entry 1: unknown key"),
-    "a task of 1 MB": (bad(task="x" * 1_000_000), "task has 1000000 characters; at most 20000 are taken"),
+    "a task of 1 MB": (bad(task="x" * 1_000_000), "task has 1000000 characters; at most 20000 are accepted"),
     "10,000 entries": (plan(*[entry("developer", "x")] * 10_000), "it has 10000 entries; at most 50 are run"),
     "deep nesting": (
         f'[{{"role": {"[" * 500}{"]" * 500}}}]',
@@ -158,7 +161,7 @@ async def test_tries_entries_and_task_size_are_what_the_team_says(desk: Desk) ->
 
     assert caught.value.problems == ("it has 3 entries; at most 2 are run. Join tasks that belong together",)
     told = [e.message.text for e in await desk.log(team, "s~manager") if isinstance(e, TurnStarted)]
-    assert "task has 101 characters; at most 100 are taken" in told[1]
+    assert "task has 101 characters; at most 100 are accepted" in told[1]
 
 
 @pytest.mark.parametrize(

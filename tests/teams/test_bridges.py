@@ -72,7 +72,7 @@ async def test_bridges_in_a_row_all_have_above_them_what_the_first_has(desk: Des
     assert [step.agent for step in reply.callbacks[0].path] == ["boss"]
 
 
-async def test_a_bridge_that_waits_goes_on_and_the_first_agent_does_not_run_again(place: Desk) -> None:
+async def test_a_bridge_that_waits_continues_and_the_first_agent_does_not_run_again(place: Desk) -> None:
     ran: list[str] = []
     a = bridged(ran, asker("which?", "blocker", name="b", kind="request_user_input"))
 
@@ -84,7 +84,7 @@ async def test_a_bridge_that_waits_goes_on_and_the_first_agent_does_not_run_agai
     assert len([e for e in await place.log(a, None) if isinstance(e, SessionStarted)]) == 2
 
 
-async def test_a_next_agent_that_failed_fails_the_turn_and_is_gone_on_with(place: Desk) -> None:
+async def test_a_next_agent_that_failed_fails_the_turn_and_is_resumed(place: Desk) -> None:
     ran: list[str] = []
     tries = iter([RuntimeError("offline"), "b is back"])
     a = bridged(ran, Agent("b", model=Script(lambda _: next(tries))))

@@ -279,7 +279,7 @@ async def test_a_hop_that_was_compacted_passes_its_summary_on_and_the_reply_stay
     assert reply.text == "b heard \"the summary\\n\\na heard 'x'\""
 
 
-async def test_a_second_prompt_goes_on_with_each_hops_conversation(place: Desk) -> None:
+async def test_a_second_prompt_continues_each_hops_conversation(place: Desk) -> None:
     def decide(request: Request) -> str:
         told = [m.text for m in request.messages if m.role == "user"]
         return f"{request.agent}[{', '.join(told)}]"
@@ -303,7 +303,7 @@ async def test_an_end_turn_hook_that_replaces_a_typed_reply_does_no_harm(desk: D
 # --- failing, asking --------------------------------------------------------------------
 
 
-async def test_a_hop_that_fails_fails_the_chain_and_resume_goes_on_there(place: Desk) -> None:
+async def test_a_hop_that_fails_fails_the_chain_and_resume_continues_there(place: Desk) -> None:
     ran: list[str] = []
     (a,) = noted(ran, "a")
     tries = iter([RuntimeError("offline"), "b is back"])
@@ -316,7 +316,7 @@ async def test_a_hop_that_fails_fails_the_chain_and_resume_goes_on_there(place: 
     assert (reply.text, ran) == ("c(b is back)", ["a"])
 
 
-async def test_a_hop_that_reached_a_limit_goes_on_where_it_stopped_once_the_limit_is_raised(place: Desk) -> None:
+async def test_a_hop_that_reached_a_limit_continues_where_it_stopped_once_the_limit_is_raised(place: Desk) -> None:
     ran: list[str] = []
 
     def line(calls: int) -> Agent:
@@ -406,7 +406,7 @@ async def test_with_nobody_above_a_chain_the_person_is_asked(desk: Desk) -> None
     assert reply.text == "'this'"
 
 
-async def test_a_chain_parked_in_a_hop_goes_on_there_and_runs_nothing_again(place: Desk) -> None:
+async def test_a_chain_parked_in_a_hop_continues_there_and_runs_nothing_again(place: Desk) -> None:
     ran: list[str] = []
     a, c = noted(ran, "a", "c")
     line = chain(a, asker("which?", "blocker", name="b", kind="request_user_input"), c)
@@ -493,9 +493,9 @@ WRONG: dict[str, tuple[Callable[[], Any], str]] = {
     "no rounds": (lambda: chain(A, loop=0), "loop=0 is not a valid number of rounds"),
     "half a round": (lambda: given_chain(A, loop=1.5), "loop=1.5"),
     "a bad name": (lambda: chain(A, name="a b"), "is not a valid agent name"),
-    "a branch without ways": (lambda: branch(str, {}), "at least one way"),
+    "a branch without ways": (lambda: branch(str, {}), "at least one agent"),
     "a branch without a function": (lambda: given_branch("x", {"x": A}), "takes a function"),
-    "a branch by booleans": (lambda: given_branch(bool, {True: A, False: B}), "by a string"),
+    "a branch by booleans": (lambda: given_branch(bool, {True: A, False: B}), "under a string key"),
     "a branch to no agent": (lambda: given_branch(str, {"x": "a"}), "not 'a'"),
     "a fan-out of nobody": (lambda: fan_out([]), "a list of at least one agent"),
     "a fan-out of one agent": (lambda: given_fan_out(A), "a list of at least one agent"),

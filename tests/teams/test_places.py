@@ -80,7 +80,7 @@ async def test_a_team_is_a_role_of_a_team_and_each_has_its_own_numbers(place: De
     assert {"s~group01~developer01", "s~group02~developer02", "s~group01~manager"} <= ids
 
 
-async def test_parked_deep_inside_other_teams_and_chains_it_goes_on(place: Desk) -> None:
+async def test_parked_deep_inside_other_teams_and_chains_it_continues(place: Desk) -> None:
     inner = Team(
         manages(plan(entry("developer", "i", caller="lead")), name="lead"),
         {"developer": works("coder", asks_person())},
@@ -241,7 +241,7 @@ async def test_what_is_said_after_the_last_step_began_is_heard_with_the_next_pro
     assert [m.text for m in manager.get_messages() if m.role == "user"] == ["go", "go on\n\nuse French"]
 
 
-async def test_a_role_that_is_gone_when_the_work_goes_on_is_named(place: Desk) -> None:
+async def test_a_role_that_is_gone_when_the_work_continues_is_named(place: Desk) -> None:
     roles = {"developer": works("developer", asks_person()), "tester": works("tester")}
     tasks = plan(entry("developer", "a"), entry("tester", "b", 2))
     before, after = team_of(tasks, roles=roles), team_of(tasks, roles={"developer": roles["developer"]})
@@ -273,7 +273,7 @@ async def test_depth_counts_teams_too(desk: Desk) -> None:
         await desk.prompt(team)
 
 
-async def test_who_lost_a_team_starts_nothing_more_and_the_other_goes_on(place: Desk) -> None:
+async def test_who_lost_a_team_starts_nothing_more_and_the_other_continues(place: Desk) -> None:
     working, ran = asyncio.Event(), list[str]()
     first = True
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from upcall.teams.plan import Rules, named, read_plan
+from upcall.teams.plan import Rules, name_workers, read_plan
 
 RULES = Rules("manager", ("developer", "tester"), entries=5, task_chars=40)
 
@@ -93,7 +93,7 @@ def test_two_arrays_are_never_a_plan(one: list[dict[str, Any]], other: list[dict
 def test_no_two_workers_have_one_name_and_each_role_counts_on(plans: list[list[dict[str, Any]]]) -> None:
     counts: dict[str, int] = {}
 
-    made = [assignment for each in plans for assignment in named(each, counts)]
+    made = [assignment for each in plans for assignment in name_workers(each, counts)]
 
     for role in RULES.roles:
         names = [a.worker for a in made if a.role == role]
@@ -103,7 +103,7 @@ def test_no_two_workers_have_one_name_and_each_role_counts_on(plans: list[list[d
 @pytest.mark.parametrize(
     "text", ["[" * 1_000_000, '[{"role":' * 100_000, "[" * 900 + "1," * 100_000, "[" * 100_000 + "]" * 100_000]
 )
-def test_a_flood_of_brackets_is_no_plan_and_no_crash(text: str) -> None:
+def test_a_flood_of_brackets_is_not_a_plan_and_does_not_crash(text: str) -> None:
     _, problems = read_plan(text, RULES)
 
     assert problems == ["no JSON array was found in the reply"]

@@ -239,7 +239,7 @@ def test_the_general_purpose_agent_can_be_named_replaced_and_left_out(more: Any,
 
 
 @pytest.mark.parametrize("who", ["general_purpose", "described", "whole"])
-async def test_an_approval_inside_a_sub_agent_reaches_the_person_and_a_rebuilt_agent_goes_on(
+async def test_an_approval_inside_a_sub_agent_reaches_the_person_and_a_rebuilt_agent_continues(
     tmp_path: Path, who: str
 ) -> None:
     def decide(request: Request) -> Any:

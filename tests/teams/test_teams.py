@@ -131,7 +131,7 @@ async def test_workers_are_numbered_by_role_in_the_arrays_order(desk: Desk) -> N
     }
 
 
-async def test_numbering_goes_on_across_prompts_and_the_manager_remembers(desk: Desk) -> None:
+async def test_numbering_continues_across_prompts_and_the_manager_remembers(desk: Desk) -> None:
     team = team_of(plan(entry("developer", "a")), plan(entry("developer", "b"), entry("tester", "c")))
 
     async with desk.runtime(team) as runtime:
@@ -226,7 +226,7 @@ async def test_manager_worker_and_reviewer_are_taught_after_their_own_instructio
     for kind in ("blocker", "clarification", "query", "error"):
         assert f"- {kind}: " in told["developer01"]
     assert told["reviewer"].startswith("Be fair.\n\n")
-    assert "unsettled first" in told["reviewer"]
+    assert "unanswered ones first" in told["reviewer"]
 
 
 async def test_a_managers_kit_keeps_its_results_in_a_team_too(desk: Desk) -> None:
@@ -275,12 +275,12 @@ async def test_the_reviewer_sees_the_task_every_result_and_every_question_unsett
 
     reply = await desk.prompt(team, "Build a house")
 
-    head, _, rest = reply.text.removeprefix("REPORT\n").partition("What the workers came to:")
+    head, _, rest = reply.text.removeprefix("REPORT\n").partition("The workers' results:")
     assert head.splitlines() == [
         "The task was:",
         "Build a house",
         "",
-        "What was asked, the unsettled first:",
+        "The questions that were asked, unanswered ones first:",
         '- developer01, query: "hard 1?"; withdrawn after: manager asked, manager passed ("too hard")',
         '- developer02, query: "hard 2?"; withdrawn after: manager asked, manager passed ("too hard")',
         '- developer01, clarification: "easy 1?"; answered by manager: "easily"',
@@ -359,13 +359,16 @@ given_anything: Any = Team
 WRONG: dict[str, tuple[Callable[[], Any], str]] = {
     "no agent as manager": (lambda: given_anything("manager", ROLE), "the manager is a plain agent"),
     "a chain as manager": (lambda: Team(chain(works("x")), ROLE), "the manager is a plain agent"),
-    "no roles": (lambda: Team(manages(), {}), "roles is a dict of at least one"),
-    "a list of roles": (lambda: given_anything(manages(), [works()]), "roles is a dict of at least one"),
-    "a role without agent": (lambda: given_anything(manages(), {"a": "x"}), "role 'a' is an agent, a team"),
+    "no roles": (lambda: Team(manages(), {}), "roles must be a dict with at least one role"),
+    "a list of roles": (
+        lambda: given_anything(manages(), [works()]),
+        "roles must be a dict with at least one role",
+    ),
+    "a role without agent": (lambda: given_anything(manages(), {"a": "x"}), "role 'a' must be an agent, a team"),
     "a role that is no name": (lambda: Team(manages(), {"a b": works()}), "role 'a b'"),
     "a role that is no text": (lambda: given_anything(manages(), {1: works()}), "role 1: no string"),
     "a role called user": (lambda: Team(manages(), {"user": works()}), "role 'user'"),
-    "a reviewer that is no agent": (lambda: given_anything(manages(), ROLE, "x"), "the reviewer is an agent"),
+    "a reviewer that is no agent": (lambda: given_anything(manages(), ROLE, "x"), "the reviewer must be an agent"),
     "a wrong on_failure": (
         lambda: given_anything(manages(), ROLE, on_failure="panic"),
         "stop, go_on, replan, not 'panic'",
@@ -374,11 +377,11 @@ WRONG: dict[str, tuple[Callable[[], Any], str]] = {
     "half a try": (lambda: given_anything(manages(), ROLE, tries=1.5), "tries=1.5 is not a whole number"),
     "an agent called like a worker": (
         lambda: Team(manages(), {"developer": works("developer02")}),
-        "the agent 'developer02' has the name of a worker",
+        "the agent 'developer02' has the same name as a worker",
     ),
     "roles that count into each other": (
         lambda: Team(manages(), {"developer": works(), "developer1": works("x")}),
-        "workers of 'developer' and 'developer1' could have one name",
+        "workers of 'developer' and 'developer1' could get the same name",
     ),
 }
 
@@ -404,7 +407,7 @@ def test_a_team_has_the_defaults_that_are_documented() -> None:
 
 
 def test_a_team_is_built_anew_instead_of_changed() -> None:
-    with pytest.raises(Exception, match="build it again"):
+    with pytest.raises(Exception, match="create a new Team"):
         Team(manages(), ROLE).replace(name="other")
 
 

@@ -94,7 +94,9 @@ def test_a_local_class_that_names_another_is_refused_with_what_to_do() -> None:
     class Outer:
         inner: Inner
 
-    with pytest.raises(BadTool, match="names 'Inner', which can't be found from its module; define both"):
+    with pytest.raises(
+        BadTool, match="refers to 'Inner', which is not defined in that class's module; define both"
+    ):
         taking(x=Outer)
 
 

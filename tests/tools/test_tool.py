@@ -225,16 +225,16 @@ REFUSED: list[tuple[Any, str]] = [
     (_async_with_sync, "write `ctx: Context`, or make it a plain def for a SyncContext"),
     (_sync_with_async, "write `ctx: SyncContext`, or make it an async def for a Context"),
     (_with_session, "write `ctx: Context`"),
-    (_two, "'ctx' and 'other' are both its context"),
+    (_two, "'ctx' and 'other' are both declared as the tool's context"),
     (_impossible, "number: complex can't come from JSON"),
     (_callback, "can't come from JSON"),
-    (_missing, "names 'Missing', which can't be found"),
+    (_missing, "refers to 'Missing', which is not defined"),
     (_yields, "can't yield"),
     (_async_yields, "can't yield"),
     (_Thing.method, "tool(thing.method)"),
-    (3, "is made of a typed function"),
-    (len, "is made of a typed function"),
-    (lambda: 0, "1 to 64 letters"),
+    (3, "make a tool from a typed function"),
+    (len, "make a tool from a typed function"),
+    (lambda: 0, "1 to 64 characters"),
 ]
 
 
@@ -247,7 +247,7 @@ def test_what_can_not_be_a_tool_is_refused_with_the_right_way(function: Any, say
 
 @pytest.mark.parametrize("name", ["", "a b", "é", "a" * 65, "a.b", "a\n"])
 def test_a_name_that_providers_would_not_take_is_refused(name: str) -> None:
-    with pytest.raises(BadTool, match="1 to 64 letters"):
+    with pytest.raises(BadTool, match="1 to 64 characters"):
         tool(write.function, name=name)
 
 
@@ -255,8 +255,8 @@ OPTIONS: list[tuple[Any, dict[str, Any], str]] = [
     (read_config.function, {"inline": True}, "an async tool runs on the loop anyway"),
     (lambda: 0, {"name": "x", "timeout": 0}, "not a positive number"),
     (lambda: 0, {"name": "x", "needs_approval": "yes"}, "a plain function"),
-    (lambda: 0, {"name": "x", "needs_approval": _absolute}, "wants 'path'"),
-    (lambda: 0, {"name": "x", "approve_patterns": {"a": _many}}, "wants 'paths'"),
+    (lambda: 0, {"name": "x", "needs_approval": _absolute}, "can't take 'path'"),
+    (lambda: 0, {"name": "x", "approve_patterns": {"a": _many}}, "can't take 'paths'"),
     (lambda: 0, {"name": "x", "approve_patterns": ["a*"]}, "a dict of functions"),
     (
         lambda: 0,
@@ -264,7 +264,7 @@ OPTIONS: list[tuple[Any, dict[str, Any], str]] = [
         "@tool takes no need_approval; did you mean 'needs_approval'?",
     ),
     (lambda: 0, {"name": "x", "zzz": 1}, "@tool takes no zzz; it takes: needs_approval, approve_patterns, "),
-    (read_config, {}, "is a tool already"),
+    (read_config, {}, "is already a tool"),
 ]
 
 

@@ -68,7 +68,8 @@ def pyright(folder: Path, *paths: Path) -> list[dict[str, Any]]:
     """The errors that pyright finds in strict mode, as it tells them to programs."""
     settings = {
         "include": [str(path) for path in paths], "typeCheckingMode": "strict", "pythonVersion": "3.11",
-        "venvPath": str(ROOT), "venv": ".venv", "extraPaths": [str(ROOT / "src")],
+        "venvPath": str(ROOT), "venv": ".venv",
+        "extraPaths": [str(ROOT / "src"), str(ROOT / "examples" / "web_service")],
     }  # fmt: skip
     (folder / "pyrightconfig.json").write_text(json.dumps(settings))
     command = [sys.executable, "-m", "pyright", "--outputjson", "--project", str(folder)]
@@ -84,17 +85,20 @@ def wrong(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_mypy_in_strict_mode_accepts_the_examples_and_a_program_that_streams_events() -> None:
     code, said = mypy(*PROGRAMS)
     assert code == 0, said
 
 
+@pytest.mark.slow
 def test_mypy_in_strict_mode_finds_every_mistake_and_nothing_else(wrong: Path) -> None:
     _, said = mypy(wrong)
     found = {int(number) for number in re.findall(r"wrong\.py:(\d+): error", said)}
     assert found == wrong_lines(wrong), said
 
 
+@pytest.mark.slow
 def test_pyright_in_strict_mode_accepts_what_is_right_and_finds_every_mistake(tmp_path: Path, wrong: Path) -> None:
     errors = pyright(tmp_path, wrong, *PROGRAMS)
     found = {(Path(e["file"]).name, e["range"]["start"]["line"] + 1) for e in errors}

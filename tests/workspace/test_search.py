@@ -18,7 +18,7 @@ from upcall.errors import UpcallError
 from upcall.models import call
 from upcall.workspace import Folder, InLog, Mounts, file_tools
 from upcall.workspace.ignore import Glob
-from upcall.workspace.search import Lines, walk
+from upcall.workspace.search import LineSearch, walk
 from workspace.doubles import files_of, played
 
 TREE = {
@@ -104,7 +104,7 @@ async def test_grep_finds_what_a_plain_loop_finds(lines: list[str], pattern: str
     body = "\n".join(lines)
     await files.write("/x", body.encode())
     out: list[str] = []
-    await Lines(pattern, False).search(files, "/x", out)
+    await LineSearch(pattern, False).search(files, "/x", out)
 
     whole = body.split("\n")
     if whole[-1] == "":
@@ -142,7 +142,7 @@ async def test_a_pattern_that_is_wrong_or_never_ends_is_an_error(tmp_path: Path)
     (wrong,) = await played(folder, file_tools(), call("grep", pattern="(a"))
     assert wrong.is_error
     assert "the pattern '(a' can't be used: a ( is not closed" in wrong.text
-    endless = Lines(r"(?:(?:a|aa|a?a)+)+\1?$|(.*a){25}b", False, seconds=0.2)
+    endless = LineSearch(r"(?:(?:a|aa|a?a)+)+\1?$|(.*a){25}b", False, seconds=0.2)
     with pytest.raises(UpcallError, match=r"takes longer than 0\.2 s; make it simpler, or search less"):
         await endless.search(folder, "/a.txt", [])
 
@@ -258,6 +258,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.slow
 async def test_200_megabytes_are_searched_and_read_in_little_memory(tmp_path: Path) -> None:
     with (tmp_path / "large.txt").open("w") as large:
         for start in range(0, 4_000_000, 100_000):

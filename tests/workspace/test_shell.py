@@ -64,7 +64,7 @@ async def test_a_command_is_one_argument_whatever_is_in_it(folder: Path) -> None
     for wrong in ("echo \0", "echo " + "x" * 100_000):
         refused = await ran(folder, wrong)
         assert refused.is_error
-        assert "a command has no NUL character and at most 100000 bytes" in refused.text
+        assert "a command must not contain a NUL character and may have at most 100000 bytes" in refused.text
 
 
 async def test_output_is_shown_while_it_comes(folder: Path) -> None:
@@ -129,7 +129,7 @@ async def test_a_workspace_without_a_folder_has_no_shell(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("options", [{"seconds": 0}, {"seconds": -1}, {"output": 5}])
 def test_limits_that_can_not_work_are_refused(options: dict[str, Any]) -> None:
-    with pytest.raises(SetupError, match="give a time, and 100 characters or more"):
+    with pytest.raises(SetupError, match="seconds must be above 0, and output 100 characters or more"):
         shell(**options)
 
 
@@ -277,7 +277,7 @@ async def test_without_namespaces_what_is_left_is_found_and_the_result_says_what
     said = ran_without_namespaces(folder, KILL_WATCHERS.format(orphan=orphan))
 
     assert marked(folder) == []
-    assert "(something that it started may still run" in said
+    assert "(a process that the command started may still run" in said
     assert said.endswith("subreaper 0\n"), "only while a command runs"
 
 

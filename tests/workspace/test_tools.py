@@ -65,7 +65,7 @@ async def test_a_file_is_written_listed_read_and_edited(workspace: Workspace) ->
     assert not any(r.is_error for r in out)
 
 
-async def test_a_part_of_a_file_says_where_it_goes_on(tmp_path: Path) -> None:
+async def test_a_part_of_a_file_says_where_it_continues(tmp_path: Path) -> None:
     (tmp_path / "long.txt").write_text("".join(f"line {n}\n" for n in range(1, 5001)) + "the last, without an end")
 
     first, part, last, beyond = await played(
@@ -77,8 +77,10 @@ async def test_a_part_of_a_file_says_where_it_goes_on(tmp_path: Path) -> None:
         call("read_file", path="long.txt", offset=9000),
     )
 
-    assert first.text.endswith("\n  2000\tline 2000\n… lines 1 to 2000 of 5001; go on with offset=2000")
-    assert part.text == "  2001\tline 2001\n  2002\tline 2002\n… lines 2001 to 2002 of 5001; go on with offset=2002"
+    assert first.text.endswith("\n  2000\tline 2000\n… lines 1 to 2000 of 5001; continue with offset=2000")
+    assert (
+        part.text == "  2001\tline 2001\n  2002\tline 2002\n… lines 2001 to 2002 of 5001; continue with offset=2002"
+    )
     assert last.text == "  5000\tline 5000\n  5001\tthe last, without an end"
     assert beyond.text == "(it has 5001 lines; nothing is left after offset=9000)"
 
@@ -117,7 +119,7 @@ async def test_long_lines_and_much_text_are_cut_by_the_tool_itself(tmp_path: Pat
 
     assert line.text == f"     1\t{'x' * 2000}… (cut)"
     assert 50_000 < len(much.text) < 70_000
-    assert "of 1000; go on with offset=" in much.text
+    assert "of 1000; continue with offset=" in much.text
 
 
 async def test_an_image_is_shown_and_other_binary_files_are_not(tmp_path: Path) -> None:
@@ -207,7 +209,7 @@ async def test_an_edit_of_what_has_changed_since_is_refused_in_another_process_t
         (work / "a.txt").write_text("x")
         texts = [r.text for r in results(session.get_messages())]
     assert texts[1:3] == ["edited /a.txt: replaced 1 occurrence"] * 2
-    assert "old_string is not in it" in texts[3]
+    assert "old_string is not in the file" in texts[3]
 
     late = agent.replace(model=Script([edit("x", "y"), "done"]))
     async with Runtime(place.store(), agents=[late]) as runtime:
@@ -254,9 +256,10 @@ async def test_what_can_not_be_edited_says_why(tmp_path: Path) -> None:
 
     texts = [r.text.removeprefix("edit_file failed: ") for r in out]
     assert texts[1] == (
-        "/a.txt: old_string is in it 3 times, on lines 1, 1, 3; give more around it, or set replace_all"
+        "/a.txt: old_string is in the file 3 times, on lines 1, 1, 3; "
+        "give more of the text around it, or set replace_all"
     )
-    assert texts[2].startswith("/a.txt: old_string is not in it")
+    assert texts[2].startswith("/a.txt: old_string is not in the file")
     assert texts[3].startswith("/a.txt: old_string is empty")
     assert texts[4] == "/a.txt: old_string and new_string are the same"
     assert texts[5] == "edited /a.txt: replaced 3 occurrences"

@@ -198,12 +198,12 @@ def of_state(state: SessionState) -> dict[str, Any]:
     return {
         "agent": state.header.agent,
         "parent": state.header.parent,
-        "phase": state.phase,
-        "turn": state.turn,
-        "text": state.reply_text,
-        "summary": state.summary,
+        "phase": state.turn.phase,
+        "turn": state.turn.number,
+        "text": state.conversation.reply_text,
+        "summary": state.conversation.summary,
         "context": state.context,
-        "messages": msgspec.json.decode(msgspec.json.encode(state.messages())),
+        "messages": msgspec.json.decode(msgspec.json.encode(state.conversation.messages())),
     }
 
 

@@ -88,7 +88,7 @@ def developer_says(request: Request) -> Any:
 def manager_says(request: Request) -> Any:
     last = request.messages[-1].text
     if request.purpose == "side_turn":
-        if "Nobody hears plain text" in last:
+        if "Nobody reads plain text" in last:
             return call("answer_callback", value="blue")
         if "Which colour?" in last:
             return "Let me think."

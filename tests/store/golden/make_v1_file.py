@@ -12,7 +12,7 @@ import sqlite3
 import tempfile
 from pathlib import Path
 
-from store.houses import put
+from store.factories import put
 from upcall import Agent, Approve, Context, Request, Runtime, tool
 from upcall.events import TurnStarted
 from upcall.messages import Call, user
@@ -77,7 +77,7 @@ async def fill(path: Path) -> None:
 
         async def settle(session_id: str, value: object) -> None:
             held = await runtime.store.callbacks(root=session_id)
-            await runtime.answer(held[-1].raised.callback_id, value, by="ops")
+            await runtime.answer(held[-1].id, value, by="ops")
 
         await run("worker", "done", "hello")
         await run("worker", "waiting", "colour")

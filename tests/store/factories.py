@@ -1,4 +1,4 @@
-"""What the tests of stores share: a clock, houses in which stores live, and short ways to append."""
+"""Shared helpers for the tests of stores: a clock, a factory for each kind of store, and functions that append."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from upcall.store.sqlite.store import SqliteStore
 
 
 class Clock:
-    """Time that stands still until a test moves it."""
+    """A clock that only moves when a test sets it."""
 
     def __init__(self, now: float = 1_000_000.0) -> None:
         self.now = now
@@ -27,13 +27,13 @@ class Clock:
         return self.now
 
 
-class House(Protocol):
-    """Where one kind of store keeps its log. What it opens sees the same log, as other processes would."""
+class StoreFactory(Protocol):
+    """Opens stores of one kind. All of them share one log, as stores in several processes would."""
 
     clock: Clock
 
     async def open(self) -> Store:
-        """One more store on the same log."""
+        """Open one more store on the same log."""
         ...
 
     async def close(self) -> None:
@@ -41,8 +41,8 @@ class House(Protocol):
         ...
 
 
-class MemoryHouse:
-    """In memory there is one process, so every store is the same one."""
+class MemoryFactory:
+    """Returns the same store each time: there is only one process in memory."""
 
     def __init__(self) -> None:
         self.clock = Clock()
@@ -55,8 +55,8 @@ class MemoryHouse:
         await self.store.close()
 
 
-class SqliteHouse:
-    """One file, and as many stores on it as a test wants."""
+class SqliteFactory:
+    """Opens any number of stores on one file."""
 
     def __init__(self, folder: Path) -> None:
         self.clock = Clock()
@@ -74,15 +74,15 @@ class SqliteHouse:
             await store.close()
 
 
-class DelayedHouse(SqliteHouse):
-    """The same file, behind stores that commit late."""
+class DelayedFactory(SqliteFactory):
+    """Opens stores on one file that commit late."""
 
     async def open(self) -> Store:
         return cast("Store", DelayedStore(await super().open()))
 
 
 @asynccontextmanager
-async def opened(
+async def open_sqlite(
     path: Path, clock: Callable[[], float] = time.time, busy: float = 5.0
 ) -> AsyncGenerator[SqliteStore]:
     store = SqliteStore(path, clock, busy)
@@ -101,26 +101,26 @@ async def put(
     blobs: Mapping[str, bytes] | None = None,
     release: bool = False,
 ) -> Sequence[AnyEvent]:
-    """Append, and come back when it is stored."""
+    """Append events, and return when they are stored."""
     stored = store.append(session, events, claim, blobs=blobs, release=release)
     if stored is not None:
         await stored
     return events
 
 
-async def begin(store: Store, session: str = "s", agent: str = "writer") -> None:
-    """A session without a turn."""
+async def start_session(store: Store, session: str = "s", agent: str = "writer") -> None:
+    """Start a session without a turn."""
     await put(store, session, SessionStarted(agent))
 
 
-async def owned(store: Store, session: str = "s") -> Claim:
-    """A new session and the claim on it."""
-    await begin(store, session)
+async def start_and_claim(store: Store, session: str = "s") -> Claim:
+    """Start a session and return the claim on it."""
+    await start_session(store, session)
     return await store.claim(session)
 
 
 def child_of(parent: str, root: str = "", agent: str = "helper") -> SessionStarted:
-    """The first event of a session that another one started."""
+    """Return the first event of a session that another one started."""
     return SessionStarted(agent, parent=parent, root=root or parent, depth=1)
 
 
@@ -139,13 +139,13 @@ def question(name: str, expires: float | None = None) -> CallbackRaised:
     )
 
 
-def asked(name: str, expires: float | None = None) -> list[AnyEvent]:
-    """A question that was put to the person."""
+def question_events(name: str, expires: float | None = None) -> list[AnyEvent]:
+    """Return the events of a question to the person."""
     return [question(name, expires), CallbackAsked(name, "user", expires=expires)]
 
 
-async def until(condition: Callable[[], object], seconds: float = 10.0) -> None:
-    """Come back once it is true."""
+async def wait_until(condition: Callable[[], object], seconds: float = 10.0) -> None:
+    """Return when the condition is true."""
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "it did not come true in time"
