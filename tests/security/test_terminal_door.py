@@ -115,8 +115,9 @@ def test_an_approval_shows_every_character_of_what_it_approves(editor: str, crew
 def test_a_chat_sends_a_terminal_nothing_raw(crew: Path) -> None:
     with Screen("chat", "crew:crew", "--id", "s1", cwd=crew) as screen:
         screen.see("›")
-        for prompt in ("tools", "child", "server"):
-            screen.enter(prompt, "done ·" if prompt != "server" else "upcall: server")
+        # The line of the whole turn, not that of the child in it: what is typed before that steers.
+        for prompt, shown in (("tools", "done ·"), ("child", "1 tool call ·"), ("server", "upcall: server")):
+            screen.enter(prompt, shown)
         for command in ("/tools", "/unfold", "/sessions", "/cost", "/inbox", "/unfold 2", "/\x1b]0;x\x07"):
             screen.press(f"{command}\r")
         screen.press("\x0f")

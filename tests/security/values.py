@@ -43,6 +43,7 @@ TOO_MUCH: dict[str, Callable[[], Any]] = {
     "a list doubled 60 times": lambda: doubled(60),
     "a million empty texts": lambda: [""] * MB,
     "more values than may be": lambda: [0] * (PARTS + 1),
+    "2,000 numbers of 1,900 digits": lambda: [10**1900] * 2000,
     "one text of 30 MB": lambda: "x" * (30 * MB),
     "one key of 30 MB": lambda: {"x" * (30 * MB): 1},
 }
@@ -52,5 +53,7 @@ ENOUGH: dict[str, Callable[[], Any]] = {
     "as many lists as may be nested": lambda: nested(DEPTH - 1),
     "as many objects as may be nested": lambda: nested_objects(DEPTH - 1),
     "nearly as many values as may be": lambda: [0] * (PARTS - 10),
+    "48,000 objects, half of them empty": lambda: [{"a": {}}] * 24_000,
+    "20 numbers of 1,900 digits": lambda: [10**1900] * 20,
     "a text of nearly a megabyte": lambda: "x" * 900_000,
 }

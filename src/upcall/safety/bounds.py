@@ -7,8 +7,10 @@ megabytes once it is written. So values are counted part by part, and counting s
 from __future__ import annotations
 
 import math
+import re
 import reprlib
-from typing import Any
+from itertools import accumulate
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -57,7 +59,7 @@ SCHEMA, DESCRIPTION = 100_000, 20_000
 TOOLS, TOOL_BYTES = 1000, 4_000_000
 """Tools that one toolset may offer, and bytes of JSON that describe all tools of a session with toolsets."""
 
-_FEW, _SHORT, _NO_BOUND = 10, 1000, 1 << 62
+_FEW, _SHORT, _LONG_NUMBER = 10, 1000, 1024
 _type_of: Any = type  # pyright keeps nothing of the `Any` that it is given otherwise
 
 
@@ -67,10 +69,26 @@ def excess(value: Any, most: int, parts: int = PARTS, depth: int = DEPTH) -> str
     `most` is in bytes; texts are counted by their characters. Objects of a class are not counted: the code that
     converts them to plain values counts again.
     """
+    return _scan(value, most, parts, depth).problem
+
+
+class _Scan(NamedTuple):
+    """What one walk over a value found."""
+
+    problem: str = ""
+    """Why it is too large or nested too deeply, or empty."""
+    has_objects: bool = False
+    """It holds objects of a class, which were not looked into."""
+    is_finite: bool = True
+    """It holds neither NaN nor an infinity."""
+
+
+def _scan(value: Any, most: int, parts: int, depth: int) -> _Scan:
     if _is_small(value):
-        return ""
+        return _SMALL
     level: list[Any] = [value]
     levels = size = count = 0
+    has_objects, is_finite = False, True
     while level:
         below: list[Any] = []
         for one in level:
@@ -78,25 +96,40 @@ def excess(value: Any, most: int, parts: int = PARTS, depth: int = DEPTH) -> str
             if kind is str or kind is bytes:
                 size += len(one)
             elif kind in _CONTAINERS:
-                if levels >= depth:
-                    return "it is nested too deeply"
                 count += len(one)
                 size += 2 * len(one)
-                if size > most or count > parts:  # before its parts are queued: there may be any number of them
-                    return f"it has more than {f'{most} bytes' if size > most else f'{parts} values'}"
+                if levels >= depth or size > most or count > parts:  # before its parts are queued: they may be many
+                    return _Scan(_problem(size, most, parts, is_too_deep=levels >= depth))
                 below.extend(one)
                 if kind is dict:
                     below.extend(one.values())
+            elif kind in _SCALARS:
+                is_finite = is_finite and (kind is not float or math.isfinite(one))
             elif kind is int:
-                size += one.bit_length() >> 2
+                size += _digits_cost(one)
             elif isinstance(one, _LIKE_PLAIN):  # a subclass, which JSON writes like its base class
                 below.append(_as_builtin(one))
+            else:
+                has_objects = True
         if size > most:
-            return f"it has more than {most} bytes"
+            return _Scan(_problem(size, most, parts))
         level, levels = below, levels + 1
-    return ""
+    return _Scan("", has_objects, is_finite)
 
 
+def _problem(size: int, most: int, parts: int, is_too_deep: bool = False) -> str:
+    if is_too_deep:
+        return "it is nested too deeply"
+    return f"it has more than {f'{most} bytes' if size > most else f'{parts} values'}"
+
+
+def _digits_cost(number: int) -> int:
+    """Return the bytes that a number counts as: those of a long one by the time that writing its digits takes."""
+    bits = number.bit_length()
+    return bits >> 2 if bits <= _LONG_NUMBER else bits * bits >> 12
+
+
+_SMALL = _Scan()
 _CONTAINERS = frozenset({dict, list, tuple, set, frozenset})
 _SCALARS = frozenset({bool, float, type(None)})
 _LIKE_PLAIN: tuple[Any, ...] = (dict, list, tuple, set, frozenset, str, bytes)
@@ -118,7 +151,7 @@ def _is_small(value: Any) -> bool:
         elif kind is int:
             if one.bit_length() > 64:
                 return False
-        elif kind not in _SCALARS:
+        elif kind not in _SCALARS or (kind is float and not math.isfinite(one)):
             return False
         if _type_of(key) is not str or len(key) > _SHORT:
             return False
@@ -147,8 +180,9 @@ def plain(value: Any, most: int, depth: int = DEPTH) -> Any:
 
     TooLarge says which bound it exceeds (`most` is in bytes of JSON), any other ValueError why JSON can't hold it.
     """
-    if problem := excess(value, most, depth=depth):
-        raise TooLarge(problem)
+    scan = _scan(value, most, PARTS, depth)
+    if scan.problem:
+        raise TooLarge(scan.problem)
     try:
         body = msgspec.json.encode(value)
         out = msgspec.json.decode(body) if len(body) <= most else None
@@ -156,24 +190,13 @@ def plain(value: Any, most: int, depth: int = DEPTH) -> Any:
         raise ValueError(str(error)) from None
     if len(body) > most:
         raise TooLarge(f"it has {len(body)} bytes")
-    if b"null" in body and _has_non_finite(value):
+    if scan.has_objects:  # now that they are known to be small enough, their fields
+        scan = _scan(msgspec.to_builtins(value), most, PARTS, depth)
+        if scan.problem:
+            raise TooLarge(scan.problem)
+    if not scan.is_finite:  # they would be written as null
         raise ValueError("NaN and infinity are not JSON values")
-    if _count_brackets(body) > depth and (problem := excess(out, most, depth=depth)):
-        raise TooLarge(problem)  # it was in the fields of an object
     return out
-
-
-def _has_non_finite(value: Any) -> bool:
-    """Return whether a value holds NaN or an infinity, which would be written as null."""
-    left: list[Any] = [msgspec.to_builtins(value)]
-    while left:
-        one: Any = left.pop()
-        kind = _type_of(one)
-        if kind is float and not math.isfinite(one):
-            return True
-        if kind in _CONTAINERS:
-            left.extend(one.values() if kind is dict else one)
-    return False
 
 
 def token_count(claimed: object) -> int:
@@ -187,13 +210,17 @@ def token_count(claimed: object) -> int:
 
 
 def is_too_deep(body: str | bytes, depth: int = DEPTH) -> bool:
-    """Return whether JSON text is nested too deeply."""
+    """Return whether JSON text is nested too deeply. The text is not parsed for that."""
     if _count_brackets(body) <= depth:
         return False
-    try:
-        return bool(excess(msgspec.json.decode(body), _NO_BOUND, _NO_BOUND, depth))
-    except RecursionError:
-        return True
+    text = body if isinstance(body, bytes) else body.encode(errors="replace")
+    brackets = _TEXTS.sub(b"", text).translate(None, _NOT_BRACKETS)
+    return max(accumulate(map(_STEPS.__getitem__, brackets)), default=0) > depth
+
+
+_TEXTS = re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
+_STEPS = {ord(one): step for text, step in (("[{", 1), ("]}", -1)) for one in text}
+_NOT_BRACKETS = bytes(byte for byte in range(256) if byte not in _STEPS)
 
 
 def _count_brackets(text: str | bytes) -> int:
@@ -220,6 +247,6 @@ def read_bounded_json(text: str | bytes, most: int) -> Any:
         raise TooLarge("it is nested too deeply") from None
     except UnicodeDecodeError as error:
         raise ValueError(f"it is not UTF-8: {error}") from None
-    if len(text) > 2 * DEPTH and (problem := excess(value, 6 * len(text))):
+    if len(text) > 2 * DEPTH and (problem := excess(value, max(most, 6 * len(text)))):
         raise TooLarge(problem)
     return value
