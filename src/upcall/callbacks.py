@@ -368,7 +368,7 @@ def normal_kind(kind: str, intent: str) -> Kind:
     if kind not in KINDS:
         raise ValueError(f"no callback kind is called {kind!r}; there are {', '.join(KINDS)}")
     if kind == "callback":
-        return "request_user_input" if intent in PERSON_ONLY else "callback_to_caller"
+        return "request_user_input" if meant_intent(intent) in PERSON_ONLY else "callback_to_caller"
     return kind
 
 

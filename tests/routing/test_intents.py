@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from upcall.callbacks import INTENTS, MUST_ANSWER, meant_intent
+from upcall.callbacks import INTENTS, MUST_ANSWER, PERSON_ONLY, meant_intent, normal_kind
 from upcall.core.routing.route import Route, RouteQuery, route, when_unresolved
 from upcall.observe.route import draw
 
@@ -34,6 +34,13 @@ def test_every_near_miss_of_a_word_that_must_be_answered_must_be_answered(word: 
         found = way(miss)
         assert (found.intent, found.unresolved) == (miss, "raise")
         assert found.notes == (f"the intent {miss!r} looks like {word!r} and must be answered as that one",)
+
+
+@pytest.mark.parametrize("word", PERSON_ONLY)
+def test_a_near_miss_of_what_only_a_person_settles_goes_straight_to_the_person(word: str) -> None:
+    for miss in misses(word):
+        assert normal_kind("callback", miss) == "request_user_input"
+    assert normal_kind("callback", "bloker") == "callback_to_caller"
 
 
 @pytest.mark.parametrize("word", INTENTS)
