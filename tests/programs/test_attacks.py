@@ -276,6 +276,8 @@ async def test_huge_calculations_are_stopped_or_done_in_time(program: str) -> No
 async def test_an_integer_too_long_to_be_shown_is_said_to_be() -> None:
     result = await attack("10 ** 6000")
     assert "can't be shown" in result.text
+    result = await attack("10 ** 4000")
+    assert len(result.text) == 4001
 
 
 async def test_a_flood_of_output_is_cut_and_the_model_is_told_how_much() -> None:

@@ -436,6 +436,9 @@ def _pieces(value: Any, most: int) -> Iterator[str]:
     if kind in (str, bytes):
         yield repr(value[: most + 1])
         return
+    if kind is int:  # Python refuses to write one of more than 4,300 digits
+        yield repr(value)
+        return
     if kind not in _BRACKETS:
         yield f"({kind.__name__}: too large to be shown)" if excess(value, most) else repr(value)
         return
