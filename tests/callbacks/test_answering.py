@@ -36,6 +36,7 @@ from upcall.models import Script, call
 # --- the first one wins -------------------------------------------------------------------
 
 
+@pytest.mark.slow
 async def test_a_second_answer_is_told_by_whom_and_when_the_first_was_given(place: Desk) -> None:
     agent = asker()
     await place.prompt(agent)
@@ -391,6 +392,7 @@ def crowd() -> Agent:
     return Agent("manager", model=worker(*calls, aside=passes()), agents=[below], tools=[from_tool])
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(15))
 @given(
     order=st.permutations(sorted(ENDS)),

@@ -88,6 +88,7 @@ async def test_a_call_is_not_run_again_while_its_child_still_waits(path: Path) -
     assert lead.begun == ["a", "b", "b", "a"]
 
 
+@pytest.mark.slow
 async def test_a_call_that_asks_beside_its_child_takes_whichever_answer_comes_first(path: Path) -> None:
     async def both(ctx: Context, name: str) -> str:
         own = ctx.raise_callback("mine?", "blocker", kind="request_user_input")

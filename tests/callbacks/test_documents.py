@@ -211,6 +211,7 @@ async def test_a_bad_resolvable_by_is_noted_with_who_is_there(desk: Desk) -> Non
 # --- the table beside the log -------------------------------------------------------------
 
 
+@pytest.mark.slow
 async def test_the_callbacks_table_is_what_rebuilding_from_the_log_gives(place: Desk) -> None:
     @tool(needs_approval=True)
     async def deploy() -> str:

@@ -219,6 +219,7 @@ async def test_a_hook_whose_must_answer_question_nobody_answers_fails_the_turn_b
         await desk.prompt(agent)
 
 
+@pytest.mark.slow
 async def test_two_hooks_of_one_point_each_get_their_own_answer(place: Desk) -> None:
     got: list[Any] = []
 
@@ -334,6 +335,7 @@ async def test_a_question_that_a_hook_no_longer_waits_for_is_withdrawn_when_the_
     assert (reply.status, [one.status for one in reply.callbacks]) == ("done", ["withdrawn"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("point", POINTS)
 async def test_two_hooks_of_one_point_may_give_their_effects_the_same_name(point: str, place: Desk) -> None:
     ran: list[str] = []

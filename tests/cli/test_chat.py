@@ -53,6 +53,7 @@ def test_what_came_too_late_for_a_turn_is_told_and_read_with_the_next_one(folder
         screen.enter("so", "You said: hurry", "done ·")
 
 
+@pytest.mark.slow
 def test_a_question_waits_for_who_types_and_gives_the_half_line_back(folder: Path) -> None:
     with chat(folder) as screen:
         screen.enter("name", "running")
@@ -66,6 +67,7 @@ def test_a_question_waits_for_who_types_and_gives_the_half_line_back(folder: Pat
     assert prompts(folder) == ["name", "half a line"]
 
 
+@pytest.mark.slow
 def test_an_approval_is_asked_inline_and_its_turn_continues(folder: Path) -> None:
     with chat(folder) as screen:
         screen.enter("deploy", "┃ helper wants to run deploy", "[l]ater ›")
@@ -82,6 +84,7 @@ def test_ctrl_d_while_it_works_does_not_leave(folder: Path) -> None:
         screen.see("done ·")
 
 
+@pytest.mark.slow
 def test_what_a_tool_prints_stands_above_the_line(folder: Path) -> None:
     with Terminal("chat", "crew:helper", cwd=folder) as terminal:
         terminal.see("›")
@@ -125,6 +128,7 @@ def test_todos_are_shown_when_they_change(folder: Path) -> None:
         assert screen.end() == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("columns", [80, 40])
 def test_children_stand_indented_below_the_call_that_began_them(columns: int, folder: Path) -> None:
     with Terminal("chat", "crew:helper", "--id", "s1", cwd=folder, columns=columns) as terminal:
@@ -159,6 +163,7 @@ def test_without_colour_nothing_has_one(folder: Path) -> None:
     assert not re.search(r"\x1b\[[0-9;]*(3|4|9|10)[0-7][;m]", screen.raw)
 
 
+@pytest.mark.slow
 def test_a_terminal_that_can_not_move_its_cursor_can_be_chatted_at(folder: Path) -> None:
     with Screen("chat", "crew:helper", "--id", "s1", cwd=folder, TERM="dumb") as screen:
         screen.see("› ")
@@ -192,6 +197,7 @@ def test_a_terminal_that_can_not_move_its_cursor_can_be_chatted_at(folder: Path)
 # --- commands ---------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_commands_tell_about_tools_cost_sessions_and_inbox(folder: Path) -> None:
     upcall("run", "crew:helper", "hello", "--id", "older", cwd=folder)
     with chat(folder) as screen:
@@ -287,6 +293,7 @@ def test_what_was_sent_before_comes_back_with_the_arrow_also_in_another_chat(fol
         assert screen.end() == 0
 
 
+@pytest.mark.slow
 def test_a_command_is_completed_from_a_menu(folder: Path) -> None:
     with Terminal("chat", "crew:helper", cwd=folder) as terminal:
         terminal.see("›")
@@ -300,6 +307,7 @@ def test_a_command_is_completed_from_a_menu(folder: Path) -> None:
         assert "/compact" not in terminal.screen
 
 
+@pytest.mark.slow
 def test_a_files_name_is_completed_from_the_workspace_and_ignored_ones_are_not(folder: Path) -> None:
     site = folder / "site"
     (site / "src").mkdir(parents=True)
@@ -317,6 +325,7 @@ def test_a_files_name_is_completed_from_the_workspace_and_ignored_ones_are_not(f
         terminal.see("You said: look at @src/login.py and stop")
 
 
+@pytest.mark.slow
 def test_without_a_workspace_files_of_the_current_folder_are_completed(folder: Path) -> None:
     with Terminal("chat", "crew:helper", cwd=folder) as terminal:
         terminal.see("›")
@@ -324,6 +333,7 @@ def test_without_a_workspace_files_of_the_current_folder_are_completed(folder: P
         terminal.see("crew.py")
 
 
+@pytest.mark.slow
 def test_files_that_an_agent_keeps_in_the_log_are_completed_too(folder: Path) -> None:
     upcall("run", "crew:keeper", "write", "--id", "s1", cwd=folder)
     with Terminal("chat", "crew:keeper", "-c", cwd=folder) as terminal:
@@ -358,6 +368,7 @@ def test_c_without_a_session_of_the_agent_is_an_error(folder: Path) -> None:
     assert upcall("chat", "crew:helper", "-c", "--id", "s3", cwd=folder).returncode == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("columns", [80, 40])
 def test_what_hooks_make_of_every_request_is_told_once_in_a_chat_and_once_by_show(
     columns: int, folder: Path

@@ -49,6 +49,7 @@ def repository(tmp_path: Path) -> Path:
     return make_repository(tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("columns", [80, 40])
 def test_a_coder_mends_a_repository_before_ones_eyes(columns: int, repository: Path) -> None:
     with Terminal("chat", "work:coder", cwd=repository.parent, columns=columns, rows=60) as terminal:

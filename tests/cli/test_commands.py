@@ -461,6 +461,7 @@ def test_chat_in_a_pipe_continues_after_a_turn_that_failed(folder: Path) -> None
 # --- the demo ---------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_demo_in_a_pipe_parks_answers_itself_and_continues_in_a_second_process(tmp_path: Path) -> None:
     done = upcall("demo", cwd=tmp_path, TMPDIR=str(tmp_path), NO_COLOR="1")
     assert (done.returncode, done.stderr) == (0, "")
@@ -680,6 +681,7 @@ def test_a_broken_agent_file_is_told_with_file_and_line(folder: Path) -> None:
     assert done.stderr.startswith("upcall: agents/helper.md:2: modle: unknown key")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-"])
 def test_a_stream_that_is_closed_from_the_start_is_no_stack_trace(closed: str, folder: Path) -> None:
     command = shlex.join([*COMMAND, "run", "agents", "add them"])
@@ -713,6 +715,7 @@ def complete(folder: Path, *typed: str) -> list[set[str]]:
     return [set(row.split()) for row in done.stdout.split("\n")[:-1]]
 
 
+@pytest.mark.slow
 def test_bash_completes_commands_options_and_session_ids(folder: Path) -> None:
     upcall("run", "agents", "hello", "--id", "my-session", cwd=folder)
     *found, options = complete(folder, "se", "new ", "show my", "run agents --id ", "events --")
@@ -720,6 +723,7 @@ def test_bash_completes_commands_options_and_session_ids(folder: Path) -> None:
     assert {"--follow", "--after", "--json"} <= options
 
 
+@pytest.mark.slow
 def test_bash_completes_the_ids_of_callbacks_that_wait(tmp_path: Path) -> None:
     (entry,) = asking.parked(asking.make_team(tmp_path), "paint")
     *found, files = complete(tmp_path, "answer q", "explain q", "answer x", "explain t")

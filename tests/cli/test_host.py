@@ -17,6 +17,7 @@ def folder(tmp_path: Path) -> Path:
     return make_team(tmp_path)
 
 
+@pytest.mark.slow
 def test_questions_are_asked_one_at_a_time_most_urgent_first(folder: Path) -> None:
     with Screen("run", "team:developer", "many", "--id", "s1", cwd=folder) as screen:
         screen.see("┃ developer asks · blocker · high")
@@ -57,6 +58,7 @@ def test_a_typed_answer_is_asked_field_by_field_and_wrong_ones_are_told_why(fold
     assert settled["answer"]["right"] == "os-user"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("keys", "says", "deployed"),
     [
@@ -81,6 +83,7 @@ def test_a_call_is_approved_or_rejected_by_a_letter(
     assert (done.read_text() if done.exists() else "") == deployed
 
 
+@pytest.mark.slow
 def test_arguments_are_edited_on_the_line_until_they_fit(folder: Path) -> None:
     with Screen("run", "team:manager", "deploy", "--id", "s1", cwd=folder, EDITOR="", VISUAL="") as screen:
         screen.see("[l]ater ›")
@@ -94,6 +97,7 @@ def test_arguments_are_edited_on_the_line_until_they_fit(folder: Path) -> None:
     assert (folder / "deployed.txt").read_text() == "staging True\n"
 
 
+@pytest.mark.slow
 def test_arguments_are_edited_in_the_persons_editor(folder: Path) -> None:
     editor = folder / "editor.sh"
     editor.write_text('#!/bin/sh\nsed -i s/prod/staging/ "$1"\n')
@@ -105,6 +109,7 @@ def test_arguments_are_edited_in_the_persons_editor(folder: Path) -> None:
     assert (folder / "deployed.txt").read_text() == "staging False\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("key", [CTRL_C, CTRL_D])
 def test_a_question_that_is_left_waits_and_is_asked_again_on_resume(key: str, folder: Path) -> None:
     with Screen("run", "team:manager", "paint", "--id", "s1", cwd=folder) as screen:
@@ -121,6 +126,7 @@ def test_a_question_that_is_left_waits_and_is_asked_again_on_resume(key: str, fo
     assert "painted red" in screen.text
 
 
+@pytest.mark.slow
 def test_a_question_left_while_others_are_answered_does_not_keep_the_run(folder: Path) -> None:
     with Screen("run", "team:developer", "many", "--id", "s1", cwd=folder) as screen:
         screen.see("your choice, 1-2 ›")
@@ -135,6 +141,7 @@ def test_a_question_left_while_others_are_answered_does_not_keep_the_run(folder:
     assert len(out("inbox", cwd=folder)) == 2
 
 
+@pytest.mark.slow
 def test_ctrl_c_pressed_fast_leaves_one_question_after_the_other_and_cancels_nothing(folder: Path) -> None:
     with Screen("run", "team:developer", "many", "--id", "s1", cwd=folder) as screen:
         screen.see("your choice, 1-2 ›")
@@ -166,6 +173,7 @@ def test_an_answer_from_another_process_takes_the_question_off_the_screen(folder
     assert "painted red" in screen.text
 
 
+@pytest.mark.slow
 def test_an_answer_from_another_process_reaches_a_run_that_still_works(folder: Path) -> None:
     with start("run", "team:manager", "slowly", "--id", "s1", cwd=folder) as running:
         eventually(lambda: len(out("inbox", cwd=folder)) == 1, "it asks")
@@ -201,6 +209,7 @@ def test_the_inbox_at_a_terminal_fits_and_has_no_raw_colours_without_colour(fold
     assert not re.search(r"\x1b\[[0-9;]*3[0-9]", screen.raw)
 
 
+@pytest.mark.slow
 def test_a_chat_asks_and_what_was_left_is_asked_again_before_the_next_prompt(folder: Path) -> None:
     with Screen("chat", "team:manager", "--id", "s1", cwd=folder) as screen:
         screen.see("new session s1")
@@ -215,6 +224,7 @@ def test_a_chat_asks_and_what_was_left_is_asked_again_before_the_next_prompt(fol
         assert screen.end() == 0
 
 
+@pytest.mark.slow
 def test_ctrl_c_between_questions_still_cancels_the_run(folder: Path) -> None:
     with Screen("run", "team:manager", "slowly", "--id", "s1", cwd=folder) as screen:
         screen.see("your choice, 1-2 ›")

@@ -109,6 +109,7 @@ def test_a_question_is_shown_whole_however_long_its_choices_and_its_facts_are() 
     )
 
 
+@pytest.mark.slow
 def test_the_help_of_a_chat_is_told_whole_on_a_narrow_screen(tmp_path: Path) -> None:
     make_helper(tmp_path)
     with Screen("chat", "crew:helper", cwd=tmp_path, COLUMNS="40") as screen:

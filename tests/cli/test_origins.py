@@ -70,6 +70,7 @@ def resumed_elsewhere(folder: Path) -> subprocess.CompletedProcess[str]:
     return upcall("resume", "s1", "--store", str(folder / "work.db"), cwd=folder.parent)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("module", "line", "attribute"),
     slow_after(
@@ -101,6 +102,7 @@ def test_a_session_started_from_python_is_resumed_without_naming_its_agents(
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("args", [["main.py"], ["-m", "main"]], ids=" ".join)
 def test_a_main_module_is_not_imported_again_and_resume_says_so(args: list[str], tmp_path: Path) -> None:
     (tmp_path / "main.py").write_text(AGENTS + PROGRAM)
@@ -116,6 +118,7 @@ def test_a_main_module_is_not_imported_again_and_resume_says_so(args: list[str],
     assert (given.returncode, given.stdout) == (0, "called Otto\n")
 
 
+@pytest.mark.slow
 def test_a_second_copy_of_the_main_module_is_the_main_module(tmp_path: Path) -> None:
     (tmp_path / "main.py").write_text(
         AGENTS + "import other\ndesk = other.main.desk if __name__ == '__main__' else desk" + PROGRAM
@@ -125,6 +128,7 @@ def test_a_second_copy_of_the_main_module_is_the_main_module(tmp_path: Path) -> 
     assert noted(tmp_path) == ("", f"{tmp_path}/main.py:desk")
 
 
+@pytest.mark.slow
 def test_an_agent_that_a_function_made_is_noted_nowhere(tmp_path: Path) -> None:
     (tmp_path / "shop.py").write_text(AGENTS)
     program = PROGRAM.replace("async with", "desk = shop.make('desk')\n    async with")

@@ -81,6 +81,7 @@ def test_an_inbox_where_nothing_waits_says_so(folder: Path) -> None:
     assert out("inbox", cwd=folder) == []
 
 
+@pytest.mark.slow
 def test_equal_questions_are_one_entry_and_one_answer_settles_all(folder: Path) -> None:
     (entry,) = parked(folder, "three name")
     assert len(entry["group"]) == 3
@@ -97,6 +98,7 @@ def test_equal_questions_are_one_entry_and_one_answer_settles_all(folder: Path) 
     assert upcall("resume", "s1", cwd=folder).stdout == "called Otto | called Otto | called Otto\n"
 
 
+@pytest.mark.slow
 def test_only_one_of_several_equal_questions_is_answered_if_so_wanted(folder: Path) -> None:
     (entry,) = parked(folder, "three name")
     settled = out("answer", entry["id"], "Otto", "--only", cwd=folder)
@@ -135,12 +137,14 @@ def test_who_is_named_with_by_is_only_asserted(folder: Path) -> None:
     assert (settled["answer"]["by"], settled["answer"]["right"]) == ("ops", "asserted")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("typed", "means"), [("2", "dark blue"), ("dark blue", "dark blue"), ("RED", "red")])
 def test_a_choice_is_named_by_number_or_text(typed: str, means: str, folder: Path) -> None:
     (entry,) = parked(folder, "paint")
     assert out("answer", entry["id"], typed, cwd=folder)["answer"]["value"] == means
 
 
+@pytest.mark.slow
 def test_a_typed_answer_is_json_and_is_read_from_a_pipe_too(folder: Path) -> None:
     (entry,) = parked(folder, "book")
     wrong = upcall("answer", entry["id"], '{"guests": 0, "area": "inside"}', cwd=folder)
@@ -157,6 +161,7 @@ def test_a_typed_answer_is_json_and_is_read_from_a_pipe_too(folder: Path) -> Non
     assert upcall("resume", "s1", cwd=folder).stdout == "booked {'guests': 2, 'area': 'inside'}\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("args", "says", "deployed"),
     slow_after(
@@ -185,6 +190,7 @@ def test_a_call_is_approved_edited_or_rejected(args: list[str], says: str, deplo
     assert (done.read_text() if done.exists() else "") == deployed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("args", "typed"),
     [([], "yes\n"), ([], "y\n"), ([], "no\n"), (["yes"], ""), (["approve"], ""), (["-"], "approve\n")],
@@ -198,6 +204,7 @@ def test_a_word_approves_no_call(args: list[str], typed: str, folder: Path) -> N
     assert not (folder / "deployed.txt").exists()
 
 
+@pytest.mark.slow
 def test_the_inbox_shows_how_to_approve_edit_and_reject_a_call(folder: Path) -> None:
     (entry,) = parked(folder, "deploy")
     shown = upcall("inbox", cwd=folder).stdout
@@ -230,6 +237,7 @@ def test_an_approval_by_pattern_holds_for_the_session(folder: Path) -> None:
     assert (value["pattern"], value["for_session"]) == ("same place", True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("prompt", "args", "says"),
     slow_after(
@@ -290,6 +298,7 @@ def test_a_refused_answer_is_one_line_and_changes_nothing(
     assert out("inbox", cwd=folder) == [entry]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("prompt", "args", "piped", "says"),
     [
@@ -360,6 +369,7 @@ def test_an_answer_that_says_two_things_is_wrong_usage(args: list[str], folder: 
 # --- how a run that waits ends ----------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_run_that_waits_prints_the_questions_and_the_commands_that_answer_them(folder: Path) -> None:
     done = upcall("run", "team:manager", "many", "--id", "s1", "--store", "other.db", cwd=folder)
     assert (done.returncode, done.stdout) == (3, "")
@@ -392,6 +402,7 @@ def test_a_prompt_to_a_session_that_waits_is_exit_code_3_with_the_command(folder
     assert f"upcall answer {entry['id']} red" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_run_is_mirrored_to_a_file_if_so_wanted(folder: Path) -> None:
     upcall("run", "team:manager", "paint", "--id", "s1", "--events-file", "_events.jsonl", cwd=folder)
     lines = [msgspec.json.decode(row) for row in (folder / "_events.jsonl").read_text().splitlines()]
@@ -423,6 +434,7 @@ def test_explain_draws_what_became_of_a_callback(folder: Path) -> None:
 # --- going on ---------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_resume_all_takes_what_was_answered_and_leaves_what_waits(folder: Path) -> None:
     for session, prompt in (("s1", "name"), ("s2", "paint"), ("s3", "name")):
         parked(folder, prompt, session)
@@ -468,6 +480,7 @@ def listening(folder: Path, processes: int) -> Callable[[], bool]:
     return lambda: len(list(folder.glob(".upcall/log.db-wake/*"))) == processes
 
 
+@pytest.mark.slow
 def test_resume_all_that_follows_continues_as_answers_come_and_idles_cheaply(folder: Path) -> None:
     (entry,) = parked(folder, "name")
     with start("resume", "--all", "--follow", cwd=folder) as following:
@@ -488,6 +501,7 @@ def test_resume_all_that_follows_continues_as_answers_come_and_idles_cheaply(fol
     assert idle < 0.1, f"{idle:.2f} s of CPU in 2 s"
 
 
+@pytest.mark.slow
 def test_of_two_followers_one_continues_and_the_other_says_nothing(folder: Path) -> None:
     (entry,) = parked(folder, "name")
     with (
@@ -517,6 +531,7 @@ def _cpu(pid: int) -> float:
 # --- declining --------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_question_is_declined_with_a_reason_and_every_list_says_so(folder: Path) -> None:
     (entry,) = parked(folder, "name")
     assert f"upcall answer {entry['id']} --decline 'WHY'" in upcall("inbox", cwd=folder).stdout

@@ -92,6 +92,7 @@ def unread(*args: str, cwd: Path, both: bool = False) -> tuple[int, str]:
     return running.returncode, said or ""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("args", slow_but(READ_OFTEN, COMMANDS), ids=" ".join)
 def test_a_command_whose_output_nobody_reads_ends_quietly(args: list[str], folder: Path) -> None:
     waiting = (folder / "waiting").read_text()
@@ -103,6 +104,7 @@ def test_a_command_whose_output_nobody_reads_ends_quietly(args: list[str], folde
         assert code == (0 if "help" in " ".join(args) else 128 + signal.SIGPIPE)  # argparse ignores who left
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "args",
     [["run", "agents", "fail"], ["resume", "--all", "--agents", "team:manager"], ["chat", "agents"]],

@@ -19,6 +19,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("prompt", ["wait 60", "block 60"])
 def test_ctrl_c_cancels_the_turn_and_the_exit_code_is_130(prompt: str, folder: Path) -> None:
     with start("run", "agents", prompt, "--id", "s1", cwd=folder) as running:
@@ -48,6 +49,7 @@ def test_ctrl_c_in_a_piped_chat_is_exit_code_130(folder: Path) -> None:
     assert out("show", "s1", cwd=folder)["status"] == "cancelled"
 
 
+@pytest.mark.slow
 def test_another_process_cancels_a_running_turn(folder: Path) -> None:
     with start("run", "agents", "wait 60", "--id", "s1", cwd=folder) as running:
         eventually(lambda: started(folder, "s1"), "the tool has started")
@@ -134,6 +136,7 @@ def test_one_session_is_followed_from_a_number_on(folder: Path) -> None:
         following.kill()
 
 
+@pytest.mark.slow
 def test_a_second_run_of_a_busy_session_says_who_has_it(folder: Path) -> None:
     with start("run", "agents", "wait 60", "--id", "s1", cwd=folder) as running:
         eventually(lambda: started(folder, "s1"), "the tool has started")

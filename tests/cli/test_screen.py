@@ -103,6 +103,7 @@ def test_a_chat_tells_a_failed_turn_and_is_left_with_ctrl_c_twice(folder: Path) 
         assert screen.end() == 0
 
 
+@pytest.mark.slow
 def test_ctrl_c_twice_during_a_turn_leaves_the_chat(folder: Path) -> None:
     with Screen("chat", "agents", "--id", "s1", cwd=folder) as screen:
         screen.see("›")
@@ -114,6 +115,7 @@ def test_ctrl_c_twice_during_a_turn_leaves_the_chat(folder: Path) -> None:
         assert screen.end() == 0
 
 
+@pytest.mark.slow
 def test_deleting_asks_a_person_and_no_is_no(folder: Path) -> None:
     upcall("run", "agents", "hello", "--id", "s1", cwd=folder)
     with Screen("sessions", "delete", "s1", cwd=folder) as screen:
@@ -154,6 +156,7 @@ def test_tables_and_shown_sessions_fit_on_80_columns(folder: Path) -> None:
         assert "s1" in screen.text or "session_started" in screen.text
 
 
+@pytest.mark.slow
 def test_the_demo_at_a_terminal_really_asks(tmp_path: Path) -> None:
     with Screen("demo", cwd=tmp_path, TMPDIR=str(tmp_path)) as screen:
         screen.see("A manager plans, and two developers work in parallel.")
@@ -163,6 +166,7 @@ def test_the_demo_at_a_terminal_really_asks(tmp_path: Path) -> None:
         assert screen.end() == 0
 
 
+@pytest.mark.slow
 def test_a_question_of_the_demo_that_is_left_can_be_answered_later(tmp_path: Path) -> None:
     with Screen("demo", cwd=tmp_path, TMPDIR=str(tmp_path)) as screen:
         screen.see("your choice, 1-3 ›")

@@ -29,6 +29,7 @@ def ids(command: str, *options: str, cwd: Path) -> list[str]:
     return done.stdout.split()
 
 
+@pytest.mark.slow
 def test_sessions_are_listed_by_tag_agent_status_and_session(folder: Path) -> None:
     both = ["plain", "tagged"]
     assert {one.split("~")[0] for one in ids("sessions", cwd=folder)} == {*both}
@@ -43,6 +44,7 @@ def test_sessions_are_listed_by_tag_agent_status_and_session(folder: Path) -> No
     assert child.startswith("plain~")
 
 
+@pytest.mark.slow
 def test_the_inbox_is_listed_by_tag_agent_status_and_session(folder: Path) -> None:
     tagged, plain = (ids("inbox", "--session", session, cwd=folder) for session in ("tagged", "plain"))
     assert [len(tagged), len(plain), len(ids("inbox", cwd=folder))] == [1, 1, 2]
@@ -56,6 +58,7 @@ def test_the_inbox_is_listed_by_tag_agent_status_and_session(folder: Path) -> No
     assert shown.endswith("1 answered\n")
 
 
+@pytest.mark.slow
 def test_tags_and_data_are_in_the_json_and_on_the_screen(folder: Path) -> None:
     tags = {"customer": "acme", "tier": "gold"}
     listed = {one["id"]: one for one in out("sessions", cwd=folder)}
@@ -69,6 +72,7 @@ def test_tags_and_data_are_in_the_json_and_on_the_screen(folder: Path) -> None:
     assert "┃ tags      customer=acme tier=gold\n" in upcall("inbox", cwd=folder).stdout
 
 
+@pytest.mark.slow
 def test_data_may_be_in_a_file_and_is_the_same_when_a_session_is_continued(folder: Path) -> None:
     (folder / "data.json").write_text('{"order": 18}')
     upcall("run", "team:manager", "name", "--id", "third", "--data", "data.json", cwd=folder)

@@ -136,6 +136,7 @@ COMMANDS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("args", slow_after(2, [*COMMANDS.values()]), ids=COMMANDS.keys())
 def test_a_call_under_way_ends_and_the_turn_stops_before_the_next_step(args: list[str], folder: Path) -> None:
     (folder / "lines.txt").write_text("work\nnever read\n")
@@ -156,6 +157,7 @@ def test_a_call_under_way_ends_and_the_turn_stops_before_the_next_step(args: lis
     assert effects(folder) == ["waits for go", "worked"]
 
 
+@pytest.mark.slow
 def test_a_run_that_was_stopped_is_told_as_json_too(folder: Path) -> None:
     with start("run", "crew:agent", "work", "--id", "s1", "--json", cwd=folder) as running:
         begun(folder)
@@ -164,6 +166,7 @@ def test_a_run_that_was_stopped_is_told_as_json_too(folder: Path) -> None:
     assert '"status": "interrupted"' in said
 
 
+@pytest.mark.slow
 def test_a_model_call_under_way_ends_and_what_it_calls_does_not_start(folder: Path) -> None:
     with start("run", "crew:agent", "call a slow model", "--id", "s1", cwd=folder) as running:
         begun(folder)
@@ -175,6 +178,7 @@ def test_a_model_call_under_way_ends_and_what_it_calls_does_not_start(folder: Pa
     assert effects(folder) == ["waits for go", "waits for go", "worked"]  # the model was not asked again
 
 
+@pytest.mark.slow
 def test_a_turn_whose_last_model_call_ends_in_time_is_done(folder: Path) -> None:
     with start("run", "crew:agent", "slow model", "--id", "s1", cwd=folder) as running:
         begun(folder)
@@ -182,6 +186,7 @@ def test_a_turn_whose_last_model_call_ends_in_time_is_done(folder: Path) -> None
     assert (code, said, errors) == (0, "the model spoke\n", "")
 
 
+@pytest.mark.slow
 def test_the_exit_code_is_3_where_all_that_is_left_waits_for_an_answer(folder: Path) -> None:
     with start("run", "crew:agent", "one speaks", "--id", "s1", cwd=folder) as running:
         begun(folder)
@@ -195,6 +200,7 @@ def test_the_exit_code_is_3_where_all_that_is_left_waits_for_an_answer(folder: P
     assert upcall("resume", "s1", cwd=folder).stdout == "it b and the model spoke\n"
 
 
+@pytest.mark.slow
 def test_the_exit_code_is_143_where_one_waits_and_another_one_was_interrupted(folder: Path) -> None:
     with start("run", "crew:agent", "two", "--id", "s1", cwd=folder) as running:
         begun(folder)
@@ -208,6 +214,7 @@ def test_the_exit_code_is_143_where_one_waits_and_another_one_was_interrupted(fo
     assert effects(folder) == ["waits for go", "worked"]
 
 
+@pytest.mark.slow
 def test_a_follower_takes_nothing_more_after_the_signal(folder: Path) -> None:
     answered(folder)
     assert upcall("run", "crew:agent", "ask_only", "--id", "s2", cwd=folder).returncode == 3
@@ -248,6 +255,7 @@ def test_a_piped_chat_that_waits_for_a_line_ends_at_once(folder: Path) -> None:
     assert (chat.returncode, said, errors) == (143, "", "")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("second", slow_after(1, [signal.SIGTERM, signal.SIGINT]))
 @pytest.mark.parametrize("args", [COMMANDS["run"], COMMANDS["resume all and follow"]])
 def test_a_second_signal_leaves_at_once(args: list[str], second: signal.Signals, folder: Path) -> None:
@@ -319,6 +327,7 @@ def test_a_chat_in_which_nothing_runs_ends_at_once(folder: Path) -> None:
 # --- the demo ---------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wanted", slow_after(1, ["callback_asked", "tool_started", "turn_resumed"]))
 def test_a_demo_that_is_stopped_anywhere_is_resumed_and_nothing_is_unknown(wanted: str, folder: Path) -> None:
     at = ("--store", str(folder / "log.db"))

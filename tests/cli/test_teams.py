@@ -46,6 +46,7 @@ def run_pytest(folder: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 # --- new --------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("what", "prompt", "says", "counts"),
     [
@@ -131,6 +132,7 @@ def test_a_changed_prompt_changes_what_the_manager_answers(site: Path) -> None:
     assert upcall("run", "site", "hello", cwd=site).stdout == "Done: page.html is written in crimson.\n"
 
 
+@pytest.mark.slow
 def test_a_changed_policy_takes_the_question_to_the_person_and_resume_finds_the_team(site: Path) -> None:
     change(site / "site" / "developer.json", '"can_query_caller": true', '"can_query_caller": false')
     tested = run_pytest("site", site)
@@ -159,6 +161,7 @@ def test_a_manager_that_does_not_know_passes_the_question_up_to_the_terminal(sit
         assert screen.end() == 0
 
 
+@pytest.mark.slow
 def test_the_how_to_is_true_from_its_first_command_to_its_last(tmp_path: Path) -> None:
     """Its `console` blocks are typed and their output compared; its `diff` blocks are made in the files."""
     page = (ROOT / "docs" / "how-to" / "team-folders.md").read_text()

@@ -73,6 +73,7 @@ def test_a_tree_shows_who_asks_who_passed_it_up_and_what_it_waits_for(waiting: P
     ]
 
 
+@pytest.mark.slow
 def test_a_tree_shows_answers_and_approvals_without_secrets(waiting: Path) -> None:
     answered(waiting, "red")
     answered(waiting, "--approve")

@@ -133,6 +133,7 @@ def test_a_log_can_begin_in_a_folder_that_is_not_there_yet(folder: Path) -> None
     assert (folder / "new" / "logs" / "a.db").exists()
 
 
+@pytest.mark.slow
 def test_a_child_that_waits_is_seen_from_its_parent(folder: Path) -> None:
     with Screen("run", "wall:boss", "go", "--id", "s1", cwd=folder) as screen:
         screen.see("your choice, 1-2 ›")

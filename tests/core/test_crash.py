@@ -139,6 +139,7 @@ def subject(made: Call) -> str:
     return next(iter(made.args.values()))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("hooked", [False, True], ids=["plain", "hooked"])
 @pytest.mark.parametrize("kind", ["memory", "file"])
 async def test_a_turn_that_died_at_any_append_continues_and_repeats_nothing(
@@ -195,6 +196,7 @@ def _no_response_asked_for_again(before: list[AnyEvent], asked: Counter[int], wo
         assert world.asked[step] == asked[step], f"response {step} was asked for again {where}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["memory", "file"])
 async def test_hooks_whose_outcome_is_logged_are_not_run_again_after_a_crash(tmp_path: Path, kind: str) -> None:
     for appends in range(1, MOST):

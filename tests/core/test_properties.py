@@ -7,6 +7,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -65,6 +66,7 @@ def test_the_log_folds_to_the_live_conversation(plan: Plan) -> None:
     assert (state.conversation.summary or state.conversation.reply_text) == run.summary
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(25))
 @given(plans())
 def test_a_log_read_back_from_disk_is_the_live_conversation(plan: Plan) -> None:

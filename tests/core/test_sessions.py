@@ -300,6 +300,7 @@ async def test_a_second_prompt_on_a_busy_session_is_session_busy_and_harms_nothi
         assert (await session.prompt("three")).text == "second"
 
 
+@pytest.mark.slow
 async def test_who_is_taken_over_is_told_and_writes_nothing_more(tmp_path: Path) -> None:
     place = Place(tmp_path / "log.db")
     model = Stuck("Once ")

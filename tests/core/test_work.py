@@ -90,6 +90,7 @@ async def test_work_takes_what_was_ready_before_it_began(path: Path) -> None:
         assert await ended(worker, "s0", "s1", "s2") == {"s0": "done", "s1": "done", "s2": "done"}
 
 
+@pytest.mark.slow
 async def test_work_fires_a_deadline_by_a_timer(path: Path) -> None:
     agent = asks(ask_with_default)
     async with working(path, agent) as worker:
@@ -160,6 +161,7 @@ async def test_a_worker_that_is_told_to_stop_drains_what_it_resumed(path: Path) 
         assert (await runtime.resume("s")).text == "b"
 
 
+@pytest.mark.slow
 async def test_a_worker_ends_when_its_runtime_is_closed(path: Path) -> None:
     begun, go = asyncio.Event(), asyncio.Event()
 

@@ -9,6 +9,8 @@ import sys
 import tomllib
 from pathlib import Path
 
+import pytest
+
 from house.measure import ROOT
 
 LINTER = Path(sys.executable).with_name("lint-imports")
@@ -67,6 +69,7 @@ def test_an_adapter_that_imports_the_core_is_reported(tmp_path: Path) -> None:
     assert [line for line in expected if line not in found] == []
 
 
+@pytest.mark.slow
 def test_the_package_as_it_is_keeps_the_contracts(tmp_path: Path) -> None:
     _copy(tmp_path)
     assert _lint(tmp_path) == ""

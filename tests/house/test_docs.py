@@ -40,6 +40,7 @@ def test_every_python_snippet_of_a_page_runs(page: Path, tmp_path: Path) -> None
         run_offline(page, tmp_path)
 
 
+@pytest.mark.slow
 def test_the_tour_can_be_pasted_into_the_asyncio_console(tmp_path: Path) -> None:
     tour = (ROOT / "docs" / "tour.md").read_text(encoding="utf-8")
     typed = "\n".join(block.text for block in blocks(tour))
@@ -58,6 +59,7 @@ def test_the_tour_can_be_pasted_into_the_asyncio_console(tmp_path: Path) -> None
     assert "Hello, reader!" in done.stdout
 
 
+@pytest.mark.slow
 def test_every_example_runs_offline(subtests: pytest.Subtests, tmp_path: Path) -> None:
     for program in sorted((ROOT / "examples").glob("*.py")):
         with subtests.test(program.name):
@@ -118,6 +120,7 @@ def test_blocks_share_a_page_and_one_marked_as_not_run_is_only_compiled(tmp_path
     subprocess.run([sys.executable, str(OFFLINE), str(page)], check=True, timeout=60)
 
 
+@pytest.mark.slow
 def test_a_failing_snippet_names_its_page_and_line(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text("# Title\n\n```python\nx = 1\nx / 0\n```\n")
@@ -130,6 +133,7 @@ def test_a_failing_snippet_names_its_page_and_line(tmp_path: Path) -> None:
     assert 'page.md", line 5' in done.stderr
 
 
+@pytest.mark.slow
 def test_a_program_that_reaches_for_the_network_fails(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text("import socket\nsocket.create_connection(('example.org', 80), timeout=1)\n")

@@ -92,6 +92,7 @@ def test_the_wheel_in_an_empty_environment_runs_the_demo(tmp_path: Path) -> None
     assert "Traceback" not in told
 
 
+@pytest.mark.slow
 def test_importing_the_package_imports_nothing_heavy() -> None:
     show = "import upcall, sys; print(*sys.modules)"
     env = {name: value for name, value in os.environ.items() if not name.startswith("COVERAGE_")}  # it imports some
@@ -101,6 +102,7 @@ def test_importing_the_package_imports_nothing_heavy() -> None:
     assert HEAVY & set(done.stdout.split()) == set()
 
 
+@pytest.mark.slow
 def test_importing_the_package_prints_nothing() -> None:
     done = subprocess.run(
         [sys.executable, "-I", "-W", "error", "-c", "import upcall"], capture_output=True, check=True, timeout=60

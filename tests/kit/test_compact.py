@@ -64,6 +64,7 @@ def counted(request: Request, text: str, calls: Any = ()) -> Response:
     return Response(text, calls, usage=Usage(used, len(text) // 4))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("real", [True, False], ids=["counted", "estimated"])
 async def test_sixty_turns_are_compacted_a_few_times_and_nothing_that_matters_is_lost(
     real: bool, tmp_path: Path, place: Place
@@ -224,6 +225,7 @@ async def test_a_process_that_dies_while_it_compacts_continues(place: Place) -> 
     assert died > 5
 
 
+@pytest.mark.slow
 def test_a_process_killed_during_compaction_resumes_and_compacts(tmp_path: Path) -> None:
     log = tmp_path / "log.db"
     with driver(log, "--hang", module="kit.compacting") as process:
@@ -240,6 +242,7 @@ def test_a_process_killed_during_compaction_resumes_and_compacts(tmp_path: Path)
 says = st.one_of(st.just("text"), st.lists(st.integers(0, 400), min_size=1, max_size=3))
 
 
+@pytest.mark.slow
 @given(
     turns=st.lists(st.lists(says, max_size=3), min_size=1, max_size=12),
     tokens=st.integers(1, 600),

@@ -244,6 +244,7 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024 / MB)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["str", "(lambda c: c.encode())"], ids=["text", "bytes"])
 def test_fifty_megabytes_take_at_most_twice_their_memory(tmp_path: Path, kind: str) -> None:
     done = subprocess.run(

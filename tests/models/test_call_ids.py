@@ -201,6 +201,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.slow
 async def test_another_process_sends_the_same_bytes(tmp_path: Path):
     async with serving(calls("call_0"), calls("call_0"), OPENAI_DONE) as server:
         await prompted(openai(server), "go", store=tmp_path / "log.db")
@@ -272,6 +273,7 @@ async def test_a_compacted_conversation_keeps_calls_and_results_together(tmp_pat
 # --- other providers --------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("given", ["call_longer_than_nine", None])
 async def test_other_providers_get_their_own_ids_back_else_made_ones(given: str | None):
     from pydantic_ai import messages as theirs

@@ -38,6 +38,7 @@ def weights() -> Path:
     return next(Path(found.origin).parent.glob("*.gguf"))
 
 
+@pytest.mark.slow
 async def test_a_real_model_streams_plain_text():
     model, heard = Local(weights(), max_tokens=16), Heard()
     counting = HELLO.replace(messages=[user("Count from one to thirty, in words, one after the other.")])
@@ -67,6 +68,7 @@ async def test_every_call_of_a_real_model_is_valid_by_construction():
     await model.close()
 
 
+@pytest.mark.slow
 async def test_a_real_model_continues_after_a_result():
     messages = (
         user("What is in x?"),
@@ -79,6 +81,7 @@ async def test_a_real_model_continues_after_a_result():
     assert response.stop in ("end", "calls", "length")
 
 
+@pytest.mark.slow
 async def test_the_output_of_a_real_model_follows_its_schema():
     schema = {"type": "object", "properties": {"n": {"type": "integer", "maximum": 99}}, "required": ["n"]}
     model = Local(weights(), max_tokens=60)
@@ -87,6 +90,7 @@ async def test_the_output_of_a_real_model_follows_its_schema():
     assert '"n"' in response.text
 
 
+@pytest.mark.slow
 async def test_openai_chat_speaks_with_the_same_server_by_itself():
     local = Local(weights(), max_tokens=8)
     chat, heard = OpenAIChat("smol", base_url=await local.base_url()), Heard()

@@ -373,6 +373,7 @@ def test_an_agent_takes_a_settings_value_only():
 # --- other providers ----------------------------------------------------------------------
 
 
+@pytest.mark.slow
 async def test_every_setting_goes_through_the_providers_extra_to_an_openai_server():
     from pydantic_ai.models.openai import OpenAIChatModel
     from pydantic_ai.providers.openai import OpenAIProvider
@@ -395,6 +396,7 @@ async def test_every_setting_goes_through_the_providers_extra_to_an_openai_serve
     assert (server.asked[1].json["temperature"], server.asked[1].json["top_p"]) == (0.5, 0.9)
 
 
+@pytest.mark.slow
 async def test_every_setting_goes_through_the_providers_extra_to_an_anthropic_server():
     from pydantic_ai.models.anthropic import AnthropicModel
     from pydantic_ai.providers.anthropic import AnthropicProvider

@@ -312,6 +312,7 @@ EVENTS: st.SearchStrategy[AnyEvent] = st.one_of(
 LOGS = st.lists(st.tuples(st.sampled_from(["run", "run~r1c0", "run~q1"]), EVENTS), max_size=25)
 
 
+@pytest.mark.slow
 @settings(max_examples=200)
 @given(LOGS)
 def test_the_laws_hold_for_logs_that_nobody_would_write(log: list[tuple[str, AnyEvent]]) -> None:

@@ -256,6 +256,7 @@ def test_a_stream_shows_each_word_once_it_is_complete(redactor: Redactor) -> Non
     assert stream.close() == ""
 
 
+@pytest.mark.slow
 def test_secrets_and_words_of_any_length_need_little_memory_in_a_stream(redactor: Redactor) -> None:
     stream = redactor.stream()
     shown = (
@@ -287,6 +288,7 @@ HOSTILE = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
 def test_a_megabyte_of_anything_takes_linear_time(redactor: Redactor, text: str) -> None:
     small = _seconds(redactor, text * (125_000 // len(text)))
@@ -295,6 +297,7 @@ def test_a_megabyte_of_anything_takes_linear_time(redactor: Redactor, text: str)
     assert large < max(24 * small, 0.5)  # eight times the text; a quadratic pattern would take 64 times as long
 
 
+@pytest.mark.slow
 def test_ten_megabytes_of_one_text_take_seconds(redactor: Redactor) -> None:
     assert _seconds(redactor, "The password of the shop is not here. " * 270_000) < 10
 
@@ -332,6 +335,7 @@ def test_users_add_names_patterns_and_values(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_text_in_which_a_users_pattern_takes_too_long_is_hidden_whole() -> None:
     redactor = Redactor(patterns=[r"(a|aa)+$"])
     text = "a" * 60 + "b"

@@ -254,6 +254,7 @@ async def test_depth_without_end_hurts_nobody(program: str, files: Files) -> Non
     assert await attack(whole) is not None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "program",
     [

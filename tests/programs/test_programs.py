@@ -260,6 +260,7 @@ async def test_a_hook_that_raises_at_a_call_out_fails_the_turn_and_the_tool_does
     assert files.noted == []
 
 
+@pytest.mark.slow
 async def test_limits_of_the_agent_hold_for_calls_out() -> None:
     @tool
     async def slow() -> str:

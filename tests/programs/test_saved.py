@@ -81,6 +81,7 @@ def check(text: str, files: Files, where: str) -> None:
     assert "this" in seen, where
 
 
+@pytest.mark.slow
 async def test_a_program_that_died_at_any_append_continues_and_does_nothing_twice(tmp_path: Path) -> None:
     for appends in range(3, MOST):
         folder = tmp_path / str(appends)
@@ -108,6 +109,7 @@ async def dies(place: Place, agent: Agent, appends: int) -> bool:
         return False
 
 
+@pytest.mark.slow
 async def test_a_resumed_program_that_died_at_any_append_continues_and_does_nothing_twice(tmp_path: Path) -> None:
     for appends in range(MOST):
         folder = tmp_path / str(appends)
@@ -341,6 +343,7 @@ async def test_parking_resets_no_limit_of_output(desk: Desk) -> None:
     assert text.endswith("'end'")
 
 
+@pytest.mark.slow
 async def test_parking_resets_no_limit_of_time(desk: Desk) -> None:
     burn = "x = 0\n    while x < 20_000: x += 1"
     program = f"for n in range(1000):\n    {burn}\n    raise_callback(f'q{{n}}')"

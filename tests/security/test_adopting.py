@@ -98,6 +98,7 @@ def waiting(folder: Path) -> list[tuple[Any, Any, Any]]:
     return [(one["id"], one["tool"], one["status"]) for one in out("inbox", cwd=folder)]
 
 
+@pytest.mark.slow
 def test_what_is_in_the_log_is_shown_before_it_is_adopted(theirs: Path, their_state: pytest.MonkeyPatch) -> None:
     callbacks = parked(theirs, "many")
     approval = next(one for one in callbacks if one["tool"] == "deploy")
@@ -119,6 +120,7 @@ def test_what_is_in_the_log_is_shown_before_it_is_adopted(theirs: Path, their_st
     assert "this log is not yours" in upcall("resume", "--all", cwd=ours).stderr
 
 
+@pytest.mark.slow
 def test_an_approval_that_was_given_and_not_used_is_asked_again(
     theirs: Path, their_state: pytest.MonkeyPatch
 ) -> None:
@@ -136,6 +138,7 @@ def test_an_approval_that_was_given_and_not_used_is_asked_again(
     assert (ours / "deployed.txt").read_text() == "prod False\n"
 
 
+@pytest.mark.slow
 def test_an_approval_for_the_session_counts_no_more(theirs: Path, their_state: pytest.MonkeyPatch) -> None:
     assert upcall("run", "team:developer", "deploy", "--id", "s1", cwd=theirs).returncode == 3
     (callback,) = out("inbox", cwd=theirs)
@@ -152,6 +155,7 @@ def test_an_approval_for_the_session_counts_no_more(theirs: Path, their_state: p
     assert [tool for _, tool, _ in waiting(ours)] == ["deploy"]
 
 
+@pytest.mark.slow
 def test_a_call_that_had_started_is_approved_again_before_it_runs_again(
     theirs: Path, their_state: pytest.MonkeyPatch
 ) -> None:
@@ -173,6 +177,7 @@ def test_a_call_that_had_started_is_approved_again_before_it_runs_again(
     assert (ours / "deployed.txt").read_text() == "test now\n"
 
 
+@pytest.mark.slow
 def test_a_call_that_had_started_and_is_rejected_now_does_not_run(
     theirs: Path, their_state: pytest.MonkeyPatch
 ) -> None:
@@ -190,6 +195,7 @@ def test_a_call_that_had_started_and_is_rejected_now_does_not_run(
     assert "not theirs" in out("show", "s1", cwd=ours)["text"]
 
 
+@pytest.mark.slow
 def test_what_an_agent_approved_is_asked_of_the_person(theirs: Path, their_state: pytest.MonkeyPatch) -> None:
     assert upcall("run", "program:boss", "wipe", "--id", "s1", cwd=theirs).returncode == 0
     (theirs / "wiped.txt").unlink()
@@ -212,6 +218,7 @@ def test_what_an_agent_approved_is_asked_of_the_person(theirs: Path, their_state
     assert (ours / "wiped.txt").read_text() == "sda\n"
 
 
+@pytest.mark.slow
 def test_a_log_of_the_version_before_is_adopted_the_same_way(theirs: Path) -> None:
     parked(theirs, "paint")
     db = sqlite3.connect(theirs / ".upcall" / "log.db", isolation_level=None)
@@ -232,6 +239,7 @@ def test_adopting_a_log_makes_only_this_file_ours(theirs: Path, their_state: pyt
     assert "this log is not yours" in upcall("resume", "--all", cwd=ours).stderr
 
 
+@pytest.mark.slow
 def test_a_log_stays_its_makers_own_when_somebody_else_adopts_it(
     theirs: Path, their_state: pytest.MonkeyPatch
 ) -> None:

@@ -46,6 +46,7 @@ WRITING = (
 READING = ("inbox", "sessions", "show s1", "events s1", "check agents", "version", "help answer")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", slow_but(WAYS[:2], WAYS))
 async def test_a_command_of_an_agent_can_not_hide_whose_it_is(way: str, tmp_path: Path) -> None:
     command = way.format(upcall=f"{PYTHON} -m upcall", args="answer q1 --approve", python=PYTHON)
@@ -55,6 +56,7 @@ async def test_a_command_of_an_agent_can_not_hide_whose_it_is(way: str, tmp_path
     assert "a command of an agent (session 's') may not run `upcall answer`" in result.text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", slow_but(NAMESPACES[1:2], NAMESPACES))
 async def test_a_command_is_refused_in_a_process_namespace_with_its_own_proc_or_without_one(
     way: str, tmp_path: Path
@@ -79,6 +81,7 @@ async def test_agents_run_none_of_the_commands_that_write_and_any_that_reads(tmp
     assert not (tmp_path / ".upcall").exists()
 
 
+@pytest.mark.slow
 async def test_an_agent_does_not_approve_its_own_call_by_a_command(tmp_path: Path) -> None:
     make_team(tmp_path)
     (callback,) = parked(tmp_path, "deploy")

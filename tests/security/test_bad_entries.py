@@ -141,6 +141,7 @@ async def listed(path: Path) -> dict[str, Callback]:
         return {callback.session_id: callback for callback in await runtime.inbox()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", slow_after(6, [*LEGAL]))
 def test_a_question_of_any_legal_shape_is_shown_with_the_others(folder: Path, shape: str) -> None:
     spoil(folder / "log.db", "bad", LEGAL[shape])
@@ -161,6 +162,7 @@ def test_a_question_of_any_legal_shape_is_shown_with_the_others(folder: Path, sh
             assert "\x1b]0" not in shown.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", slow_after(4, [*UNREADABLE]))
 def test_an_entry_that_can_not_be_read_hides_no_other(
     folder: Path, damage: str, caplog: pytest.LogCaptureFixture
@@ -189,6 +191,7 @@ def test_an_entry_that_can_not_be_read_hides_no_other(
         assert "RecursionError" not in shown.stderr, words
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", [fields(data={"x": deep(960)}), fields(data="x"), UNREADABLE["no JSON"]])
 @pytest.mark.parametrize("kind", slow_after(2, ["session_started", "turn_started", "responded", "tool_started"]))
 def test_a_session_that_can_not_be_read_hides_no_other(folder: Path, damage: Change, kind: str) -> None:

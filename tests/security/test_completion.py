@@ -34,6 +34,7 @@ def completions(line: str, folder: Path) -> list[str]:
     return bash(f"set -- {shlex.quote(line)}; {script}", folder).splitlines()
 
 
+@pytest.mark.slow
 def test_tab_completes_an_id_as_a_quoted_word_and_runs_nothing(tmp_path: Path) -> None:
     keep_sessions(tmp_path, ODD_IDS[0])
     with Terminal(line="bash --norc", cwd=tmp_path) as terminal:
@@ -46,6 +47,7 @@ def test_tab_completes_an_id_as_a_quoted_word_and_runs_nothing(tmp_path: Path) -
     assert not (tmp_path / "pwned").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "command", slow_but(["show"], ["show", "resume", "events", "run agents x --id", "sessions delete"])
 )
@@ -59,6 +61,7 @@ def test_every_completed_id_is_one_word_that_means_the_id(command: str, tmp_path
     assert not (tmp_path / "pwned").exists()
 
 
+@pytest.mark.slow
 def test_an_id_with_colons_is_completed_behind_them(tmp_path: Path) -> None:
     keep_sessions(tmp_path, "top:a@b.c", "top:a~r1c0", "other")
     assert completions("upcall show top:a", tmp_path) == ["a~r1c0", "a@b.c"]
@@ -82,6 +85,7 @@ def test_no_completion_script_hands_ids_to_a_word_list_that_the_shell_expands(sh
     assert "eval" not in script
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("given", slow_but(TELLING_IDS, [one for one in ODD_IDS if one != "top:a@b.c"]))
 def test_a_session_with_an_id_of_an_older_version_is_shown_and_its_commands_can_be_pasted(
     given: str, tmp_path: Path

@@ -239,6 +239,7 @@ def command(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(where, cwd=folder, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
 
 
+@pytest.mark.slow
 def test_run_with_a_childs_id_needs_the_agents_above_it_and_names_the_command_that_resumes_it(
     tmp_path: Path,
 ) -> None:

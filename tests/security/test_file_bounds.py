@@ -147,6 +147,7 @@ def test_an_odd_file_is_no_agent_file_and_nobody_waits_for_it(tmp_path: Path, od
     cost.check()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("attack", FRONT_MATTER)
 async def test_no_front_matter_takes_long(tmp_path: Path, attack: str) -> None:
     text = f"---\nname: one\ndescription: d\n{FRONT_MATTER[attack]}\n---\nDo it.\n"
@@ -234,6 +235,7 @@ async def test_a_search_of_the_history_takes_a_thousand_characters_of_words(desk
     cost.check()
 
 
+@pytest.mark.slow
 def test_agents_a_hundred_levels_below_each_other_are_read_and_more_are_a_mistake(tmp_path: Path) -> None:
     def write(count: int) -> None:
         for number in range(count):

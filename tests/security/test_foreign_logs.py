@@ -59,6 +59,7 @@ def content(folder: Path) -> dict[str, tuple[str, int]]:
     return {str(f): (hashlib.sha256(f.read_bytes()).hexdigest(), f.stat().st_mode) for f in files}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", [0o600, 0o644])
 def test_nothing_of_a_log_that_came_with_a_repository_is_run_or_changed(folder: Path, mode: int) -> None:
     (folder / ".upcall" / "log.db").chmod(mode)
@@ -177,6 +178,7 @@ def test_a_state_folder_that_can_not_be_used_is_told_in_one_sentence(broken: str
     assert upcall("sessions", cwd=tmp_path, XDG_STATE_HOME=str(state)).returncode == 0
 
 
+@pytest.mark.slow
 def test_without_a_home_folder_a_log_has_to_be_named(tmp_path: Path) -> None:
     make_team(tmp_path)
     nobody = {"XDG_STATE_HOME": "", "HOME": ""}
@@ -203,6 +205,7 @@ def test_nothing_is_made_in_the_home_folder_of_another_user(tmp_path: Path) -> N
     assert sorted(home.iterdir()) == before
 
 
+@pytest.mark.slow
 def test_two_processes_that_make_the_log_at_the_same_time_both_find_it_theirs(tmp_path: Path) -> None:
     make_team(tmp_path)
     running = [start("run", "team:manager", "paint", "--id", f"s{n}", cwd=tmp_path) for n in range(3)]
@@ -213,6 +216,7 @@ def test_two_processes_that_make_the_log_at_the_same_time_both_find_it_theirs(tm
     assert upcall("cancel", "s1", cwd=tmp_path).returncode == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [".gitignore", "history"])
 def test_a_link_in_the_folder_is_refused_and_not_written_through(name: str, tmp_path: Path) -> None:
     make_team(tmp_path)
@@ -254,6 +258,7 @@ def test_the_history_is_never_written_through_a_link_or_read_from_a_pipe(
     assert precious.read_text() == "precious"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", [0o770, 0o777])
 def test_a_default_folder_that_others_can_write_is_refused(mode: int, tmp_path: Path) -> None:
     make_team(tmp_path)
@@ -267,6 +272,7 @@ def test_a_default_folder_that_others_can_write_is_refused(mode: int, tmp_path: 
     assert upcall("sessions", cwd=tmp_path, UPCALL_TRUST_STORE="1").returncode == 0
 
 
+@pytest.mark.slow
 def test_a_default_folder_that_is_a_link_is_refused(tmp_path: Path) -> None:
     make_team(tmp_path)
     parked(tmp_path, "paint")
@@ -278,6 +284,7 @@ def test_a_default_folder_that_is_a_link_is_refused(tmp_path: Path) -> None:
         assert "is a symbolic link; remove it: rm " in done.stderr
 
 
+@pytest.mark.slow
 def test_a_clone_by_git_is_foreign(folder: Path, tmp_path: Path) -> None:
     git = ["git", "-c", "user.name=a", "-c", "user.email=a@b", "-C", str(folder)]
     for args in (["init", "-q"], ["add", "-f", "."], ["commit", "-qm", "all"]):

@@ -94,6 +94,7 @@ async def test_a_value_that_is_too_much_is_refused_with_the_bound_that_it_exceed
     cost.check()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("enough", ENOUGH)
 async def test_a_question_at_the_bound_is_asked_listed_and_answered_with_as_much(place: Desk, enough: str) -> None:
     value = ENOUGH[enough]()

@@ -81,6 +81,7 @@ def made(source: str, here: Path, far: Path) -> str:
     return source.format(far=far, here=here)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", slow_after(3, [*SOURCES]))
 def test_a_module_elsewhere_that_a_log_names_is_not_imported_where_nobody_can_be_asked(
     what: str, here: Path, far: Path
@@ -102,6 +103,7 @@ def test_a_module_elsewhere_that_a_log_names_is_not_imported_where_nobody_can_be
     assert upcall("resume", "s1", "--agents", "team:manager", cwd=here).returncode == 0
 
 
+@pytest.mark.slow
 def test_other_sessions_are_resumed_beside_one_that_is_left_alone(here: Path, far: Path) -> None:
     (callback,) = parked(here, "paint", "s1")
     renamed(here, f"{far}/team:manager")
@@ -115,6 +117,7 @@ def test_other_sessions_are_resumed_beside_one_that_is_left_alone(here: Path, fa
     assert callback["choices"] == ["red", "dark blue"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("source", ["team:manager", "{here}/team:manager", "{here}/sub/../team:manager"])
 def test_what_lies_below_the_current_folder_is_imported(source: str, here: Path) -> None:
     (here / "sub").mkdir()
@@ -150,6 +153,7 @@ def test_a_source_that_makes_no_sense_is_never_taken_for_a_near_one_of_another_p
     assert place in ("", source, str(tmp_path.parent)) or Path(place).is_relative_to(tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("typed", "code"), [("n", 2), ("y", 0)])
 def test_at_a_terminal_the_person_is_asked_before_it_is_imported(
     typed: str, code: int, here: Path, far: Path

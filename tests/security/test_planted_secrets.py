@@ -176,6 +176,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_an_approval_that_is_edited_beside_a_hidden_value_runs_with_the_real_one(finished: Path) -> None:
     paid = (finished / "paid.txt").read_text().splitlines()  # the tool runs again when its question is answered
     assert {*paid} == {f"7 {SECRETS['argument']}"}
@@ -193,6 +194,7 @@ def test_files_for_people_hold_no_secret(finished: Path) -> None:
         assert planted_in(file.read_text()) == [], file
 
 
+@pytest.mark.slow
 def test_what_is_hidden_is_revealed_to_a_person_and_the_log_says_so(tmp_path: Path) -> None:
     waiting_session(tmp_path)
     (approval,) = upcall("inbox", "--ids", cwd=tmp_path, **ENV).stdout.split()
@@ -343,6 +345,7 @@ async def test_what_a_tool_shows_is_never_shown_where_a_hook_replaced_its_result
     assert (await deltas_of(hides))[0] == []
 
 
+@pytest.mark.slow
 async def test_who_follows_the_log_sees_no_result_before_its_hooks_have_run(tmp_path: Path) -> None:
     (tmp_path / "shop.py").write_text(WAITING_HOOK)
     running = start("run", "shop:clerk", "go", "--id", "w", "--events-file", "e.jsonl", cwd=tmp_path)

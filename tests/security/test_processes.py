@@ -66,6 +66,7 @@ def test_a_limit_that_can_not_work_is_refused(wrong: Any) -> None:
         Runtime(processes=wrong)
 
 
+@pytest.mark.slow
 async def test_commands_of_one_response_run_a_few_at_a_time_and_all_of_them_run(tmp_path: Path) -> None:
     (tmp_path / "running").mkdir()
     calls = [call("shell", command=COUNTED.format(n=n)) for n in range(12)]
@@ -79,6 +80,7 @@ async def test_commands_of_one_response_run_a_few_at_a_time_and_all_of_them_run(
     assert [r.is_error for r in said] == [False] * 12
 
 
+@pytest.mark.slow
 async def test_a_command_in_the_queue_does_not_use_up_its_time(tmp_path: Path) -> None:
     calls = [call("shell", command="sleep 0.6; echo ran") for _ in range(4)]
     agent = Agent("a", model=Script([calls, "done"]), kit=[shell(seconds=2)], workspace=Folder(tmp_path))
@@ -88,6 +90,7 @@ async def test_a_command_in_the_queue_does_not_use_up_its_time(tmp_path: Path) -
     assert [r.text for r in said] == ["ran"] * 4
 
 
+@pytest.mark.slow
 async def test_a_cancelled_turn_gives_all_places_back(tmp_path: Path) -> None:
     calls = [call("shell", command="touch begun; sleep 600") for _ in range(5)]
     model = Script([calls, call("shell", command="echo ran"), "done"])

@@ -74,6 +74,7 @@ async def test_no_schema_of_a_program_holds_the_event_loop(attack: str) -> None:
     cost.check()
 
 
+@pytest.mark.slow
 async def test_no_schema_of_a_hook_holds_the_event_loop(desk: Desk) -> None:
     for number, (schema, value) in enumerate(SCHEMAS.values()):
 

@@ -92,6 +92,7 @@ FLOODS: dict[str, tuple[Callable[[Speech], Parts], str]] = {
 }
 
 
+@pytest.mark.slow
 @WIRES
 @pytest.mark.parametrize("flood", slow_but(["a line", "long deltas", "calls", "gzip of a body"], FLOODS))
 async def test_a_flood_from_a_server_ends_at_its_bound_and_is_not_asked_for_again(
@@ -109,6 +110,7 @@ async def test_a_flood_from_a_server_ends_at_its_bound_and_is_not_asked_for_agai
     cost.check()
 
 
+@pytest.mark.slow
 @WIRES
 async def test_a_response_at_the_bounds_is_taken(make: Make, speech: Speech):
     cases: list[Parts] = [

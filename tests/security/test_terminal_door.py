@@ -45,6 +45,7 @@ def at_terminal(crew: Path, *args: str) -> str:
         return screen.raw
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("prompt", PROMPTS)
 def test_a_run_sends_a_terminal_nothing_raw(prompt: str, crew: Path) -> None:
     assert raw_in(at_terminal(crew, "run", "crew:crew", prompt, "--id", "s1")) == []
@@ -52,6 +53,7 @@ def test_a_run_sends_a_terminal_nothing_raw(prompt: str, crew: Path) -> None:
         assert raw_in(at_terminal(crew, *command)) == [], command
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("prompt", [*PROMPTS, *ASKS])
 def test_a_run_in_a_pipe_writes_nothing_raw(prompt: str, crew: Path) -> None:
     done = upcall("run", "crew:crew", prompt, "--id", "s1", "--events-file", "mirror.jsonl", cwd=crew)
@@ -76,6 +78,7 @@ def test_stack_traces_have_nothing_raw(prompt: str, crew: Path) -> None:
     assert raw_in(done.stdout + done.stderr) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("prompt", ASKS)
 def test_what_is_asked_is_listed_and_explained_with_nothing_raw(prompt: str, crew: Path) -> None:
     callback_id = waiting(crew, prompt)
@@ -83,6 +86,7 @@ def test_what_is_asked_is_listed_and_explained_with_nothing_raw(prompt: str, cre
         assert raw_in(at_terminal(crew, *command)) == [], command
 
 
+@pytest.mark.slow
 def test_questions_are_put_and_answers_refused_with_nothing_raw(crew: Path) -> None:
     callback_id = waiting(crew, "ask_form")
     with Screen("answer", callback_id, cwd=crew) as screen:
@@ -98,6 +102,7 @@ def test_questions_are_put_and_answers_refused_with_nothing_raw(crew: Path) -> N
     assert raw_in(refused.stderr) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("editor", ["", "/bin/false"])
 def test_an_approval_shows_every_character_of_what_it_approves(editor: str, crew: Path) -> None:
     with Screen("run", "crew:crew", "deploy", "--id", "s1", cwd=crew, EDITOR=editor) as screen:
@@ -127,6 +132,7 @@ def test_a_chat_sends_a_terminal_nothing_raw(crew: Path) -> None:
         assert raw_in(screen.raw) == []
 
 
+@pytest.mark.slow
 def test_ids_in_a_log_from_elsewhere_are_shown_with_nothing_raw(crew: Path) -> None:
     ids = [text for text in HOSTILE if "\x00" not in text and "\n" not in text]
     keep_sessions(crew, *ids)
@@ -217,6 +223,7 @@ async def test_notifications_carry_nothing_raw(monkeypatch: pytest.MonkeyPatch, 
     assert raw_in(sent[0]) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("letter", slow_but(["\x1b["], ["x", "\u200b", "\x1b]", "é ", "\n", "\x1b["]))
 def test_a_text_of_a_megabyte_is_made_plain_and_wrapped_in_a_moment(letter: str) -> None:
     text = letter * (1_000_000 // len(letter))

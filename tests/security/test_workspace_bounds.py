@@ -127,6 +127,7 @@ async def test_a_glob_stands_for_a_hundred_patterns_and_not_for_more(tmp_path: P
     assert "the glob has 1001 characters; at most 1000 are allowed" in long.text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("attack", IGNORES)
 async def test_no_gitignore_holds_the_event_loop_or_fills_the_memory(tmp_path: Path, attack: str) -> None:
     (tmp_path / ".gitignore").write_text(IGNORES[attack])
@@ -317,6 +318,7 @@ async def test_what_a_program_adds_to_the_log_is_bounded_by_its_calls_arguments(
     assert "a program may add 100000 bytes to the log, and its calls would exceed that" in result.text
 
 
+@pytest.mark.slow
 async def test_a_program_with_large_variables_asks_ten_times_and_the_log_stays_small(tmp_path: Path) -> None:
     place = Desk(tmp_path / "log.db")
     program = (

@@ -125,6 +125,7 @@ async def test_stores_that_are_open_at_once_are_listed_each_by_itself(tmp_path: 
         assert len(processes(path)) == 2
 
 
+@pytest.mark.slow
 async def test_who_has_ended_long_ago_is_taken_off_the_list(tmp_path: Path) -> None:
     path = tmp_path / "log.db"
     await a_store(path, 1)
@@ -142,6 +143,7 @@ async def test_a_path_with_signs_that_mean_something_elsewhere_works(tmp_path: P
     assert [f.name for f in tmp_path.iterdir()] == [path.name]
 
 
+@pytest.mark.slow
 async def test_processes_that_make_the_same_store_at_once_all_get_it(tmp_path: Path) -> None:
     path = tmp_path / "log.db"
     program = (

@@ -99,6 +99,7 @@ async def test_a_page_of_a_run_tree_costs_about_the_same_wherever_it_begins(tmp_
     assert max(steps for _, steps in costs) < 4000  # of 5,000 events
 
 
+@pytest.mark.slow
 async def test_a_failed_claim_is_given_up_so_that_others_may_continue(tmp_path: Path) -> None:
     path = tmp_path / "log.db"
     async with open_sqlite(path) as store, open_sqlite(path) as other:

@@ -6,6 +6,8 @@ import asyncio
 import sys
 from pathlib import Path
 
+import pytest
+
 from store.factories import StoreFactory, open_sqlite, put, start_and_claim
 from upcall.contracts import Store
 from upcall.events import AnyEvent, ContextSet
@@ -81,6 +83,7 @@ async def test_nothing_appears_at_or_below_the_last_position_once_it_was_told(st
     assert [count for _, count in looks] == [sum(e.pos <= last for e in every) for last, _ in looks]
 
 
+@pytest.mark.slow
 async def test_who_follows_one_file_misses_nothing_that_several_processes_write(tmp_path: Path) -> None:
     path, done = tmp_path / "log.db", asyncio.Event()
     async with open_sqlite(path) as store:

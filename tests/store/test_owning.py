@@ -94,6 +94,7 @@ async def test_who_was_taken_over_writes_nothing_more_and_is_told(store: Store, 
     assert [e.type for e in await store.read("s")] == ["session_started", "turn_started"]
 
 
+@pytest.mark.slow
 async def test_an_owner_hears_that_it_was_taken_over_without_appending(store: Store, other: Store) -> None:
     old = await start_and_claim(store)
     told: list[Exception] = []

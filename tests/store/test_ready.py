@@ -210,6 +210,7 @@ async def test_a_thousand_older_parked_trees_hide_no_ready_one(store: Store) -> 
     assert (await ready(store), await ready(store, limit=1)) == (["s"], ["s"])
 
 
+@pytest.mark.slow
 async def test_a_runtime_lists_every_ready_tree_however_many_there_are(store: Store) -> None:
     for number in range(MANY):
         await put(store, f"s{number}", turn(), claim=await start_and_claim(store, f"s{number}"), release=True)
@@ -217,6 +218,7 @@ async def test_a_runtime_lists_every_ready_tree_however_many_there_are(store: St
     assert await runtime.ready() == [f"s{number}" for number in range(MANY)]
 
 
+@pytest.mark.slow
 async def test_looking_for_ready_trees_costs_the_same_beside_a_hundred_times_as_many_others(tmp_path: Path) -> None:
     steps: list[int] = []
     for others in (10, 1000):

@@ -54,6 +54,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.slow
 async def test_another_process_reaches_a_running_turn_at_once(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -121,6 +122,7 @@ async def test_a_path_too_long_for_a_socket_wakes_all_the_same(tmp_path: Path) -
     assert [f.name for f in folder.iterdir()] == ["log.db"]
 
 
+@pytest.mark.slow
 async def test_what_a_killed_process_left_in_the_folder_is_cleared_away(tmp_path: Path) -> None:
     path = tmp_path / "log.db"
     program = (
@@ -140,6 +142,7 @@ async def test_what_a_killed_process_left_in_the_folder_is_cleared_away(tmp_path
     assert not Path(f"{path}-wake").exists()
 
 
+@pytest.mark.slow
 async def test_a_process_in_which_nothing_waits_does_not_wake_up(tmp_path: Path) -> None:
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-c", IDLE, str(tmp_path / "log.db"), stdout=asyncio.subprocess.PIPE

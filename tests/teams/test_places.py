@@ -273,6 +273,7 @@ async def test_depth_counts_teams_too(desk: Desk) -> None:
         await desk.prompt(team)
 
 
+@pytest.mark.slow
 async def test_who_lost_a_team_starts_nothing_more_and_the_other_continues(place: Desk) -> None:
     working, ran = asyncio.Event(), list[str]()
     first = True

@@ -62,6 +62,7 @@ def test_no_text_makes_reading_a_plan_raise(text: str) -> None:
     assert bool(found) != bool(problems)
 
 
+@pytest.mark.slow
 @given(st.lists(entries | anything, max_size=7))
 def test_a_plan_is_taken_if_and_only_if_every_entry_keeps_every_rule(given_plan: list[Any]) -> None:
     _, problems = read_plan(json.dumps(given_plan), RULES)

@@ -65,6 +65,7 @@ MENDING = [
 ]
 
 
+@pytest.mark.slow
 async def test_a_coder_reads_edits_asks_before_it_runs_the_tests_and_leaves_the_right_diff(
     repository: Path, tmp_path: Path
 ) -> None:

@@ -157,6 +157,7 @@ def _as_json(value: Any) -> Any:
     return msgspec.json.decode(msgspec.json.encode(value, enc_hook=str))
 
 
+@pytest.mark.slow
 @given(data=st.data(), signature=SIGNATURES)
 def test_a_schema_and_the_check_accept_what_the_function_accepts(
     data: st.DataObject, signature: dict[str, Typed]
@@ -180,6 +181,7 @@ def test_what_a_schema_refuses_the_check_refuses_too(typed: Typed, value: Any) -
     validator(made.schema)({"x": value})
 
 
+@pytest.mark.slow
 @given(value=JSON)
 def test_a_check_never_fails_in_another_way_than_by_bad_arguments(value: Any) -> None:
     for kind in KINDS.values():

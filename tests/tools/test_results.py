@@ -70,6 +70,7 @@ def test_what_is_nested_too_deeply_is_text_alone_or_an_error_that_says_so() -> N
     assert to_result("c", [[1]] * 800).json == [[1]] * 800
 
 
+@pytest.mark.slow
 @given(
     st.recursive(
         st.none() | st.integers() | st.text(st.characters()),

@@ -105,6 +105,7 @@ def test_pyright_in_strict_mode_accepts_what_is_right_and_finds_every_mistake(tm
     assert found == {("wrong.py", number) for number in wrong_lines(wrong)}, errors
 
 
+@pytest.mark.slow
 def test_the_typed_program_does_what_its_types_promise() -> None:
     done = subprocess.run(
         [sys.executable, "-W", "error", str(HERE / "program.py")],

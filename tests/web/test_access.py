@@ -30,6 +30,7 @@ async def raw(server: Server, request: str) -> tuple[int, str]:
     return int(text.split()[1]), text
 
 
+@pytest.mark.slow
 async def test_without_the_token_nothing_but_the_page_is_served(tmp_path: Path) -> None:
     async with serving(tmp_path, "--store", "log.db") as server:
         for token in ("", "wrong", server.token[:-1], server.token + "x", "Bearer"):
@@ -50,6 +51,7 @@ async def test_without_the_token_nothing_but_the_page_is_served(tmp_path: Path) 
             await get(client, f"/api/me?token={server.token}", 401)
 
 
+@pytest.mark.slow
 async def test_the_token_is_kept_private_beside_the_log_until_a_new_one_is_made(tmp_path: Path) -> None:
     async with serving(tmp_path, "--store", "log.db") as server:
         first = server.token
@@ -63,6 +65,7 @@ async def test_the_token_is_kept_private_beside_the_log_until_a_new_one_is_made(
             await get(client, "/api/me", 401)
 
 
+@pytest.mark.slow
 async def test_a_token_file_that_is_a_link_is_refused(tmp_path: Path) -> None:
     (tmp_path / "elsewhere").write_text("a" * 43)
     (tmp_path / "log.db-token").symlink_to(tmp_path / "elsewhere")
@@ -70,6 +73,7 @@ async def test_a_token_file_that_is_a_link_is_refused(tmp_path: Path) -> None:
         await Server(tmp_path, "--store", "log.db").start()
 
 
+@pytest.mark.slow
 async def test_other_hosts_and_origins_are_refused_with_the_right_token(tmp_path: Path) -> None:
     async with serving(tmp_path, "--store", "log.db") as server:
         host = urlsplit(server.url).netloc
@@ -116,6 +120,7 @@ def test_an_origin_is_allowed_by_its_host_and_scheme() -> None:
             origin_of(wrong)
 
 
+@pytest.mark.slow
 async def test_odd_paths_and_methods_get_plain_errors(tmp_path: Path) -> None:
     make_agents(tmp_path)
     await run_in(tmp_path, "hello", "s1")
@@ -141,6 +146,7 @@ async def test_odd_paths_and_methods_get_plain_errors(tmp_path: Path) -> None:
                 assert response.status == 422
 
 
+@pytest.mark.slow
 async def test_bodies_have_a_largest_size_and_are_valid_json(tmp_path: Path) -> None:
     async with serving(tmp_path, make_agents(tmp_path), "--store", "log.db") as server, server.client() as client:
 
@@ -162,6 +168,7 @@ async def test_bodies_have_a_largest_size_and_are_valid_json(tmp_path: Path) -> 
         await post(client, "/api/sessions", {"agent": "clerk", "text": "hi", "id": "twice"}, 409)
 
 
+@pytest.mark.slow
 async def test_too_many_requests_are_told_to_wait(tmp_path: Path) -> None:
     async with serving(tmp_path, "--store", "log.db") as server:
         async with server.client("wrong") as client:

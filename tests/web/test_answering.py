@@ -16,6 +16,7 @@ from web.office import clerk
 from web.serving import get, make_agents, post, serving, until
 
 
+@pytest.mark.slow
 async def test_a_session_is_started_asks_is_answered_and_ends(tmp_path: Path) -> None:
     agent = make_agents(tmp_path)
     async with serving(tmp_path, agent, "--store", "log.db") as server, server.client() as client:
@@ -47,6 +48,7 @@ async def test_a_session_is_started_asks_is_answered_and_ends(tmp_path: Path) ->
         assert [one["id"] for one in settled["settled"]] == [card["id"]]
 
 
+@pytest.mark.slow
 async def test_of_two_tabs_that_answer_one_question_the_first_wins_and_the_other_is_told_who_was_first(
     tmp_path: Path,
 ) -> None:
@@ -73,6 +75,7 @@ async def test_of_two_tabs_that_answer_one_question_the_first_wins_and_the_other
     assert len((tmp_path / "payments.txt").read_text().splitlines()) == 1
 
 
+@pytest.mark.slow
 async def test_an_approval_that_is_edited_beside_a_hidden_value_runs_with_the_real_one(tmp_path: Path) -> None:
     agent = make_agents(tmp_path)
     async with serving(tmp_path, agent, "--store", "log.db") as server, server.client() as client:
@@ -93,6 +96,7 @@ async def test_an_approval_that_is_edited_beside_a_hidden_value_runs_with_the_re
     assert (tmp_path / "deployed.txt").read_text() == "production topsecrettoken-123456\n"
 
 
+@pytest.mark.slow
 async def test_an_approval_says_why_a_person_is_asked_what_happens_next_and_what_led_to_it(tmp_path: Path) -> None:
     agent = make_agents(tmp_path)
     async with serving(tmp_path, agent, "--store", "log.db") as server, server.client() as client:
@@ -105,6 +109,7 @@ async def test_an_approval_says_why_a_person_is_asked_what_happens_next_and_what
     assert told == [("", "deploy staging"), ("Deploy", 'where="staging" token="⟦hidden 21 #1⟧"')]
 
 
+@pytest.mark.slow
 async def test_an_approval_whose_agents_run_elsewhere_says_how_it_continues(tmp_path: Path) -> None:
     async with Runtime(tmp_path / "log.db", agents=[clerk]) as runtime:
         await (await runtime.start("clerk")).prompt("deploy staging")
@@ -115,6 +120,7 @@ async def test_an_approval_whose_agents_run_elsewhere_says_how_it_continues(tmp_
     assert card["goes_on"].startswith("It continues w")
 
 
+@pytest.mark.slow
 async def test_a_form_that_asks_for_a_password_has_a_field_for_it(tmp_path: Path) -> None:
     @tool
     async def sign_in(ctx: Context) -> str:
@@ -132,6 +138,7 @@ async def test_a_form_that_asks_for_a_password_has_a_field_for_it(tmp_path: Path
     ]
 
 
+@pytest.mark.slow
 async def test_a_hidden_value_is_shown_to_whoever_may_answer_and_the_log_says_to_whom(tmp_path: Path) -> None:
     agent = make_agents(tmp_path)
     async with serving(tmp_path, agent, "--store", "log.db") as server, server.client() as client:
@@ -151,6 +158,7 @@ async def test_a_hidden_value_is_shown_to_whoever_may_answer_and_the_log_says_to
     assert [(one.callback_id, one.by, one.right) for one in revealed] == [(card["id"], me, "token")]
 
 
+@pytest.mark.slow
 async def test_an_answer_to_something_else_than_was_seen_is_refused(tmp_path: Path) -> None:
     agent = make_agents(tmp_path)
     async with serving(tmp_path, agent, "--store", "log.db") as server, server.client() as client:
@@ -166,6 +174,7 @@ async def test_an_answer_to_something_else_than_was_seen_is_refused(tmp_path: Pa
     assert not (tmp_path / "deployed.txt").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("body", "says"),
     [
@@ -189,6 +198,7 @@ async def test_a_body_that_is_not_an_answer_is_refused_with_the_reason(
         assert says.lower() in refused["error"].lower()
 
 
+@pytest.mark.slow
 async def test_a_declined_question_says_so_and_ends_the_wait(tmp_path: Path) -> None:
     agent = make_agents(tmp_path)
     async with serving(tmp_path, agent, "--store", "log.db") as server, server.client() as client:
@@ -200,6 +210,7 @@ async def test_a_declined_question_says_so_and_ends_the_wait(tmp_path: Path) -> 
     assert not (tmp_path / "payments.txt").exists()
 
 
+@pytest.mark.slow
 async def test_a_conversation_is_read_with_its_calls_and_without_what_a_hook_replaced(tmp_path: Path) -> None:
     @tool
     async def read_key(name: str) -> str:

@@ -59,6 +59,7 @@ async def rest(reader: asyncio.StreamReader) -> bytes:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "begun",
     [
@@ -77,6 +78,7 @@ async def test_a_request_that_never_ends_is_given_up(begun: bytes) -> None:
         writer.close()
 
 
+@pytest.mark.slow
 async def test_a_body_that_never_ends_is_given_up_however_steadily_it_comes() -> None:
     async with served(Limits(request=0.5)) as address:
         reader, writer = await connect(address)
@@ -99,6 +101,7 @@ async def test_requests_that_are_sent_in_one_piece_are_answered_one_after_the_ot
         writer.close()
 
 
+@pytest.mark.slow
 async def test_an_answer_that_nobody_reads_is_given_up_and_one_that_is_read_slowly_is_not() -> None:
     async with served(Limits(stall=0.5)) as address:
         reader, writer = await connect(address)
@@ -117,6 +120,7 @@ async def test_an_answer_that_nobody_reads_is_given_up_and_one_that_is_read_slow
         slow_writer.close()
 
 
+@pytest.mark.slow
 async def test_of_all_that_nobody_reads_only_so_much_is_kept() -> None:
     async with served(Limits(unread=50_000_000)) as address:
         clients = [await connect(address) for _ in range(6)]
@@ -160,6 +164,7 @@ async def test_what_is_not_http_ends_the_connection_and_nothing_else(
     assert [one for one in caplog.records if one.levelno >= logging.ERROR] == []
 
 
+@pytest.mark.slow
 async def test_garbage_behind_a_request_whose_answer_was_begun_only_ends_the_connection(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

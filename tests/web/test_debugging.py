@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import msgspec
+import pytest
 
 from upcall import Agent, Runtime, tool
 from upcall.hosts.web.export_page import Bodies
@@ -31,6 +32,7 @@ async def run_reader(folder: Path) -> None:
         await (await runtime.start("reader", "s1")).prompt(f"read both with {KEY}")
 
 
+@pytest.mark.slow
 async def test_a_model_call_has_its_request_its_response_and_the_request_before(tmp_path: Path) -> None:
     await run_reader(tmp_path)
     async with serving(tmp_path, "--store", "log.db") as server, server.client() as client:
@@ -63,6 +65,7 @@ def test_bodies_are_dropped_largest_first() -> None:
     assert b"".join(bodies.pieces("cards")) == b"{}"
 
 
+@pytest.mark.slow
 async def test_a_team_worked_as_long_as_its_workers_and_waited_for_the_rest(tmp_path: Path) -> None:
     agent = make_agents(tmp_path)
     async with serving(tmp_path, agent, "--store", "log.db") as server, server.client() as client:

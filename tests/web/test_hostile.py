@@ -47,6 +47,7 @@ def statuses(answer: bytes) -> list[int]:
     return [int(code) for code in re.findall(rb"HTTP/1\.1 (\d+)", answer)]
 
 
+@pytest.mark.slow
 async def test_odd_requests_get_the_right_code_and_never_a_stack(tmp_path: Path) -> None:
     await run_in(tmp_path, "hello", "s1")
     async with serving(tmp_path, make_agents(tmp_path), "--store", "log.db") as server:
@@ -102,6 +103,7 @@ async def test_odd_requests_get_the_right_code_and_never_a_stack(tmp_path: Path)
             assert (await get(client, "/api/me"))["agents"] == ["clerk"]
 
 
+@pytest.mark.slow
 async def test_bodies_that_are_large_deep_or_broken_are_refused(tmp_path: Path) -> None:
     async with serving(tmp_path, make_agents(tmp_path), "--store", "log.db") as server, server.client() as client:
         found = await codes(

@@ -7,6 +7,8 @@ import stat
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from upcall import Agent, Hooks, Runtime, tool
 from upcall.messages import Result
 from upcall.models import Script, call
@@ -16,6 +18,7 @@ from web.serving import get, run_in, serving, until
 SECRET = "sk-live-abcdefghijklmnop"
 
 
+@pytest.mark.slow
 async def test_search_finds_every_script_and_says_where(tmp_path: Path) -> None:
     texts = {"s1": "the quick brown fox", "s2": "請幫我退款給客戶", "s3": "быстрая лиса и مرحبا بالعالم"}
     for session, text in texts.items():
@@ -44,6 +47,7 @@ async def test_search_finds_every_script_and_says_where(tmp_path: Path) -> None:
     assert stat.S_IMODE((tmp_path / "log.db-index").stat().st_mode) == 0o600
 
 
+@pytest.mark.slow
 async def test_secrets_are_in_no_search_and_not_in_the_file(tmp_path: Path) -> None:
     @tool
     async def read_key() -> str:
@@ -69,6 +73,7 @@ async def test_secrets_are_in_no_search_and_not_in_the_file(tmp_path: Path) -> N
     assert b"hunter2" not in stored
 
 
+@pytest.mark.slow
 async def test_a_body_that_hooks_pass_unchanged_is_found(tmp_path: Path) -> None:
     @tool
     async def look() -> str:
@@ -88,6 +93,7 @@ async def test_a_body_that_hooks_pass_unchanged_is_found(tmp_path: Path) -> None
         assert (hit["kind"], hit["snippet"], hit["node"]) == ("result", "an ordinary pebble", "s1/r1c0")
 
 
+@pytest.mark.slow
 async def test_lists_are_filtered_counted_and_paged(tmp_path: Path) -> None:
     async with Runtime(tmp_path / "log.db", agents=[clerk]) as runtime:
         for number in range(7):
@@ -117,6 +123,7 @@ async def test_lists_are_filtered_counted_and_paged(tmp_path: Path) -> None:
         assert last["sessions"][0]["questions"] == 1
 
 
+@pytest.mark.slow
 async def test_an_index_that_is_deleted_broken_or_of_another_log_is_made_again(tmp_path: Path) -> None:
     await run_in(tmp_path, "the first stone", "s1")
     index = tmp_path / "log.db-index"
@@ -133,6 +140,7 @@ async def test_an_index_that_is_deleted_broken_or_of_another_log_is_made_again(t
         assert (await get(client, "/api/search?q=first stone"))["hits"] == []
 
 
+@pytest.mark.slow
 async def test_two_servers_write_one_index(tmp_path: Path) -> None:
     async with (
         serving(tmp_path, "--store", "log.db") as one,
@@ -151,6 +159,7 @@ async def test_two_servers_write_one_index(tmp_path: Path) -> None:
             assert counts["failed"] == 0
 
 
+@pytest.mark.slow
 async def test_servers_that_begin_to_read_a_log_in_several_threads_do_not_crash(tmp_path: Path) -> None:
     async with Runtime(tmp_path / "log.db", agents=[clerk]) as runtime:
         for number in range(200):

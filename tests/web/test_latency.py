@@ -102,6 +102,7 @@ def event_of(session: str, *kinds: str) -> Any:
     return find
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(240)
 async def test_a_question_of_another_process_is_on_the_page_and_its_run_continues_within_half_a_second(
     tmp_path: Path,

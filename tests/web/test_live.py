@@ -28,6 +28,7 @@ async def first(stream: AsyncGenerator[Sent], name: str) -> Any:
     return one.data
 
 
+@pytest.mark.slow
 async def test_a_question_of_another_process_is_told_to_the_page_and_so_is_its_answer(tmp_path: Path) -> None:
     make_agents(tmp_path)
     async with (
@@ -61,6 +62,7 @@ async def test_a_question_of_another_process_is_told_to_the_page_and_so_is_its_a
         assert sorted(late)[2] < 0.5, late
 
 
+@pytest.mark.slow
 async def test_a_page_that_comes_back_gets_what_changed_meanwhile(tmp_path: Path) -> None:
     async with serving(tmp_path, "--store", "log.db") as server, server.client() as client:
         pos = (await get(client, "/api/me"))["pos"]
@@ -76,6 +78,7 @@ async def test_a_page_that_comes_back_gets_what_changed_meanwhile(tmp_path: Path
             assert response.status == 404
 
 
+@pytest.mark.slow
 async def test_text_is_told_while_it_is_written_and_secrets_in_it_are_hidden(tmp_path: Path) -> None:
     make_agents(tmp_path)
     (tmp_path / "slow.py").write_text(
@@ -106,6 +109,7 @@ async def test_text_is_told_while_it_is_written_and_secrets_in_it_are_hidden(tmp
     assert "abcdefghijk" not in text
 
 
+@pytest.mark.slow
 async def test_twenty_pages_share_one_reader(tmp_path: Path) -> None:
     async with serving(tmp_path, "--store", "log.db") as server, server.client() as client:
         responses = [await client.get("/api/live") for _ in range(20)]
@@ -122,6 +126,7 @@ async def test_twenty_pages_share_one_reader(tmp_path: Path) -> None:
             response.close()
 
 
+@pytest.mark.slow
 async def test_the_nodes_of_a_tree_with_the_changes_told_live_are_its_nodes_later(tmp_path: Path) -> None:
     await run_in(tmp_path, "hello", "s1")
     async with serving(tmp_path, "--store", "log.db") as server, server.client() as client:

@@ -59,6 +59,7 @@ def of(url: str, key: str, **headers: str) -> aiohttp.ClientSession:
     return aiohttp.ClientSession(url, headers={"x-key": key, **headers})
 
 
+@pytest.mark.slow
 async def test_started_streamed_answered_drained_restarted_and_resumed(tmp_path: Path) -> None:
     for program in PROGRAMS:
         shutil.copy(program, tmp_path)
@@ -134,6 +135,7 @@ walker = Agent("walker", model=Script(play), tools=[step])
 """
 
 
+@pytest.mark.slow
 async def test_a_call_that_runs_is_drained_and_the_next_process_continues_its_session(tmp_path: Path) -> None:
     for program in PROGRAMS:
         shutil.copy(program, tmp_path)

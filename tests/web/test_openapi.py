@@ -29,6 +29,7 @@ async def test_the_document_has_every_path_of_the_api(tmp_path: Path) -> None:
     assert listed == routes
 
 
+@pytest.mark.slow
 async def test_a_run_tree_is_exported_line_by_line(tmp_path: Path) -> None:
     await run_in(tmp_path, "deploy staging", "s1")
     async with serving(tmp_path, "--store", "log.db") as server, server.client() as client:

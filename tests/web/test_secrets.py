@@ -145,6 +145,7 @@ def make_agents(folder: Path) -> tuple[str, ...]:
     return "vault:keeper", "vault:guard", "--store", "log.db"
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(180)
 async def test_no_secret_that_an_agent_meets_is_shown_or_found_anywhere(tmp_path: Path) -> None:
     s = vault.SECRETS
@@ -175,6 +176,7 @@ async def test_no_secret_that_an_agent_meets_is_shown_or_found_anywhere(tmp_path
         check({file.name: file.read_bytes()}, s.values())
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(180)
 async def test_what_a_hook_is_about_to_hide_is_shown_by_no_process_while_it_runs(tmp_path: Path) -> None:
     agents = make_agents(tmp_path)

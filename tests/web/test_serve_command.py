@@ -19,6 +19,7 @@ from web.office import clerk
 from web.serving import Server, get, make_agents, post, run_in, serving, until
 
 
+@pytest.mark.slow
 async def test_an_answered_session_continues_with_agents_that_lie_below_the_folder(tmp_path: Path) -> None:
     make_agents(tmp_path)
     done = upcall("run", "office:clerk", "refund A", "--id", "s1", "--store", "log.db", cwd=tmp_path)
@@ -32,6 +33,7 @@ async def test_an_answered_session_continues_with_agents_that_lie_below_the_fold
     assert (tmp_path / "payments.txt").read_text() == "A 7\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", ["elsewhere", "installed"])
 async def test_agents_in_other_places_are_never_imported_and_the_page_says_what_to_type(
     place: str, tmp_path: Path
@@ -59,6 +61,7 @@ async def test_agents_in_other_places_are_never_imported_and_the_page_says_what_
     assert not (here / "payments.txt").exists()
 
 
+@pytest.mark.slow
 async def test_an_interrupted_session_waits_until_somebody_resumes_it(tmp_path: Path) -> None:
     agent = make_agents(tmp_path)
     async with serving(tmp_path, agent, "--store", "log.db") as server, server.client() as client:
@@ -74,6 +77,7 @@ async def test_an_interrupted_session_waits_until_somebody_resumes_it(tmp_path: 
         await until(client, "/api/sessions/s1", lambda found: found["session"]["status"] == "done")
 
 
+@pytest.mark.slow
 async def test_a_turn_is_steered_and_cancelled_and_one_that_runs_is_busy(tmp_path: Path) -> None:
     agent = make_agents(tmp_path)
     async with serving(tmp_path, agent, "--store", "log.db") as server, server.client() as client:
@@ -93,6 +97,7 @@ async def test_a_turn_is_steered_and_cancelled_and_one_that_runs_is_busy(tmp_pat
     assert said == {os_user()}
 
 
+@pytest.mark.slow
 async def test_sigterm_drains_what_runs_and_a_restart_keeps_the_address_valid(tmp_path: Path) -> None:
     agent = make_agents(tmp_path)
     server = Server(tmp_path, agent, "--store", "log.db")
@@ -113,6 +118,7 @@ async def test_sigterm_drains_what_runs_and_a_restart_keeps_the_address_valid(tm
         assert again.token == token
 
 
+@pytest.mark.slow
 async def test_ctrl_c_stops_at_once(tmp_path: Path) -> None:
     server = Server(tmp_path, "--store", "log.db")
     await server.start()
@@ -123,6 +129,7 @@ async def test_ctrl_c_stops_at_once(tmp_path: Path) -> None:
     assert (code, errors) == (130, "")
 
 
+@pytest.mark.slow
 async def test_view_only_shows_everything_and_changes_nothing(tmp_path: Path) -> None:
     make_agents(tmp_path)
     await run_in(tmp_path, "refund A", "s1")
@@ -146,6 +153,7 @@ async def test_view_only_shows_everything_and_changes_nothing(tmp_path: Path) ->
     assert (tmp_path / "log.db").stat().st_size >= before
 
 
+@pytest.mark.slow
 async def test_a_log_that_came_with_a_folder_is_only_shown_and_nothing_is_written_beside_it(tmp_path: Path) -> None:
     mine, theirs = tmp_path / "mine", tmp_path / "theirs"
     mine.mkdir()
@@ -161,6 +169,7 @@ async def test_a_log_that_came_with_a_folder_is_only_shown_and_nothing_is_writte
     assert sorted(path.name for path in (theirs / ".upcall").iterdir()) == before
 
 
+@pytest.mark.slow
 def test_other_addresses_need_tls_and_options_that_contradict_each_other_are_refused(tmp_path: Path) -> None:
     for options, says in (
         (["--host", "0.0.0.0"], "--insecure"),
@@ -177,6 +186,7 @@ def test_other_addresses_need_tls_and_options_that_contradict_each_other_are_ref
         assert says in done.stderr
 
 
+@pytest.mark.slow
 async def test_tls_is_served_on_another_address(tmp_path: Path) -> None:
     command = "openssl req -x509 -newkey rsa:2048 -nodes -keyout key.pem -out cert.pem -days 2 -subj /CN=localhost"
     subprocess.run(command.split(), cwd=tmp_path, check=True, capture_output=True)
@@ -194,6 +204,7 @@ async def test_tls_is_served_on_another_address(tmp_path: Path) -> None:
                 assert response.status == 403
 
 
+@pytest.mark.slow
 async def test_a_port_that_is_in_use_is_said_in_one_line(tmp_path: Path) -> None:
     async with serving(tmp_path, "--store", "log.db") as server:
         port = server.url.rpartition(":")[2]

@@ -40,6 +40,7 @@ def flat(found: list[Sent]) -> list[tuple[str, int]]:
     return [(event["session"], event["seq"]) for one in found for event in one.data]
 
 
+@pytest.mark.slow
 async def test_a_session_is_streamed_from_its_beginning_or_from_where_a_client_left(tmp_path: Path) -> None:
     await run_in(tmp_path, "wait 0", "s1")
     await run_in(tmp_path, "hello", "s2")
@@ -60,6 +61,7 @@ async def test_a_session_is_streamed_from_its_beginning_or_from_where_a_client_l
         assert one == events[1]
 
 
+@pytest.mark.slow
 async def test_what_another_process_writes_is_streamed_within_a_quarter_of_a_second(tmp_path: Path) -> None:
     await run_in(tmp_path, "hello", "before")
     late: list[float] = []
@@ -83,6 +85,7 @@ async def test_what_another_process_writes_is_streamed_within_a_quarter_of_a_sec
     assert late[int(len(late) * 0.9)] < 0.25, late
 
 
+@pytest.mark.slow
 async def test_a_server_that_is_killed_and_started_again_leaves_no_gap_and_no_double(tmp_path: Path) -> None:
     server, seen, position = Server(tmp_path, "--store", "log.db"), list[tuple[str, int]](), 0
     async with Runtime(tmp_path / "log.db", agents=[clerk]) as runtime:
@@ -112,6 +115,7 @@ async def test_a_server_that_is_killed_and_started_again_leaves_no_gap_and_no_do
     assert seen == stored
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(240)
 async def test_a_client_that_reads_nothing_costs_bounded_memory_and_then_gets_everything(tmp_path: Path) -> None:
     text = "x" * 20_000

@@ -80,6 +80,7 @@ def snapshot(folder: Path) -> dict[str, bytes]:
     return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
 
 
+@pytest.mark.slow
 @given(files=plain, made=folders, links=links, path=paths | inner)
 @example(files=["a/b"], made=[], links=[("c", "a/../..")], path="c/out/secret")
 @example(files=["a/b"], made=[], links=[("c", "{root}/a")], path="c/b")
@@ -99,6 +100,7 @@ async def test_what_is_read_is_inside_and_is_what_the_system_has_there(
             assert body == real.read_bytes() != SECRET
 
 
+@pytest.mark.slow
 @given(files=plain, made=folders, links=links, path=paths | inner)
 @example(files=[], made=[], links=[("a", "{out}/secret")], path="a")
 @example(files=[], made=[], links=[("a", "{out}")], path="a/new")
@@ -119,6 +121,7 @@ async def test_what_is_written_is_inside_and_nothing_outside_changes(
         assert not [name for name in snapshot(root) if "unfinished" in name]
 
 
+@pytest.mark.slow
 @given(files=plain, made=folders, links=links)
 async def test_a_listing_follows_no_link_out(
     files: list[str], made: list[str], links: list[tuple[str, str]]

@@ -201,6 +201,7 @@ def repository() -> str:
     return made.name
 
 
+@pytest.mark.slow
 @given(
     places=st.lists(spots, min_size=3, max_size=10),
     rules=st.dictionaries(st.just("") | spots, st.lists(lines, min_size=1, max_size=4), min_size=1, max_size=2),

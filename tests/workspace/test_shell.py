@@ -140,6 +140,7 @@ DETACHED = f"python3 -c 'import os, time; {TWICE}; time.sleep(600)'"
 STUBBORN = "trap '' TERM HUP INT; (trap '' TERM; sleep 600) & sleep 600"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "command",
     [
@@ -156,6 +157,7 @@ async def test_what_a_command_leaves_behind_ends_with_it(folder: Path, command: 
     assert out.text == "done"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["sleep 600", STUBBORN, f"{DETACHED}; sleep 600", "exec >&- 2>&-; sleep 600"])
 async def test_after_its_time_a_command_is_stopped_with_all_it_started(folder: Path, command: str) -> None:
     out = await ran(folder, f"echo begun; {command}", seconds=0.5)
@@ -172,6 +174,7 @@ async def test_a_command_that_floods_its_output_is_stopped(folder: Path) -> None
     assert len(out.text) < 31_000
 
 
+@pytest.mark.slow
 async def test_a_command_that_forks_on_and_on_is_stopped(folder: Path) -> None:
     (folder / "fork.sh").write_text(
         "trap '' TERM\nfor i in 1 2 3 4 5 6 7 8; do sh -c 'trap \"\" TERM; sleep 600' & done\nwait\n"
@@ -267,6 +270,7 @@ def ran_without_namespaces(folder: Path, command: str) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("orphan", ORPHANS)
 async def test_without_namespaces_what_is_left_is_found_and_the_result_says_what_is_not_sure(
     tmp_path: Path, orphan: str
@@ -281,6 +285,7 @@ async def test_without_namespaces_what_is_left_is_found_and_the_result_says_what
     assert said.endswith("subreaper 0\n"), "only while a command runs"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "command", ["echo done", "(setsid sleep 600 &); echo done", "kill -9 $PPID; sleep 600", STUBBORN]
 )
@@ -310,6 +315,7 @@ async def test_without_namespaces_a_storm_of_forks_ends_or_the_result_says_so(tm
         await asyncio.sleep(0.1)
 
 
+@pytest.mark.slow
 async def test_a_cancelled_turn_ends_its_command(folder: Path) -> None:
     agent = Agent(
         "a",
@@ -345,6 +351,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.slow
 async def test_a_killed_process_takes_its_command_along_and_the_model_is_told(tmp_path: Path) -> None:
     folder, store = tmp_path / "work", tmp_path / "log.db"
     folder.mkdir()
