@@ -123,8 +123,9 @@ class Connection:
         """Connect, and keep the connection until it is lost."""
         was_connected = False
         try:
+            module = await asyncio.to_thread(_imported)
             async with asyncio.timeout(CONNECT) as limit:
-                was_connected = await self._connect(limit)
+                was_connected = await self._connect(module, limit)
         except TimeoutError:
             self.problem = f"it did not answer within {CONNECT:g} s"
         except asyncio.CancelledError:
@@ -142,10 +143,9 @@ class Connection:
         finally:
             self._ended(was_connected)
 
-    async def _connect(self, limit: asyncio.Timeout) -> bool:
+    async def _connect(self, module: Any, limit: asyncio.Timeout) -> bool:
         """Return True once a connection that was made has ended."""
         config = self.config.expanded(self._environ)
-        module = await asyncio.to_thread(_imported)
         tail, clock = module.Tail(), asyncio.get_running_loop().time
 
         def extend(seconds: float) -> None:

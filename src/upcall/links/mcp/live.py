@@ -41,6 +41,10 @@ _BURST, _PAUSE = 100, 0.02
 """Messages that are handed on without a pause, and the pause: 5,000 messages a second at most."""
 
 _TEXT = 2000
+_LOST = ("Connection closed", "SSE stream")
+"""How the library's texts begin where a connection ended; servers use the same code for errors of their own."""
+
+_FORGOTTEN = "Session terminated"
 for _name in ("mcp", "client", "httpx2"):  # what a server sends must not become stack traces on a screen
     logging.getLogger(_name).addHandler(logging.NullHandler())
 
@@ -166,10 +170,14 @@ class Live:
         try:
             return task.result()
         except MCPError as error:
-            if error.code == CONNECTION_CLOSED:
-                self.end(clean(error.error.message, _TEXT))
-                raise AnswerLost(clean(error.error.message, _TEXT)) from None
-            raise RequestRefused(error.code, clean(error.error.message, _TEXT), error.error.data) from None
+            text = clean(error.error.message, _TEXT)
+            if error.code == CONNECTION_CLOSED and text.startswith(_LOST):
+                self.end(text)
+                raise AnswerLost(text) from None
+            if text == _FORGOTTEN:  # a server that was started anew: it has not looked at the request
+                self.end("the server has forgotten this connection")
+                raise ServerFailed(self.lost.result()) from None
+            raise RequestRefused(error.code, text, error.error.data) from None
         except ValidationError as error:
             text = f"its answer does not fit the protocol: {error.error_count()} mistakes"
             raise RequestRefused(0, text) from None

@@ -180,6 +180,7 @@ class _Registered:
         return OAuthClientInformationFull(
             client_id=self._wanted.client_id, client_secret=self._wanted.client_secret or None,
             redirect_uris=[AnyUrl(self._redirect)], scope=self._wanted.scope or None,
+            token_endpoint_auth_method="client_secret_basic" if self._wanted.client_secret else "none",
         )  # fmt: skip
 
     async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:

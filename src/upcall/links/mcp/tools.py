@@ -20,7 +20,7 @@ from upcall.links.mcp.failures import AnswerLost, RequestRefused, ServerFailed
 from upcall.links.mcp.results import read_resource
 from upcall.mcp_wire.names import clean, clean_line, tool_name
 from upcall.messages import Image, Result
-from upcall.tools import Tool
+from upcall.tools import BadArguments, SchemaTool, Tool
 
 Json = dict[str, Any]
 
@@ -74,11 +74,26 @@ def _tool(connection: Connection, described: Json, taken: Collection[str], sampl
     async def call(arguments: dict[str, Any], ctx: Context) -> Result:
         return await ToolCall(connection, described, arguments, ctx, sample).run()
 
-    return Tool.from_schema(
+    made = Tool.from_schema(
         shown, schema, call, description=_framed(config.name, text), read_only=known,
         needs_approval=not known and not config.runs_unasked(name), label=_label(config.name, name),
         approve_patterns={ANY_ARGUMENTS: _pattern(text, schema)}, timeout=config.timeout,
     )  # fmt: skip
+    return McpTool(**{field: getattr(made, field) for field in made.__struct_fields__})
+
+
+class McpTool(SchemaTool, frozen=True, eq=False, kw_only=True, dict=False):
+    """A server's tool. Models often write null for what they leave out, which few servers accept."""
+
+    def check(self, args: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the arguments, without those that are null, optional and may not be null."""
+        try:
+            return super().check(args)
+        except BadArguments:
+            given = {key: value for key, value in args.items() if value is not None or key in self.required}
+            if len(given) == len(args):
+                raise
+            return super().check(given)
 
 
 def _claims_read_only(described: Json) -> bool:
