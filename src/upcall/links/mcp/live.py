@@ -151,6 +151,7 @@ class Live:
         task = asyncio.ensure_future(work)
         self._requests.add(task)
         task.add_done_callback(self._requests.discard)
+        task.add_done_callback(_retrieve)
         try:
             await asyncio.wait({task, self.lost}, timeout=seconds, return_when="FIRST_COMPLETED")
             if not task.done() and not self.lost.done():
@@ -160,7 +161,6 @@ class Live:
         finally:
             if not task.done():
                 task.cancel()
-                task.add_done_callback(_retrieve)
         if not task.done() or task.cancelled():
             self.end("the connection was interrupted")
             raise AnswerLost(self.lost.result())
