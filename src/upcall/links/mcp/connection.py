@@ -11,9 +11,9 @@ import importlib
 import logging
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
-from upcall.errors import SetupError
+from upcall.errors import UpcallError
 from upcall.links.mcp.config import ServerConfig
 from upcall.links.mcp.failures import AnswerLost, RequestRefused, ServerFailed
 from upcall.links.mcp.questions import InFlight
@@ -134,10 +134,8 @@ class Connection:
                 self.problem = "it was closed"
                 raise
             self.problem = self.problem or "the connection was interrupted"
-        except (ServerFailed, AnswerLost, RequestRefused, SetupError) as error:
+        except UpcallError as error:
             self.problem = str(error)
-        except BaseExceptionGroup as group:
-            self.problem = self.problem or _first_of(group)
         except Exception as error:  # a transport may raise anything
             self.problem = self.problem or f"{type(error).__name__}: {error}"
         finally:
@@ -163,10 +161,10 @@ class Connection:
                 self._connected(live, module.remembered(live))
                 await self._keep(live)
                 return True
-        except (ServerFailed, AnswerLost, RequestRefused) as error:
+        except (UpcallError, OSError, ExceptionGroup) as error:
             self._known = None  # it may have become another server
             wrote = f"; it wrote: {clean_line(tail.text[-1000:], 300)}" if tail.text else ""
-            raise ServerFailed(f"{error}{wrote}") from None
+            raise ServerFailed(f"{_problem_of(error)}{wrote}") from None
         finally:
             limit.reschedule(None)
 
@@ -243,11 +241,12 @@ async def _listen(live: Live) -> None:
         pause = min(pause * 4, 300.0)
 
 
-def _first_of(group: BaseExceptionGroup[Any]) -> str:
-    first: BaseException = group
-    while isinstance(first, BaseExceptionGroup) and first.exceptions:
-        first = first.exceptions[0]
-    return f"{type(first).__name__}: {first}"
+def _problem_of(error: Exception) -> str:
+    """Return the text of an error, or of the first in a group, which is how the library reports most of them."""
+    first: Any = error
+    while isinstance(first, BaseExceptionGroup):
+        first = cast("BaseExceptionGroup[Any]", first).exceptions[0]
+    return str(first) if isinstance(first, UpcallError) else f"{type(first).__name__}: {first}"
 
 
 def _imported() -> Any:

@@ -171,6 +171,14 @@ class McpServers:
         view._offer = tuple(name for name in self._offer if name not in names)
         return view
 
+    def offering(
+        self, names: Sequence[str], *, sampling: Sequence[str] = (), model: str | Model | None = None
+    ) -> McpServers:
+        """Return the same servers, with the same connections, that offer the tools of these to every session."""
+        view = copy.copy(self)
+        view._offer, view._sampling, view._model = tuple(names), frozenset(sampling), model
+        return view
+
     async def close(self) -> None:
         """Disconnect all servers and end their processes. One is connected again when it is next needed."""
         await asyncio.gather(*(one.close() for one in self._connections.values()))
