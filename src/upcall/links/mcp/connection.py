@@ -31,6 +31,9 @@ CONNECT = 30.0
 PAUSE, LONGEST_PAUSE = 0.5, 60.0
 """Seconds before the second attempt after a failure, doubled with each further one."""
 
+SIGN_IN = 300.0
+"""Seconds that a person has to sign in."""
+
 _CLOSE = 4.0
 _EXTRA = "MCP needs more packages; install them with: pip install 'upcall[mcp]'"
 
@@ -89,8 +92,13 @@ class Connection:
         if self._settled is not None:
             await self._settled.wait()
 
-    async def live(self, seconds: float = CONNECT) -> Live:
-        """Return the live connection, made if need be; ServerFailed says why there is none."""
+    async def live(self, seconds: float = CONNECT, authorize: Authorize | None = None) -> Live:
+        """Return the live connection, made if need be; ServerFailed says why there is none.
+
+        authorize: shows a person the link to sign in; a connection that failed a moment ago is then tried again
+        """
+        if authorize is not None:
+            self._authorize, self._not_before, seconds = authorize, 0.0, seconds + SIGN_IN
         self.start()
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
@@ -246,7 +254,7 @@ def _problem_of(error: Exception) -> str:
     first: Any = error
     while isinstance(first, BaseExceptionGroup):
         first = cast("BaseExceptionGroup[Any]", first).exceptions[0]
-    return str(first) if isinstance(first, UpcallError) else f"{type(first).__name__}: {first}"
+    return str(first) if isinstance(first, UpcallError) else f"{first} ({type(first).__name__})"
 
 
 def _imported() -> Any:

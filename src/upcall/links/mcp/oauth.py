@@ -23,15 +23,13 @@ from mcp.shared.auth import AuthorizationCodeResult, OAuthClientInformationFull,
 from pydantic import AnyUrl, ValidationError
 
 from upcall.links.mcp.config import OAuth, ServerConfig
+from upcall.links.mcp.connection import SIGN_IN
 from upcall.links.mcp.failures import ServerFailed
 from upcall.safety.small_files import read_small
 
 Authorize = Callable[[str, str], Awaitable[str | None]]
 """Gets a server's name and the link that a person has to open. Returns the address that the browser was sent back
 to, or None to have it waited for on this machine."""
-
-SIGN_IN = 300.0
-"""Seconds that a person has to sign in."""
 
 _PATH, _REQUEST = "/callback", 8192
 _PAGE = (
@@ -115,7 +113,7 @@ class _SignIn:
     async def show(self, url: str) -> None:
         """Show the link to the person."""
         if self._authorize is None:
-            raise ServerFailed("a person has to sign in; use `upcall chat` and its command /mcp login")
+            raise ServerFailed("a person has to sign in; use `upcall chat` and its command /mcp NAME")
         if urlsplit(url).scheme not in ("http", "https"):
             raise ServerFailed("its sign-in page has an address that is not http or https")
         self._extend(SIGN_IN)

@@ -219,21 +219,21 @@ class McpServers:
         """Return every server as it is now. Nothing is started."""
         return [
             ServerStatus(
-                name, one.state, one.version if one.state == "connected" else "", self._counts.get(name, 0),
+                name, one.state, one.version if one.state == "connected" else "", self._counts.get(name, len(one.tools or ())),
                 clean_line(one.problem if one.state == "failed" else self._left_out.get(name, ""), 500),
             )
             for name, one in self._connections.items()
         ]  # fmt: skip
 
-    async def connect(self, name: str) -> ServerStatus:
-        """Connect one server now, and return what came of it."""
+    async def connect(self, name: str, *, authorize: Authorize | None = None) -> ServerStatus:
+        """Connect one server now, and return what came of it. `authorize` shows a person the link to sign in."""
         connection = self._connections.get(name)
         if connection is None:
             raise SetupError(
                 f"no MCP server is called {name!r}; there are {', '.join(self._connections) or 'none'}"
             )
         with suppress(ServerFailed):
-            await connection.live()
+            await connection.live(CONNECT, authorize)
         return next(one for one in self.status() if one.name == name)
 
     def prompts(self) -> list[ServerPrompt]:
