@@ -1,7 +1,7 @@
 """The client that the conformance suite drives: an agent that calls every tool of the server at the given address.
 
-The suite gives the address as the last argument, the scenario in MCP_CONFORMANCE_SCENARIO, and sometimes calls to make
-or a client's credentials in MCP_CONFORMANCE_CONTEXT.
+The suite gives the address as the last argument, the scenario in MCP_CONFORMANCE_SCENARIO, and sometimes calls to
+make or a client's credentials in MCP_CONFORMANCE_CONTEXT.
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ import os
 import sys
 
 # The suite starts all clients at once. Two at a time have enough processor time, and begin in time.
-_slot = os.open(f"{os.environ.get('SLOTS', '/tmp/upcall-conformance')}-{os.getpid() % 2}", os.O_CREAT | os.O_RDWR, 0o600)
+_slot = os.open(
+    f"{os.environ.get('SLOTS', '/tmp/upcall-conformance')}-{os.getpid() % 2}", os.O_CREAT | os.O_RDWR, 0o600
+)
 fcntl.flock(_slot, fcntl.LOCK_EX)
 
 import asyncio  # noqa: E402
@@ -20,11 +22,11 @@ import tempfile  # noqa: E402
 from collections.abc import Mapping  # noqa: E402
 from typing import Any  # noqa: E402
 
-from upcall import Agent, Runtime
-from upcall.callbacks import Callback
-from upcall.links.mcp import McpServers
-from upcall.messages import Request
-from upcall.models import Script, call
+from upcall import Agent, Runtime  # noqa: E402
+from upcall.callbacks import Callback  # noqa: E402
+from upcall.links.mcp import McpServers  # noqa: E402
+from upcall.messages import Request  # noqa: E402
+from upcall.models import Script, call  # noqa: E402
 
 PREFIX = "tested__"
 METADATA = "https://conformance-test.local/client-metadata.json"
@@ -53,13 +55,13 @@ def sample(schema: Mapping[str, Any]) -> Any:
     if schema.get("oneOf"):
         return sample(schema["oneOf"][0])
     kind = schema.get("type", "string")
-    values = {"string": "x", "number": 5, "integer": 5, "boolean": True, "array": [], "null": None}
+    values: dict[str, Any] = {"string": "x", "number": 5, "integer": 5, "boolean": True, "array": [], "null": None}
     return arguments(schema) if kind == "object" else values[kind if isinstance(kind, str) else kind[0]]
 
 
 def arguments(schema: Mapping[str, Any]) -> dict[str, Any]:
     """Arguments that fit a tool's schema."""
-    return {name: sample(one) for name, one in schema.get("properties", {}).items() if isinstance(one, dict)}
+    return {name: sample(one) for name, one in schema.get("properties", {}).items()}
 
 
 async def authorize(server: str, link: str) -> str:

@@ -59,7 +59,7 @@ async def fit(
     return f"ordered {item} in {colour.colour}, size {size.size}"
 
 
-@server.tool(annotations=ToolAnnotations(readOnlyHint=True))
+@server.tool(annotations=ToolAnnotations(read_only_hint=True))
 async def stock(item: str) -> dict[str, int]:
     """How many there are."""
     return {"count": len(item)}

@@ -39,7 +39,7 @@ def folder_with(tmp_path: Path, servers: Any, mcp: str = "mcp: [one]") -> Path:
 
 def upcall(*words: str, cwd: Path, code: int | None = 0, text: str | None = None) -> str:
     """Run the command; both of its outputs."""
-    done = subprocess.run(
+    done = subprocess.run(  # noqa: PLW1510 - its code is compared below
         [sys.executable, "-m", "upcall", *words], cwd=cwd, capture_output=True, text=True, input=text, timeout=100,
         env={**os.environ, "COLUMNS": "400"},
     )  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,11 @@ import pytest
 
 from mcp_client.peers import Person, agent, raw, shop
 from upcall import Approve, Reject, Runtime, Tool
+from upcall.callbacks import Callback
 from upcall.kit import approve
-from upcall.links.mcp import McpServers
+from upcall.links.mcp import McpServers, read_servers
 from upcall.links.mcp.tools import ANY_ARGUMENTS
-from upcall.messages import Result
+from upcall.messages import Request, Result
 from upcall.models import call
 
 logging.getLogger("upcall").addHandler(logging.NullHandler())
@@ -23,7 +25,7 @@ def results(session: Any) -> list[Result]:
     return [one for message in session.get_messages() for one in message.results]
 
 
-async def play(servers: Any, plan: Any, answer: Any, **more: Any) -> tuple[Any, Person]:
+async def play(servers: Any, plan: Any, answer: Callable[[Callback], Any], **more: Any) -> tuple[Any, Person]:
     person = Person(answer)
     worker = agent(servers, plan, **more)
     async with Runtime(":memory:", agents=[worker], host=person) as runtime:
@@ -99,7 +101,11 @@ async def test_allow_and_deny_decide_which_tools_are_offered() -> None:
     servers = McpServers({"one": raw("plain", allow=["a*"]), "two": raw("plain", deny=["act"])}, wait=20)
     seen: list[str] = []
 
-    await play(servers, lambda request: seen.extend(one.name for one in request.tools) or "done", None)
+    def plan(request: Request) -> str:
+        seen.extend(one.name for one in request.tools)
+        return "done"
+
+    await play(servers, plan, lambda callback: Approve())
 
     assert [name for name in seen if "__" in name] == ["one__act", "two__slow"]
 
@@ -116,6 +122,7 @@ def test_a_wrong_description_is_refused_with_its_key(config: dict[str, Any], pro
 
 
 def test_a_description_shows_no_secret() -> None:
-    servers = McpServers({"one": {"url": "https://x.example", "headers": {"Authorization": "Bearer s3cret"}}})
+    given = {"one": {"url": "https://x.example", "headers": {"Authorization": "Bearer s3cret"}}}
+    servers = McpServers(given)
 
-    assert "s3cret" not in repr(servers) + repr(servers.status()) + repr(servers._connections["one"].config)
+    assert "s3cret" not in repr(servers) + repr(servers.status()) + repr(read_servers(given))

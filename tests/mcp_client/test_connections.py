@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import socket
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -45,7 +46,7 @@ async def test_five_servers_of_both_eras_work_in_one_turn_beside_our_own_file_to
     home.mkdir()
     theirs.mkdir()
     (theirs / "note.txt").write_text("from the filesystem server")
-    os.system(f"git init -q {theirs}")
+    subprocess.run(["git", "init", "-q", str(theirs)], check=True)
     servers = McpServers(
         {
             "everything": node_server("everything", **UNASKED),
@@ -183,14 +184,16 @@ async def test_an_outage_of_five_seconds_costs_the_call_under_way_and_nothing_el
 @pytest.mark.slow
 async def test_progress_is_shown_and_prompts_and_resources_are_read(tmp_path: Path) -> None:
     servers = McpServers({"shop": shop(tmp_path / "orders", **UNASKED)}, wait=30)
-    plan = [call("shop__slowly", steps=3), call("shop__list_resources"), call("shop__read_resource", uri="shop://prices")]
+    plan = [
+        call("shop__slowly", steps=3),
+        call("shop__list_resources"),
+        call("shop__read_resource", uri="shop://prices"),
+    ]
     worker = agent(servers, plan)
-    shown: list[str] = []
     async with Runtime(":memory:", agents=[worker]) as runtime:
         session = await runtime.start("worker")
-        async for item in session.stream("Begin."):
-            if item.type == "delta" and item.kind == "output":
-                shown.append(item.text)
+        items = [item async for item in session.stream("Begin.")]
+        shown = [item.text for item in items if item.type == "delta" and item.kind == "output"]
         prompts = servers.prompts()
         text = await servers.prompt("shop", "greet", {"name": "Ada"})
 

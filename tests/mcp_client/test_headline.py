@@ -1,4 +1,4 @@
-"""The whole way: an MCP tool asks, the manager's model passes it up, the process dies, a person answers elsewhere."""
+"""The whole way: an MCP tool asks, the manager's model passes it up, the process dies, somebody answers later."""
 
 from __future__ import annotations
 

@@ -95,37 +95,35 @@ async def test_a_server_with_thousands_of_tools_gets_a_few_of_them_offered() -> 
     servers = McpServers({"one": raw("many_tools")}, wait=30)
     seen: list[Request] = []
 
-    reply, _ = await play(servers, lambda request: seen.append(request) or "done")
+    def plan(request: Request) -> str:
+        seen.append(request)
+        return "done"
+
+    reply, _ = await play(servers, plan)
 
     assert reply.text == "done"
     assert 0 < len(seen[0].tools) <= 210
     assert "left out" in servers.status()[0].problem
 
 
-async def test_tools_that_change_in_mid_turn_are_there_at_the_next_model_call(tmp_path: Path) -> None:
+async def test_tools_that_change_in_mid_turn_are_there_at_a_later_model_call(tmp_path: Path) -> None:
     servers = McpServers({"one": raw("changes", str(tmp_path / "notes"), **UNASKED)}, wait=20)
     seen: list[list[str]] = []
 
-    async def settle(session: Any, call: Any, result: Any) -> None:
-        for _ in range(100):
-            if any(one.tools == 1 for one in servers.status()) and servers._connections["one"].tools[0]["name"] == "second":
-                return
-            await asyncio.sleep(0.02)
-
     def plan(request: Request) -> Any:
         seen.append([one.name for one in request.tools if one.name.startswith("one__")])
-        if len(seen) == 1:
+        if len(seen) < 100 and seen[-1] == ["one__first"]:
             return call("one__first")
-        return call("one__first") if len(seen) == 2 else "done"
+        called_old = "one__first" in str(request.messages[-1].results)
+        return "done" if called_old else call("one__first")
 
-    from upcall import Hooks
-
-    reply, session = await play(servers, plan, hooks=Hooks(after_tool=[settle]))
+    reply, session = await play(servers, plan)
 
     assert reply.text == "done"
-    assert seen[:2] == [["one__first"], ["one__second"]]
-    assert "there is no tool called 'one__first'" in results(session)[1].text
-    assert (tmp_path / "notes").read_text().splitlines() == ["called first", "answered first"]
+    assert seen[-1] == ["one__second"]
+    assert "there is no tool called 'one__first'" in results(session)[-1].text
+    calls = len(results(session)) - 1  # the last one was refused here
+    assert (tmp_path / "notes").read_text().splitlines().count("called first") == calls
 
 
 @tool

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,9 @@ def results(session: Any) -> list[Result]:
     return [one for message in session.get_messages() for one in message.results]
 
 
-async def play(servers: McpServers, plan: Any, answer: Any, **more: Any) -> tuple[Any, Person]:
+async def play(
+    servers: McpServers, plan: Any, answer: Callable[[Callback], Any], **more: Any
+) -> tuple[Any, Person]:
     person = Person(answer)
     worker = agent(servers, plan, **more)
     async with Runtime(":memory:", agents=[worker], host=person) as runtime:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from upcall.agent import all_agents
 from upcall.cli.output import say, tell
@@ -21,7 +21,7 @@ _PROMPT = re.compile(r"/([A-Za-z][\w.-]*:[^\s]+)(?:\s+(.*))?\s*", re.DOTALL)
 
 def servers_of(agent: Agent) -> list[McpServers]:
     """Return the MCP servers of an agent and of all below it."""
-    every = cast("dict[str, Any]", all_agents([agent])).values()
+    every = all_agents([agent]).values()
     found = {id(one): one for each in every for one in each.toolsets if hasattr(one, "prompts")}
     return cast("list[McpServers]", list(found.values()))
 
@@ -69,7 +69,7 @@ async def _show_link(server: str, link: str) -> None:
 
 
 async def prompt_of(agent: Agent, line: str) -> str | None:
-    """Return the text of a server's prompt that a line names, such as `/shop:greet name=Ada`; None for other lines."""
+    """Return the text of the prompt that a line such as `/shop:greet name=Ada` names; None for other lines."""
     found = _PROMPT.fullmatch(line)
     if found is None:
         return None

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from upcall.mcp_wire.names import clean, clean_line
+from upcall.mcp_wire.reading import as_list
 
 FIELDS, LABEL, CHOICES, MESSAGE = 100, 2_000, 500, 20_000
 """Fields of a form, characters of a title or description, choices of a field, and characters of a message."""
@@ -36,12 +37,10 @@ def answer_schema(requested: Any) -> dict[str, Any]:
     if len(named) > FIELDS:
         raise BadForm(f"its form has {len(named)} fields; at most {FIELDS} are asked")
     fields = {str(name): _field(str(name), one) for name, one in named.items()}
-    required = form.get("required", [])
-    listed = cast("Sequence[Any]", required) if isinstance(required, list) else []
     return {
         "type": "object",
         "properties": fields,
-        "required": [name for name in listed if name in fields],
+        "required": [name for name in as_list(form.get("required")) if name in fields],
         "additionalProperties": False,
     }
 

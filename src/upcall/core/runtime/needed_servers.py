@@ -1,7 +1,7 @@
 """The MCP servers that sessions were given. The log keeps their names, and nothing else of them.
 
-A session runs only where its agent has servers of these names: elsewhere the calls that wait for an answer would end
-without their tools.
+A session runs only where its agent has servers of these names: elsewhere the calls that wait for an answer would
+end without their tools.
 """
 
 from __future__ import annotations

@@ -21,6 +21,7 @@ from upcall.links.mcp.results import result_of
 from upcall.mcp_wire.eras import INVALID_PARAMS, URL_REQUIRED
 from upcall.mcp_wire.forms import BadForm
 from upcall.mcp_wire.names import clean_line
+from upcall.mcp_wire.reading import as_object, objects
 from upcall.messages import Result
 
 if TYPE_CHECKING:
@@ -156,7 +157,7 @@ class ToolCall:
 
     async def _answer(self, request: Json, answers: Answers) -> Json:
         """Answer one request of a leg."""
-        method, params = request.get("method"), request.get("params") or {}
+        method, params = request.get("method"), as_object(request.get("params"))
         if method == "sampling/createMessage":
             return await self._sampled(params)
         if method != "elicitation/create":
@@ -196,8 +197,7 @@ class ToolCall:
         except RequestRefused as error:
             if error.code != URL_REQUIRED:
                 raise
-            wanted: Any = (error.data or {}).get("elicitations") if isinstance(error.data, dict) else None
-            for params in (wanted or [])[:REQUESTS]:
+            for params in objects(as_object(error.data).get("elicitations"))[:REQUESTS]:
                 answer = await elicit(self._ctx, _link(self._server, self._name, params))
                 if answer["action"] != "accept":
                     raise RequestRefused(
@@ -265,17 +265,16 @@ class ToolCall:
 
 def _asking(given: Json, at: str) -> Json:
     """Return what the log keeps of a leg in which the server asks something."""
-    requests: Any = given.get("inputRequests") or {}
-    state = given.get("requestState")
-    if not isinstance(requests, dict) or len(requests) > REQUESTS:
+    requests, state = as_object(given.get("inputRequests")), given.get("requestState")
+    if len(requests) > REQUESTS:
         raise RequestRefused(0, f"it asks more than {REQUESTS} questions at once")
     if isinstance(state, str) and len(state) > STATE:
         raise RequestRefused(0, f"its state has more than {STATE} characters")
     return {"requests": requests, "at": at, **({"state": state} if state is not None else {})}
 
 
-def _link(server: str, tool: str, params: Any) -> Asked:
+def _link(server: str, tool: str, params: Json) -> Asked:
     try:
-        return Asked(server, tool, params if isinstance(params, dict) else {})
+        return Asked(server, tool, params)
     except BadForm as error:
         raise RequestRefused(0, f"its link can't be shown: {error}") from None

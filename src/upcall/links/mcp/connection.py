@@ -1,7 +1,7 @@
 """One server and the task that owns the connection to it.
 
-A connection is made when it is first needed. When it fails, the next one that needs it makes a new one, after a pause
-that grows with each failure. What the server offered stays known meanwhile.
+A connection is made when it is first needed. When it fails, the next one that needs it makes a new one, after a
+pause that grows with each failure. What the server offered stays known meanwhile.
 """
 
 from __future__ import annotations

@@ -201,7 +201,7 @@ class Live:
         request = types.CallToolRequest(params=params)
 
         async def send() -> Json:
-            return _json(await self.session.send_request(request, _CALL, progress_callback=progress))
+            return _json(await self.session.send_request(request, _CALL, progress_callback=cast("Any", progress)))
 
         try:
             return await self.request(send())

@@ -25,6 +25,7 @@ from pydantic import AnyUrl, ValidationError
 from upcall.links.mcp.config import OAuth, ServerConfig
 from upcall.links.mcp.connection import SIGN_IN
 from upcall.links.mcp.failures import ServerFailed
+from upcall.mcp_wire.reading import as_object
 from upcall.safety.small_files import read_small
 
 Authorize = Callable[[str, str], Awaitable[str | None]]
@@ -39,7 +40,7 @@ _PAGE = (
 
 
 class TokenFile:
-    """The tokens of one server, and the client that was registered there, in a file that only its owner can read."""
+    """The tokens of one server, and the client that was registered there, in a file for its owner alone."""
 
     def __init__(self, folder: str | None, url: str) -> None:
         base = Path(folder) if folder else Path.home() / ".upcall" / "mcp"
@@ -86,7 +87,7 @@ class TokenFile:
             read = msgspec.json.decode(read_small(self.path))
         except (OSError, ValueError):
             return {}
-        return read if isinstance(read, dict) else {}
+        return as_object(read)
 
     def _put(self, key: str, value: Any) -> None:
         """Replace the file by one that has the value, too."""

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 
 from upcall.mcp_wire.names import clean_line
+from upcall.mcp_wire.reading import as_list, as_object, objects
 from upcall.messages import Image, Result, replace_surrogates
 from upcall.safety.bounds import RESULT, STRUCTURE, is_too_deep
 from upcall.safety.schema_check import misfit_of
@@ -46,12 +47,12 @@ def result_of(call_id: str, given: Json, output_schema: Any = None) -> Result:
 
 def read_content(given: Any) -> tuple[list[str], tuple[Image, ...]]:
     """Return the texts and the pictures of a list of contents, in their order."""
-    parts = cast("Sequence[Any]", given) if isinstance(given, list) else []
+    parts = as_list(given)
     texts: list[str] = []
     images: list[Image] = []
     for part in parts[:ITEMS]:
-        if isinstance(part, Mapping):
-            found = _read_part(cast("Mapping[str, Any]", part))
+        if isinstance(part, dict):
+            found = _read_part(as_object(part))
             if isinstance(found, Image) and len(images) < PICTURES:
                 images.append(found)
             elif isinstance(found, str):
@@ -75,8 +76,8 @@ def _read_part(part: Mapping[str, Any]) -> str | Image:
         about = " ".join(clean_line(str(part[key]), 500) for key in ("title", "description") if part.get(key))
         name = clean_line(str(part.get("name", "")), 200)
         return f"resource {name}: {clean_line(str(part.get('uri', '')), 2000)} {about}".rstrip()
-    if kind == "resource" and isinstance(part.get("resource"), Mapping):
-        return read_resource(cast("Mapping[str, Any]", part["resource"]))
+    if kind == "resource":
+        return read_resource(as_object(part.get("resource")))
     return f"(a part of type {clean_line(str(kind), 50)!r}, not shown)"
 
 
@@ -103,13 +104,14 @@ def _picture(data: str, media: str) -> str | Image:
     return Image(data=data, media_type=media)
 
 
+def message_texts(message: Mapping[str, Any]) -> list[str]:
+    """Return the texts of a message of a prompt or of a model call, those of an assistant marked."""
+    content: Any = message.get("content")
+    found, _ = read_content(content if isinstance(content, list) else [content])
+    return [f"(assistant) {text}" if message.get("role") == "assistant" else text for text in found]
+
+
 def prompt_text(given: Json) -> str:
     """Return the text of a prompt's messages."""
-    messages = cast("Sequence[Any]", given.get("messages") or [])
-    texts: list[str] = []
-    for message in messages[:ITEMS]:
-        content: Any = cast("Json", message).get("content") if isinstance(message, Mapping) else None
-        found, _ = read_content(content if isinstance(content, list) else [content])
-        role = cast("Json", message).get("role")
-        texts += [f"(assistant) {text}" if role == "assistant" else text for text in found]
+    texts = [text for one in objects(given.get("messages"))[:ITEMS] for text in message_texts(one)]
     return replace_surrogates("\n\n".join(texts))[:RESULT]

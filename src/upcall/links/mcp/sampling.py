@@ -6,15 +6,15 @@ Its tokens count as the agent's own.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 
 from upcall.agent import Agent, Limits
 from upcall.contracts import Context, Model
 from upcall.links.mcp.calls import Sample
 from upcall.links.mcp.failures import RequestRefused
-from upcall.links.mcp.results import read_content
+from upcall.links.mcp.results import message_texts
 from upcall.mcp_wire.names import clean, clean_line, server_prefix
+from upcall.mcp_wire.reading import objects
 from upcall.settings import Settings
 
 MESSAGES, TEXT, TOKENS = 100, 200_000, 8_000
@@ -52,13 +52,5 @@ def sampler(server: str, model: str | Model | None) -> Sample:
 
 def _text_of(messages: Any) -> str:
     """Return the messages as one text: a child is prompted once."""
-    listed = cast("Sequence[Any]", messages) if isinstance(messages, list) else []
-    texts: list[str] = []
-    for one in listed[:MESSAGES]:
-        if isinstance(one, Mapping):
-            message = cast("Mapping[str, Any]", one)
-            content = message.get("content")
-            found, _ = read_content(content if isinstance(content, list) else [content])
-            said = "\n".join(found)
-            texts.append(f"(assistant) {said}" if message.get("role") == "assistant" else said)
+    texts = [text for one in objects(messages)[:MESSAGES] for text in message_texts(one)]
     return clean("\n\n".join(texts), TEXT) or "(no text)"

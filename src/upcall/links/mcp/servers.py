@@ -22,6 +22,7 @@ from upcall.links.mcp.results import prompt_text
 from upcall.links.mcp.sampling import sampler
 from upcall.links.mcp.tools import offered_tools
 from upcall.mcp_wire.names import clean, clean_line, server_prefix
+from upcall.mcp_wire.reading import objects
 from upcall.messages import Value
 from upcall.safety.bounds import TOOLS
 from upcall.tools import Tool
@@ -166,17 +167,19 @@ class McpServers:
 
     def without(self, names: Sequence[str]) -> McpServers:
         """Return the same servers, with the same connections, but those of these names."""
-        view = copy.copy(self)
-        view._connections = {name: one for name, one in self._connections.items() if name not in names}
-        view._offer = tuple(name for name in self._offer if name not in names)
-        return view
+        offer = tuple([name for name in self._offer if name not in names])
+        kept = {name: one for name, one in self._connections.items() if name not in names}
+        return self._view(_offer=offer, _connections=kept)
 
     def offering(
         self, names: Sequence[str], *, sampling: Sequence[str] = (), model: str | Model | None = None
     ) -> McpServers:
         """Return the same servers, with the same connections, that offer the tools of these to every session."""
+        return self._view(_offer=tuple(names), _sampling=frozenset(sampling), _model=model)
+
+    def _view(self, **changes: Any) -> McpServers:
         view = copy.copy(self)
-        view._offer, view._sampling, view._model = tuple(names), frozenset(sampling), model
+        vars(view).update(changes)
         return view
 
     async def close(self) -> None:
@@ -217,13 +220,13 @@ class McpServers:
 
     def status(self) -> list[ServerStatus]:
         """Return every server as it is now. Nothing is started."""
-        return [
-            ServerStatus(
-                name, one.state, one.version if one.state == "connected" else "", self._counts.get(name, len(one.tools or ())),
-                clean_line(one.problem if one.state == "failed" else self._left_out.get(name, ""), 500),
-            )
-            for name, one in self._connections.items()
-        ]  # fmt: skip
+        return [self._status(name, one) for name, one in self._connections.items()]
+
+    def _status(self, name: str, one: Connection) -> ServerStatus:
+        version = one.version if one.state == "connected" else ""
+        problem = one.problem if one.state == "failed" else self._left_out.get(name, "")
+        count = self._counts.get(name, len(one.tools or ()))
+        return ServerStatus(name, one.state, version, count, clean_line(problem, 500))
 
     async def connect(self, name: str, *, authorize: Authorize | None = None) -> ServerStatus:
         """Connect one server now, and return what came of it. `authorize` shows a person the link to sign in."""
@@ -238,21 +241,11 @@ class McpServers:
 
     def prompts(self) -> list[ServerPrompt]:
         """Return the prompts of the servers that are connected. Nothing is started."""
-        found: list[ServerPrompt] = []
-        for server, connection in self._connections.items():
-            for given in connection.prompts[:_PROMPTS]:
-                listed: Any = given.get("arguments") or []
-                arguments = [one for one in listed if isinstance(one, dict)]
-                name = str(given.get("name", ""))
-                found.append(
-                    ServerPrompt(
-                        server, name, clean_line(f"{server_prefix(server)}:{name}", 100),
-                        clean_line(str(given.get("description") or ""), 500),
-                        tuple(clean_line(str(one.get("name", "")), 100) for one in arguments),
-                        tuple(clean_line(str(one.get("name", "")), 100) for one in arguments if one.get("required")),
-                    )
-                )  # fmt: skip
-        return found
+        return [
+            _prompt(server, given)
+            for server, connection in self._connections.items()
+            for given in connection.prompts[:_PROMPTS]
+        ]
 
     async def prompt(self, server: str, name: str, arguments: Mapping[str, str] | None = None) -> str:
         """Return the text of a server's prompt, for a message of the person."""
@@ -261,6 +254,15 @@ class McpServers:
             raise SetupError(f"no MCP server is called {server!r}")
         live = await connection.live(CONNECT)
         return clean(prompt_text(await live.get_prompt(name, dict(arguments or {}))), 1_000_000)
+
+
+def _prompt(server: str, given: dict[str, Any]) -> ServerPrompt:
+    name = str(given.get("name", ""))
+    about = clean_line(str(given.get("description") or ""), 500)
+    arguments = [(clean_line(str(one.get("name", "")), 100), one) for one in objects(given.get("arguments"))]
+    required = tuple([shown for shown, one in arguments if one.get("required")])
+    command = clean_line(f"{server_prefix(server)}:{name}", 100)
+    return ServerPrompt(server, name, command, about, tuple([shown for shown, _ in arguments]), required)
 
 
 def _has_open_call(connection: Connection, open_calls: Sequence[str]) -> bool:
@@ -281,7 +283,7 @@ def _waiting_tool(connection: Connection) -> Tool:
 
     return Tool.from_schema(
         f"{server_prefix(name)}__wait_until_ready", {"type": "object"}, wait, read_only=True,
-        description=f"The MCP server {name!r} is still starting. Call this to wait for it; then you have its tools.",
+        description=f"MCP server {name!r} is still starting. Call this to wait for it; then you have its tools.",
     )  # fmt: skip
 
 

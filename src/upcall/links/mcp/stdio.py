@@ -1,8 +1,8 @@
 """A server that is a program of ours: messages by its standard input and output, one JSON text per line.
 
-The library's own transport joins what a program prints without a bound and hands its stderr to ours. Here a line has
-a bound, stderr is read and only its end is kept, and the program ends with us: its input is closed, then its process
-group is told to end, then it is killed.
+The library's own transport joins what a program prints without a bound and hands its stderr to ours. Here a line
+has a bound, stderr is read and only its end is kept, and the program ends with us: its input is closed, then its
+process group is told to end, then it is killed.
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ async def _has_ended(process: asyncio.subprocess.Process) -> bool:
     """Return whether it ended within the grace period. Its pipes may stay open, so `wait()` may not return."""
     clock = asyncio.get_running_loop().time
     until = clock() + _GRACE
-    while process.returncode is None and clock() < until:
+    while process.returncode is None and clock() < until:  # noqa: ASYNC110 - there is nothing else to wait for
         await asyncio.sleep(0.01)
     return process.returncode is not None
 
