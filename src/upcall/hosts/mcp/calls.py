@@ -9,12 +9,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any, NamedTuple
 
 from upcall.app import Runtime, open_session
 from upcall.callbacks import Callback
-from upcall.contracts import Row
+from upcall.contracts import Delta, Missed, Row
 from upcall.errors import RuntimeClosed, SessionBusy, SessionWaiting, SetupError, UnknownSession, UpcallError
 from upcall.events import AnyEvent, HooksPassed, Responded, StepEnded, TurnEnded, TurnStarted
 
@@ -34,6 +34,7 @@ _GATHER = 0.2
 _LOOK_INTERVAL = 2.0
 _PAGE, _TAIL = 500, 20
 ENDED = ("done", "failed", "limit", "cancelled")
+Items = AsyncIterator[AnyEvent | Delta | Callback | Missed]
 Watch = Callable[[AnyEvent], Awaitable[None]]
 """Is told the events of a turn while somebody waits for it."""
 
@@ -98,8 +99,14 @@ class AgentCalls:
 
     # --- beginning and continuing ---------------------------------------------------------
 
-    async def begin(self, agent: str, prompt: str, session_id: str | None, by: str) -> Turn:
-        """Begin a turn in the background; returns when it has begun, and raises what kept it from that."""
+    @contextlib.asynccontextmanager
+    async def beginning(
+        self, agent: str, prompt: str, session_id: str | None, by: str
+    ) -> AsyncGenerator[tuple[Turn, Items]]:
+        """A turn that has begun in the background, and its events from the first on.
+
+        Raises what kept it from beginning. Leaving the block does not end the turn.
+        """
         if len(self._running) >= MOST_TURNS:
             raise Busy
         session, _ = await open_session(self.runtime, self.runtime.agent(agent), session_id)
@@ -111,11 +118,12 @@ class AgentCalls:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_BEGIN_LIMIT):
                     await self._until_begun(items, task, session.id)
-        if task.done() and (error := task.exception()) and not await self._has_begun(turn):
-            raise error
-        return turn
+            if task.done() and (error := task.exception()) and not await self._has_begun(turn):
+                self._known[turn.session] = turn.number - 1
+                raise error
+            yield turn, items
 
-    async def _until_begun(self, items: Any, task: asyncio.Task[Any], session_id: str) -> None:
+    async def _until_begun(self, items: Items, task: asyncio.Task[Any], session_id: str) -> None:
         while True:
             first = asyncio.ensure_future(anext(items))
             await asyncio.wait({task, first}, return_when="FIRST_COMPLETED")
@@ -173,15 +181,20 @@ class AgentCalls:
 
     # --- waiting --------------------------------------------------------------------------
 
-    async def outcome(self, turn: Turn, wait: float = 0.0, watch: Watch | None = None) -> Outcome:
+    async def outcome(
+        self, turn: Turn, wait: float = 0.0, watch: Watch | None = None, items: Items | None = None
+    ) -> Outcome:
         """Wait until a turn has ended or asks the person, at most so many seconds; returns how it is then.
 
         A turn that was interrupted, or whose question was settled, is continued here if its agent is loaded.
+        `items` are its events, where somebody has subscribed to them already.
         """
         self.remember(await self.current_turn(turn.session) if turn.session not in self._known else turn)
         loop = asyncio.get_running_loop()
         until = loop.time() + wait
-        async with self.runtime.subscribe(turn.session) as items:
+        async with contextlib.AsyncExitStack() as stack:
+            if items is None:
+                items = await stack.enter_async_context(self.runtime.subscribe(turn.session))
             while True:
                 found = await self.look(turn)
                 if found.questions and turn.session in self._running:
@@ -190,7 +203,7 @@ class AgentCalls:
                 left = until - loop.time()
                 if found.status != "working" or found.note or left <= 0:
                     return found
-                await self._next_change(items, min(left, _LOOK_INTERVAL), watch)
+                await self._next_change(turn.session, items, min(left, _LOOK_INTERVAL), watch)
 
     async def _gather(self, session_id: str) -> None:
         """Wait a moment for other questions of the same turn."""
@@ -198,19 +211,16 @@ class AgentCalls:
         if task is not None:
             await asyncio.wait({task}, timeout=_GATHER)
 
-    async def _next_change(self, items: Any, seconds: float, watch: Watch | None) -> None:
-        """Wait for something that may change the outcome; other events are only told."""
-        with contextlib.suppress(TimeoutError, StopAsyncIteration):
-            async with asyncio.timeout(seconds):
-                while True:
-                    item = await anext(items)
-                    if isinstance(item, Callback):
-                        return
-                    kind = getattr(item, "type", "")
-                    if kind not in ("delta", "missed") and watch is not None:
-                        await watch(item)
-                    if kind in _CHANGES:
-                        return
+    async def _next_change(self, session_id: str, items: Items, seconds: float, watch: Watch | None) -> None:
+        """Wait for something that may change the outcome, or for the end of what runs here."""
+        running = self._running.get(session_id)
+        change = asyncio.ensure_future(_change(items, watch))
+        try:
+            waiting = {change} if running is None else {change, running}
+            await asyncio.wait(waiting, timeout=seconds, return_when="FIRST_COMPLETED")
+        finally:
+            change.cancel()
+            await asyncio.wait({change})
 
     async def look(self, turn: Turn) -> Outcome:
         """A turn as it is now; one that can continue here is continued."""
@@ -271,6 +281,17 @@ class AgentCalls:
         if session.parent:
             raise UnknownSession(session_id)
         return Turn(session_id, session.turn)
+
+
+async def _change(items: Items, watch: Watch | None) -> None:
+    """Tell of events until one may change the outcome of their turn."""
+    async for item in items:
+        if isinstance(item, Callback):
+            return
+        if not isinstance(item, Delta | Missed) and watch is not None:
+            await watch(item)
+        if item.type in _CHANGES:
+            return
 
 
 def _outcome(turn: Turn, row: Row, status: str, text: str = "", **more: Any) -> Outcome:

@@ -14,7 +14,7 @@ from upcall.errors import UnknownCallback
 from upcall.events import SETTLING
 from upcall.hosts.http.access import Principal
 from upcall.hosts.mcp.answers import Answers
-from upcall.hosts.mcp.calls import AgentCalls, Outcome, Turn
+from upcall.hosts.mcp.calls import AgentCalls, Items, Outcome, Turn
 from upcall.hosts.mcp.client import Client, first_of, input_request, reply_of
 from upcall.hosts.mcp.forms import schema_of
 from upcall.hosts.mcp.progress import Progress
@@ -67,18 +67,25 @@ class Conversation:
         self._progress = Progress(client.report, lines, asyncio.get_running_loop().time)
 
     async def deliver(
-        self, turn: Turn, wait: float, notes: Sequence[str] = (), *, task: Callable[[Outcome], Any] | None = None
+        self,
+        turn: Turn,
+        wait: float,
+        notes: Sequence[str] = (),
+        *,
+        task: Callable[[Outcome], Any] | None = None,
+        items: Items | None = None,
     ) -> Any:
         """Wait for a turn, and give back its reply, what it asks, or how to wait on.
 
         task: makes a task of a turn that has not ended soon; None where it must not become one
+        items: the turn's events, where somebody has subscribed to them already
         """
         left = min(wait, TASK_GRACE) if task is not None else wait
         problems: dict[str, str] = {}
         loop = asyncio.get_running_loop()
         while True:
             began = loop.time()
-            outcome = await self._calls.outcome(turn, max(0.0, left), self._progress.watch)
+            outcome = await self._calls.outcome(turn, max(0.0, left), self._progress.watch, items)
             left -= loop.time() - began
             if task is not None and not outcome.has_ended and not outcome.note:
                 return task(outcome)

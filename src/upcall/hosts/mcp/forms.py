@@ -107,7 +107,7 @@ def _simple(field: Field) -> dict[str, Any]:
     options = [(value_text(one["value"]), str(one["title"])) for one in entry["choices"]]
     match entry["type"]:
         case "enum":
-            return {"type": "string", **_options(options, "oneOf")}
+            return {"type": "string", **_options(options, "oneOf"), **_display_names(field.schema, len(options))}
         case "multi":
             return {
                 "type": "array",
@@ -131,6 +131,14 @@ def _options(options: Sequence[tuple[str, str]], keyword: str) -> dict[str, Any]
     if _titled(options):
         return {keyword: [{"const": value, "title": title} for value, title in options]}
     return {"enum": [value for value, _ in options]}
+
+
+def _display_names(schema: Mapping[str, Any], count: int) -> dict[str, Any]:
+    """The names of the options, where a schema gives them in the older form."""
+    names = schema.get("enumNames")
+    if "enum" not in schema or not isinstance(names, list) or len(cast("list[Any]", names)) != count:
+        return {}
+    return {"enumNames": [str(one) for one in cast("list[Any]", names)]}
 
 
 def _is_of_type(value: Any, made: Mapping[str, Any]) -> bool:

@@ -134,14 +134,15 @@ class AgentServer:
             return self._results.failure("the prompt is empty; write what the agent should do")
         if len(given.prompt) > MOST_PROMPT:
             return self._results.failure(f"the prompt has more than {MOST_PROMPT} characters")
+        task = self._tasks.created if Client(ctx).has_tasks else None
+        by = self._principal(ctx).name
         try:
-            turn = await self.calls.begin(params.name, given.prompt, given.session, self._principal(ctx).name)
+            async with self.calls.beginning(params.name, given.prompt, given.session, by) as (turn, items):
+                return await talk.deliver(turn, self._wait, task=task, items=items)
         except SessionWaiting:
             turn = await self.calls.current_turn(given.session or "")
             note = "The session waits for an answer, so it was not given your prompt."
             return await talk.deliver(turn, self._wait, [note])
-        task = self._tasks.created if Client(ctx).has_tasks else None
-        return await talk.deliver(turn, self._wait, task=task)
 
     def _conversation(self, ctx: Context) -> Conversation:
         return Conversation(
