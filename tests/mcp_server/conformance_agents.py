@@ -115,7 +115,7 @@ PLAYS: dict[str, Callable[[Any], Any]] = {
     "test_input_required_result_multi_round": _asks("name", "color"),
     "test_input_required_result_tampered_state": _asks("any"),
     "test_streaming_elicitation": _asks("name"),
-    "test_logging_tool": _progress,
+    "test_logging_tool": lambda request: "Nothing was logged.",
     "greet": lambda request: f"Hello, {_given(request)['name']}!",
     "slow_compute": _compute,
     "failing_job": _fail_later,

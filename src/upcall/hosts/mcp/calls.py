@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator, Sequence
 from typing import Any, NamedTuple
 
 from upcall.app import Runtime, open_session
@@ -94,6 +94,7 @@ class AgentCalls:
     def __init__(self, runtime: Runtime, agents: Sequence[str]) -> None:
         self.runtime, self.agents = runtime, tuple(agents)
         self._running: dict[str, asyncio.Task[Any]] = {}  # by session
+        self._opening = 0
         self._failures: dict[str, str] = {}  # what kept a turn from being continued, by session
         self._known: OrderedDict[str, int] = OrderedDict()  # with the number of the newest turn
 
@@ -107,9 +108,8 @@ class AgentCalls:
 
         Raises what kept it from beginning. Leaving the block does not end the turn.
         """
-        if len(self._running) >= MOST_TURNS:
-            raise Busy
-        session, _ = await open_session(self.runtime, self.runtime.agent(agent), session_id)
+        with self._room():
+            session, _ = await open_session(self.runtime, self.runtime.agent(agent), session_id)
         if session.agent != agent:
             raise SetupError(f"{session_id!r} is a session of {session.agent!r} and not of {agent!r}")
         turn = Turn(session.id, session.turn + 1)
@@ -122,6 +122,17 @@ class AgentCalls:
                 self._known[turn.session] = turn.number - 1
                 raise error
             yield turn, items
+
+    @contextlib.contextmanager
+    def _room(self) -> Generator[None]:
+        """Reserve room for a turn that is about to run; Busy where there is none."""
+        if len(self._running) + self._opening >= MOST_TURNS:
+            raise Busy
+        self._opening += 1
+        try:
+            yield
+        finally:
+            self._opening -= 1
 
     async def _until_begun(self, items: Items, task: asyncio.Task[Any], session_id: str) -> None:
         while True:

@@ -87,7 +87,7 @@ class Tasks:
         await self._outcome(turn)
         for key, response in list(params.input_responses.items())[:_MOST_RESPONSES]:
             callback_id = key.partition(_ATTEMPT)[0]
-            if callback_id.partition("~")[0] and await self._belongs(callback_id, turn):
+            if await self._belongs(callback_id, turn):
                 await self._take(ctx, callback_id, response)
         await self._outcome(turn)
         return {}
