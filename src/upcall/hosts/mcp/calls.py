@@ -200,7 +200,7 @@ class AgentCalls:
         A turn that was interrupted, or whose question was settled, is continued here if its agent is loaded.
         `items` are its events, where somebody has subscribed to them already.
         """
-        self.remember(await self.current_turn(turn.session) if turn.session not in self._known else turn)
+        await self._check_known(turn)
         loop = asyncio.get_running_loop()
         until = loop.time() + wait
         async with contextlib.AsyncExitStack() as stack:
@@ -215,6 +215,14 @@ class AgentCalls:
                 if found.status != "working" or found.note or left <= 0:
                     return found
                 await self._next_change(turn.session, items, min(left, _LOOK_INTERVAL), watch)
+
+    async def _check_known(self, turn: Turn) -> None:
+        """Raise UnknownSession if the log has no such turn; a client may name any."""
+        if turn.number > self._known.get(turn.session, 0):
+            self.remember(await self.current_turn(turn.session))
+        if turn.number > self._known[turn.session]:
+            raise UnknownSession(turn.task_id)
+        self.remember(turn)
 
     async def _gather(self, session_id: str) -> None:
         """Wait a moment for other questions of the same turn."""
