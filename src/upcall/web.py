@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from upcall.app import Runtime
-from upcall.hosts.web.access import Authenticate, Places, origin_of
+from upcall.hosts.http.access import Authenticate, Places, origin_of
 from upcall.hosts.web.application import WebApplication
 from upcall.observe.redact import Redactor
 

@@ -63,8 +63,20 @@ def test_a_violation_in_each_room_is_reported(tmp_path: Path) -> None:
 
 def test_an_adapter_that_imports_the_core_is_reported(tmp_path: Path) -> None:
     source = _copy(tmp_path)
-    adapters = [module for contract in CONTRACTS[1:] for module in contract["source_modules"]]
+    adapters = [module for contract in CONTRACTS[1:] for module in contract.get("source_modules", ())]
     expected = [_add_import(source, adapter, "upcall.core.log.request_diff") for adapter in adapters]
+    found = _lint(tmp_path)
+    assert [line for line in expected if line not in found] == []
+
+
+@pytest.mark.slow
+def test_a_host_that_imports_another_host_is_reported(tmp_path: Path) -> None:
+    source = _copy(tmp_path)
+    hosts = ["terminal", "web", "mcp"]
+    expected = [
+        _add_import(source, f"upcall.hosts.{host}", f"upcall.hosts.{other}")
+        for host, other in zip(hosts, hosts[1:] + hosts[:1], strict=True)
+    ]
     found = _lint(tmp_path)
     assert [line for line in expected if line not in found] == []
 

@@ -12,8 +12,8 @@ import aiohttp
 import pytest
 
 from upcall import SetupError
-from upcall.hosts.web.access import Places, origin_of, places
-from upcall.hosts.web.rates import Rate, Rates
+from upcall.hosts.http.access import Places, origin_of, places
+from upcall.hosts.http.rates import Rate, Rates
 from web.serving import Server, codes, get, make_agents, post, run_in, serving
 
 API = ("/api/me", "/api/sessions", "/api/inbox", "/api/events", "/api/sessions/x", "/api/nothing")

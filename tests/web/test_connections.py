@@ -12,7 +12,7 @@ import pytest
 import uvicorn
 from starlette.types import Receive, Scope, Send
 
-from upcall.hosts.web.connections import Limits, bounded_protocol
+from upcall.hosts.http.connections import Limits, bounded_protocol
 
 LARGE = b"x" * 20_000_000
 

@@ -18,7 +18,7 @@ from starlette.testclient import TestClient
 
 import upcall.web
 from upcall import Runtime
-from upcall.hosts.web.rates import READS, Rates
+from upcall.hosts.http.rates import READS, Rates
 from web.office import clerk
 from web.serving import Server, codes, get, make_agents, run_in, serving
 from web.test_streams import memory

@@ -25,6 +25,7 @@ from upcall.cli import (
     demo,
     events,
     inbox,
+    mcp,
     new,
     resume,
     run,
@@ -116,6 +117,7 @@ def build_commands() -> Commands:
     commands.group("Answer questions")
     inbox.add(commands)
     serve.add(commands)
+    mcp.add(commands)
     commands.group("Inspect sessions")
     sessions.add(commands)
     tree.add(commands)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-import errno
 import signal
 import socket
 import sys
@@ -14,6 +13,7 @@ from collections.abc import AsyncGenerator, Generator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from upcall.cli.http_server import allow_files, listening_at, port_number, server_for, wait_until_started
 from upcall.cli.options import Commands, watching_options
 from upcall.cli.output import failure_line, tell
 from upcall.cli.places import (
@@ -44,13 +44,8 @@ if TYPE_CHECKING:
 PORT = 7717
 CONCURRENCY = 16
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
-_BACKLOG = 2048
 _SWITCH_INTERVAL = 0.001
 """Seconds after which a thread that reads the log lets the event loop run; by default five times that."""
-
-_FILES = 4096
-_GRACE = 2
-"""Seconds that open requests have to end when the server stops."""
 
 
 def add(commands: Commands) -> None:
@@ -76,7 +71,9 @@ def add(commands: Commands) -> None:
         help="agents to start and resume sessions with: folder, file or module",
     )
     parser.add_argument("--host", default="127.0.0.1", help="the address to listen on (default: 127.0.0.1)")
-    parser.add_argument("--port", type=_port, default=PORT, help=f"the port; 0 picks a free one (default: {PORT})")
+    parser.add_argument(
+        "--port", type=port_number, default=PORT, help=f"the port; 0 picks a free one (default: {PORT})"
+    )
     parser.add_argument("--open", action="store_true", help="open the page in the browser")
     parser.add_argument("--view-only", action="store_true", help="run nothing, and take no answers")
     parser.add_argument(
@@ -91,16 +88,10 @@ def add(commands: Commands) -> None:
     parser.add_argument("--insecure", action="store_true", help=insecure)
 
 
-def _port(text: str) -> int:
-    if not text.isdecimal() or len(text) > 5 or int(text) > 65535:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a port: use 0 to 65535")
-    return int(text)
-
-
 async def _serve(args: argparse.Namespace) -> int:
     _check_usage(args)
     sys.setswitchinterval(_SWITCH_INTERVAL)
-    _allow_files(_FILES)
+    allow_files()
     async with contextlib.AsyncExitStack() as stack:
         runtime, foreign = await stack.enter_async_context(_log(args))
         args.view_only = args.view_only or foreign
@@ -108,21 +99,10 @@ async def _serve(args: argparse.Namespace) -> int:
         token = _token(args, runtime, foreign)
         index = stack.enter_context(_index(runtime, foreign))
         application = _application(args, runtime, fleet, token, index)
-        listening = stack.enter_context(_listen(args))
-        server = _server(args, application)
+        listening = stack.enter_context(listening_at(args.host, args.port))
+        server = server_for(application, args.host, args.port, args.tls_cert, args.tls_key)
         with _stopping(args, server, application):
             return await _run(args, runtime, fleet, server, application, token, listening)
-
-
-def _allow_files(wanted: int) -> None:
-    """Allow this process so many open files, if the system does: each connection is one."""
-    import resource
-
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-    if soft != resource.RLIM_INFINITY and soft < most:
-        with contextlib.suppress(OSError, ValueError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
 def _check_usage(args: argparse.Namespace) -> None:
@@ -174,7 +154,7 @@ def _token(args: argparse.Namespace, runtime: Runtime, foreign: bool) -> str:
     """The key of the page: kept beside the log, and only for this time beside somebody else's."""
     import secrets
 
-    from upcall.hosts.web.token_file import kept_token, token_path
+    from upcall.hosts.http.token_file import kept_token, token_path
 
     if foreign:
         return secrets.token_urlsafe(32)
@@ -198,7 +178,7 @@ def _application(
 ) -> WebApplication:
     from urllib.parse import urlsplit
 
-    from upcall.hosts.web.access import bearer_token, places
+    from upcall.hosts.http.access import bearer_token, places
     from upcall.hosts.web.application import WebApplication
     from upcall.hosts.web.page_files import PageFiles
 
@@ -218,50 +198,6 @@ def _application(
         index=index,
         page=PageFiles(base=next((path for path in paths if path.strip("/")), "")),
     )
-
-
-def _server(args: argparse.Namespace, application: WebApplication) -> uvicorn.Server:
-    import uvicorn
-
-    from upcall.hosts.web.connections import MOST_CONNECTIONS, bounded_protocol
-
-    class Server(uvicorn.Server):
-        """A server that leaves signals to the command."""
-
-        @contextlib.contextmanager
-        def capture_signals(self) -> Generator[None]:
-            yield
-
-    config = uvicorn.Config(
-        application, host=args.host, port=args.port, log_level="error", access_log=False, lifespan="off",
-        proxy_headers=False, server_header=False, date_header=False, backlog=_BACKLOG, ws="none",
-        ssl_certfile=args.tls_cert, ssl_keyfile=args.tls_key, timeout_graceful_shutdown=_GRACE,
-        h11_max_incomplete_event_size=32_768, timeout_keep_alive=30, http=bounded_protocol(),
-        limit_concurrency=MOST_CONNECTIONS,
-    )  # fmt: skip
-    try:
-        config.load()
-    except (OSError, ValueError) as error:
-        raise SetupError(f"--tls-cert {args.tls_cert}: it can't be used: {error}") from None
-    return Server(config)
-
-
-@contextlib.contextmanager
-def _listen(args: argparse.Namespace) -> Generator[socket.socket]:
-    """A socket at the address to serve.
-
-    It names its protocol: asyncio sends small answers without delay only on sockets that do.
-    """
-    family = socket.AF_INET6 if ":" in args.host else socket.AF_INET
-    with socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP) as listening:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            listening.bind((args.host, args.port))
-            listening.listen(_BACKLOG)
-        except OSError as error:
-            how = "; --port 0 picks a free port" if error.errno == errno.EADDRINUSE else ""
-            raise UpcallError(f"can't listen on {args.host}:{args.port}: {error.strerror or error}{how}") from None
-        yield listening
 
 
 @contextlib.contextmanager
@@ -327,11 +263,7 @@ async def _announce(
     args: argparse.Namespace, server: uvicorn.Server, serving: asyncio.Future[None], token: str, port: int
 ) -> None:
     """Print the page's address once the server accepts connections."""
-    while not server.started:
-        if serving.done():
-            serving.result()
-            raise UpcallError("the server did not start")
-        await asyncio.sleep(0.01)
+    await wait_until_started(server, serving)
     scheme = "https" if args.tls_cert else "http"
     host = f"[{args.host}]" if ":" in args.host else args.host
     place = args.origin[0].rstrip("/") if args.origin else f"{scheme}://{host}:{port}"

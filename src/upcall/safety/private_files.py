@@ -20,7 +20,7 @@ Identity = tuple[int, int]
 """A file's device and inode."""
 
 _HOME = ".upcall"
-_BESIDE = ("", "-wal", "-shm", "-journal", "-wake", "-token", "-index")
+_BESIDE = ("", "-wal", "-shm", "-journal", "-wake", "-token", "-mcp-key", "-index")
 
 
 def private_paths(store: object) -> tuple[str, ...]:

@@ -81,6 +81,11 @@ class Session(SessionView, Generic[OutputT_co]):
             return turn.phase
         return "waiting" if turn.parked or (self.reply and self.reply.status == "waiting") else "interrupted"
 
+    @property
+    def turn(self) -> int:
+        """The number of its last turn, from 1; 0 before the first."""
+        return self._state.turn.number
+
     async def prompt(self, text: str | Message, *, take_over: bool = False, by: str = "") -> Reply[OutputT_co]:
         """One turn. Raises what failed it; an interrupted turn is finished first. `by`: who says it."""
         self.reply = await self._sessions.run_turn(self._state, text, take_over, by=by)

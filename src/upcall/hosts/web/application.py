@@ -14,7 +14,7 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from upcall.app import Runtime
-from upcall.hosts.web.access import Authenticate, Authentication, Places
+from upcall.hosts.http.access import Authenticate, Authentication, Places
 from upcall.hosts.web.callback_api import CallbackApi
 from upcall.hosts.web.exchange import error_response, failure_response, json_response
 from upcall.hosts.web.export_api import ExportApi

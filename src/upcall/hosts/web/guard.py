@@ -15,9 +15,9 @@ from starlette.datastructures import MutableHeaders
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from upcall.hosts.web.access import Authentication, Places
+from upcall.hosts.http.access import Authentication, Places
+from upcall.hosts.http.rates import READS, REFUSED, SEARCHES, WRITES, Rate, Rates
 from upcall.hosts.web.exchange import Refusal, error_response, failure_response
-from upcall.hosts.web.rates import READS, REFUSED, SEARCHES, WRITES, Rate, Rates
 
 API = "/api/"
 MOST_WRITES = 32

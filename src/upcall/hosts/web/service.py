@@ -14,7 +14,7 @@ from starlette.responses import Response
 from upcall.app import Runtime
 from upcall.contracts import Row
 from upcall.errors import RuntimeClosed, UnknownSession
-from upcall.hosts.web.access import Principal
+from upcall.hosts.http.access import Principal
 from upcall.hosts.web.changes import Changes
 from upcall.hosts.web.exchange import Refusal, failure_response
 from upcall.hosts.web.feed import Feed

@@ -1,4 +1,4 @@
-"""The token of `upcall serve`: kept beside the log, so that a restart keeps open pages alive."""
+"""Secrets that servers keep beside the log, so that a restart keeps open pages and clients alive."""
 
 from __future__ import annotations
 
@@ -19,6 +19,11 @@ def token_path(store: str) -> Path:
     return Path(NAME, "server-token") if "://" in store else Path(f"{store}-token")
 
 
+def mcp_key_path(store: str) -> Path:
+    """The path of the file with the key that seals what `upcall mcp` hands to clients."""
+    return Path(NAME, "mcp-key") if "://" in store else Path(f"{store}-mcp-key")
+
+
 def kept_token(path: Path, *, new: bool = False) -> str:
     """The token that the file holds; a new one where there is none, or where `new` says so.
 
@@ -27,17 +32,27 @@ def kept_token(path: Path, *, new: bool = False) -> str:
     check_own(str(path), str(path), folder=False)
     if not new and (found := _read(path)):
         return found
-    token = secrets.token_urlsafe(32)
+    return _written(path, secrets.token_urlsafe(32), replace=new or path.exists())
+
+
+def _written(path: Path, token: str, *, replace: bool) -> str:
+    """Write a token; returns that of another process that has written one meanwhile, unless it is replaced."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     fresh = path.with_name(f"{path.name}-{secrets.token_hex(8)}")
     file = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
         with os.fdopen(file, "w", encoding="ascii") as out:
             out.write(f"{token}\n")
-        fresh.replace(path)
+        if replace:
+            fresh.replace(path)
+        else:
+            path.hardlink_to(fresh)
+    except FileExistsError:
+        return _read(path) or _written(path, token, replace=True)
     except OSError as error:
-        fresh.unlink(missing_ok=True)
         raise StoreUnavailable(str(path), f"the token can't be written: {error.strerror}") from error
+    finally:
+        fresh.unlink(missing_ok=True)
     return token
 
 

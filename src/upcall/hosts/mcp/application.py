@@ -1,0 +1,145 @@
+"""The protocol over HTTP on this machine: one path, behind the token and the checks against browsers."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import AsyncGenerator
+from typing import Any
+
+from mcp.server.lowlevel import Server
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+from starlette.types import Message, Receive, Scope, Send
+
+from upcall.hosts.http.access import Authenticate, Authentication, Places, Principal
+from upcall.hosts.http.rates import REFUSED, Rate, Rates
+from upcall.safety.bounds import excess_in_text
+
+PATH = "/mcp"
+LARGEST_BODY = 4_000_000
+"""Bytes of a message."""
+
+MOST_REQUESTS = 200
+"""Messages that are handled at the same time."""
+
+MOST_SESSIONS = 200
+"""Clients of the era of handshakes that are connected at the same time."""
+
+REQUESTS = Rate(50, 200)
+_HEADERS = {"x-content-type-options": "nosniff", "cache-control": "no-store"}
+
+
+class _Refusal(Exception):
+    """A request that is answered with an HTTP error."""
+
+    def __init__(self, code: int, problem: str, wait: float = 0.0) -> None:
+        super().__init__(problem)
+        self.code, self.problem, self.wait = code, problem, wait
+
+
+class McpApplication:
+    """An ASGI application. `run` has to be entered while it serves."""
+
+    def __init__(self, server: Server[Any], authenticate: Authenticate, right: str, places: Places) -> None:
+        self._manager = StreamableHTTPSessionManager(
+            server, max_request_body_size=LARGEST_BODY, max_sessions=MOST_SESSIONS
+        )
+        self._authentication, self._places = Authentication(authenticate, right), places
+        self._rates = Rates(time.monotonic)
+        self._handling = 0
+
+    @contextlib.asynccontextmanager
+    async def run(self) -> AsyncGenerator[None]:
+        """Serve requests inside the block."""
+        async with self._manager.run():
+            yield
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle one request; what is not HTTP is refused."""
+        if scope["type"] != "http":
+            if scope["type"] == "websocket":
+                await send({"type": "websocket.close", "code": 1008})
+            return
+        request = Request(scope, receive)
+        try:
+            await self._check(request)
+            await self._handle(request, scope, receive, send)
+        except _Refusal as refusal:
+            await _refused(refusal)(scope, receive, send)
+
+    async def _check(self, request: Request) -> None:
+        host, origins = request.headers.get("host", ""), request.headers.getlist("origin")
+        if not self._places.allows_host(host):
+            raise _Refusal(403, f"this server is not called {host[:100]!r}")
+        if any(not self._places.allows_origin(one, host, request.url.scheme) for one in origins):
+            raise _Refusal(403, "requests from pages of other origins are refused")
+        if request.url.path != PATH:
+            raise _Refusal(404, f"there is nothing here; the server is at {PATH}")
+        principal = await self._authentication.principal(request)
+        if principal is None:
+            address = request.client.host if request.client else ""
+            if wait := self._rates.wait(address, REFUSED):
+                raise _Refusal(429, "too many requests without a valid token; wait a moment", wait)
+            raise _Refusal(401, "this needs a valid token: Authorization: Bearer TOKEN")
+        if wait := self._rates.wait(principal.name, REQUESTS):
+            raise _Refusal(429, "too many requests; wait a moment", wait)
+        request.state.principal = principal
+
+    async def _handle(self, request: Request, scope: Scope, receive: Receive, send: Send) -> None:
+        if request.method != "POST":
+            await self._manager.handle_request(scope, receive, send)
+            return
+        if self._handling >= MOST_REQUESTS:
+            raise _Refusal(429, "too many requests at the same time; wait a moment", 1.0)
+        self._handling += 1
+        try:
+            body = await _body(request)
+            await self._manager.handle_request(scope, _replayed(body, receive), send)
+        finally:
+            self._handling -= 1
+
+
+def request_principal(ctx: Any) -> Principal:
+    """The maker of a request that came over HTTP."""
+    principal: Principal = ctx.request.state.principal
+    return principal
+
+
+async def _body(request: Request) -> bytes:
+    """The body, within bounds that are checked before it is read as JSON."""
+    declared = request.headers.get("content-length", "0")
+    if declared.isdecimal() and int(declared[:20]) > LARGEST_BODY:
+        raise _Refusal(413, f"a message may have at most {LARGEST_BODY} bytes")
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > LARGEST_BODY:
+            raise _Refusal(413, f"a message may have at most {LARGEST_BODY} bytes")
+    if problem := excess_in_text(bytes(body), LARGEST_BODY):
+        raise _Refusal(400, f"the message is too large: {problem}")
+    return bytes(body)
+
+
+def _replayed(body: bytes, receive: Receive) -> Receive:
+    """The channel of a request whose body was read already."""
+    given = False
+
+    async def replay() -> Message:
+        nonlocal given
+        if given:
+            return await receive()
+        given = True
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return replay
+
+
+def _refused(refusal: _Refusal) -> JSONResponse:
+    headers = dict(_HEADERS)
+    if refusal.code == 401:
+        headers["www-authenticate"] = "Bearer"
+    if refusal.wait:
+        headers["retry-after"] = str(max(1, round(refusal.wait)))
+    return JSONResponse({"error": refusal.problem}, refusal.code, headers)
