@@ -169,7 +169,7 @@ export interface Inbox {
   open: Card[];
   settled: Card[];
   /** How many more wait than are listed. */
-  more?: number;
+  more: number;
   time: number;
   pos: number;
 }

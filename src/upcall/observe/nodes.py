@@ -69,6 +69,10 @@ class RunTreeNodes:
         """Return all nodes as they are now, in the order in which they were created."""
         return self._table.nodes()
 
+    def brief_nodes(self) -> list[Node]:
+        """Return all nodes as they are now. The first entry of a history has only the values that changed later."""
+        return self._table.brief_nodes()
+
     def at(self, position: int) -> list[Node]:
         """Return all nodes as they were after the event at this position."""
         return self._table.at(position)
