@@ -74,6 +74,37 @@ async def test_nothing_is_captured_unless_it_is_asked_for() -> None:
     assert call.wire == ()
 
 
+@pytest.mark.slow  # pydantic-ai takes seconds to import
+async def test_what_a_model_of_pydantic_ai_sends_and_receives_is_captured() -> None:
+    from pydantic_ai.models.openai import OpenAIChatModel
+    from pydantic_ai.models.wrapper import WrapperModel
+    from pydantic_ai.providers.openai import OpenAIProvider
+
+    from upcall.models.providers import Provided
+
+    busy = plain(503, '{"error": {"message": "busy"}}')
+    async with serving(busy, OK, OK) as server:
+        provider = OpenAIProvider(base_url=f"{server.url}/v1", api_key="sk-very-secret-key-123")
+        theirs = OpenAIChatModel("m-1", provider=provider)
+        first, second = (
+            Agent("first", model=Provided(theirs)),
+            Agent("second", model=Provided(WrapperModel(theirs))),
+        )
+        async with Runtime(agents=[first, second], capture=True) as runtime:
+            for agent in (first, second):
+                session = await runtime.start(agent, agent.name)
+                assert (await session.prompt("one ☃")).text == "Héllo 🙂"
+            calls = [await runtime.model_call(name, 1) for name in ("first", "second")]
+        await provider.client.close()
+
+    wires = [call.wire for call in calls if call is not None]
+    assert [one.status for wire in wires for one in wire] == [503, 200, 200]
+    assert [one.request for wire in wires for one in wire] == bodies(server)
+    assert all("llo 🙂" in wire[-1].response for wire in wires)
+    assert all(one.url == f"{server.url}/v1/chat/completions" for wire in wires for one in wire)
+    assert "sk-very-secret" not in str(wires)
+
+
 async def test_a_model_without_a_wire_has_none(tmp_path: Path) -> None:
     agent = Agent("helper", model=Script(["ok"]))
     async with Runtime(agents=[agent], capture=True) as runtime:

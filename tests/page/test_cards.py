@@ -8,7 +8,8 @@ from pathlib import Path
 from playwright.async_api import expect
 
 from page.browser import open_desk, run_demo, run_desk, served, shown, upcall
-from page.desk import SECRET
+from page.desk import SECRET, clerk
+from upcall import Runtime
 from web.serving import post
 
 
@@ -213,6 +214,29 @@ async def test_a_key_answers_nothing_at_the_moment_when_a_more_urgent_question_a
         await expect(page.get_by_role("article").get_by_text("You answered yes at")).to_be_visible()
         await expect(page.get_by_role("heading", name="What about colour?")).to_be_visible()
     assert len((await upcall(tmp_path, "inbox", "--ids")).split()) == 1
+
+
+async def test_a_long_inbox_comes_in_pages_and_says_how_many_wait(tmp_path: Path) -> None:
+    (tmp_path / ".upcall").mkdir()
+    async with Runtime(tmp_path / ".upcall" / "log.db", agents=[clerk]) as runtime:
+        for number in range(34):
+            await (await runtime.start(clerk, f"s{number}")).prompt("colour")
+        last = (await runtime.inbox())[-1]
+    async with served(tmp_path) as server, shown(server) as page:
+        await expect(page.get_by_role("heading", name="34 questions wait for you")).to_be_visible()
+        await expect(page.get_by_role("article")).to_have_count(30)
+        await expect(page.get_by_text("4 other questions wait.")).to_be_visible()
+        await run_desk(tmp_path, "clerk", "urgent", "urgent")
+        await expect(page.get_by_role("heading", name="35 questions wait for you")).to_be_visible()
+        await expect(page.get_by_role("heading", name="What about urgent?")).to_be_visible()
+        await page.get_by_role("button", name="Show more").click()
+        await expect(page.get_by_role("article")).to_have_count(35)
+        await expect(page.get_by_text("other question")).to_have_count(0)
+        await page.goto(f"{server.url}/inbox/{last.id}")
+        await page.wait_for_timeout(600)
+        await page.locator(f"[data-card={last.id}]").get_by_role("button", name="green").click()
+        await expect(page.locator(f"[data-card={last.id}]").get_by_text("You answered green at")).to_be_visible()
+        await expect(page.get_by_role("heading", name="34 questions wait for you")).to_be_visible()
 
 
 async def test_a_link_to_a_question_shows_it_open_and_settled(tmp_path: Path) -> None:

@@ -69,7 +69,7 @@ async def test_a_page_goes_on_where_it_was_when_its_server_was_killed_and_starte
             await until(client, "/api/sessions/cut", lambda one: one["session"]["tool_calls"])
         await server.stop(signal.SIGKILL)
         await expect(page.get_by_text("Connection lost, trying again in")).to_be_visible()
-        await expect(page.get_by_text("Nothing is lost: agents go on, questions wait.")).to_be_visible()
+        await expect(page.get_by_text("Nothing is lost: agents continue, questions wait.")).to_be_visible()
         await prompts(tmp_path, "s1", "two", "three")
         await run_desk(tmp_path, "clerk", "colour")
 
@@ -84,7 +84,7 @@ async def test_a_page_goes_on_where_it_was_when_its_server_was_killed_and_starte
             await page.get_by_role("link", name="wait never").click()
             await expect(page.get_by_text("The program that ran this ended in the middle.")).to_be_visible()
             (tmp_path / "never").touch()
-            await page.get_by_role("button", name="Go on").click()
+            await page.get_by_role("button", name="Continue").click()
             await expect(page.get_by_text("done", exact=True).first).to_be_visible()
             await has_nodes(page, again, "cut")
         finally:

@@ -55,7 +55,7 @@ async def test_what_failed_is_continued_on_the_page(tmp_path: Path) -> None:
         await start(page, "talker", "fail once")
         await expect(page.get_by_text("It failed.")).to_be_visible()
         (tmp_path / "mended").touch()
-        await page.get_by_role("button", name="Go on").click()
+        await page.get_by_role("button", name="Continue").click()
         await expect(page.get_by_role("main").get_by_text("I heard: fail once").first).to_be_visible()
         await expect(page.get_by_text("It failed.")).to_be_hidden()
 

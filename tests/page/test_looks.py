@@ -71,6 +71,47 @@ async def test_every_view_is_accessible_and_fits_the_screen(theme: str, wide: in
     assert not {name: problems for name, problems in found.items() if problems}
 
 
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("wide", [360, 1400])
+async def test_every_form_is_accessible_and_fits_the_screen(theme: str, wide: int, tmp_path: Path) -> None:
+    await run_desk(tmp_path, "writer", "short")
+    await run_desk(tmp_path, "deployer", "deploy it")
+    await run_desk(tmp_path, "clerk", "form")
+    await run_desk(tmp_path, "talker", "hello")
+    found: dict[str, list[str]] = {}
+    agents = [f"desk:{name}" for name in ("writer", "deployer", "clerk", "talker")]
+    async with served(tmp_path, *agents) as server, shown(server, "inbox", wide=wide, theme=theme) as page:
+
+        async def look(name: str) -> None:
+            found[name] = await looked_at(page, f"{name}-{theme}-{wide}")
+
+        writer, deployer, clerk = (
+            page.get_by_role("article", name=name) for name in ("writer", "deployer", "clerk")
+        )
+        await writer.get_by_role("button", name="Approve by pattern…").click()
+        await expect(writer.get_by_role("group", name="Approve every call")).to_be_visible()
+        await deployer.get_by_role("button", name="Edit count").click()
+        await deployer.get_by_role("textbox", name="New value of count").fill("1")
+        await deployer.scroll_into_view_if_needed()
+        await look("pattern and edit")
+        await deployer.get_by_role("button", name="Done").click()
+        await expect(deployer.get_by_role("button", name="Approve with 1 change")).to_be_visible()
+        await deployer.get_by_role("button", name="Reject…").click()
+        await clerk.get_by_role("button", name="Answer").click()
+        await expect(clerk.get_by_role("alert")).to_be_visible()
+        await clerk.get_by_role("button", name="Decline…").click()
+        await look("reject and decline")
+        await page.goto(f"{server.url}/sessions/talker")
+        await page.get_by_role("button", name="Say…").click()
+        await expect(page.get_by_label("What should it do next?")).to_be_focused()
+        await look("say")
+        await page.goto(f"{server.url}/sessions")
+        await page.get_by_role("button", name="Start one").click()
+        await expect(page.get_by_role("dialog").get_by_label("Agent")).to_have_value("writer")
+        await look("start")
+    assert not {name: problems for name, problems in found.items() if problems}
+
+
 async def test_the_first_load_is_small_and_the_second_loads_no_file_again(tmp_path: Path) -> None:
     await run_demo(tmp_path)
     async with served(tmp_path) as server, shown(server) as page:

@@ -59,6 +59,9 @@ async def test_a_session_is_replayed_with_a_slider_and_nothing_can_be_answered_t
         await page.keyboard.press("ArrowRight")
         await page.keyboard.press("PageUp")
         assert 1 <= await page.get_by_role("treeitem").count() < rows
+        panel = page.get_by_role("tabpanel")
+        await expect(panel.get_by_text("Build the sign-in page")).to_be_visible()
+        await expect(panel.get_by_text("The service runs on port")).to_have_count(0)  # it has not been said yet
         assert not await violations(page)
         await picture(page, "replay")
         await page.get_by_label("Speed").select_option("64×")

@@ -7,12 +7,19 @@ import { line } from "./plain";
 import { settings } from "./settings.svelte";
 import type { Card, Change, Delta, Inbox, Me, Row } from "./types";
 
+/** Cards of a page of the inbox, those that one request gets at most, and those at which the next ones are read. */
+const CARDS = 30;
+const MOST_CARDS = 200;
+const FEWEST = 10;
+
 type Nodes = (changes: Change[], pos: number) => void;
 
 class App implements LiveHandlers {
   me = $state.raw<Me | null>(null);
   open = $state.raw<Card[]>([]);
   settled = $state.raw<Card[]>([]);
+  /** How many questions wait besides those in `open`, which are the most urgent ones. */
+  more = $state(0);
   inboxKnown = $state(false);
   connectionState = $state<"starting" | "live" | "lost" | "refused" | "asleep">("starting");
   retryAt = $state(0);
@@ -22,6 +29,7 @@ class App implements LiveHandlers {
   overlay = $state<"" | "search" | "help" | "start">("");
   offerNotifications = $state(false);
 
+  private limit = $state(CARDS);
   private offset = 0;
   private clock = 0;
   /** What was told while the inbox is being read: it may be newer than what is read. */
@@ -42,7 +50,7 @@ class App implements LiveHandlers {
   async start(): Promise<void> {
     this.clock ||= window.setInterval(() => (this.now = Date.now() / 1000 + this.offset), 1000);
     try {
-      const [me, inbox] = await Promise.all([get<Me>("api/me"), get<Inbox>("api/inbox")]);
+      const [me, inbox] = await Promise.all([get<Me>("api/me"), this.getInbox()]);
       this.me = me;
       this.setTime(me.time);
       this.take(inbox);
@@ -60,8 +68,13 @@ class App implements LiveHandlers {
     }
   }
 
+  private getInbox(): Promise<Inbox> {
+    return get<Inbox>(`api/inbox?limit=${this.limit}`);
+  }
+
   private take(inbox: Inbox): void {
     this.open = inbox.open;
+    this.more = inbox.more;
     this.settled = inbox.settled;
     this.inboxKnown = true;
   }
@@ -105,7 +118,8 @@ class App implements LiveHandlers {
     this.meanwhile?.push({ open, settled });
     const known = new Set(this.open.map((card) => card.id));
     const changed = new Map([...open, ...settled].map((card) => [card.id, card]));
-    const fresh = open.filter((card) => !known.has(card.id));
+    const last = this.more ? this.open.at(-1) : undefined;
+    const fresh = open.filter((card) => !known.has(card.id) && !(last && moreUrgent(last, card) < 0));
     const kept = this.open.map((card) => changed.get(card.id) ?? card).filter((card) => card.status === "open");
     this.open = [...kept, ...fresh].sort(moreUrgent);
     const gone = new Set(settled.map((card) => card.id));
@@ -113,7 +127,25 @@ class App implements LiveHandlers {
     for (const card of fresh) this.announce(card);
   }
 
-  counts(): void {}
+  counts({ inbox }: Record<string, number>): void {
+    if (inbox === undefined) return;
+    this.more = Math.max(0, inbox - this.open.length);
+    if (this.more && this.open.length < FEWEST) void this.readInbox();
+  }
+
+  /** Read another page of the inbox. */
+  async showMore(): Promise<void> {
+    this.limit = Math.min(this.limit + CARDS, MOST_CARDS);
+    await this.readInbox();
+  }
+
+  get canShowMore(): boolean {
+    return this.limit < MOST_CARDS;
+  }
+
+  get waiting(): number {
+    return this.open.length + this.more;
+  }
 
   deltas(deltas: Delta[]): void {
     for (const one of this.deltaListeners) one(deltas);
@@ -136,7 +168,7 @@ class App implements LiveHandlers {
   private async readInbox(): Promise<void> {
     const meanwhile: typeof this.meanwhile = [];
     this.meanwhile = meanwhile;
-    const inbox = await get<Inbox>("api/inbox").catch(() => null);
+    const inbox = await this.getInbox().catch(() => null);
     if (this.meanwhile !== meanwhile) return; // a later reading has begun
     this.meanwhile = null;
     if (!inbox) return;

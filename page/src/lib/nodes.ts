@@ -34,9 +34,13 @@ export class TreeNode {
     this.moments = moments.length > 1 ? moments : null;
   }
 
-  /** Note a change, before it is made. */
+  /** Note a change, before it is made. The first moment has the values that changed later, and need not have others. */
   note(moment: Moment): void {
     this.moments ??= this.history;
+    const first = this.moments[0]?.[2] ?? {};
+    for (const name of Object.keys(moment[2]) as (keyof NodeFields)[]) {
+      if (!(name in first)) Object.assign(first, { [name]: this.data[name] });
+    }
     this.moments.push(moment);
   }
 

@@ -20,7 +20,7 @@ export const server: Source = {
     const { session } = await get<{ session: WholeSession }>(`api/sessions/${path(id)}`, signal);
     return { ...session, session };
   },
-  nodes: (id, signal) => get(`api/sessions/${path(id)}/nodes`, signal),
+  nodes: (id, signal) => get(`api/sessions/${path(id)}/nodes?brief=1`, signal),
   conversation: (id, signal) => get(`api/sessions/${path(id)}/conversation`, signal),
   event: (session, seq, signal) => get(`api/sessions/${path(session)}/events/${seq}`, signal),
   call: (session, ordinal, seq, signal) => get(`api/sessions/${path(session)}/calls/${ordinal}?seq=${seq}`, signal),

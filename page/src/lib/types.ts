@@ -169,7 +169,7 @@ export interface Inbox {
   open: Card[];
   settled: Card[];
   /** How many more wait than are listed. */
-  more?: number;
+  more: number;
   time: number;
   pos: number;
 }
@@ -177,7 +177,7 @@ export interface Inbox {
 export interface Message {
   role: "user" | "assistant" | "tool" | "note";
   text: string;
-  calls: { id: string; label: string; args: Json; status: string; result: string | null }[];
+  calls: { id: string; label: string; args: Json; status: string; result: string | null; ended: number | null }[];
   time: number;
   by: string;
 }

@@ -15,6 +15,7 @@ from upcall.models.body import EVENTS
 from upcall.models.failures import Endpoint, classify, context_error, parse_error_value, provider_name, secrets_in
 from upcall.models.history import AssistantTurn, InputTurn, ToolResults, arguments, parse_call, turns
 from upcall.models.openai_body import object_schema
+from upcall.models.provider_wire import tap_provider
 from upcall.models.structured import is_object, schema_in_instructions
 from upcall.models.tuning import EVERY_SETTING, merge_settings
 from upcall.safety.bounds import TEXT, token_count
@@ -48,6 +49,7 @@ class Provided:
     async def respond(self, request: Request, emit: Emit | None) -> Response:
         """Answer one request; stream it if `emit` is set."""
         model = self._inferred()
+        tap_provider(model)
         from pydantic_ai.exceptions import AgentRunError, UserError
 
         request = merge_settings(self.name, self._settings, request, _known(model))

@@ -26,9 +26,9 @@ class Lines:
         self.redactor, self.labels = redactor, labels
 
     def text(self, text: str) -> str:
-        """Return the first line of a text that says something."""
-        start = plain(text[:_LOOKED_AT].lstrip())
-        return one_line(self.redactor.text(start).partition("\n")[0], LONGEST)
+        """Return the first line of a text that says something; JSON is all on one line."""
+        start = self.redactor.text(plain(text[:_LOOKED_AT].lstrip()))
+        return one_line(start if start[:1] in ("[", "{") else start.partition("\n")[0], LONGEST)
 
     def whole(self, text: str) -> str:
         """Return a text on one line."""

@@ -108,6 +108,15 @@ class _Record:
         """Return the node as it is now."""
         return Node(id=node_id, changed=self.history[-1][0], history=tuple(self.history), **self.fields)
 
+    def brief(self, node_id: str) -> Node:
+        """Return the node as it is now; what was never changed is not repeated in its history."""
+        (pos, time, values), *later = self.history
+        if later:
+            changed = {name for _, _, new in later for name in new}
+            values = {name: value for name, value in values.items() if name in changed}
+        first = (pos, time, values if later else {})
+        return Node(id=node_id, changed=self.history[-1][0], history=(first, *later), **self.fields)
+
 
 class NodeTable:
     """All nodes of a tree, in the order in which they were created."""
@@ -173,6 +182,10 @@ class NodeTable:
     def nodes(self) -> list[Node]:
         """Return all nodes as they are now."""
         return [record.node(node_id) for node_id, record in self._records.items()]
+
+    def brief_nodes(self) -> list[Node]:
+        """Return all nodes as they are now, without what their histories repeat: half of their JSON."""
+        return [record.brief(node_id) for node_id, record in self._records.items()]
 
     def at(self, position: int) -> list[Node]:
         """Return all nodes as they were after the event at this position."""

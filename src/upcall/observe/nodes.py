@@ -61,6 +61,19 @@ class RunTreeNodes:
     def __len__(self) -> int:
         return len(self._table)
 
+    def __contains__(self, node_id: str) -> bool:
+        return node_id in self._table
+
+    def tool_label(self, session_id: str, tool: str) -> str:
+        """Return what a tool is called in a session."""
+        session = self._sessions.get(session_id)
+        return self._lines.labels.of(tool, session.labels.get(tool, "") if session is not None else "")
+
+    def unpriced(self, session_id: str) -> str:
+        """Return the model without a price that the newest turn of a session has used; "" if there is none."""
+        session = self._sessions.get(session_id)
+        return session.unpriced if session is not None else ""
+
     def field(self, node_id: str, name: str) -> Any:
         """Return the value of a node's field as it is now."""
         return self._table.get(node_id, name)
@@ -68,6 +81,10 @@ class RunTreeNodes:
     def nodes(self) -> list[Node]:
         """Return all nodes as they are now, in the order in which they were created."""
         return self._table.nodes()
+
+    def brief_nodes(self) -> list[Node]:
+        """Return all nodes as they are now. The first entry of a history has only the values that changed later."""
+        return self._table.brief_nodes()
 
     def at(self, position: int) -> list[Node]:
         """Return all nodes as they were after the event at this position."""
@@ -141,7 +158,7 @@ class RunTreeNodes:
         self._table.end(session.id, event.status, end_seq=event.seq)
         if not session.turn:
             return
-        usage, cost = usage_json(session.usage), session.cost
+        usage, cost = usage_json(session.usage), session.cost if not session.unpriced else None
         self._activity.end(session.turn)
         self._table.end(session.turn, event.status, end_seq=event.seq, usage=usage, cost=cost)
         failed = event.status in ("failed", "limit")
@@ -173,9 +190,11 @@ class RunTreeNodes:
         self._show_prompt(session)
         session.usage = session.usage + event.usage
         model = event.model or session.asked.rpartition(":")[2]
-        cost = self._cost(model, event.usage) if self._cost is not None else None
+        cost = self._cost(model, event.usage) if self._cost is not None and not event.by_hook else None
         if cost is not None:
             session.cost = (session.cost or 0.0) + cost
+        elif self._cost is not None and not event.by_hook:
+            session.unpriced = model or "the model"
         if session.model:
             self._table.set(session.model, usage=usage_json(event.usage), cost=cost, end_seq=event.seq)
         session.responded = event
@@ -420,6 +439,7 @@ class _Session:
         self.reply = ""
         self.usage: Usage = NO_USAGE
         self.cost: float | None = None
+        self.unpriced = ""  # a model without a price that the turn has used
 
     def begin_turn(self, event: events.TurnStarted) -> None:
         """Begin a turn."""

@@ -1,13 +1,14 @@
 """Turn the events of a run into lines for a reader, independent of colours and layout.
 
-A result or a response becomes a line once no hook can replace it any more.
+The nodes of the run tree say who works, what tools are called, and what a turn has used; events have the texts. A
+result or a response becomes a line once no hook can replace it any more.
 """
 
 from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import Any, Literal, cast
 
 from upcall.events import (
@@ -45,6 +46,8 @@ from upcall.events import (
 )
 from upcall.messages import Call, Message, Result, Usage, Value
 from upcall.observe.labels import Labels
+from upcall.observe.node_table import Change as NodeChange
+from upcall.observe.nodes import RunTreeNodes
 from upcall.observe.phrases import (
     LONGEST_TEXT,
     approval_text,
@@ -106,20 +109,23 @@ class ShownCall:
 class _SessionNotes:
     """The state that the lines of one session depend on."""
 
-    def __init__(self, agent: str = "", depth: int = 0) -> None:
-        self.agent, self.depth = agent, depth
-        self.usage, self.model_calls, self.tools = Usage(), 0, 0
+    def __init__(self, depth: int = 0) -> None:
+        self.depth = depth
+        self.model_calls = self.tools = 0
         self.pending_response: Responded | None = None
         self.failed_call = 0  # the last model call that failed
         self.change = NO_CHANGE  # hook changes of the last request, so that equal changes are shown once
-        self.labels: Mapping[str, str] = {}  # those that its tools were declared with
-        self.model = ""  # the name of the model that is asked
-        self.price: float | None = None  # of what the turn has used so far
-        self.unpriced = ""  # a model without a price that the turn has used
-        self.is_side_turn = False  # a side turn; it is shown through its outcome only
         self.is_manager = False  # a team's manager, whose reply is a plan
         self.plan_shown = False  # the manager's plan has been shown
         self.todos: list[Line] = []  # shown after the call that wrote them
+
+
+class _ToolNames(Labels):
+    """Tools are called by their names."""
+
+    def of(self, name: str, own: str = "") -> str:
+        """Return the name."""
+        return visible(name)
 
 
 class Story:
@@ -139,7 +145,8 @@ class Story:
         labels: Labels | None = None,
         cost: Cost | None = None,
     ) -> None:
-        self.redactor, self._labels, self._cost = redactor or Redactor(), labels, cost
+        self.redactor = redactor or Redactor()
+        self._tree = RunTreeNodes(labels=labels or _ToolNames(), redactor=self.redactor, cost=cost)
         self.open: dict[tuple[str, str], ShownCall] = {}
         self.ended: deque[ShownCall] = deque(maxlen=_MOST_ENDED)
         self._results = results
@@ -148,6 +155,7 @@ class Story:
 
     def feed(self, event: AnyEvent) -> list[Line]:
         """Return the lines for an event."""
+        self._count(event.session, self._tree.apply(event))
         event = self.redactor.copy(event, numbered=False)
         handler = self._handlers.get(type(event))
         lines: list[Line] = handler(self, event) if handler is not None else []
@@ -161,7 +169,7 @@ class Story:
 
     def agent_of(self, session: str) -> str:
         """Return the name of a session's agent, if known."""
-        return self._notes(session).agent
+        return str(self._tree.field(session, "label")) if session in self._tree else ""
 
     def depth_of(self, session: str) -> int:
         """Return how far the session is below the root."""
@@ -169,7 +177,9 @@ class Story:
 
     def is_side_turn(self, session: str) -> bool:
         """Return whether the session is a side turn, which is shown through its outcome only."""
-        return self._notes(session).is_side_turn
+        if session not in self._tree:
+            return False
+        return self._tree.field(session, "kind") == "side_turn" and self._tree.field(session, "parent") is not None
 
     def has_open_calls(self, session: str) -> bool:
         """Return whether calls of the session have not been shown yet."""
@@ -180,12 +190,19 @@ class Story:
 
     def tool_label(self, session: str, name: str) -> str:
         """Return what a tool is called."""
-        own = self._notes(session).labels.get(name, "")
-        return visible(name) if self._labels is None else self._labels.of(name, own)
+        return self._tree.tool_label(session, name)
+
+    def _count(self, session: str, changes: Sequence[NodeChange]) -> None:
+        """Count the model calls and the calls of a turn; those of a program belong to its call."""
+        notes = self._notes(session)
+        for change in changes:
+            kind = change.set.get("kind")
+            notes.model_calls += kind == "model"
+            notes.tools += kind == "tool" and self._tree.field(change.set["parent"], "kind") != "tool"
 
     def _line(self, event: AnyEvent, kind: Any, text: str, **more: Any) -> Line:
         notes = self._notes(event.session)
-        more.setdefault("label", notes.agent)
+        more.setdefault("label", self.agent_of(event.session))
         more.setdefault("depth", notes.depth)
         return Line(kind, text, event.session, **more)
 
@@ -193,16 +210,14 @@ class Story:
 
     def _session_started(self, event: SessionStarted) -> list[Line]:
         above = self._sessions.get(event.parent)
-        notes = self._sessions[event.session] = _SessionNotes(visible(event.agent), above.depth + 1 if above else 0)
-        notes.is_side_turn = above is not None and event.kind == "side_turn"
+        notes = self._sessions[event.session] = _SessionNotes(above.depth + 1 if above else 0)
         notes.is_manager = bool(event.team) and event.role == "manager" and event.kind != "side_turn"
         what = "side turn" if event.kind == "side_turn" else "session"
         return [self._line(event, "session", f"{what} {visible(event.session)}")]
 
     def _turn_started(self, event: TurnStarted) -> list[Line]:
         notes = self._notes(event.session)
-        notes.usage, notes.model_calls, notes.tools = Usage(), 0, 0
-        notes.price, notes.unpriced = None, ""
+        notes.model_calls = notes.tools = 0
         return [self._line(event, "prompt", plain(event.message.text).strip())]
 
     def _turn_resumed(self, event: TurnResumed) -> list[Line]:
@@ -216,10 +231,7 @@ class Story:
         lines = [self._line(event, "note", plain(event.error), state="failed")] if event.error else []
         parts = [f"limit {event.limit} reached"] if event.limit else []
         parts += (
-            count_noun(notes.model_calls, "model call")
-            + count_noun(notes.tools, "tool call")
-            + token_usage(notes.usage)
-            + self._cost_text(notes)
+            count_noun(notes.model_calls, "model call") + count_noun(notes.tools, "tool call") + self._used(event)
         )
         return [*lines, self._line(event, "end", " · ".join(parts), state=event.status, seconds=event.seconds)]
 
@@ -227,10 +239,6 @@ class Story:
 
     def _model_started(self, event: ModelStarted) -> list[Line]:
         notes = self._notes(event.session)
-        notes.model_calls += 1
-        notes.model = event.model or notes.model
-        if event.labels is not None:
-            notes.labels = event.labels
         if event.purpose == "summary":  # it always differs from the conversation
             return []
         before, notes.change = notes.change, (change := event.change or NO_CHANGE)
@@ -242,31 +250,22 @@ class Story:
         return [self._line(event, "hook", f"changed the {what}", label="")] if tells else []
 
     def _responded(self, event: Responded) -> list[Line]:
-        notes = self._notes(event.session)
-        notes.usage = notes.usage + event.usage
-        self._add_cost(notes, event)
         if event.pending:
-            notes.pending_response = event
+            self._notes(event.session).pending_response = event
             return []
         return self._response(event, event.message)
 
-    def _add_cost(self, notes: _SessionNotes, event: Responded) -> None:
-        if self._cost is None or event.by_hook:
-            return
-        model = event.model or notes.model.rpartition(":")[2]
-        cost = self._cost(model, event.usage)
-        if cost is None:
-            notes.unpriced = model or "the model"
-        else:
-            notes.price = (notes.price or 0.0) + cost
-
-    def _cost_text(self, notes: _SessionNotes) -> list[str]:
-        """Say what a turn cost; that a price is not known, where one is not."""
-        if self._cost is None or not notes.model_calls:
+    def _used(self, event: TurnEnded) -> list[str]:
+        """Say how many tokens a turn took and what they cost; that a price is not known, where one is not."""
+        turn = f"{event.session}/t{event.turn}"
+        if turn not in self._tree:
             return []
-        if notes.unpriced:
-            return [f"no price for {visible(notes.unpriced)}"]
-        return [f"cost {money(notes.price)}"] if notes.price is not None else []
+        used: dict[str, int] | None = self._tree.field(turn, "usage")
+        cost: float | None = self._tree.field(turn, "cost")
+        found = token_usage(Usage(used["input"], used["output"], used["cached"])) if used else []
+        if unpriced := self._tree.unpriced(event.session):
+            return [*found, f"no price for {visible(unpriced)}"]
+        return [*found, f"cost {money(cost)}"] if cost is not None else found
 
     def _response(self, event: Responded, message: Message) -> list[Line]:
         notes = self._notes(event.session)
@@ -280,7 +279,6 @@ class Story:
             lines.append(self._line(event, "text", plan or text))
         for call in message.calls:
             self.open[event.session, call.id] = ShownCall(call, event.session, notes.depth)
-        notes.tools += len(message.calls)
         return lines
 
     def _model_failed(self, event: ModelFailed) -> list[Line]:

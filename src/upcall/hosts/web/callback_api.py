@@ -21,7 +21,9 @@ from upcall.hosts.web.service import Service, answering_errors, path_id, princip
 from upcall.observe.hidden_question import is_approval
 from upcall.observe.lines import Lines
 
-MOST_CARDS = 200
+CARDS, MOST_CARDS = 30, 200
+"""Cards of one page of the inbox, and the most that one request gets."""
+
 _ROWS_PER_CARD = 20
 _SETTLED = ("answered", "declined", "expired", "withdrawn")
 
@@ -58,13 +60,16 @@ class CallbackApi:
         ]
 
     async def inbox(self, request: Request) -> Response:
-        """The callbacks that wait for a person, most urgent first, and those settled today, newest first."""
-        limit = number(request, "limit", 100, MOST_CARDS) or 100
+        """The callbacks that wait for a person, most urgent first, and those settled today, newest first.
+
+        At most `limit` of each; `more` says how many others wait.
+        """
+        limit = number(request, "limit", CARDS, MOST_CARDS) or CARDS
         return await large_json_response(await self._service.read(lambda r: self._inbox(r, limit)))
 
     async def _inbox(self, runtime: Runtime, limit: int) -> dict[str, Any]:
         position, now = self._service.changes.position, runtime.store.now()
-        found = await runtime.inbox(limit * _ROWS_PER_CARD)
+        found = await self._service.waiting.get(runtime)
         return {
             "open": [await self.card(runtime, one) for one in found[:limit]],
             "settled": [await self.card(runtime, one, led=False) for one in await self._settled(runtime, limit)],

@@ -18,18 +18,20 @@ class Recent:
     def __init__(self) -> None:
         self._changed: dict[str, int] = {}
         self._complete_after = 0
+        self.newest = 0
+        """The position of the newest change; at first, the one after which changes are noted."""
 
     def note(self, name: str, position: int) -> None:
         """Note a change."""
         self._changed.pop(name, None)
-        self._changed[name] = position
+        self._changed[name] = self.newest = position
         if len(self._changed) > MOST:
             oldest = next(iter(self._changed))
             self._complete_after = self._changed.pop(oldest)
 
     def begin(self, position: int) -> None:
         """Nothing is known of changes up to this position."""
-        self._complete_after = position
+        self._complete_after = self.newest = position
 
     def since(self, position: int, most: int) -> list[str] | None:
         """The names that changed after a position, newest first; None if they are unknown, or more than `most`."""

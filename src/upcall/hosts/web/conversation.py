@@ -94,6 +94,7 @@ class Conversation:
                 "args": self._redactor.show(call.args),
                 "status": "running",
                 "result": None,
+                "ended": None,
             }
             self._calls[call.id] = shown
             entry["calls"].append(shown)
@@ -103,6 +104,7 @@ class Conversation:
         if call:
             failed = "failed" if result.is_error else "done"
             call["status"] = ended.how if ended.how in ("cancelled", "interrupted") else failed
+            call["ended"] = ended.time
             call["result"] = shortened(self._redactor.text(result.text), LONGEST_RESULT)
 
 

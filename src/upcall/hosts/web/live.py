@@ -31,7 +31,6 @@ MOST_CHANGES = 20_000
 """Changes of a tree that are told one by one; beyond that a page reads the tree again."""
 AT_ONCE = 2000
 """Changes of a tree in one piece: a page takes in that many within a frame."""
-_COUNTED = 2000
 
 
 class News(NamedTuple):
@@ -200,7 +199,7 @@ class Live:
         return found if found["open"] or found["settled"] else {}
 
     async def _counts(self, runtime: Runtime) -> dict[str, int]:
-        return {"inbox": len(await runtime.inbox(_COUNTED))}
+        return {"inbox": len(await self._service.waiting.get(runtime))}
 
 
 def _joined(pieces: list[tuple[str, bytes]], position: int) -> bytes:

@@ -58,7 +58,9 @@ _GET: dict[str, _Path] = {
     "/api/agents": _Path("The agents that sessions can be started with", _LIST),
     "/api/sessions": _Path("A page of sessions, newest first", query=_FILTERS),
     "/api/sessions/{id}": _Path("One session"),
-    "/api/sessions/{id}/nodes": _Path("The run tree of a session as nodes", query={"after": _NUMBER}),
+    "/api/sessions/{id}/nodes": _Path(
+        "The run tree of a session as nodes", query={"after": _NUMBER, "brief": _NUMBER}
+    ),
     "/api/sessions/{id}/conversation": _Path("The conversation of a session", _LIST),
     "/api/sessions/{id}/events": _Path(
         "The events of a session, as a stream", query={"after": _NUMBER}, stream=True

@@ -24,6 +24,7 @@ from upcall.hosts.web.listing import Listing
 from upcall.hosts.web.log_reader import LogReader, Work
 from upcall.hosts.web.runs import Runs
 from upcall.hosts.web.trees import Trees
+from upcall.hosts.web.waiting import Waiting
 from upcall.observe.labels import Labels
 from upcall.observe.nodes import RunTreeNodes
 from upcall.observe.redact import Redactor
@@ -54,13 +55,15 @@ class Service:
         self.reader = LogReader(runtime)
         self.index = IndexReader(index) if index is not None else None
         self._indexing: asyncio.Task[None] | None = None
-        self._index_writer = IndexWriter(index, redactor) if index is not None else None
+        self._reads = 0
+        self._index_writer = IndexWriter(index, redactor, lambda: self._reads > 0) if index is not None else None
         self._index_thread = LogReader(runtime, "index")
         self.listing = Listing(redactor, runtime.store.now, self.index)
         self.feed = Feed(self.reader, redactor, self.listing.cache)
         self.labels, self.cost = labels or Labels(), cost
         self.trees = Trees(lambda: RunTreeNodes(labels=self.labels, redactor=redactor, cost=cost))
         self.changes = Changes()
+        self.waiting = Waiting(self.changes)
         self.feed.begin_takers.append(self.changes.begin)
         self.feed.takers += [self.changes.take, self.trees.take]
         self.closers: list[Callable[[], None]] = []
@@ -72,7 +75,11 @@ class Service:
         if self._index_writer is not None and self._indexing is None:
             self._indexing = asyncio.ensure_future(self._index_thread.run(self._index_writer.follow))
             self._indexing.add_done_callback(_retrieve)
-        return await self.reader.run(work)
+        self._reads += 1
+        try:
+            return await self.reader.run(work)
+        finally:
+            self._reads -= 1
 
     def close(self) -> None:
         """End the streams and the reader."""

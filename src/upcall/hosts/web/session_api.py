@@ -184,8 +184,12 @@ class SessionApi:
         }
 
     async def nodes(self, request: Request) -> Response:
-        """The run tree of a session as nodes; with `after`, what changed in it after that position."""
+        """The run tree of a session as nodes; with `after`, what changed in it after that position.
+
+        With `brief=1` the first entry of a node's history has only the values that changed later.
+        """
         session_id, after = path_id(request), number(request, "after", -1, 1 << 62)
+        brief = number(request, "brief", 0, 1)
         service = self._service
 
         async def read(runtime: Runtime) -> bytes:
@@ -195,7 +199,7 @@ class SessionApi:
             position = max(service.changes.position, tree.position)
             if after >= 0:
                 return msgspec.json.encode({"pos": position, "changes": tree.since(after)})
-            return msgspec.json.encode({"pos": position, "nodes": tree.nodes()})
+            return msgspec.json.encode({"pos": position, "nodes": tree.brief_nodes() if brief else tree.nodes()})
 
         return Response(await service.read(read), media_type="application/json")
 

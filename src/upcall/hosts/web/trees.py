@@ -49,6 +49,10 @@ class Tree:
         """All nodes as they are now."""
         return self._fold.nodes()
 
+    def brief_nodes(self) -> list[Node]:
+        """All nodes as they are now; the first entry of a history has only the values that changed later."""
+        return self._fold.brief_nodes()
+
     def since(self, position: int) -> list[Change]:
         """The changes after a position, in order."""
         if position < self._recent_after:

@@ -67,7 +67,7 @@ def _responded(event: events.Responded) -> Iterator[_Text]:
 def _message(message: Message, node: str) -> Iterator[_Text]:
     yield "reply", node, message.text
     for call in message.calls:
-        yield "call", call.id, {"tool": call.name, "arguments": call.args}
+        yield "call", call.id, [call.name, call.args]
 
 
 def _tool_ended(event: events.ToolEnded) -> Iterator[_Text]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,8 @@ PAGE = 200
 _WAIT, _AGAIN, _PAUSE = 2.0, 1.0, 0.002
 _SLICE, _BREATH = 50, 0.0002
 """Events after which the interpreter is left to the server's other threads, and for how many seconds."""
+_YIELD, _MOST_YIELDED = 0.01, 0.2
+"""Seconds between two looks at whether somebody waits for the log, and seconds that a page is put off at most."""
 
 _MOST_FACTS = 5000
 _LOOK_BACK = 100
@@ -42,8 +44,9 @@ _PASSES_BODIES = ("post_response", "after_tool")
 class IndexWriter:
     """Follows a log and writes its index."""
 
-    def __init__(self, path: Path, redactor: Redactor) -> None:
-        self._path, self._redactor = path, redactor
+    def __init__(self, path: Path, redactor: Redactor, is_busy: Callable[[], bool] = lambda: False) -> None:
+        """`is_busy` tells whether somebody waits for a read of the log; the index can wait for that."""
+        self._path, self._redactor, self._is_busy = path, redactor, is_busy
         self._db: apsw.Connection | None = None
         self._position = 0
         self._facts: dict[str, Facts] = {}
@@ -76,6 +79,10 @@ class IndexWriter:
             self._load(db, root)
         self._write(db, events, found)
         await asyncio.sleep(_PAUSE)  # the event loop of the server runs in the same process
+        yielded = 0.0
+        while self._is_busy() and yielded < _MOST_YIELDED:
+            await asyncio.sleep(_YIELD)
+            yielded += _YIELD
 
     async def _open(self, store: Store) -> apsw.Connection:
         """The connection; an index of another log is made anew."""
