@@ -18,6 +18,7 @@ from typing import Any
 
 from upcall.cli import (
     about,
+    acp,
     adopt,
     agents,
     chat,
@@ -116,6 +117,7 @@ def build_commands() -> Commands:
     commands.group("Answer questions")
     inbox.add(commands)
     serve.add(commands)
+    acp.add(commands)
     commands.group("Inspect sessions")
     sessions.add(commands)
     tree.add(commands)

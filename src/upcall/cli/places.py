@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from upcall.agentfiles.load import Loaded
     from upcall.app import Runtime
     from upcall.cli.stopping import Stopping
+    from upcall.contracts import Host
     from upcall.hosts.terminal.host import TerminalHost
     from upcall.observe.labels import Labels
     from upcall.observe.redact import Redactor
@@ -61,10 +62,8 @@ def is_url(store: str) -> bool:
     return "://" in store
 
 
-def runtime_for(
-    args: argparse.Namespace, agents: Sequence[Agent] = (), host: TerminalHost | None = None
-) -> Runtime:
-    """Open a runtime over the log, and create the log if there is none; `host` is the person at this terminal."""
+def runtime_for(args: argparse.Namespace, agents: Sequence[Agent] = (), host: Host | None = None) -> Runtime:
+    """Open a runtime over the log, and create the log if there is none; `host` asks the person who is here."""
     from upcall.app import Runtime, open_store
 
     make_log_folder(args)

@@ -1,0 +1,77 @@
+"""The command `acp`: an agent in an editor, over the Agent Client Protocol."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import threading
+from typing import TYPE_CHECKING, Any
+
+from upcall.cli.options import Commands, agent_argument, events_file_option, positive_number, watching_options
+from upcall.cli.places import load_agent, os_user, redactor, runtime_for, shown_with
+from upcall.cli.stopping import stopping_of
+
+if TYPE_CHECKING:
+    from upcall.agent import Agent
+    from upcall.app import Runtime
+    from upcall.hosts.acp.agent import AcpAgent
+
+EXIT_SECONDS = 1.5
+"""Seconds that everything has to end after the editor has left; then the process ends as it is."""
+
+
+def add(commands: Commands) -> None:
+    """Add the command `acp`."""
+    parser = commands.add(
+        "acp",
+        "serve an agent to an editor",
+        _acp,
+        about="Editors that speak the Agent Client Protocol start this command and talk to it over\n"
+        "standard input and output. Questions are asked in the editor. Sessions are stored, so\n"
+        "that the editor, or any other command, can continue them.",
+        examples=["upcall acp agents/", "upcall acp coder.md --store ~/.upcall/log.db"],
+    )
+    agent_argument(parser)
+    events_file_option(parser)
+    watching_options(parser)
+    window = "how many tokens the model's context holds, to show how full it is"
+    parser.add_argument("--context-window", metavar="TOKENS", type=positive_number, default=0, help=window)
+
+
+async def _acp(args: argparse.Namespace) -> int:
+    from upcall.hosts.acp.agent import AcpAgent, Appearance
+    from upcall.hosts.acp.stdio_guard import private_stdio
+    from upcall.observe.labels import Labels
+
+    shows = shown_with(args)
+    appearance = Appearance(redactor(), shows.labels or Labels(), shows.cost, args.context_window)
+    with private_stdio() as (given, taken):
+        async with contextlib.AsyncExitStack() as stack:
+            place = _Place(args, stack)
+            agent = AcpAgent(place, os_user(), appearance)
+            with stopping_of(args).on_drained(agent.stop):
+                await agent.serve(given, taken)
+            _exit_soon()
+    return 0
+
+
+class _Place:
+    """The agents and the log of this command, opened when the first session needs them."""
+
+    def __init__(self, args: argparse.Namespace, stack: contextlib.AsyncExitStack) -> None:
+        self._args, self._stack = args, stack
+
+    async def open(self, host: AcpAgent) -> tuple[Runtime, Agent]:
+        """Load the agents and open the log."""
+        loaded = load_agent(self._args)
+        runtime = runtime_for(self._args, loaded.agents, host)
+        await self._stack.enter_async_context(runtime)
+        return runtime, loaded.agent
+
+
+def _exit_soon() -> None:
+    """End the process even if a tool does not stop. Its turn can be resumed."""
+    ending: Any = threading.Timer(EXIT_SECONDS, os._exit, (0,))
+    ending.daemon = True
+    ending.start()

@@ -1,0 +1,363 @@
+"""The agent of the protocol: answers an editor's requests."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import logging
+import os
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Protocol
+
+import msgspec
+
+from upcall.agent import Agent
+from upcall.app import Runtime
+from upcall.callbacks import Callback, HostAnswer
+from upcall.contracts import Row
+from upcall.errors import SessionBusy, UnknownSession, UpcallError
+from upcall.events import TurnStarted
+from upcall.hosts.acp import protocol
+from upcall.hosts.acp.content import message_of
+from upcall.hosts.acp.options import MODE, changed, config_options, mode_of, modes
+from upcall.hosts.acp.protocol import PROTOCOL_VERSION, Client
+from upcall.hosts.acp.session import EditorSession
+from upcall.hosts.acp.tool_calls import ToolCalls
+from upcall.hosts.acp.updates import Updates
+from upcall.jsonrpc.errors import (
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    INVALID_REQUEST,
+    METHOD_NOT_FOUND,
+    NOT_FOUND,
+    RpcError,
+)
+from upcall.jsonrpc.peer import Peer, RequestId
+from upcall.jsonrpc.stdio import LineReader, LineWriter, read_lines
+from upcall.observe.labels import Labels
+from upcall.observe.plain import one_line, plain
+from upcall.observe.redact import Redactor
+from upcall.prices import Cost
+
+log = logging.getLogger("upcall")
+
+MOST_LINE = 64 * 1024 * 1024
+"""The longest line to accept, in bytes: prompts may contain pictures."""
+
+_PAGE = 50
+_MOST_SESSIONS = 200
+
+
+class Place(Protocol):
+    """Where sessions run: opened when the first one is needed, so that an editor hears of its mistakes."""
+
+    async def open(self, host: AcpAgent) -> tuple[Runtime, Agent]:
+        """Return the runtime and the agent to talk to; UpcallError says what is wrong with them."""
+        ...
+
+
+class Appearance(msgspec.Struct, frozen=True):
+    """How things are shown: what hides secrets, the labels of tools, prices, the size of the context window."""
+
+    redactor: Redactor
+    labels: Labels
+    cost: Cost | None = None
+    window: int = 0
+
+
+class AcpAgent:
+    """One connection to an editor, and the sessions that are open in it. It is the host of their runtime."""
+
+    def __init__(self, place: Place, by: str, appearance: Appearance) -> None:
+        self._place, self._by, self._appearance = place, by, appearance
+        self._client = Client()
+        self._is_initialized = False
+        self._peer: Peer
+        self._writer: LineWriter
+        self._ended = asyncio.Event()
+        self._opening = asyncio.Lock()
+        self._opened: tuple[Runtime, Agent] | None = None
+        self._sessions: dict[str, EditorSession] = {}
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    async def serve(self, input: int, output: int) -> None:
+        """Answer an editor over two file descriptors, until it leaves."""
+        self._writer = LineWriter(output, self._ended.set)
+        self._peer = Peer(self._writer.send, self, most=MOST_LINE)
+        reader = LineReader(self._peer.receive, self._peer.refuse_long_line, MOST_LINE)
+        try:
+            await read_lines(input, reader, self._ended)
+        finally:
+            await self._close()
+
+    def stop(self) -> None:
+        """Leave the editor."""
+        self._ended.set()
+
+    async def _close(self) -> None:
+        await self._writer.flushed(0.2)
+        await self._peer.close()
+        for task in tuple(self._tasks):
+            task.cancel()
+        self._writer.close()
+
+    # --- the connection, for sessions -----------------------------------------------------
+
+    @property
+    def client(self) -> Client:
+        """What the editor can do."""
+        return self._client
+
+    def update(self, session_id: str, update: dict[str, Any]) -> None:
+        """Send an update of a session."""
+        self._peer.notify("session/update", {"sessionId": session_id, "update": update})
+
+    async def call(self, method: str, params: dict[str, Any]) -> Any:
+        """Send a request to the editor and return its result."""
+        return await self._peer.request(method, params)
+
+    async def drained(self) -> None:
+        """Return once the editor has taken enough of what was sent."""
+        if self._writer.is_full:
+            await self._writer.drained()
+
+    # --- the host of the runtime ----------------------------------------------------------
+
+    async def ask(self, callback: Callback) -> HostAnswer:
+        """Ask the person in the editor, if the question's session is open there."""
+        session = self._sessions.get(callback.session_id.partition("~")[0])
+        return None if session is None else await session.ask(callback)
+
+    def withdraw(self, callback_id: str, reason: str) -> None:
+        """Nothing is left to do: the request to the editor is cancelled with the task that awaits it."""
+
+    # --- the handler of the peer ----------------------------------------------------------
+
+    async def request(self, method: str, params: msgspec.Raw, request_id: RequestId) -> Any:
+        """Answer a request."""
+        if method == "initialize":
+            return self._initialize(msgspec.json.decode(params, type=protocol.Initialize))
+        handler = self._handlers.get(method)
+        if handler is None:
+            raise RpcError(METHOD_NOT_FOUND, f"unknown method {method[:100]!r}")
+        if not self._is_initialized:
+            raise RpcError(INVALID_REQUEST, "send initialize first")
+        kind, handle = handler
+        return await handle(self, msgspec.json.decode(params, type=kind))
+
+    async def notification(self, method: str, params: msgspec.Raw) -> None:
+        """Take a notification."""
+        if method == "session/cancel" and self._is_initialized:
+            given = msgspec.json.decode(params, type=protocol.OneSession)
+            session = self._sessions.get(given.session_id)
+            if session is not None:
+                await session.cancel()
+
+    def explain(self, error: Exception) -> RpcError:
+        """Return the answer to a request that failed."""
+        if isinstance(error, UnknownSession):
+            return RpcError(NOT_FOUND, self._shown(error))
+        if isinstance(error, UpcallError | OSError):
+            return RpcError(INTERNAL_ERROR, self._shown(error))
+        log.error("a request failed", exc_info=error)
+        return RpcError(INTERNAL_ERROR, f"{type(error).__name__}: {self._shown(error)}")
+
+    def _shown(self, error: Exception) -> str:
+        return plain(self._appearance.redactor.text(str(error)))[:10_000]
+
+    # --- the beginning --------------------------------------------------------------------
+
+    def _initialize(self, given: protocol.Initialize) -> dict[str, Any]:
+        self._client, self._is_initialized = given.client, True
+        from upcall import __version__
+
+        sessions: dict[str, Any] = {
+            name: {} for name in ("list", "delete", "resume", "close", "additionalDirectories")
+        }
+        return {
+            "protocolVersion": PROTOCOL_VERSION,
+            "agentInfo": {"name": "upcall", "title": "Upcall", "version": __version__},
+            "agentCapabilities": {
+                "loadSession": True,
+                "promptCapabilities": {"image": True, "audio": False, "embeddedContext": True},
+                "mcpCapabilities": {"http": True, "sse": False},
+                "sessionCapabilities": sessions,
+            },
+            "authMethods": [],
+        }
+
+    async def _authenticate(self, given: Any) -> dict[str, Any]:
+        raise RpcError(INVALID_PARAMS, "this agent needs no authentication; keys are in its own environment")
+
+    async def _open_place(self) -> tuple[Runtime, Agent]:
+        async with self._opening:
+            if self._opened is None:
+                self._opened = await self._place.open(self)
+        return self._opened
+
+    # --- sessions -------------------------------------------------------------------------
+
+    async def _new(self, given: protocol.NewSession) -> dict[str, Any]:
+        runtime, agent = await self._open_place()
+        if len(self._sessions) >= _MOST_SESSIONS:
+            raise RpcError(INTERNAL_ERROR, f"{_MOST_SESSIONS} sessions are open; close one")
+        folder, roots = (
+            _checked_folder(given.cwd),
+            [_checked_folder(one) for one in given.additional_directories or ()],
+        )
+        session = await runtime.start(agent, folder=folder, roots=roots)
+        opened = EditorSession(self, runtime, session, self._updates(session.id, folder), self._by)
+        await opened.open(is_new=True)
+        self._sessions[session.id] = opened
+        return {"sessionId": session.id, **self._choices(agent, opened)}
+
+    def _updates(self, session_id: str, folder: str) -> Updates:
+        shown = self._appearance
+        calls = ToolCalls(shown.redactor, shown.labels, folder)
+        return Updates(session_id, self._client, calls, cost=shown.cost, window=shown.window)
+
+    def _choices(self, agent: Agent, session: EditorSession) -> dict[str, Any]:
+        options = session.session.options
+        return {"modes": modes(options), "configOptions": config_options(agent, options)}
+
+    async def _load(self, given: protocol.OpenSession) -> dict[str, Any]:
+        return await self._open_session(given, replay=True)
+
+    async def _resume(self, given: protocol.OpenSession) -> dict[str, Any]:
+        return await self._open_session(given, replay=False)
+
+    async def _open_session(self, given: protocol.OpenSession, *, replay: bool) -> dict[str, Any]:
+        runtime, agent = await self._open_place()
+        folder = _checked_folder(given.cwd)
+        row = await runtime.store.row(given.session_id)
+        if row is None or row.parent:
+            raise UnknownSession(given.session_id)
+        before = self._sessions.pop(row.id, None)
+        if before is not None:
+            await before.close()
+        session = await runtime.load(row.id)
+        opened = EditorSession(self, runtime, session, self._updates(row.id, row.folder or folder), self._by)
+        await opened.open(replay=replay)
+        if before is not None:
+            opened.adopt(before)
+        self._sessions[row.id] = opened
+        if row.status in ("running", "waiting"):
+            self._spawn(self._continue(opened))
+        return self._choices(agent, opened)
+
+    async def _continue(self, session: EditorSession) -> None:
+        """Continue a session that is not done, and ask again what still waits."""
+        try:
+            await session.continue_turn()
+        except SessionBusy as error:
+            session.say(f"The session runs elsewhere: {self._shown(error)}")
+        except Exception as error:
+            session.say(f"The turn failed: {self._shown(error)}")
+
+    def _spawn(self, work: Any) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _open_one(self, session_id: str) -> EditorSession:
+        session = self._sessions.get(session_id)
+        if session is None:
+            raise RpcError(NOT_FOUND, f"no session {session_id[:100]!r} is open; open it with session/load")
+        return session
+
+    async def _list(self, given: protocol.ListSessions) -> dict[str, Any]:
+        runtime, agent = await self._open_place()
+        which: dict[str, Any] = {"parent": "", "agent": agent.name, "limit": _PAGE + 1}
+        if given.cwd:
+            which["folder"] = _checked_folder(given.cwd)
+        if given.cursor:
+            which["before"] = given.cursor
+        try:
+            rows = await runtime.rows(**which)
+        except UnknownSession:
+            raise RpcError(INVALID_PARAMS, "the cursor is not one of this list") from None
+        listed = [await self._info(runtime, row) for row in rows[:_PAGE]]
+        more = {"nextCursor": rows[_PAGE - 1].id} if len(rows) > _PAGE else {}
+        return {"sessions": listed, **more}
+
+    async def _info(self, runtime: Runtime, row: Row) -> dict[str, Any]:
+        title = row.title
+        if not title:
+            first = next((e for e in await runtime.store.read(row.id, 0, 10) if isinstance(e, TurnStarted)), None)
+            title = one_line(self._appearance.redactor.text(first.message.text[:4000]), 120) if first else ""
+        updated = datetime.datetime.fromtimestamp(row.updated, datetime.UTC).isoformat()
+        info = {"sessionId": row.id, "cwd": row.folder or os.getcwd(), "updatedAt": updated}  # noqa: PTH109
+        if row.roots:
+            info["additionalDirectories"] = list(row.roots)
+        return {**info, "title": title} if title else info
+
+    async def _close_session(self, given: protocol.OneSession) -> dict[str, Any]:
+        session = self._open_one(given.session_id)
+        if session.is_running:
+            await session.cancel()
+            await session.until_cancelled()
+        self._sessions.pop(given.session_id, None)
+        await session.close()
+        return {}
+
+    async def _delete(self, given: protocol.OneSession) -> dict[str, Any]:
+        runtime, _ = await self._open_place()
+        if given.session_id in self._sessions:
+            await self._close_session(given)
+        row = await runtime.store.row(given.session_id)
+        if row is None or row.parent:
+            raise UnknownSession(given.session_id)
+        await runtime.delete(given.session_id)
+        return {}
+
+    # --- turns and choices ----------------------------------------------------------------
+
+    async def _prompt(self, given: protocol.Prompt) -> dict[str, Any]:
+        session = self._open_one(given.session_id)
+        return {"stopReason": await session.prompt(message_of(given.prompt))}
+
+    async def _set_mode(self, given: protocol.SetMode) -> dict[str, Any]:
+        await self._choose(self._open_one(given.session_id), MODE, given.mode_id)
+        return {}
+
+    async def _set_option(self, given: protocol.SetConfigOption) -> dict[str, Any]:
+        session = self._open_one(given.session_id)
+        agent = await self._choose(session, given.config_id, given.value)
+        return {"configOptions": config_options(agent, session.session.options)}
+
+    async def _choose(self, session: EditorSession, name: str, value: str | bool) -> Agent:
+        _, agent = await self._open_place()
+        before = session.session.options
+        options = changed(agent, before, name, value)
+        await session.session.set_options(options)
+        if mode_of(options) != mode_of(before):
+            update = {"sessionUpdate": "current_mode_update", "currentModeId": mode_of(options)}
+            self.update(session.id, update)
+        shown = {"sessionUpdate": "config_option_update", "configOptions": config_options(agent, options)}
+        self.update(session.id, shown)
+        return agent
+
+    _handlers: Mapping[str, tuple[Any, Callable[[AcpAgent, Any], Awaitable[Any]]]] = {  # noqa: RUF012
+        "authenticate": (Any, _authenticate),
+        "session/new": (protocol.NewSession, _new),
+        "session/load": (protocol.OpenSession, _load),
+        "session/resume": (protocol.OpenSession, _resume),
+        "session/list": (protocol.ListSessions, _list),
+        "session/close": (protocol.OneSession, _close_session),
+        "session/delete": (protocol.OneSession, _delete),
+        "session/prompt": (protocol.Prompt, _prompt),
+        "session/set_mode": (protocol.SetMode, _set_mode),
+        "session/set_config_option": (protocol.SetConfigOption, _set_option),
+    }
+
+
+def _checked_folder(path: str) -> str:
+    if not path.startswith("/") or "\0" in path or len(path) > 4096:
+        raise RpcError(INVALID_PARAMS, f"{path[:200]!r} is not an absolute path of a folder")
+    try:
+        is_folder = os.path.isdir(path)  # noqa: PTH112
+    except (OSError, ValueError):
+        is_folder = False
+    if not is_folder:
+        raise RpcError(INVALID_PARAMS, f"{path[:200]!r} is not a folder on this machine")
+    return os.path.normpath(path)
