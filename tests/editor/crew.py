@@ -133,9 +133,9 @@ def play(request: Request) -> Plain:
         case "questions":
             return [call("question", text=one) for one in rest.split()]
         case "wait":
-            return call("wait", seconds=float(rest))
+            return call("wait", seconds=float(rest.split()[0]))
         case "deaf":
-            return call("deaf", seconds=float(rest))
+            return call("deaf", seconds=float(rest.split()[0]))
         case "talk":
             return call("talk")
         case "todo":

@@ -206,9 +206,10 @@ class AcpAgent:
             [_checked_folder(one) for one in given.additional_directories or ()],
         )
         session = await runtime.start(agent, folder=folder, roots=roots)
-        opened = EditorSession(self, runtime, session, self._updates(session.id, folder), self._by)
+        opened = EditorSession(self, runtime, agent, session, self._updates(session.id, folder), self._by)
         await opened.open(is_new=True)
         self._sessions[session.id] = opened
+        self._spawn(self._announce(opened))
         return {"sessionId": session.id, **self._choices(agent, opened)}
 
     def _updates(self, session_id: str, folder: str) -> Updates:
@@ -236,14 +237,20 @@ class AcpAgent:
         if before is not None:
             await before.close()
         session = await runtime.load(row.id)
-        opened = EditorSession(self, runtime, session, self._updates(row.id, row.folder or folder), self._by)
+        opened = EditorSession(self, runtime, agent, session, self._updates(row.id, row.folder or folder), self._by)
         await opened.open(replay=replay)
         if before is not None:
             opened.adopt(before)
         self._sessions[row.id] = opened
+        self._spawn(self._announce(opened))
         if row.status in ("running", "waiting"):
             self._spawn(self._continue(opened))
         return self._choices(agent, opened)
+
+    async def _announce(self, session: EditorSession) -> None:
+        """Send what an editor has to know of a session, after the answer that opens it."""
+        update = {"sessionUpdate": "available_commands_update", "availableCommands": session.commands.listed()}
+        self.update(session.id, update)
 
     async def _continue(self, session: EditorSession) -> None:
         """Continue a session that is not done, and ask again what still waits."""

@@ -9,12 +9,14 @@ from collections import deque
 from collections.abc import Coroutine, Sequence
 from typing import TYPE_CHECKING, Any
 
+from upcall.agent import Agent
 from upcall.app import Runtime
 from upcall.callbacks import Answer, Callback
 from upcall.contracts import Delta, Missed, Reply
-from upcall.errors import SessionWaiting
+from upcall.errors import SessionWaiting, UpcallError
 from upcall.events import AnyEvent, Responded
 from upcall.hosts.acp.asking import Asking
+from upcall.hosts.acp.commands import SETTLING, SessionCommands, SlashCommand, settle
 from upcall.hosts.acp.connection import Connection
 from upcall.hosts.acp.text_answers import TextAnswers
 from upcall.hosts.acp.updates import Update, Updates
@@ -47,14 +49,16 @@ class EditorSession:
     """A session that is open in the editor."""
 
     def __init__(
-        self, connection: Connection, runtime: Runtime, session: Session, updates: Updates, by: str
+        self, connection: Connection, runtime: Runtime, agent: Agent, session: Session, updates: Updates, by: str
     ) -> None:
         self.session, self.updates = session, updates
         self._connection, self._runtime, self._by = connection, runtime, by
         self.cancelled = asyncio.Event()
+        self.commands = SessionCommands(runtime, agent, session, updates.redactor, updates.cost)
         self.texts = TextAnswers(runtime, session.id, connection, updates.redactor, by)
         self._asking = Asking(connection, session.id, by, updates.redactor, self.cancelled)
         self._turn: asyncio.Task[str] | None = None
+        self._is_background = False  # no prompt began the turn
         self._has_ended = False  # the turn is over, and what is left is to send its updates
         self._pump: asyncio.Task[None] | None = None
         self._subscription = runtime.subscribe(session.id, buffer=BUFFER)
@@ -99,15 +103,19 @@ class EditorSession:
 
     async def prompt(self, message: Message) -> str:
         """Run a turn, or steer the one that runs; returns the reason why it ended."""
-        if self.is_running and self._has_ended:
-            assert self._turn is not None
-            await asyncio.wait({self._turn})
-        if self.is_running and self.cancelled.is_set():
-            await self._wait_for_cancelled()
+        command = self.commands.parse(message.text)
+        if command is not None and (skill := self.commands.skill_prompt(command)) is not None:
+            command, message = None, skill
+        if command is not None:
+            return await self._run_command(command)
+        await self._wait_for_end()
         if self.is_running:
-            text = message.text
-            self.updates.own_steers.append(text)
-            await self.session.steer(text)
+            await self._steer(message.text)
+            background = self._is_background
+            stop = await self._until_ended()
+            if not background or stop == "cancelled" or not await self.texts.waiting():
+                return stop
+            self._begin(self._resume())  # an editor may show no dialogs outside of a prompt: ask again
             return await self._until_ended()
         self.cancelled.clear()
         self._begin(self._run_prompt(message))
@@ -117,11 +125,39 @@ class EditorSession:
         """Continue a turn that was interrupted or waited, outside of a prompt, unless one runs."""
         if not self.is_running:
             self.cancelled.clear()
+            self._begin(self._resume(), background=True)
+        return await self._until_ended()
+
+    async def _run_command(self, command: SlashCommand) -> str:
+        if command.name not in SETTLING:
+            try:
+                self.say(await self.commands.run(command))
+            except UpcallError as error:
+                self.say(f"/{command.name}: {error}")
+            return "end_turn"
+        if problem := await settle(self.texts, command):
+            self.say(problem)
+            return "end_turn"
+        if not self.is_running:
+            self.cancelled.clear()
             self._begin(self._resume())
         return await self._until_ended()
 
-    def _begin(self, work: Coroutine[Any, Any, Reply | None]) -> None:
-        self._has_ended = False
+    async def _steer(self, text: str) -> None:
+        self.updates.own_steers.append(text)
+        await self.session.steer(text)
+
+    async def _wait_for_end(self) -> None:
+        """Wait for a turn that is over, and whose updates are being sent, or that was cancelled."""
+        if self._turn is None or self._turn.done():
+            return
+        if self._has_ended:
+            await asyncio.wait({self._turn})
+        elif self.cancelled.is_set():
+            await self._wait_for_cancelled()
+
+    def _begin(self, work: Coroutine[Any, Any, Reply | None], *, background: bool = False) -> None:
+        self._has_ended, self._is_background = False, background
         self._turn = asyncio.ensure_future(self._run(work))
         self._turn.add_done_callback(_retrieve)
 
@@ -141,13 +177,12 @@ class EditorSession:
                 self.say(said.problem)
                 return None
             if not said.answered:
-                self.updates.own_steers.append(message.text)
-                await self.session.steer(message.text)
+                await self._steer(message.text)
             return await self._resume()
         try:
             return await self.session.prompt(message, by=self._by)
         except SessionWaiting:  # a question came up that was not there a moment ago
-            await self.session.steer(message.text)
+            await self._steer(message.text)
             return await self._resume()
 
     async def _resume(self) -> Reply:
@@ -187,6 +222,7 @@ class EditorSession:
         """Take over the turn that runs in the same session, opened earlier."""
         if before.is_running:
             self._turn, self._has_ended, self.cancelled = before._turn, before._has_ended, before.cancelled
+            self._is_background = before._is_background
 
     async def cancel(self) -> None:
         """Cancel the turn that runs or waits."""

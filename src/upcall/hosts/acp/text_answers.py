@@ -6,6 +6,8 @@ import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import msgspec
+
 from upcall.app import Runtime
 from upcall.callbacks import Approve, Callback, Decline, Reject
 from upcall.errors import AlreadySettled, AnswerRefused, UnknownCallback
@@ -18,7 +20,6 @@ from upcall.observe.plain import one_line, plain
 from upcall.observe.redact import Redactor
 
 _NAMED = re.compile(r"\s*(?:(?P<id>q[0-9a-f]{6,})|(?P<number>\d{1,3})\s*[:.)])\s*:?\s*(?P<text>.*)", re.DOTALL)
-COMMANDS = ("answer", "approve", "reject", "decline")
 
 
 class Taken(NamedTuple):
@@ -96,11 +97,20 @@ class TextAnswers:
             case "answer":
                 return await self.settle(chosen, rest)
             case "approve":
-                return await self.answer(chosen.id, Approve())
+                return await self._approve(chosen, rest)
             case "reject":
                 return await self.answer(chosen.id, Reject(rest))
             case _:
                 return await self.answer(chosen.id, Decline(rest))
+
+    async def _approve(self, callback: Callback, text: str) -> Taken:
+        if not text:
+            return await self.answer(callback.id, Approve())
+        try:
+            args = msgspec.json.decode(text.encode("utf-8", "replace"), type=dict[str, Any])
+        except (msgspec.MsgspecError, RecursionError) as error:
+            return Taken(problem=f"The arguments are not a JSON object: {error}")
+        return await self.answer(callback.id, Approve(args=self._redactor.restore(args, callback.args)))
 
     async def _open(self) -> list[Callback]:
         return sorted(await self._runtime.inbox(session=self._session_id), key=lambda one: one.created)

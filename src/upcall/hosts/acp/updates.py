@@ -77,7 +77,7 @@ class Updates:
         self, root: str, client: Client, calls: ToolCalls, *, cost: Cost | None = None, window: int = 0
     ) -> None:
         self._root, self._client, self._tools = root, client, calls
-        self._cost, self._window, self._spent = cost, window, 0.0
+        self.cost, self._window, self._spent = cost, window, 0.0
         self._sessions: dict[str, Shown] = {}
         self._questions = QuestionUpdates(calls, root)
         self._outputs: dict[tuple[str, str], Output] = {}
@@ -280,12 +280,12 @@ class Updates:
             self._show_response(session, event.message)
 
     def _count(self, session: Shown, event: events.Responded) -> None:
-        if self._cost is not None:
-            self._spent += self._cost(event.model, event.usage) or 0.0
+        if self.cost is not None:
+            self._spent += self.cost(event.model, event.usage) or 0.0
         if session.id == self._root and self._window and event.usage.total:
             update: dict[str, Any] = {"sessionUpdate": "usage_update", "used": event.usage.total}
             update["size"] = max(self._window, event.usage.total)
-            if self._cost is not None:
+            if self.cost is not None:
                 update["cost"] = {"amount": self._spent, "currency": "USD"}
             self._say(session, [update])
 
