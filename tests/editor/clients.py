@@ -6,14 +6,13 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import msgspec
 from acp import PROTOCOL_VERSION, RequestError, spawn_agent_process
-from acp.schema import ClientCapabilities
 
 from cli.command import environment
 from editor.schema import problems
@@ -22,6 +21,7 @@ HERE = Path(__file__).parent
 PEERS = HERE.parent / "peers"
 sys.path.insert(0, str(HERE.parent.parent / "page"))
 
+COMMAND = ("upcall", "acp", "crew:clerk")
 FORMS: dict[str, Any] = {"elicitation": {"form": {}}}
 EVERYTHING: dict[str, Any] = {
     **FORMS,
@@ -299,9 +299,8 @@ class PythonSdk(Client):
         )  # fmt: skip
         self._connection, self._process = await self._stack.enter_async_context(starting)
         self._answers: dict[int, asyncio.Future[dict[str, Any]]] = {}
-        await self._connection.initialize(
-            protocol_version=PROTOCOL_VERSION,
-            client_capabilities=ClientCapabilities.model_validate(self.capabilities),
+        await self.request(
+            "initialize", protocolVersion=PROTOCOL_VERSION, clientCapabilities=self.capabilities
         )
 
     async def stop(self) -> None:
@@ -385,3 +384,22 @@ async def connected(
 
 
 CLIENTS: list[type[Client]] = [TypeScript, PythonSdk, Acpx]
+
+
+def effects(folder: Path) -> str:
+    """What tools did outside of the store."""
+    file = folder / "effects.txt"
+    return file.read_text() if file.exists() else ""
+
+
+def sent_requests(client: Client, method: str) -> list[dict[str, Any]]:
+    """The requests of the agent, from the wire."""
+    sent = [msgspec.json.decode(line[2:]) for line in client.lines() if line.startswith(b"< ")]
+    return [one["params"] for one in sent if one.get("method") == method]
+
+
+async def until(true: Callable[[], Any], seconds: float = 20.0) -> None:
+    """Wait until something is true."""
+    async with asyncio.timeout(seconds):
+        while not true():
+            await asyncio.sleep(0.03)

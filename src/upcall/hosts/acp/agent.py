@@ -193,7 +193,17 @@ class AcpAgent:
         async with self._opening:
             if self._opened is None:
                 self._opened = await self._place.open(self)
+                self._spawn(self._opened[0].work(self._ended, resume=self._resume_ready, drain=0.0))
         return self._opened
+
+    async def _resume_ready(self, root: str) -> bool:
+        """Continue a session that is ready, if it is open here; the others are left to other processes."""
+        session = self._sessions.get(root)
+        if session is None:
+            return False
+        if not session.is_running:
+            await self._continue(session)
+        return True
 
     # --- sessions -------------------------------------------------------------------------
 

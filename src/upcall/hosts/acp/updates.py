@@ -27,6 +27,7 @@ Update = tuple[str, dict[str, Any]]
 
 TODOS = "todos"
 _LONGEST_TITLE = 120
+_MOST_EARLY = 1000
 _SHOWN_AS_QUESTION = "ask"
 _PLAN_STATES = ("pending", "in_progress", "completed")
 
@@ -44,7 +45,7 @@ class Shown:
 
     def __init__(self, id: str, target: str, agent: str) -> None:
         self.id, self.target, self.agent = id, target, agent
-        self.is_hidden = False
+        self.is_hidden = self.is_asking = False
         self.parent_target = ""
         self.labels: Mapping[str, str] = {}
         self.purpose = "turn"
@@ -82,6 +83,7 @@ class Updates:
         self._questions = QuestionUpdates(calls, root)
         self._outputs: dict[tuple[str, str], Output] = {}
         self._out: list[Update] = []
+        self._early: dict[str, list[Delta]] = {}
         self._notes = 0
         self.echo = False
         """Whether the person's own messages are sent, as they are when a session is loaded."""
@@ -115,28 +117,39 @@ class Updates:
         return self._take()
 
     def delta(self, delta: Delta) -> tuple[list[Update], bool]:
-        """Take text that is being written; returns updates, and whether `flush` has more of it."""
+        """Take text that is being written; returns updates, and whether `flush` has more of it.
+
+        Events arrive when they are stored, and deltas at once. So text may come before the event that says which
+        model call writes it; it waits for that.
+        """
         session = self._sessions.get(delta.session)
-        if session is None or session.is_hidden:
-            return [], False
         if delta.kind == "output":
-            if delta.call_id in session.calls:
+            if session is not None and delta.call_id in session.calls and not session.is_hidden:
                 key = (session.id, delta.call_id)
                 self._outputs.setdefault(key, Output(self._tools.redactor)).add(delta.text)
             return [], True
-        if session.purpose != "turn" or not session.speaks:
+        if session is None or not session.is_asking:
+            early = self._early.setdefault(delta.session, [])
+            if len(early) < _MOST_EARLY:
+                early.append(delta)
             return [], False
+        has_more = self._take_text(session, delta)
+        return self._take(), has_more
+
+    def _take_text(self, session: Shown, delta: Delta) -> bool:
+        if session.purpose != "turn" or not session.speaks:
+            return False
         if delta.kind == "drop":
             for one in (session.thought, session.text):
                 if one is not None:
                     self._say(session, one.flush())
                     one.drop()
-            return self._take(), False
+            return False
         writing = self._thought(session) if delta.kind == "thinking" else self._text(session)
         has_enough = writing.add(delta.text)
         if has_enough:
             self._say(session, writing.flush())
-        return self._take(), not has_enough
+        return not has_enough
 
     def flush(self, *, output: bool = True) -> list[Update]:
         """Return the updates for text, and for output of tools, that waits to be sent."""
@@ -152,6 +165,7 @@ class Updates:
 
     def skip(self) -> None:
         """Note that deltas were missed: the rest of what is being written is sent when the log has it."""
+        self._early.clear()
         for session in self._sessions.values():
             for one in (session.text, session.thought):
                 if one is not None:
@@ -219,6 +233,8 @@ class Updates:
             if one is not None:
                 self._say(session, one.close())
         session.text = session.thought = None
+        session.is_asking = False
+        self._early.pop(session.id, None)
         for call_id in list(session.calls) if event.status != "failed" else ():
             self._change_call(session, call_id, status="failed")
             self._forget_call(session, call_id)
@@ -267,8 +283,12 @@ class Updates:
             session.labels = event.labels
         if event.purpose == "summary":
             self._compaction(session, f"c{event.seq}", "in_progress")
+        session.is_asking = True
+        for early in self._early.pop(session.id, ()):
+            self._take_text(session, early)
 
     def _responded(self, session: Shown, event: events.Responded) -> None:
+        session.is_asking = False
         self._count(session, event)
         if session.is_hidden or session.purpose == "summary":
             session.purpose = "turn"
@@ -481,6 +501,7 @@ class Updates:
         self._say(session, [update])
 
     def _model_failed(self, session: Shown, event: events.ModelFailed) -> None:
+        session.is_asking = False
         if session.purpose == "summary":
             session.purpose = "turn"
             self._compaction(session, "", "failed")
