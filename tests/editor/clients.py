@@ -213,9 +213,7 @@ class Scripted(Client):
 
     async def initialize(self) -> None:
         info = {"name": "test", "version": "1"}
-        await self.request(
-            "initialize", protocolVersion=1, clientCapabilities=self.capabilities, clientInfo=info
-        )
+        await self.request("initialize", protocolVersion=1, clientCapabilities=self.capabilities, clientInfo=info)
 
     async def stop(self) -> None:
         assert self._process.stdin is not None
@@ -299,9 +297,7 @@ class PythonSdk(Client):
         )  # fmt: skip
         self._connection, self._process = await self._stack.enter_async_context(starting)
         self._answers: dict[int, asyncio.Future[dict[str, Any]]] = {}
-        await self.request(
-            "initialize", protocolVersion=PROTOCOL_VERSION, clientCapabilities=self.capabilities
-        )
+        await self.request("initialize", protocolVersion=PROTOCOL_VERSION, clientCapabilities=self.capabilities)
 
     async def stop(self) -> None:
         await self._stack.aclose()

@@ -161,4 +161,12 @@ def play(request: Request) -> Plain:
 
 TOOLS = [add, shout, deploy, write_note, survey, choose, question, wait, deaf, talk]
 workers = [Agent(f"worker{n}", model=Script(play), tools=[add, wait, deaf, question, deploy]) for n in (1, 2, 3)]
-clerk = Agent("clerk", model=Script(play), tools=TOOLS, agents=workers, kit=[file_tools(), todo_tools()], workspace=Folder("."), models={"fast": Script(play)})
+clerk = Agent(
+    "clerk",
+    model=Script(play),
+    tools=TOOLS,
+    agents=workers,
+    kit=[file_tools(), todo_tools()],
+    workspace=Folder("."),
+    models={"fast": Script(play)},
+)

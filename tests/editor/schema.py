@@ -74,4 +74,6 @@ def _problems(message: Any, methods: dict[Any, str], unstable: bool) -> list[str
 
 
 def _failures(check: Validator, value: Any, message: Any) -> list[str]:
-    return [f"{error.json_path}: {error.message[:300]} in {str(message)[:400]}" for error in check.iter_errors(value)]
+    return [
+        f"{error.json_path}: {error.message[:300]} in {str(message)[:400]}" for error in check.iter_errors(value)
+    ]

@@ -12,6 +12,7 @@ import pytest
 
 from editor.clients import CLIENTS, COMMAND, Acpx, Ask, Client, connected, effects, sent_requests, until
 
+
 @pytest.fixture(params=CLIENTS, ids=[one.name for one in CLIENTS])
 def kind(request: pytest.FixtureRequest) -> type[Client]:
     return request.param

@@ -106,7 +106,10 @@ async def test_a_mode_and_a_model_are_chosen_as_options(folder: Path):
         options = await client.request(
             "session/set_config_option", sessionId=session, configId="model", value="fast"
         )
-        assert {one["id"]: one["currentValue"] for one in options["configOptions"]} == {"mode": "ask", "model": "fast"}
+        assert {one["id"]: one["currentValue"] for one in options["configOptions"]} == {
+            "mode": "ask",
+            "model": "fast",
+        }
         with pytest.raises(Refused) as wrong:
             await client.request("session/set_config_option", sessionId=session, configId="model", value="none")
         assert wrong.value.code == -32602

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from upcall.agentfiles.load import Loaded
     from upcall.app import Runtime
     from upcall.cli.stopping import Stopping
-    from upcall.contracts import Host
+    from upcall.contracts import Host, Workspace
     from upcall.hosts.terminal.host import TerminalHost
     from upcall.observe.labels import Labels
     from upcall.observe.redact import Redactor
@@ -70,10 +70,19 @@ def runtime_for(args: argparse.Namespace, agents: Sequence[Agent] = (), host: Ho
     store = open_store(store_of(args), found=is_default(args))
     person: dict[str, Any] = {"host": host, "hold": _NO_HOLD_LIMIT} if host is not None else {}
     runtime = Runtime(store, agents=agents, redactor=redactor(), **person, **_watched_with(args))
+    runtime.workspaces.restore = _editor_workspace
     stopping: Stopping | None = getattr(args, "stopping", None)
     if stopping is not None:
         stopping.register(runtime)
     return runtime
+
+
+def _editor_workspace(header: SessionStarted) -> Workspace | None:
+    """Return the workspace of a session that was started in an editor; None for any other."""
+    from upcall.hosts.acp.editor_files import folder_workspace
+
+    is_editors = "acp" in header.data and bool(header.folder)
+    return folder_workspace(header.folder, header.roots) if is_editors else None
 
 
 def _watched_with(args: argparse.Namespace) -> dict[str, Any]:

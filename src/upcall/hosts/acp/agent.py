@@ -6,7 +6,7 @@ import asyncio
 import datetime
 import logging
 import os
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -16,9 +16,10 @@ from upcall.app import Runtime
 from upcall.callbacks import Callback, HostAnswer
 from upcall.contracts import Row
 from upcall.errors import SessionBusy, UnknownSession, UpcallError
-from upcall.events import TurnStarted
+from upcall.events import SessionStarted, TurnStarted
 from upcall.hosts.acp import protocol
 from upcall.hosts.acp.content import message_of
+from upcall.hosts.acp.editor_files import EditorWorkspace, mounted_folders
 from upcall.hosts.acp.options import MODE, changed, config_options, mode_of, modes
 from upcall.hosts.acp.protocol import PROTOCOL_VERSION, Client
 from upcall.hosts.acp.session import EditorSession
@@ -38,11 +39,15 @@ from upcall.observe.labels import Labels
 from upcall.observe.plain import one_line, plain
 from upcall.observe.redact import Redactor
 from upcall.prices import Cost
+from upcall.workspace import Folder
 
 log = logging.getLogger("upcall")
 
 MOST_LINE = 64 * 1024 * 1024
 """The longest line to accept, in bytes: prompts may contain pictures."""
+
+DATA = "acp"
+"""The key in a session's data that says that it was started in an editor."""
 
 _PAGE = 50
 _MOST_SESSIONS = 200
@@ -215,16 +220,25 @@ class AcpAgent:
             _checked_folder(given.cwd),
             [_checked_folder(one) for one in given.additional_directories or ()],
         )
-        session = await runtime.start(agent, folder=folder, roots=roots)
-        opened = EditorSession(self, runtime, agent, session, self._updates(session.id, folder), self._by)
+        workspace = self._workspace(agent, folder, roots)
+        session = await runtime.start(agent, folder=folder, roots=roots, workspace=workspace, data={DATA: {}})
+        if workspace is not None:
+            workspace.session_id = session.id
+        opened = EditorSession(self, runtime, agent, session, self._updates(session.id, folder, roots), self._by)
         await opened.open(is_new=True)
         self._sessions[session.id] = opened
         self._spawn(self._announce(opened))
         return {"sessionId": session.id, **self._choices(agent, opened)}
 
-    def _updates(self, session_id: str, folder: str) -> Updates:
+    def _workspace(self, agent: Agent, folder: str, roots: Sequence[str]) -> EditorWorkspace | None:
+        """Return the workspace of a session: its folder, unless the agent declares something else than a folder."""
+        if agent.workspace is not None and not isinstance(agent.workspace, Folder):
+            return None
+        return EditorWorkspace(self, folder, roots)
+
+    def _updates(self, session_id: str, folder: str, roots: Sequence[str]) -> Updates:
         shown = self._appearance
-        calls = ToolCalls(shown.redactor, shown.labels, folder)
+        calls = ToolCalls(shown.redactor, shown.labels, folder, mounted_folders(roots))
         return Updates(session_id, self._client, calls, cost=shown.cost, window=shown.window)
 
     def _choices(self, agent: Agent, session: EditorSession) -> dict[str, Any]:
@@ -246,8 +260,14 @@ class AcpAgent:
         before = self._sessions.pop(row.id, None)
         if before is not None:
             await before.close()
-        session = await runtime.load(row.id)
-        opened = EditorSession(self, runtime, agent, session, self._updates(row.id, row.folder or folder), self._by)
+        folder = row.folder or folder
+        if await has_own_folder(runtime, row.id):
+            workspace = EditorWorkspace(self, folder, row.roots)
+            workspace.session_id = row.id
+            session = await runtime.load(row.id, workspace=workspace)
+        else:
+            session = await runtime.load(row.id)
+        opened = EditorSession(self, runtime, agent, session, self._updates(row.id, folder, row.roots), self._by)
         await opened.open(replay=replay)
         if before is not None:
             opened.adopt(before)
@@ -303,7 +323,7 @@ class AcpAgent:
             first = next((e for e in await runtime.store.read(row.id, 0, 10) if isinstance(e, TurnStarted)), None)
             title = one_line(self._appearance.redactor.text(first.message.text[:4000]), 120) if first else ""
         updated = datetime.datetime.fromtimestamp(row.updated, datetime.UTC).isoformat()
-        info = {"sessionId": row.id, "cwd": row.folder or os.getcwd(), "updatedAt": updated}  # noqa: PTH109
+        info: dict[str, Any] = {"sessionId": row.id, "cwd": row.folder or os.getcwd(), "updatedAt": updated}  # noqa: PTH109
         if row.roots:
             info["additionalDirectories"] = list(row.roots)
         return {**info, "title": title} if title else info
@@ -366,6 +386,12 @@ class AcpAgent:
         "session/set_mode": (protocol.SetMode, _set_mode),
         "session/set_config_option": (protocol.SetConfigOption, _set_option),
     }
+
+
+async def has_own_folder(runtime: Runtime, root: str) -> bool:
+    """Return whether a session was started in an editor, with a workspace of its own."""
+    first = (await runtime.store.read(root, 0, 1))[0]
+    return isinstance(first, SessionStarted) and first.workspace and DATA in first.data
 
 
 def _checked_folder(path: str) -> str:

@@ -53,7 +53,9 @@ class SlashCommand(NamedTuple):
 class SessionCommands:
     """The slash commands of one session."""
 
-    def __init__(self, runtime: Runtime, agent: Agent, session: Session, redactor: Redactor, cost: Cost | None) -> None:
+    def __init__(
+        self, runtime: Runtime, agent: Agent, session: Session, redactor: Redactor, cost: Cost | None
+    ) -> None:
         self._runtime, self._agent, self._session = runtime, agent, session
         self._redactor, self._cost = redactor, cost
 
@@ -108,7 +110,10 @@ class SessionCommands:
         return "The older messages were summarised."
 
     def _tools(self) -> str:
-        rows = [f"- `{one_line(name, 100)}`: {one_line(one.description, 200)}" for name, one in self._agent.toolbox.items()]
+        rows = [
+            f"- `{one_line(name, 100)}`: {one_line(one.description, 200)}"
+            for name, one in self._agent.toolbox.items()
+        ]
         return "\n".join(rows) or f"{self._agent.name} has no tools of its own."
 
     async def _spent(self) -> str:
@@ -118,7 +123,9 @@ class SessionCommands:
             if isinstance(event, Responded) and event.usage.total:
                 used[event.model] = used.get(event.model, NO_USAGE) + event.usage
                 calls += 1
-        rows = [f"- {self._shown(model) or 'unnamed model'}: {self._usage(model, one)}" for model, one in used.items()]
+        rows = [
+            f"- {self._shown(model) or 'unnamed model'}: {self._usage(model, one)}" for model, one in used.items()
+        ]
         return "\n".join([*rows, f"{calls} model calls, including child sessions"])
 
     def _usage(self, model: str, usage: Usage) -> str:
@@ -129,7 +136,11 @@ class SessionCommands:
         waiting = await self._runtime.inbox(limit=_MOST_LISTED)
         rows = [
             f"- {one.id}, session {one.session_id}: {one.agent} "
-            + (f"wants to run {one_line(one.tool, 60)}" if one.tool else f"asks: {one_line(self._shown(one.message), 200)}")
+            + (
+                f"wants to run {one_line(one.tool, 60)}"
+                if one.tool
+                else f"asks: {one_line(self._shown(one.message), 200)}"
+            )
             for one in waiting
         ]
         return "\n".join(rows) or "No question waits."

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from typing import Any, cast
 
+from upcall.hosts.acp.editor_files import real_place
 from upcall.messages import Result
 from upcall.observe.labels import Labels
 from upcall.observe.lines import Lines
@@ -29,9 +29,16 @@ _WORDS = {"read": "read", "get": "read", "list": "read", "search": "search", "fi
 
 
 class ToolCalls:
-    """Describes calls for an editor. `folder` is the folder in which the session's files are."""
+    """Describes calls for an editor.
 
-    def __init__(self, redactor: Redactor, labels: Labels, folder: str) -> None:
+    folder: the folder in which the session's files are
+    mounts: further folders, by their paths in the workspace
+    """
+
+    def __init__(
+        self, redactor: Redactor, labels: Labels, folder: str, mounts: Mapping[str, str] | None = None
+    ) -> None:
+        self._mounts = mounts or {}
         self.redactor, self.lines, self._folder = redactor, Lines(redactor, labels), folder
 
     def title(self, name: str, args: Mapping[str, Any], own_label: str = "", agent: str = "") -> str:
@@ -66,7 +73,7 @@ class ToolCalls:
         """Return the absolute path of a file in the workspace, whose root is the session's folder."""
         if path == self._folder or path.startswith(self._folder.rstrip("/") + "/"):
             return visible(path)
-        return visible(os.path.normpath(f"{self._folder}/{path.lstrip('/')}"))
+        return visible(real_place(path, self._folder, self._mounts))
 
     def diff(self, name: str, args: Mapping[str, Any]) -> dict[str, Any] | None:
         """Return the change that a call makes to a file; None where it makes none, or none that is known."""

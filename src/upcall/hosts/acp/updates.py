@@ -84,6 +84,7 @@ class Updates:
         self._outputs: dict[tuple[str, str], Output] = {}
         self._out: list[Update] = []
         self._early: dict[str, list[Delta]] = {}
+        self._early_lost: set[str] = set()
         self._notes = 0
         self.echo = False
         """Whether the person's own messages are sent, as they are when a session is loaded."""
@@ -128,10 +129,14 @@ class Updates:
                 key = (session.id, delta.call_id)
                 self._outputs.setdefault(key, Output(self._tools.redactor)).add(delta.text)
             return [], True
+        if session is not None and session.is_hidden:
+            return [], False
         if session is None or not session.is_asking:
             early = self._early.setdefault(delta.session, [])
             if len(early) < _MOST_EARLY:
                 early.append(delta)
+            else:
+                self._early_lost.add(delta.session)
             return [], False
         has_more = self._take_text(session, delta)
         return self._take(), has_more
@@ -286,6 +291,10 @@ class Updates:
         session.is_asking = True
         for early in self._early.pop(session.id, ()):
             self._take_text(session, early)
+        if session.id in self._early_lost:
+            self._early_lost.discard(session.id)
+            self._text(session).skip()
+            self._thought(session).skip()
 
     def _responded(self, session: Shown, event: events.Responded) -> None:
         session.is_asking = False
