@@ -1,6 +1,7 @@
 """Agents for an editor: a clerk with tools that ask, and a lead with three workers."""
 
 import asyncio
+import json
 import time
 from pathlib import Path
 from typing import Any
@@ -153,6 +154,9 @@ def play(request: Request) -> Plain:
             return call("edit_file", path=path, old_string=old, new_string=new)
         case "parallel":
             return [call("task", agent=f"worker{n}", prompt=f"{rest} {n}") for n in (1, 2, 3)]
+        case "mcp":
+            name, _, args = rest.partition(" ")
+            return call(name, **json.loads(args or "{}"))
         case "secret":
             return "The key is api_key=sk-live-1234567890abcdef"
         case _:

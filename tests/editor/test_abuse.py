@@ -33,7 +33,11 @@ BAD_LINES: list[tuple[bytes, int, Any]] = [
     (b'{"jsonrpc":"2.0","id":13,"method":"session/new","params":{"cwd":"relative","mcpServers":[]}}', -32602, 13),
     (b'{"jsonrpc":"2.0","id":14,"method":"session/prompt","params":{"sessionId":"x","prompt":[]}}', -32002, 14),
     (b'{"jsonrpc":"2.0","id":15,"method":"session/load","params":{"sessionId":"x","cwd":"/"}}', -32002, 15),
-    (b'{"jsonrpc":"2.0","id":16,"method":"session/prompt","params":' + b"[" * 5000 + b"]" * 5000 + b"}", -32600, None),
+    (
+        b'{"jsonrpc":"2.0","id":16,"method":"session/prompt","params":' + b"[" * 5000 + b"]" * 5000 + b"}",
+        -32600,
+        None,
+    ),
 ]
 
 
@@ -123,7 +127,9 @@ async def test_what_tools_and_their_processes_print_is_not_in_the_protocol(folde
     async with raw_agent(folder) as agent:
         await agent.initialize()
         session = await agent.new(folder)
-        assert (await agent.answered(await agent.prompt(session, "shout hey")))["result"]["stopReason"] == "end_turn"
+        assert (await agent.answered(await agent.prompt(session, "shout hey")))["result"][
+            "stopReason"
+        ] == "end_turn"
         assert await agent.leave() < 2.5
         assert agent.process.stderr is not None
         errors = (await agent.process.stderr.read()).decode()
@@ -137,9 +143,7 @@ async def test_a_dialog_that_is_never_shown_is_answered_with_the_command(folder:
         session = await agent.new(folder)
         turn = await agent.prompt(session, "question why")
         asked = await agent.heard("elicitation/create")
-        done = await asyncio.to_thread(
-            upcall, "answer", asked["params"]["toolCallId"], "because", cwd=folder
-        )
+        done = await asyncio.to_thread(upcall, "answer", asked["params"]["toolCallId"], "because", cwd=folder)
         assert done.returncode == 0
         assert (await agent.answered(turn))["result"]["stopReason"] == "end_turn"
         cancelled = [one["params"]["requestId"] for one in agent.seen if one.get("method") == "$/cancel_request"]
@@ -147,7 +151,9 @@ async def test_a_dialog_that_is_never_shown_is_answered_with_the_command(folder:
     assert effects(folder) == "why because\n"
 
 
-@pytest.mark.parametrize("text", ["", "hello", "wait 30", "deaf 30", "question why", "parallel deaf 30", "deploy x"])
+@pytest.mark.parametrize(
+    "text", ["", "hello", "wait 30", "deaf 30", "question why", "parallel deaf 30", "deploy x"]
+)
 async def test_an_editor_that_leaves_ends_the_agent_at_every_step(folder: Path, text: str):
     async with raw_agent(folder) as agent:
         await agent.initialize(elicitation={"form": {}})

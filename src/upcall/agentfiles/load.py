@@ -293,9 +293,7 @@ def _offered_servers(file: AgentFile, servers: McpServers | None) -> list[Any]:
     return [servers.offering(file.mcp, sampling=file.mcp_sampling, model=_model(file) or None)]
 
 
-def _agent(
-    file: AgentFile, below: Mapping[str, Agent], tools: Sequence[Any], servers: McpServers | None
-) -> Agent:
+def _agent(file: AgentFile, below: Mapping[str, Agent], tools: Sequence[Any], servers: McpServers | None) -> Agent:
     try:
         return Agent(
             file.name,

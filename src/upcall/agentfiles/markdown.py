@@ -435,7 +435,11 @@ def _server_problems(drafts: Sequence[_Draft], folder: Path) -> Iterator[Problem
         ):
             for name in names:
                 if name not in known:
-                    more = "list it under mcp: too" if key == "mcp_sampling" else mcp_json.unknown_server(name, file, sorted(known))
+                    more = (
+                        "list it under mcp: too"
+                        if key == "mcp_sampling"
+                        else mcp_json.unknown_server(name, file, sorted(known))
+                    )
                     yield Problem(str(draft.path), draft.lines.get(key, 0), key, more)
     if not file.problems:
         yield from mcp_json.server_warnings(file, [*dict.fromkeys(one for d in drafts for one in d.agent.mcp)])

@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import os
 import threading
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from upcall.cli.options import Commands, agent_argument, events_file_option, positive_number, watching_options
@@ -15,6 +16,7 @@ from upcall.cli.stopping import stopping_of
 if TYPE_CHECKING:
     from upcall.agent import Agent
     from upcall.app import Runtime
+    from upcall.cli.acp_servers import EditorServers
     from upcall.hosts.acp.agent import AcpAgent
 
 EXIT_SECONDS = 1.5
@@ -61,6 +63,12 @@ class _Place:
 
     def __init__(self, args: argparse.Namespace, stack: contextlib.AsyncExitStack) -> None:
         self._args, self._stack = args, stack
+
+    def servers(self, agent: Agent, passed: Mapping[str, Mapping[str, Any]]) -> EditorServers:
+        """Return the MCP servers of a session. Nothing is started."""
+        from upcall.cli.acp_servers import EditorServers
+
+        return EditorServers(agent, passed)
 
     async def open(self, host: AcpAgent) -> tuple[Runtime, Agent]:
         """Load the agents and open the log."""

@@ -55,7 +55,7 @@ class _Envelope(msgspec.Struct):
     """A message of the other side; what is in it is parsed by who knows its type."""
 
     jsonrpc: Any = None
-    id: int | str | None | msgspec.UnsetType = msgspec.UNSET
+    id: int | str | msgspec.UnsetType | None = msgspec.UNSET
     method: str | msgspec.UnsetType = msgspec.UNSET
     params: msgspec.Raw = msgspec.Raw(b"null")
     result: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
@@ -77,7 +77,11 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Peer:
-    """Sends and receives messages. `send` takes one encoded line; `most` is the longest line to accept, in bytes."""
+    """Sends and receives messages.
+
+    send: takes one encoded line
+    most: the longest line to accept, in bytes
+    """
 
     def __init__(self, send: Callable[[bytes], None], handler: Handler, *, most: int) -> None:
         self._send, self._handler, self._most = send, handler, most

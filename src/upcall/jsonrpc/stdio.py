@@ -21,7 +21,11 @@ _MOST_AT_ONCE = 65_536
 
 
 class LineReader:
-    """Splits what is read into lines of at most `most` bytes. `line` gets each; `too_long` is called for the others."""
+    """Splits what is read into lines of at most `most` bytes.
+
+    line: gets each line
+    too_long: called for each line that is longer
+    """
 
     def __init__(self, line: Callable[[bytes], None], too_long: Callable[[], None], most: int) -> None:
         self._line, self._too_long, self._most = line, too_long, most

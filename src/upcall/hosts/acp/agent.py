@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import datetime
+import datetime as dt
 import logging
 import os
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -15,11 +15,12 @@ from upcall.agent import Agent
 from upcall.app import Runtime
 from upcall.callbacks import Callback, HostAnswer
 from upcall.contracts import Row
-from upcall.errors import SessionBusy, UnknownSession, UpcallError
+from upcall.errors import SessionBusy, SetupError, UnknownSession, UpcallError
 from upcall.events import SessionStarted, TurnStarted
 from upcall.hosts.acp import protocol
 from upcall.hosts.acp.content import message_of
 from upcall.hosts.acp.editor_files import EditorWorkspace, mounted_folders
+from upcall.hosts.acp.mcp_servers import SessionServers, described
 from upcall.hosts.acp.options import MODE, changed, config_options, mode_of, modes
 from upcall.hosts.acp.protocol import PROTOCOL_VERSION, Client
 from upcall.hosts.acp.session import EditorSession
@@ -58,6 +59,10 @@ class Place(Protocol):
 
     async def open(self, host: AcpAgent) -> tuple[Runtime, Agent]:
         """Return the runtime and the agent to talk to; UpcallError says what is wrong with them."""
+        ...
+
+    def servers(self, agent: Agent, passed: Mapping[str, Mapping[str, Any]]) -> SessionServers:
+        """Return the MCP servers of a session, those that an editor passes included. Nothing is started."""
         ...
 
 
@@ -221,14 +226,27 @@ class AcpAgent:
             [_checked_folder(one) for one in given.additional_directories or ()],
         )
         workspace = self._workspace(agent, folder, roots)
-        session = await runtime.start(agent, folder=folder, roots=roots, workspace=workspace, data={DATA: {}})
+        servers = self._servers(agent, given.mcp_servers)
+        session = await runtime.start(
+            servers.agent, folder=folder, roots=roots, workspace=workspace, data={DATA: {}}
+        )
         if workspace is not None:
             workspace.session_id = session.id
-        opened = EditorSession(self, runtime, agent, session, self._updates(session.id, folder, roots), self._by)
+        updates = self._updates(session.id, folder, roots)
+        opened = EditorSession(self, runtime, servers, session, updates, self._by)
         await opened.open(is_new=True)
         self._sessions[session.id] = opened
         self._spawn(self._announce(opened))
         return {"sessionId": session.id, **self._choices(agent, opened)}
+
+    def _servers(self, agent: Agent, passed: Sequence[Mapping[str, Any]] | None) -> SessionServers:
+        """Return the MCP servers of a session, and begin to connect them."""
+        try:
+            servers = self._place.servers(agent, described(passed))
+        except SetupError as error:
+            raise RpcError(INVALID_PARAMS, self._shown(error)) from None
+        servers.start()
+        return servers
 
     def _workspace(self, agent: Agent, folder: str, roots: Sequence[str]) -> EditorWorkspace | None:
         """Return the workspace of a session: its folder, unless the agent declares something else than a folder."""
@@ -260,14 +278,15 @@ class AcpAgent:
         before = self._sessions.pop(row.id, None)
         if before is not None:
             await before.close()
-        folder = row.folder or folder
+        folder, servers = row.folder or folder, self._servers(agent, given.mcp_servers)
+        workspace = None
         if await has_own_folder(runtime, row.id):
             workspace = EditorWorkspace(self, folder, row.roots)
             workspace.session_id = row.id
-            session = await runtime.load(row.id, workspace=workspace)
-        else:
-            session = await runtime.load(row.id)
-        opened = EditorSession(self, runtime, agent, session, self._updates(row.id, folder, row.roots), self._by)
+        own = servers.agent if servers.agent is not agent else None
+        session = await runtime.load(row.id, workspace=workspace, agent=own)
+        updates = self._updates(row.id, folder, row.roots)
+        opened = EditorSession(self, runtime, servers, session, updates, self._by)
         await opened.open(replay=replay)
         if before is not None:
             opened.adopt(before)
@@ -322,8 +341,9 @@ class AcpAgent:
         if not title:
             first = next((e for e in await runtime.store.read(row.id, 0, 10) if isinstance(e, TurnStarted)), None)
             title = one_line(self._appearance.redactor.text(first.message.text[:4000]), 120) if first else ""
-        updated = datetime.datetime.fromtimestamp(row.updated, datetime.UTC).isoformat()
-        info: dict[str, Any] = {"sessionId": row.id, "cwd": row.folder or os.getcwd(), "updatedAt": updated}  # noqa: PTH109
+        updated = dt.datetime.fromtimestamp(row.updated, dt.UTC).isoformat()
+        folder = row.folder or os.getcwd()  # noqa: PTH109
+        info: dict[str, Any] = {"sessionId": row.id, "cwd": folder, "updatedAt": updated}
         if row.roots:
             info["additionalDirectories"] = list(row.roots)
         return {**info, "title": title} if title else info
@@ -374,7 +394,7 @@ class AcpAgent:
         self.update(session.id, shown)
         return agent
 
-    _handlers: Mapping[str, tuple[Any, Callable[[AcpAgent, Any], Awaitable[Any]]]] = {  # noqa: RUF012
+    _handlers: dict[str, tuple[Any, Any]] = {  # noqa: RUF012
         "authenticate": (Any, _authenticate),
         "session/new": (protocol.NewSession, _new),
         "session/load": (protocol.OpenSession, _load),

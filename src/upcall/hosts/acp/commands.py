@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import msgspec
 
-from upcall.agent import Agent
-from upcall.app import Runtime
+from upcall.app import Runtime, Session
 from upcall.errors import UpcallError
 from upcall.events import Responded
+from upcall.hosts.acp.mcp_servers import SessionServers
 from upcall.hosts.acp.text_answers import TextAnswers
 from upcall.messages import NO_USAGE, Message, Text, Usage
 from upcall.observe.phrases import money, token_usage
 from upcall.observe.plain import one_line, plain
 from upcall.observe.redact import Redactor
 from upcall.prices import Cost
-
-if TYPE_CHECKING:
-    from upcall.core.runtime.session import Session
 
 _KEPT_MESSAGES, _FEWEST_MESSAGES = 10, 4
 _MOST_LISTED = 50
@@ -35,6 +32,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "compact": ("have the model summarise older messages", ""),
     "tools": ("list the agent's tools", ""),
     "cost": ("tokens used by this session and its children", ""),
+    "mcp": ("list the MCP servers of this session", ""),
     "inbox": ("list open questions of all sessions, most urgent first", ""),
 }
 """What a command does, and a hint for its argument."""
@@ -54,30 +52,39 @@ class SessionCommands:
     """The slash commands of one session."""
 
     def __init__(
-        self, runtime: Runtime, agent: Agent, session: Session, redactor: Redactor, cost: Cost | None
+        self, runtime: Runtime, servers: SessionServers, session: Session, redactor: Redactor, cost: Cost | None
     ) -> None:
-        self._runtime, self._agent, self._session = runtime, agent, session
+        self._runtime, self._servers, self._session = runtime, servers, session
+        self._agent = servers.agent
         self._redactor, self._cost = redactor, cost
 
     def parse(self, text: str) -> SlashCommand | None:
         """Return the command that a text is; None for any other text."""
         found = _COMMAND.fullmatch(text.strip())
-        if found is None or (found[1] not in COMMANDS and found[1] not in self._skills()):
+        if found is None or not (found[1] in COMMANDS or found[1] in self._skills() or self._is_prompt(found[1])):
             return None
         return SlashCommand(found[1], (found[2] or "").strip())
 
     def listed(self) -> list[dict[str, Any]]:
         """Return the commands as an editor lists them."""
-        own = [_listed(name, about, hint) for name, (about, hint) in COMMANDS.items()]
-        skills = [_listed(name, "use this skill", "TASK") for name in self._skills() if name not in COMMANDS]
-        return own + skills
+        found = {name: _listed(name, about, hint) for name, (about, hint) in COMMANDS.items()}
+        for name in self._skills():
+            found.setdefault(name, _listed(name, "use this skill", "TASK"))
+        for name, about, hint in self._servers.prompts():
+            found.setdefault(name, _listed(name, about, hint))
+        return list(found.values())
 
-    def skill_prompt(self, command: SlashCommand) -> Message | None:
-        """Return the prompt that uses a skill; None if the command is not a skill."""
+    async def prompt(self, command: SlashCommand) -> Message | None:
+        """Return the prompt that a skill or a server's prompt stands for; None for any other command."""
         if command.name in COMMANDS:
             return None
+        if command.name not in self._skills():
+            return Message("user", (Text(await self._servers.prompt(command.name, command.argument)),))
         text = f"Use the skill {command.name!r}: read it with read_skill first."
         return Message("user", (Text(f"{text}\n\n{command.argument}" if command.argument else text),))
+
+    def _is_prompt(self, name: str) -> bool:
+        return any(command == name for command, _, _ in self._servers.prompts())
 
     def _skills(self) -> tuple[str, ...]:
         stored = self._session.get_context(_SKILLS)
@@ -96,6 +103,8 @@ class SessionCommands:
                 return await self._compact()
             case "tools":
                 return self._tools()
+            case "mcp":
+                return "\n".join(f"- {line}" for line in self._servers.status()) or "There are no MCP servers."
             case "cost":
                 return await self._spent()
             case _:

@@ -44,9 +44,12 @@ def _part(block: dict[str, Any]) -> Part | None:
         case {"type": "resource", "resource": {"uri": str(uri), "text": str(text)}}:
             return Text(f'\n<file path="{_place(uri)}">\n{text}\n</file>\n')
         case {"type": "resource", "resource": {"uri": str(uri), "blob": str(data)}}:
-            kind = cast("dict[str, Any]", block["resource"]).get("mimeType")
-            is_picture = isinstance(kind, str) and kind.startswith("image/")
-            return Image(data, kind) if is_picture else Text(f"[a file that is not text]({_place(uri)})")
+            kind = str(cast("dict[str, Any]", block["resource"]).get("mimeType"))
+            return (
+                Image(data, kind)
+                if kind.startswith("image/")
+                else Text(f"[a file that is not text]({_place(uri)})")
+            )
         case _:
             return None
 

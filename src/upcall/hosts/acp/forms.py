@@ -1,7 +1,7 @@
 """A question as a form of an editor, and what the person filled in as the answer.
 
-A form of the protocol is flat: texts, numbers, yes or no, one or several of some choices. A single value is wrapped in
-a field of its own; what is not flat is asked for as one JSON text.
+A form of the protocol is flat: texts, numbers, yes or no, one or several of some choices. A single value is wrapped
+in a field of its own; what is not flat is asked for as one JSON text.
 """
 
 from __future__ import annotations

@@ -7,10 +7,9 @@ import contextlib
 import logging
 from collections import deque
 from collections.abc import Coroutine, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from upcall.agent import Agent
-from upcall.app import Runtime
+from upcall.app import Runtime, Session
 from upcall.callbacks import Answer, Callback
 from upcall.contracts import Delta, Missed, Reply
 from upcall.errors import SessionWaiting, UpcallError
@@ -18,14 +17,12 @@ from upcall.events import AnyEvent, Responded
 from upcall.hosts.acp.asking import Asking
 from upcall.hosts.acp.commands import SETTLING, SessionCommands, SlashCommand, settle
 from upcall.hosts.acp.connection import Connection
+from upcall.hosts.acp.mcp_servers import SessionServers
 from upcall.hosts.acp.text_answers import TextAnswers
 from upcall.hosts.acp.updates import Update, Updates
 from upcall.jsonrpc.errors import INTERNAL_ERROR, RpcError
 from upcall.messages import Message
 from upcall.observe.hidden_question import is_approval
-
-if TYPE_CHECKING:
-    from upcall.core.runtime.session import Session
 
 log = logging.getLogger("upcall")
 
@@ -49,12 +46,18 @@ class EditorSession:
     """A session that is open in the editor."""
 
     def __init__(
-        self, connection: Connection, runtime: Runtime, agent: Agent, session: Session, updates: Updates, by: str
+        self,
+        connection: Connection,
+        runtime: Runtime,
+        servers: SessionServers,
+        session: Session,
+        updates: Updates,
+        by: str,
     ) -> None:
-        self.session, self.updates = session, updates
+        self.session, self.updates, self._servers = session, updates, servers
         self._connection, self._runtime, self._by = connection, runtime, by
         self.cancelled = asyncio.Event()
-        self.commands = SessionCommands(runtime, agent, session, updates.redactor, updates.cost)
+        self.commands = SessionCommands(runtime, servers, session, updates.redactor, updates.cost)
         self.texts = TextAnswers(runtime, session.id, connection, updates.redactor, by)
         self._asking = Asking(connection, session.id, by, updates.redactor, self.cancelled)
         self._turn: asyncio.Task[str] | None = None
@@ -98,14 +101,15 @@ class EditorSession:
             self._pump.cancel()
             await asyncio.wait({self._pump})
         self._end_syncs()
+        await self._servers.close()
 
     # --- turns ----------------------------------------------------------------------------
 
     async def prompt(self, message: Message) -> str:
         """Run a turn, or steer the one that runs; returns the reason why it ended."""
         command = self.commands.parse(message.text)
-        if command is not None and (skill := self.commands.skill_prompt(command)) is not None:
-            command, message = None, skill
+        if command is not None and (prompt := await self.commands.prompt(command)) is not None:
+            command, message = None, prompt
         if command is not None:
             return await self._run_command(command)
         await self._wait_for_end()

@@ -451,10 +451,11 @@ class Updates:
     # --- plans and the rest ---------------------------------------------------------------
 
     def _context_set(self, session: Shown, event: events.ContextSet) -> None:
-        if event.key != TODOS or not session.speaks or not isinstance(event.value, list):
+        value: Any = event.value
+        if event.key != TODOS or not session.speaks or not isinstance(value, list):
             return
         entries: list[dict[str, str]] = []
-        for todo in cast("list[Any]", event.value):
+        for todo in cast("list[Any]", value):
             match todo:
                 case {"content": str(content), **rest}:
                     entries.append(self._plan_entry(content, str(rest.get("status", ""))))
