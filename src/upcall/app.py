@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from upcall.agent import Agent
 from upcall.contracts import Host, Model, OutputT_co, Reply, Store
-from upcall.core.runtime.session import Session as Session
+from upcall.core.runtime.session import Session
 from upcall.core.runtime.session_data import check_unchanged
 from upcall.core.runtime.sessions import Sessions
 from upcall.core.turns.access import prompt_message

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import glob
 import os
+import sys
 import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
     from upcall.agent import Agent
     from upcall.app import Runtime
     from upcall.cli.acp_servers import EditorServers
-    from upcall.hosts.acp.agent import AcpAgent
+    from upcall.hosts.acp.desk import Appearance, Desk
 
 EXIT_SECONDS = 1.5
 """Seconds that everything has to end after the editor has left; then the process ends as it is."""
@@ -42,20 +44,24 @@ def add(commands: Commands) -> None:
 
 
 async def _acp(args: argparse.Namespace) -> int:
-    from upcall.hosts.acp.agent import AcpAgent, Appearance
+    from upcall.hosts.acp.agent import AcpAgent
     from upcall.hosts.acp.stdio_guard import private_stdio
-    from upcall.observe.labels import Labels
 
-    shows = shown_with(args)
-    appearance = Appearance(redactor(), shows.labels or Labels(), shows.cost, args.context_window)
     with private_stdio() as (given, taken):
         async with contextlib.AsyncExitStack() as stack:
-            place = _Place(args, stack)
-            agent = AcpAgent(place, os_user(), appearance)
+            agent = AcpAgent(_Place(args, stack), _version())
             with stopping_of(args).on_drained(agent.stop):
                 await agent.serve(given, taken)
             _exit_soon()
     return 0
+
+
+def _version() -> str:
+    """Return the version from the installed files; `importlib.metadata` imports much more than that needs."""
+    for place in sys.path:
+        for found in glob.glob(f"{glob.escape(place)}/upcall-*.dist-info"):  # noqa: PTH207
+            return found.rpartition("upcall-")[2].removesuffix(".dist-info")
+    return "0+unknown"
 
 
 class _Place:
@@ -64,13 +70,26 @@ class _Place:
     def __init__(self, args: argparse.Namespace, stack: contextlib.AsyncExitStack) -> None:
         self._args, self._stack = args, stack
 
+    @property
+    def person(self) -> str:
+        """The user of this machine who runs the editor."""
+        return os_user()
+
+    def appearance(self) -> Appearance:
+        """Return how things are shown, as the options say."""
+        from upcall.hosts.acp.desk import Appearance
+        from upcall.observe.labels import Labels
+
+        shows = shown_with(self._args)
+        return Appearance(redactor(), shows.labels or Labels(), shows.cost, self._args.context_window)
+
     def servers(self, agent: Agent, passed: Mapping[str, Mapping[str, Any]]) -> EditorServers:
         """Return the MCP servers of a session. Nothing is started."""
         from upcall.cli.acp_servers import EditorServers
 
         return EditorServers(agent, passed)
 
-    async def open(self, host: AcpAgent) -> tuple[Runtime, Agent]:
+    async def open(self, host: Desk) -> tuple[Runtime, Agent]:
         """Load the agents and open the log."""
         loaded = load_agent(self._args)
         runtime = runtime_for(self._args, loaded.agents, host)

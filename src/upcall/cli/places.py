@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from upcall.errors import SetupError, StoreUnavailable, UnknownSession, UpcallError
-from upcall.events import SessionStarted
 from upcall.observe.plain import shell_word, visible
 from upcall.safety.secrets import without_password
 from upcall.store.home import HISTORY, NAME, check_home, ignore_home, make_home
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
     from upcall.app import Runtime
     from upcall.cli.stopping import Stopping
     from upcall.contracts import Host, Workspace
+    from upcall.events import SessionStarted
     from upcall.hosts.terminal.host import TerminalHost
     from upcall.observe.labels import Labels
     from upcall.observe.redact import Redactor
@@ -299,6 +299,8 @@ async def origin_of(runtime: Runtime, session_id: str) -> Origin:
     row = await runtime.store.row(session_id)
     if row is None:
         raise UnknownSession(session_id)
+    from upcall.events import SessionStarted
+
     first = (await runtime.store.read(row.root, 0, 1))[0]
     assert isinstance(first, SessionStarted)
     return Origin(first.source, first.agent, first.program)

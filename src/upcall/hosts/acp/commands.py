@@ -8,7 +8,8 @@ from typing import Any, NamedTuple, cast
 
 import msgspec
 
-from upcall.app import Runtime, Session
+from upcall import Session
+from upcall.app import Runtime
 from upcall.errors import UpcallError
 from upcall.events import Responded
 from upcall.hosts.acp.mcp_servers import SessionServers

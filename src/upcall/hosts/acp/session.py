@@ -9,7 +9,8 @@ from collections import deque
 from collections.abc import Coroutine, Sequence
 from typing import Any
 
-from upcall.app import Runtime, Session
+from upcall import Session
+from upcall.app import Runtime
 from upcall.callbacks import Answer, Callback
 from upcall.contracts import Delta, Missed, Reply
 from upcall.errors import SessionWaiting, UpcallError
