@@ -2,68 +2,77 @@
 
 from typing import TYPE_CHECKING, Any
 
-from upcall import errors
-from upcall.agent import Agent, Kit, Limits
-from upcall.app import Runtime, load_agents, run
-from upcall.callbacks import Answer, Approve, Callback, Decline, Reject
-from upcall.contracts import Context, Delta, Missed, Reply, SessionAccess, SessionReads, Spent, SyncContext, Toolset
-from upcall.core.runtime.session import Session
-from upcall.errors import (
-    AlreadySettled,
-    AnswerRefused,
-    BadAgent,
-    BadAgentFile,
-    BadHook,
-    BadKit,
-    BadTool,
-    CallbackError,
-    CallbackExpired,
-    CallbackUnresolved,
-    ChildFailed,
-    ContextTooLong,
-    ForeignLog,
-    HookFailed,
-    LimitReached,
-    ModelError,
-    ModelRefused,
-    ModelUnavailable,
-    NotAStore,
-    OutcomeUnknown,
-    OutputInvalid,
-    PlanRefused,
-    ReplayMismatch,
-    ResponseTooLarge,
-    RuntimeClosed,
-    ScriptExhausted,
-    SessionBusy,
-    SessionError,
-    SessionExists,
-    SessionTakenOver,
-    SessionWaiting,
-    SetupError,
-    StepFailed,
-    StoreDamaged,
-    StoreError,
-    StoreTooNew,
-    StoreUnavailable,
-    ToolsetFailed,
-    ToolSwallowedParking,
-    TurnError,
-    UnknownAgent,
-    UnknownCallback,
-    UnknownSession,
-    UnknownSetting,
-    UpcallError,
-    WorkspaceError,
-)
-from upcall.events import SessionOptions
-from upcall.hooks import Hooks, approval_rule, inherited
-from upcall.messages import Call, Message, Request, Response, Result, Usage
-from upcall.settings import Settings
-from upcall.tools import Tool, tool
-
 if TYPE_CHECKING:
+    from upcall import errors
+    from upcall.agent import Agent, Kit, Limits
+    from upcall.app import Runtime, load_agents, run
+    from upcall.callbacks import Answer, Approve, Callback, Decline, Reject
+    from upcall.contracts import (
+        Context,
+        Delta,
+        Missed,
+        Reply,
+        SessionAccess,
+        SessionReads,
+        Spent,
+        SyncContext,
+        Toolset,
+    )
+    from upcall.core.runtime.session import Session
+    from upcall.errors import (
+        AlreadySettled,
+        AnswerRefused,
+        BadAgent,
+        BadAgentFile,
+        BadHook,
+        BadKit,
+        BadTool,
+        CallbackError,
+        CallbackExpired,
+        CallbackUnresolved,
+        ChildFailed,
+        ContextTooLong,
+        ForeignLog,
+        HookFailed,
+        LimitReached,
+        ModelError,
+        ModelRefused,
+        ModelUnavailable,
+        NotAStore,
+        OutcomeUnknown,
+        OutputInvalid,
+        PlanRefused,
+        ReplayMismatch,
+        ResponseTooLarge,
+        RuntimeClosed,
+        ScriptExhausted,
+        SessionBusy,
+        SessionError,
+        SessionExists,
+        SessionTakenOver,
+        SessionWaiting,
+        SetupError,
+        StepFailed,
+        StoreDamaged,
+        StoreError,
+        StoreTooNew,
+        StoreUnavailable,
+        ToolsetFailed,
+        ToolSwallowedParking,
+        TurnError,
+        UnknownAgent,
+        UnknownCallback,
+        UnknownSession,
+        UnknownSetting,
+        UpcallError,
+        WorkspaceError,
+    )
+    from upcall.events import SessionOptions
+    from upcall.hooks import Hooks, approval_rule, inherited
+    from upcall.messages import Call, Message, Request, Response, Result, Usage
+    from upcall.settings import Settings
     from upcall.teams import Team, chain
+    from upcall.tools import Tool, tool
 
     __version__: str
 
@@ -154,17 +163,50 @@ __all__ = [
 ]
 
 
+_PLACES = {
+    "upcall.agent": ("Agent", "Kit", "Limits"),
+    "upcall.app": ("Runtime", "load_agents", "run"),
+    "upcall.callbacks": ("Answer", "Approve", "Callback", "Decline", "Reject"),
+    "upcall.contracts": (
+        "Context",
+        "Delta",
+        "Missed",
+        "Reply",
+        "SessionAccess",
+        "SessionReads",
+        "Spent",
+        "SyncContext",
+        "Toolset",
+    ),
+    "upcall.core.runtime.session": ("Session",),
+    "upcall.events": ("SessionOptions",),
+    "upcall.hooks": ("Hooks", "approval_rule", "inherited"),
+    "upcall.messages": ("Call", "Message", "Request", "Response", "Result", "Usage"),
+    "upcall.settings": ("Settings",),
+    "upcall.tools": ("Tool", "tool"),
+    "upcall.teams": ("Team", "chain"),
+}
+"""The names of this package by the module that has them; all others are errors."""
+
+
 def __getattr__(name: str) -> Any:
-    """Import rarely used names when they are first used: teams, chains, the version."""
-    if name in ("Team", "chain"):
-        from upcall import teams
+    """Import a name when it is first used: a program that needs little of the package starts sooner."""
+    from importlib import import_module
 
-        return getattr(teams, name)
     if name == "__version__":
-        from importlib.metadata import PackageNotFoundError, version
+        return _version()
+    if name not in __all__:
+        raise AttributeError(f"module 'upcall' has no attribute {name!r}")
+    place = next((place for place, names in _PLACES.items() if name in names), "upcall.errors")
+    module = import_module(place)
+    found = globals()[name] = module if name == "errors" else getattr(module, name)
+    return found
 
-        try:
-            return version("upcall")
-        except PackageNotFoundError:  # run from its sources
-            return "0+unknown"
-    raise AttributeError(f"module 'upcall' has no attribute {name!r}")
+
+def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("upcall")
+    except PackageNotFoundError:  # run from its sources
+        return "0+unknown"

@@ -16,31 +16,12 @@ from collections.abc import Coroutine, Generator, Sequence
 from io import StringIO, TextIOWrapper
 from typing import Any
 
-from upcall.cli import (
-    about,
-    adopt,
-    agents,
-    chat,
-    completion,
-    demo,
-    events,
-    inbox,
-    mcp,
-    new,
-    resume,
-    run,
-    serve,
-    sessions,
-    tree,
-)
 from upcall.cli.options import Commands
-from upcall.cli.output import local_time
 from upcall.cli.places import command_line, program, redactor
 from upcall.cli.stopping import Stopping
 from upcall.errors import AlreadySettled, SessionBusy, SessionWaiting, SetupError, UnknownAgent, UpcallError
 from upcall.hosts.terminal.console import plain_output
 from upcall.observe.plain import plain, shortened
-from upcall.observe.redact import Redactor
 from upcall.safety.agent_commands import calling_session
 from upcall.safety.secrets import deny_debuggers, without_password
 
@@ -81,13 +62,16 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parse_and_run(argv: Sequence[str] | None) -> int:
-    commands = build_commands()
+    given = sys.argv[1:] if argv is None else list(argv)
+    commands = build_commands(given[0] if given and not {"-h", "--help"} & {*given} else "")
     try:
         args = commands.parse(argv)
     except SystemExit as stopped:  # argparse has printed the help or the error
         return stopped.code if isinstance(stopped.code, int) else 0
     if args.version:
-        return about.print_version()
+        from upcall.cli.about import print_version
+
+        return print_version()
     if args.command is None:
         commands.parser.print_help(sys.stderr)
         return 2
@@ -103,9 +87,39 @@ def _on_broken_pipe() -> int:
     return BROKEN_PIPE
 
 
-def build_commands() -> Commands:
-    """Build all commands, in the order of the help."""
+def build_commands(only: str = "") -> Commands:
+    """Build all commands, in the order of the help; or only one that has to start soon."""
     commands = Commands()
+    if only == "acp":
+        from upcall.cli import acp
+
+        commands.group("Run agents")
+        acp.add(commands)
+        return commands
+    _add_all(commands)
+    return commands
+
+
+def _add_all(commands: Commands) -> None:
+    from upcall.cli import (
+        about,
+        acp,
+        adopt,
+        agents,
+        chat,
+        completion,
+        demo,
+        events,
+        inbox,
+        mcp,
+        new,
+        resume,
+        run,
+        serve,
+        sessions,
+        tree,
+    )
+
     commands.group("Get started")
     demo.add(commands)
     new.add(commands)
@@ -117,6 +131,7 @@ def build_commands() -> Commands:
     commands.group("Answer questions")
     inbox.add(commands)
     serve.add(commands)
+    acp.add(commands)
     mcp.add(commands)
     commands.group("Inspect sessions")
     sessions.add(commands)
@@ -128,7 +143,6 @@ def build_commands() -> Commands:
     adopt.add(commands)
     completion.add(commands)
     about.add(commands)
-    return commands
 
 
 def _refuse_agents(args: argparse.Namespace) -> None:
@@ -170,6 +184,8 @@ def _report_failure(error: Exception, args: argparse.Namespace) -> int:
     known = isinstance(error, UpcallError | OSError)
     text = str(error) if known else f"{type(error).__name__}: {error}. --trace shows where"
     if isinstance(error, AlreadySettled):
+        from upcall.cli.output import local_time
+
         by = f" by {error.by}" if error.by else ""
         text = f"callback {error.callback_id} was {error.status}{by} on {local_time(error.at)}; nothing was changed"
     if isinstance(error, SessionBusy):
@@ -211,6 +227,8 @@ def _hide(text: str) -> str:
     try:
         return redactor().text(text)
     except SetupError:
+        from upcall.observe.redact import Redactor
+
         return Redactor(environ=os.environ).text(text)
 
 

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from upcall.errors import SetupError, StoreUnavailable, UnknownSession, UpcallError
-from upcall.events import SessionStarted
 from upcall.observe.plain import shell_word, visible
 from upcall.safety.secrets import without_password
 from upcall.store.home import HISTORY, NAME, check_home, ignore_home, make_home
@@ -27,6 +26,8 @@ if TYPE_CHECKING:
     from upcall.agentfiles.load import Loaded
     from upcall.app import Runtime
     from upcall.cli.stopping import Stopping
+    from upcall.contracts import Host, Workspace
+    from upcall.events import SessionStarted
     from upcall.hosts.terminal.host import TerminalHost
     from upcall.observe.labels import Labels
     from upcall.observe.redact import Redactor
@@ -61,20 +62,27 @@ def is_url(store: str) -> bool:
     return "://" in store
 
 
-def runtime_for(
-    args: argparse.Namespace, agents: Sequence[Agent] = (), host: TerminalHost | None = None
-) -> Runtime:
-    """Open a runtime over the log, and create the log if there is none; `host` is the person at this terminal."""
+def runtime_for(args: argparse.Namespace, agents: Sequence[Agent] = (), host: Host | None = None) -> Runtime:
+    """Open a runtime over the log, and create the log if there is none; `host` asks the person who is here."""
     from upcall.app import Runtime, open_store
 
     make_log_folder(args)
     store = open_store(store_of(args), found=is_default(args))
     person: dict[str, Any] = {"host": host, "hold": _NO_HOLD_LIMIT} if host is not None else {}
     runtime = Runtime(store, agents=agents, redactor=redactor(), **person, **_watched_with(args))
+    runtime.workspaces.restore = _editor_workspace
     stopping: Stopping | None = getattr(args, "stopping", None)
     if stopping is not None:
         stopping.register(runtime)
     return runtime
+
+
+def _editor_workspace(header: SessionStarted) -> Workspace | None:
+    """Return the workspace of a session that was started in an editor; None for any other."""
+    from upcall.hosts.acp.editor_files import folder_workspace
+
+    is_editors = "acp" in header.data and bool(header.folder)
+    return folder_workspace(header.folder, header.roots) if is_editors else None
 
 
 def _watched_with(args: argparse.Namespace) -> dict[str, Any]:
@@ -291,6 +299,8 @@ async def origin_of(runtime: Runtime, session_id: str) -> Origin:
     row = await runtime.store.row(session_id)
     if row is None:
         raise UnknownSession(session_id)
+    from upcall.events import SessionStarted
+
     first = (await runtime.store.read(row.root, 0, 1))[0]
     assert isinstance(first, SessionStarted)
     return Origin(first.source, first.agent, first.program)

@@ -6,7 +6,7 @@ it in another process gives it again, and without it nothing of the session runs
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from upcall.agent import is_workspace
@@ -22,6 +22,8 @@ class OwnWorkspaces:
 
     def __init__(self) -> None:
         self._by_root: dict[str, Workspace] = {}
+        self.restore: Callable[[SessionStarted], Workspace | None] | None = None
+        """Makes the workspace of a session that was started in another process; None if it can't."""
 
     def get(self, root: str) -> Workspace | None:
         """The workspace of a run tree's root, if it has one of its own here."""
@@ -42,7 +44,12 @@ class OwnWorkspaces:
     def check(self, state: SessionState) -> None:
         """Refuse to run a session that has its own workspace where that was not given."""
         root = state.header.root or state.id
-        if state.root_header.workspace and self.get(root) is None:
+        if not state.root_header.workspace or self.get(root) is not None:
+            return
+        made = self.restore(state.root_header) if self.restore is not None else None
+        if made is not None:
+            self.bind(root, made)
+        else:
             raise SetupError(
                 f"session {root!r} was started with a workspace of its own, which is not stored; give it again: "
                 f"runtime.load({root!r}, workspace=...) or runtime.resume({root!r}, workspace=...)"

@@ -1,0 +1,214 @@
+"""Ask the person in an editor, by the best means that the editor has.
+
+The approval of a call is a permission request. A question is a form; where the editor has no forms, its choices are
+the options of a permission request; else the turn ends with the question, and the person's next message answers it.
+A dialog that is closed settles nothing: the question keeps waiting.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Mapping
+from typing import Any, cast
+
+import msgspec
+
+from upcall.callbacks import Answer, Approve, Callback, Decline, Reject
+from upcall.hosts.acp.connection import Connection
+from upcall.hosts.acp.forms import Form, arguments_form, has_options, question_form
+from upcall.hosts.acp.question_updates import question_text, route_text
+from upcall.hosts.acp.tool_calls import text_content
+from upcall.jsonrpc.errors import RpcError
+from upcall.observe.form import InvalidInput
+from upcall.observe.hidden_question import hidden_note, hide_secrets, is_approval
+from upcall.observe.plain import one_line, plain, visible
+from upcall.observe.redact import Redactor
+
+RIGHT = "editor"
+"""How it is known who answered: the person who runs the editor answered in it."""
+
+_CANCEL_GRACE = 0.3
+"""Seconds in which a cancellation of the turn may follow a dialog that was closed."""
+
+_ALLOW, _ALWAYS, _EDIT, _REJECT, _DECLINE = "allow", "allow_for_session", "edit", "reject", "decline"
+_PATTERN = "pattern:"
+
+
+class Asking:
+    """Asks the questions of one session of an editor.
+
+    session_id: the session's id
+    cancelled: set when the person cancels the turn
+    """
+
+    def __init__(
+        self, editor: Connection, session_id: str, by: str, redactor: Redactor, cancelled: asyncio.Event
+    ) -> None:
+        self._editor, self._session_id, self._by, self._redactor = editor, session_id, by, redactor
+        self._cancelled = cancelled
+
+    async def ask(self, callback: Callback, call: Mapping[str, Any] | None) -> Answer | None:
+        """Ask a question; None leaves it waiting. `call` describes the call that waits for approval."""
+        try:
+            value = await self._ask(callback, call)
+        except RpcError:
+            value = None
+        if value is None:
+            with contextlib.suppress(TimeoutError):  # an editor that cancels closes its dialogs first, or last
+                await asyncio.wait_for(self._cancelled.wait(), _CANCEL_GRACE)
+            return None
+        return Answer(value, self._by, RIGHT)
+
+    async def _ask(self, callback: Callback, call: Mapping[str, Any] | None) -> Any:
+        if is_approval(callback):
+            return await self._approval(callback, call or {})
+        if self._editor.client.forms and (form := question_form(callback, self._redactor)) is not None:
+            try:
+                return await self._form(callback, form)
+            except RpcError:  # it announced forms and can't show this one
+                pass
+        if has_options(callback):
+            return await self._options(callback)
+        return None
+
+    # --- approvals ------------------------------------------------------------------------
+
+    async def _approval(self, callback: Callback, call: Mapping[str, Any]) -> Any:
+        form = None
+        shown, hidden = hide_secrets(callback, self._redactor)
+        if self._editor.client.forms:
+            form = arguments_form(callback, shown.args or {})
+        params = {
+            "sessionId": self._session_id,
+            "toolCall": {**call, "status": "pending", "content": self._approval_content(callback, call, hidden)},
+            "options": _approval_options(callback, can_edit=form is not None),
+        }
+        chosen = _selected(await self._editor.call("session/request_permission", params))
+        match chosen:
+            case "allow":
+                return Approve()
+            case "allow_for_session":
+                return Approve(for_session=True)
+            case "reject":
+                return Reject()
+            case "edit" if form is not None:
+                return await self._edited(callback, form)
+            case str() if chosen.startswith(_PATTERN) and chosen[len(_PATTERN) :] in callback.patterns:
+                name = chosen[len(_PATTERN) :]
+                also = tuple(one.id for one in callback.covers.get(name, ()))
+                return Approve(for_session=True, pattern=name, also=also)
+            case _:
+                return None
+
+    def _approval_content(self, callback: Callback, call: Mapping[str, Any], hidden: int) -> list[dict[str, Any]]:
+        """Return what the person approves: the change of a file, or all arguments, and who wants it."""
+        content = list(cast("list[dict[str, Any]]", call.get("content") or []))
+        if not content:
+            shown = hide_secrets(callback, self._redactor).callback.args or {}
+            lines = msgspec.json.format(msgspec.json.encode(shown), indent=2).decode()
+            content = [text_content(f"```json\n{visible(lines, lines=True)}\n```")]
+        notes = [f"{callback.agent} wants to run {callback.tool}."]
+        if route := route_text(callback, self._redactor):
+            notes.append(route)
+        if note := hidden_note(hidden):
+            notes.append(note)
+        if callback.problem:
+            notes.append(f"The answer was not accepted: {plain(callback.problem)}")
+        return [*content, text_content("\n\n".join(notes))]
+
+    async def _edited(self, callback: Callback, form: Form) -> Any:
+        action, args = await self._fill_in(callback, form, callback.problem)
+        if action != "accept":
+            return Reject() if action == "decline" else None
+        known = {one.name for one in form.fields}
+        kept = {name: value for name, value in (callback.args or {}).items() if name not in known}
+        return Approve(args={**self._redactor.restore(args, callback.args), **kept})
+
+    # --- questions ------------------------------------------------------------------------
+
+    async def _form(self, callback: Callback, form: Form) -> Any:
+        action, value = await self._fill_in(callback, form, callback.problem)
+        if action == "decline":
+            return Decline()
+        return value if action == "accept" else None
+
+    async def _fill_in(self, callback: Callback, form: Form, problem: str) -> tuple[str, Any]:
+        """Show a form until what was filled in is valid; returns what the person did, and the value."""
+        while True:
+            action, content = await self._show(callback, form, self._message(callback, problem))
+            if action != "accept":
+                return action, None
+            try:
+                return action, form.read(content)
+            except InvalidInput as error:
+                problem = str(error)
+
+    async def _show(self, callback: Callback, form: Form, message: str) -> tuple[str, dict[str, Any]]:
+        params: dict[str, Any] = {
+            "mode": "form",
+            "sessionId": self._session_id,
+            "message": message,
+            "requestedSchema": form.schema,
+        }
+        if not is_approval(callback):
+            params["toolCallId"] = callback.id
+        match await self._editor.call("elicitation/create", params):
+            case {"action": str(action), **rest}:
+                content = rest.get("content")
+                return action, cast("dict[str, Any]", content) if isinstance(content, dict) else {}
+            case _:
+                return "", {}
+
+    async def _options(self, callback: Callback) -> Any:
+        options = [
+            {"optionId": str(number), "name": one_line(choice, 200), "kind": "allow_once"}
+            for number, choice in enumerate(callback.choices)
+        ]
+        options.append({"optionId": _DECLINE, "name": "Decline to answer", "kind": "reject_once"})
+        title = one_line(f"{callback.agent} asks: {self._redactor.text(callback.message)}", 200)
+        call = {
+            "toolCallId": callback.id,
+            "title": title,
+            "status": "in_progress",
+            "content": [text_content(self._message(callback, callback.problem))],
+        }
+        params = {"sessionId": self._session_id, "toolCall": call, "options": options}
+        chosen = _selected(await self._editor.call("session/request_permission", params))
+        if chosen == _DECLINE:
+            return Decline()
+        is_choice = chosen.isdecimal() and len(chosen) < 6 and int(chosen) < len(callback.choices)
+        return callback.choices[int(chosen)] if is_choice else None
+
+    def _message(self, callback: Callback, problem: str) -> str:
+        if is_approval(callback):
+            parts = [f"The arguments with which {callback.agent} runs {callback.tool}"]
+        else:
+            parts = [f"{callback.agent} asks: {question_text(callback, self._redactor)}"]
+        if route := route_text(callback, self._redactor):
+            parts.append(route)
+        if problem:
+            parts.append(f"The answer was not accepted: {plain(problem)}")
+        return "\n\n".join(parts)
+
+
+def _approval_options(callback: Callback, *, can_edit: bool) -> list[dict[str, Any]]:
+    options = [
+        {"optionId": _ALLOW, "name": "Allow once", "kind": "allow_once"},
+        {"optionId": _ALWAYS, "name": "Allow this call for the session", "kind": "allow_always"},
+    ]
+    for name, covers in callback.patterns.items():
+        text = one_line(f"Allow for the session: {name} ({visible(covers)})", 200)
+        options.append({"optionId": f"{_PATTERN}{name}", "name": text, "kind": "allow_always"})
+    if can_edit:
+        options.append({"optionId": _EDIT, "name": "Edit the arguments…", "kind": "allow_once"})
+    return [*options, {"optionId": _REJECT, "name": "Reject", "kind": "reject_once"}]
+
+
+def _selected(answer: Any) -> str:
+    """Return the option that was chosen; "" where the dialog was closed."""
+    match answer:
+        case {"outcome": {"outcome": "selected", "optionId": str(chosen)}}:
+            return chosen
+        case _:
+            return ""

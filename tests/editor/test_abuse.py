@@ -1,0 +1,209 @@
+"""What a broken or hostile client sends is answered with the right error, and harms no other session."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cli.command import upcall
+from editor.clients import effects
+from editor.raw import raw_agent
+
+BAD_LINES: list[tuple[bytes, int, Any]] = [
+    (b"5", -32600, None),
+    (b'"text"', -32600, None),
+    (b"null", -32600, None),
+    (b"[]", -32600, None),
+    (b'[{"jsonrpc":"2.0","id":1,"method":"initialize"}]', -32600, None),
+    (b"{", -32700, None),
+    (b"not json", -32700, None),
+    (b'{"jsonrpc":"2.0","id":7,"method":"\xff\xfe"}', -32700, None),
+    (b'{"jsonrpc":"2.0","id":7}', -32600, 7),
+    (b'{"jsonrpc":"1.0","id":8,"method":"initialize"}', -32600, 8),
+    (b'{"jsonrpc":"2.0","id":9,"method":5}', -32600, 9),
+    (b'{"jsonrpc":"2.0","id":{},"method":"initialize"}', -32600, None),
+    (b'{"jsonrpc":"2.0","id":10,"method":"nothing/here"}', -32601, 10),
+    (b'{"jsonrpc":"2.0","id":11,"method":"_ours/ext","params":{}}', -32601, 11),
+    (b'{"jsonrpc":"2.0","id":12,"method":"session/new","params":{"cwd":5}}', -32602, 12),
+    (b'{"jsonrpc":"2.0","id":13,"method":"session/new","params":{"cwd":"relative","mcpServers":[]}}', -32602, 13),
+    (b'{"jsonrpc":"2.0","id":14,"method":"session/prompt","params":{"sessionId":"x","prompt":[]}}', -32002, 14),
+    (b'{"jsonrpc":"2.0","id":15,"method":"session/load","params":{"sessionId":"x","cwd":"/"}}', -32002, 15),
+    (
+        b'{"jsonrpc":"2.0","id":16,"method":"session/prompt","params":' + b"[" * 5000 + b"]" * 5000 + b"}",
+        -32600,
+        None,
+    ),
+]
+
+
+async def test_every_bad_line_gets_its_error_and_a_session_beside_it_is_unharmed(folder: Path):
+    async with raw_agent(folder) as agent:
+        await agent.initialize()
+        session = await agent.new(folder)
+        turn = await agent.prompt(session, "wait 1")
+        for line, code, request_id in BAD_LINES:
+            await agent.send(line + b"\n")
+            answer = await agent.answered(request_id)
+            assert answer["error"]["code"] == code, (line[:100], answer)
+        assert (await agent.answered(turn))["result"] == {"stopReason": "end_turn"}
+
+
+async def test_a_line_of_100_megabytes_is_refused_without_being_kept(folder: Path):
+    async with raw_agent(folder) as agent:
+        await agent.initialize()
+        before = _memory(agent.process.pid)
+        piece = b"x" * 1_000_000
+        for _ in range(100):
+            await agent.send(piece)
+        await agent.send(b"\n")
+        answer = await agent.answered(None)
+        assert answer["error"]["code"] == -32600
+        assert "at most" in answer["error"]["message"]
+        assert _memory(agent.process.pid) - before < 90_000_000
+        assert await agent.new(folder)
+
+
+def _memory(pid: int) -> int:
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(next(line for line in status.splitlines() if line.startswith("VmRSS")).split()[1]) * 1024
+
+
+async def test_requests_before_initialize_are_refused(folder: Path):
+    async with raw_agent(folder) as agent:
+        early = await agent.request("session/new", cwd=str(folder), mcpServers=[])
+        assert early["error"]["code"] == -32600
+        assert "initialize first" in early["error"]["message"]
+        await agent.initialize()
+        assert await agent.new(folder)
+
+
+async def test_a_second_request_with_an_id_in_use_does_not_answer_the_first(folder: Path):
+    async with raw_agent(folder) as agent:
+        await agent.initialize()
+        session = await agent.new(folder)
+        turn = await agent.prompt(session, "wait 0.5")
+        await agent.send(b'{"jsonrpc":"2.0","id":%d,"method":"session/list","params":{}}\n' % turn)
+        assert (await agent.answered(None))["error"]["code"] == -32600
+        assert (await agent.answered(turn))["result"] == {"stopReason": "end_turn"}
+
+
+async def test_answers_to_nothing_and_unknown_notifications_are_ignored(folder: Path):
+    async with raw_agent(folder) as agent:
+        await agent.initialize()
+        await agent.send(b'{"jsonrpc":"2.0","id":999,"result":{}}\n{"jsonrpc":"2.0","id":"x","error":{"code":1}}\n')
+        await agent.send(b'{"jsonrpc":"2.0","method":"unknown/thing","params":[1]}\n\n\n')
+        await agent.send(b'{"jsonrpc":"2.0","method":"session/cancel","params":{"sessionId":"nobody"}}\n')
+        await agent.send(b'{"jsonrpc":"2.0","method":"$/cancel_request","params":{"requestId":12345}}\n')
+        assert await agent.new(folder)
+
+
+async def test_reserved_names_in_meta_change_nothing(folder: Path):
+    async with raw_agent(folder) as agent:
+        await agent.initialize()
+        session, other = await agent.new(folder), await agent.new(folder)
+        meta = {"session_id": other, "sessionId": other, "self": 1, "prompt": [], "params": 2}
+        blocks = [{"type": "text", "text": "hello"}]
+        answer = await agent.request("session/prompt", sessionId=session, prompt=blocks, _meta=meta)
+        assert answer["result"] == {"stopReason": "end_turn"}
+        told = [one["params"]["sessionId"] for one in agent.seen if "agent_message_chunk" in str(one)]
+        assert set(told) == {session}
+
+
+async def test_two_prompts_at_once_end_together(folder: Path):
+    async with raw_agent(folder) as agent:
+        await agent.initialize()
+        session = await agent.new(folder)
+        first, second = await agent.prompt(session, "wait 0.3"), await agent.prompt(session, "hello")
+        ends = [await agent.answered(first), await agent.answered(second)]
+        assert [one["result"]["stopReason"] for one in ends] == ["end_turn", "end_turn"]
+
+
+async def test_what_tools_and_their_processes_print_is_not_in_the_protocol(folder: Path):
+    async with raw_agent(folder) as agent:
+        await agent.initialize()
+        session = await agent.new(folder)
+        assert (await agent.answered(await agent.prompt(session, "shout hey")))["result"][
+            "stopReason"
+        ] == "end_turn"
+        assert await agent.leave() < 2.5
+        assert agent.process.stderr is not None
+        errors = (await agent.process.stderr.read()).decode()
+        assert "PRINTED hey" in errors
+        assert "FROM-CHILD hey" in errors
+
+
+async def test_a_dialog_that_is_never_shown_is_answered_with_the_command(folder: Path):
+    async with raw_agent(folder) as agent:
+        await agent.initialize(elicitation={"form": {}})
+        session = await agent.new(folder)
+        turn = await agent.prompt(session, "question why")
+        asked = await agent.heard("elicitation/create")
+        done = await asyncio.to_thread(upcall, "answer", asked["params"]["toolCallId"], "because", cwd=folder)
+        assert done.returncode == 0
+        assert (await agent.answered(turn))["result"]["stopReason"] == "end_turn"
+        cancelled = [one["params"]["requestId"] for one in agent.seen if one.get("method") == "$/cancel_request"]
+        assert cancelled == [asked["id"]]
+    assert effects(folder) == "why because\n"
+
+
+@pytest.mark.parametrize(
+    "text", ["", "hello", "wait 30", "deaf 30", "question why", "parallel deaf 30", "deploy x"]
+)
+async def test_an_editor_that_leaves_ends_the_agent_at_every_step(folder: Path, text: str):
+    async with raw_agent(folder) as agent:
+        await agent.initialize(elicitation={"form": {}})
+        session = await agent.new(folder)
+        if text:
+            await agent.prompt(session, text)
+            await agent.heard("session/update")
+            await asyncio.sleep(0.2)
+        assert await agent.leave() < 2.5
+        assert not [one for one in os.listdir("/proc") if one.isdecimal() and _group(one) == agent.process.pid]
+
+
+def _group(pid: str) -> int:
+    try:
+        return os.getpgid(int(pid))
+    except ProcessLookupError:
+        return 0
+
+
+async def test_an_output_that_nobody_reads_any_more_ends_the_agent(folder: Path):
+    async with raw_agent(folder) as agent:
+        await agent.initialize()
+        session = await agent.new(folder)
+        await agent.prompt(session, "wait 0.3")
+        agent.process._transport.get_pipe_transport(1).close()  # type: ignore[attr-defined]
+        await asyncio.wait_for(agent.process.wait(), 5)
+
+
+async def test_sigterm_ends_the_agent(folder: Path):
+    async with raw_agent(folder) as agent:
+        await agent.initialize()
+        await agent.new(folder)
+        agent.process.send_signal(signal.SIGTERM)
+        await asyncio.wait_for(agent.process.wait(), 5)
+
+
+async def test_wrong_agents_are_an_error_that_says_what_to_do(folder: Path):
+    (folder / "crew.py").write_text("from upcall import Agent\nclerk = 5\n")
+    async with raw_agent(folder) as agent:
+        await agent.initialize()
+        wrong = await agent.request("session/new", cwd=str(folder), mcpServers=[])
+        assert wrong["error"]["code"] == -32603
+        assert "crew:clerk" in wrong["error"]["message"]
+        (folder / "crew.py").write_text("from upcall import Agent\nclerk = Agent('clerk', model='openai:gpt-6')\n")
+
+
+async def test_a_missing_key_is_an_error_that_names_it(folder: Path):
+    (folder / "crew.py").write_text("from upcall import Agent\nclerk = Agent('clerk', model='openai:gpt-6')\n")
+    async with raw_agent(folder) as agent:
+        await agent.initialize()
+        session = await agent.new(folder)
+        answer = await agent.answered(await agent.prompt(session, "hello"))
+        assert "OPENAI_API_KEY" in answer["error"]["message"]

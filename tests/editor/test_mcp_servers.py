@@ -1,0 +1,81 @@
+"""MCP servers that an editor passes serve that session."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cli.command import upcall
+from editor.clients import CLIENTS, COMMAND, PEERS, Acpx, Client, PythonSdk, connected, node
+
+SECRET = "hush-hush-1234567890"
+LEGACY: dict[str, Any] = {
+    "name": "everything",
+    "command": node(),
+    "args": [str(PEERS / "node_modules/@modelcontextprotocol/server-everything/dist/index.js"), "stdio"],
+    "env": [{"name": "SECRET", "value": SECRET}],
+}
+MODERN: dict[str, Any] = {"name": "time", "command": sys.executable, "args": ["-m", "mcp_server_time"], "env": []}
+HANGING: dict[str, Any] = {"name": "hanging", "command": "sleep", "args": ["60"], "env": []}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", CLIENTS, ids=[one.name for one in CLIENTS])
+async def test_servers_of_both_eras_are_called_after_an_approval(kind: type[Client], folder: Path):
+    Acpx.servers = [LEGACY, MODERN]
+    async with connected(kind, folder, *COMMAND) as client:
+        session = await client.new([LEGACY, MODERN])
+        async with asyncio.timeout(60):  # a model call waits only a moment for servers that are being connected
+            while "everything: connected" not in client.text() or "time: connected" not in client.text():
+                assert await client.prompt(session, "/mcp") == "end_turn"
+                await asyncio.sleep(0.3)
+        for prompt, found in (
+            ('mcp everything__echo {"message": "heard"}', "heard"),
+            ('mcp time__get_current_time {"timezone": "UTC"}', "UTC"),
+        ):
+            turn = client.prompt(session, prompt)
+            await (await client.asked(60)).select("Allow once")
+            assert await turn == "end_turn"
+            assert found in client.text()
+    log = b"".join(file.read_bytes() for file in (folder / ".upcall").glob("log.db*"))
+    assert SECRET.encode() not in log
+    assert b"everything" in log
+
+
+async def test_a_new_session_waits_for_no_server(folder: Path):
+    async with connected(PythonSdk, folder, *COMMAND) as client:
+        await client.new()  # what is opened once is opened
+        before = time.monotonic()
+        session = await client.new([HANGING])
+        assert time.monotonic() - before < 0.5
+        assert await client.prompt(session, "add") == "end_turn"
+
+
+@pytest.mark.slow
+async def test_a_session_that_needs_a_server_is_left_alone_where_it_is_not(folder: Path):
+    async with connected(PythonSdk, folder, *COMMAND, capabilities={}) as client:
+        session = await client.new([MODERN])
+        assert await client.prompt(session, "question why") == "end_turn"
+    inbox = upcall("inbox", cwd=folder).stdout.split()
+    callback = next(word for word in inbox if word.startswith("q") and len(word) > 10)
+    assert upcall("answer", callback, "because", cwd=folder).returncode == 0
+    resumed = upcall("resume", "--all", cwd=folder)
+    assert "time" in resumed.stderr
+    assert "why -> because" not in resumed.stdout
+    async with connected(PythonSdk, folder, *COMMAND, capabilities={}) as client:
+        await client.request("session/load", sessionId=session, cwd=str(folder), mcpServers=[MODERN])
+        async with asyncio.timeout(20):
+            while "why -> because" not in client.text():
+                await asyncio.sleep(0.05)
+
+
+async def test_a_server_that_can_not_be_used_is_named(folder: Path):
+    async with connected(PythonSdk, folder, *COMMAND) as client:
+        for wrong in ({"type": "sse", "name": "a", "url": "http://x"}, {"name": "a"}, {"command": "x"}):
+            with pytest.raises(Exception, match="mcpServers"):
+                await client.request("session/new", cwd=str(folder), mcpServers=[wrong])
