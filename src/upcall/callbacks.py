@@ -183,10 +183,28 @@ class Callback(Value, frozen=True):
 
     def ends_wait(self, now: float) -> bool:
         """Return whether a parked session that waits for it can continue: settled, expired, or an agent is next."""
-        if not self.awaited:
-            return False
-        return self.status != "open" or self.target != "user" or (self.expires is not None and self.expires <= now)
+        return self.awaited and (self.status != "open" or self.target != "user" or self.is_late(now))
 
+    def is_late(self, now: float) -> bool:
+        """Return whether its time is up."""
+        return self.expires is not None and self.expires <= now
+
+
+def can_continue(callbacks: Sequence[Callback], now: float) -> bool:
+    """Return whether a parked run tree with these callbacks can continue.
+
+    An agent that is asked next lets it continue, unless an on_callback hook of that agent waits for an answer to a
+    question of its own: then that question decides.
+    """
+    held = {one.origin for one in callbacks if one.status == "open" and one.origin.startswith(HOOK_ORIGIN)}
+    return any(
+        one.ends_wait(now) and (one.status != "open" or f"{HOOK_ORIGIN}{one.id}" not in held or one.is_late(now))
+        for one in callbacks
+    )
+
+
+HOOK_ORIGIN = "on_callback."
+"""Begins the origin of a question that an on_callback hook asks; the id of the hook's callback follows."""
 
 PUBLIC_FIELDS = Callback.__struct_fields__[: Callback.__struct_fields__.index("origin")]
 """The fields of a callback that people and programs are shown."""

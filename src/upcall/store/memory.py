@@ -13,7 +13,7 @@ from typing import cast
 
 import msgspec
 
-from upcall.callbacks import Callback
+from upcall.callbacks import Callback, can_continue
 from upcall.contracts import EVERYTHING, Claim, OnReady, Row, Selection
 from upcall.errors import SessionBusy, SessionTakenOver, StoreError, UnknownSession, UpcallError
 from upcall.events import FOREIGN, AnyEvent, SessionStarted, TurnEnded, encode
@@ -362,7 +362,7 @@ class MemoryStore:
             if log.status in ("running", "waiting")
             and not log.header.parent
             and not log.is_owned
-            and (log.status == "running" or any(one.ends_wait(now) for one in stored.callbacks.of_tree(session)))
+            and (log.status == "running" or can_continue(stored.callbacks.of_tree(session), now))
         )
         rows = [await self.row(session) for session in islice(ready, limit)]
         return [r for r in rows if r is not None]

@@ -6,7 +6,7 @@ The route is laid out as if everybody passes the callback up; whoever answers en
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
@@ -343,4 +343,17 @@ def refusal(then: Route, now: Route, agent: str, session_id: str = "") -> str:
         if all(station.step == "skip" for station in same):
             why = same[0].reason if same else "it is not on the route"
             return f"{agent} may not be asked {when}: {why}"
+    return ""
+
+
+def person_refusal(then: Route, now: Route, passed: Collection[str]) -> str:
+    """Why the person may not be asked by the stricter of two routes; "" if they may.
+
+    `passed` are the agents that were asked and passed the question up: only their right may be used.
+    """
+    if now.end != "person":
+        return now.why
+    for at in (then, now):
+        if at.right not in (at.asker, GATE, *passed):
+            return f"the right of {at.right} to ask a person needs {at.right} to be asked first, and it was not"
     return ""

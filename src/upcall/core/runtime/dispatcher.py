@@ -11,12 +11,12 @@ from typing import Any, Protocol
 import msgspec
 
 from upcall import events
-from upcall.callbacks import Answer, Callback, Hints, intent_warning, public
+from upcall.callbacks import HOOK_ORIGIN, Answer, Callback, Hints, intent_warning, public
 from upcall.contracts import Claim, Store
 from upcall.core.log.session_log import JOIN_DELAY
 from upcall.core.routing.answer import route_of, settled_with, stored_route
 from upcall.core.routing.question import Question
-from upcall.core.routing.route import Route, Station, refusal
+from upcall.core.routing.route import Route, Station, person_refusal, refusal
 from upcall.core.turns.hook_runner import run_hooks
 from upcall.core.turns.parking import Parking
 from upcall.core.turns.side_turn import (
@@ -225,11 +225,20 @@ class CallbackDispatcher:
         callback_id = "q" + blake2b(name.encode(), digest_size=6).hexdigest()
         for save in asker.savers:
             save()
-        expires = self._services.store.now() + question.timeout if question.timeout is not None else None
+        expires = await self._deadline(scope, question)
         asker.log.add(_raising_event(scope, question, callback_id, stored_route(route), expires))
         if route.asks:  # else that the person is asked, or nobody, is stored with it
             await asker.log.flush()
         return state.turn.callbacks[callback_id]
+
+    async def _deadline(self, scope: CallbackScope, question: Question) -> float | None:
+        """When a new question expires; a hook's question at the latest with the callback that it is about."""
+        own = self._services.store.now() + question.timeout if question.timeout is not None else None
+        if not scope.origin.startswith(HOOK_ORIGIN):
+            return own
+        about = await self._services.store.callback(scope.origin.removeprefix(HOOK_ORIGIN))
+        ends = [one for one in (own, about.expires if about is not None else None) if one is not None]
+        return min(ends, default=None)
 
     # --- walking --------------------------------------------------------------------------
 
@@ -309,13 +318,12 @@ class CallbackDispatcher:
 
     async def _ask_person(self, asker: Turn, callback: Callback) -> None:
         """The route's end: the person, or nobody."""
-        callback_id, route, expires = callback.id, callback.route, callback.expires
-        if route["end"] != "person":
-            asker.log.add(events.CallbackWithdrawn(callback_id, route["why"], unresolved=True))
+        callback_id, expires, first = callback.id, callback.expires, callback.target != "user"
+        if first and (refused := await self._person_barred(asker, callback)):
+            asker.log.add(events.CallbackWithdrawn(callback_id, refused, unresolved=True))
             await asker.log.flush()
             asker.wake(callback_id)
             return
-        first = callback.target != "user"
         if first:
             if seconds := asker.actor.agent.policy.callback_policy.timeout:
                 last = self._services.store.now() + seconds
@@ -331,6 +339,18 @@ class CallbackDispatcher:
         if callback.status == "open":
             self.asked[callback_id] = PersonAsked(asker, callback, self._services.store.now())
         self._services.ask_host(callback, first)
+
+    async def _person_barred(self, asker: Turn, callback: Callback) -> str:
+        """Why the person is not asked: the stricter of then and now, where agents were asked in between."""
+        then = route_of(callback)
+        if then.end != "person":
+            return then.why
+        if (
+            callback.gate or not then.asks
+        ):  # approvals always may, and so may what is raised just now
+            return ""
+        now = await self._services.route_for(asker, callback, _hints_of(callback))
+        return person_refusal(then, now, [one.agent for one in callback.path if one.step in ("passed", "reworded")])
 
     async def _expire(self, asker: Turn, callback_id: str) -> None:
         callback = asker.state.turn.callbacks.get(callback_id)  # None where a new turn has begun since
@@ -412,10 +432,7 @@ class CallbackDispatcher:
 
     async def _still_allowed(self, asker: Turn, station: Station, callback: Callback) -> Turn | str:
         """The session of the agent that is to be asked, or why it may not be: the stricter of then and now."""
-        hints = callback.hints
-        if hints is None:  # a log from before hints were kept: only who the fallback was is known
-            hints = {"fallback_target": station.agent} if station.fallback else {}
-        now = await self._services.route_for(asker, callback, msgspec.convert(hints, Hints))
+        now = await self._services.route_for(asker, callback, _hints_of(callback, station))
         if barred := refusal(route_of(callback), now, station.agent, station.session_id):
             return barred
         try:
@@ -488,9 +505,17 @@ class CallbackDispatcher:
             await asked.log.flush()
 
 
+def _hints_of(callback: Callback, station: Station | None = None) -> Hints:
+    """The hints that a question was asked with."""
+    if callback.hints is not None:
+        return msgspec.convert(callback.hints, Hints)
+    # a log from before hints were kept: only who the fallback was is known
+    return Hints(fallback_target=station.agent) if station is not None and station.fallback else Hints()
+
+
 def _hook_origin(callback_id: str) -> str:
     """The origin of questions that on_callback hooks ask about a callback."""
-    return f"on_callback.{callback_id}"
+    return f"{HOOK_ORIGIN}{callback_id}"
 
 
 def _note_parked(scope: CallbackScope) -> None:

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
-from upcall.callbacks import Answer, Callback, CoveredCall, after, public
+from upcall.callbacks import Answer, Callback, CoveredCall, after, can_continue, public
 from upcall.contracts import Host, Store
 from upcall.core.log.session_log import Sink
 from upcall.core.routing.answer import (
@@ -90,7 +90,7 @@ class Inbox(Catalog):
     async def _is_ready(self, root: str) -> bool:
         """Tell whether a parked run tree can continue; also where nothing is open any more: that was cancelled."""
         now, callbacks = self.store.now(), await self.store.callbacks(root=root)
-        return any(one.ends_wait(now) for one in callbacks) or all(one.status != "open" for one in callbacks)
+        return can_continue(callbacks, now) or all(one.status != "open" for one in callbacks)
 
     async def ready(self) -> list[str]:
         """The ids of all run trees that are ready to continue, oldest first.

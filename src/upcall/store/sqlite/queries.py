@@ -13,7 +13,7 @@ import apsw
 import msgspec
 from msgspec.structs import replace
 
-from upcall.callbacks import Callback, callback_raised, reopened, settled, steps_taken, with_step
+from upcall.callbacks import Callback, callback_raised, can_continue, reopened, settled, steps_taken, with_step
 from upcall.events import SETTLING, AnyEvent, CallbackRaised, decode
 from upcall.store.rules import callback_changes, rank
 from upcall.store.sqlite.listing_sql import Condition
@@ -44,6 +44,8 @@ READY = (
 )
 """The roots that may be ready to continue, by two indexes; some may be owned, or only partly parked."""
 
+_AGENT_IS_NEXT = f"SELECT DISTINCT root FROM callbacks WHERE awaited AND {DUE} = 0 AND status = 'open'"
+_ALL = 100_000
 _INSERT = "INSERT INTO callbacks VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0, ?)"
 _UPDATE = (
     "UPDATE callbacks SET status = ?, target = ?, message = ?, path = ?, expires = ?, settled = ? WHERE id = ?"
@@ -86,6 +88,11 @@ class Rows:
             return self.execute(_OF_TREE, (n, limit)).fetchall()
 
         return self._readable(self._of(root, read))
+
+    def held_by_hooks(self, now: float) -> list[int]:
+        """Return the roots that can't continue though an agent is next: one of its hooks waits for an answer."""
+        roots: list[Any] = self.execute(_AGENT_IS_NEXT).fetchall()
+        return [n for (n,) in roots if not can_continue(self.of_tree(self.session_id(n), _ALL), now)]
 
     def events(self, session: str, after: int, limit: int) -> list[Any]:
         """The rows of a session's events, oldest first."""

@@ -436,9 +436,12 @@ class SqliteStore:
 
     async def unfinished(self, limit: int | None = None) -> list[Row]:
         """Return the root sessions that are ready to continue, oldest first."""
+        now = self.now()
         free = "s.status IN ('running', 'waiting') AND s.owner NOT IN (SELECT value FROM json_each(?))"
-        sql = f"SELECT {COLUMNS} WHERE s.n IN ({READY}) AND {free} ORDER BY s.n LIMIT ?"
-        found = self._query(sql, (self.now(), self._alive(), -1 if limit is None else limit))
+        waits = "s.n NOT IN (SELECT value FROM json_each(?))"
+        sql = f"SELECT {COLUMNS} WHERE s.n IN ({READY}) AND {free} AND {waits} ORDER BY s.n LIMIT ?"
+        held = json.dumps(self._look_up(lambda rows: rows.held_by_hooks(now)))
+        found = self._query(sql, (now, self._alive(), held, -1 if limit is None else limit))
         return [row_of(values, self._living) for values in found]
 
     def _alive(self) -> str:
