@@ -263,3 +263,18 @@ async def test_secrets_in_an_approval_are_hidden_and_the_command_that_shows_them
     assert "hunter2" not in seen[0][0]
     assert "inbox --reveal" in seen[0][0]
     assert effects(tmp_path) == ["paid 1 to password=hunter2hunter2"]
+
+
+@BOTH
+async def test_arguments_too_long_for_a_form_are_approved_by_a_person_at_the_command_line(
+    tmp_path: Path, era: str
+) -> None:
+    make_desk(tmp_path)
+    async with connected(tmp_path, "memory", era, accepting(decision="approve")) as client:
+        asked = await client.call_tool("desk", {"prompt": f"pay 1 {'x' * 40_000}"})
+    waits = asked.structured_content["questions"][0]
+    assert asked.structured_content["status"] == "waiting"
+    assert f"A person types: upcall answer {waits['id']} --approve" in text_of(asked)
+    assert "args" not in waits
+    assert len(text_of(asked)) < 2000
+    assert effects(tmp_path) == []

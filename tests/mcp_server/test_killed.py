@@ -75,7 +75,7 @@ async def test_a_server_is_killed_with_a_question_open_and_the_next_one_complete
 
 
 @pytest.mark.slow
-async def test_a_state_of_a_killed_stdio_server_is_accepted_by_the_next_one(tmp_path: Path) -> None:
+async def test_a_state_of_a_stdio_server_that_has_ended_is_accepted_by_the_next_one(tmp_path: Path) -> None:
     make_desk(tmp_path)
     ask = replying(accept())
     async with stdio_session(tmp_path, "modern", ask) as client:
@@ -151,6 +151,27 @@ async def test_a_question_asked_over_stdio_waits_in_the_inbox_when_the_client_le
     )
     out, _ = await listing.communicate()
     assert [one["message"] for one in msgspec.json.decode(out)] == ["What is its name?"]
+
+
+async def test_a_form_of_a_server_that_ended_is_shown_again_by_the_next_one(tmp_path: Path) -> None:
+    make_desk(tmp_path)
+    shown = anyio.Event()
+
+    async def never(message: str, schema: dict[str, Any]) -> ElicitResult:
+        shown.set()
+        await anyio.sleep_forever()
+        raise AssertionError
+
+    async with own_server(tmp_path) as server, client_on(server.protocol, "legacy", never) as client:
+        call = asyncio.ensure_future(client.call_tool("desk", {"prompt": "name"}))
+        await shown.wait()
+        call.cancel()
+    async with own_server(tmp_path) as server:
+        session = (await server.calls.runtime.rows())[0].id
+        async with client_on(server.protocol, "legacy", replying(accept(answer="Rex"))) as client:
+            result = await client.call_tool("status", {"session": session})
+    assert result.structured_content["text"] == "done: registered Rex"
+    assert effects(tmp_path) == ["registered Rex"]
 
 
 async def test_of_two_clients_that_answer_the_same_question_the_first_one_counts(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator
 from typing import Any, NamedTuple
 
 from upcall.app import Runtime, open_session
@@ -89,10 +89,10 @@ class Busy(UpcallError):
 
 
 class AgentCalls:
-    """The turns of one server. `agents` are the names of the agents that clients may call."""
+    """The turns that the clients of one server began or asked for."""
 
-    def __init__(self, runtime: Runtime, agents: Sequence[str]) -> None:
-        self.runtime, self.agents = runtime, tuple(agents)
+    def __init__(self, runtime: Runtime) -> None:
+        self.runtime = runtime
         self._running: dict[str, asyncio.Task[Any]] = {}  # by session
         self._opening = 0
         self._failures: dict[str, str] = {}  # what kept a turn from being continued, by session

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
-from mcp_types import CallToolResult, ElicitResult, InputRequiredResult
+from mcp_types import ElicitResult, InputRequiredResult
 
 from upcall.callbacks import Callback
 from upcall.errors import UnknownCallback
@@ -15,7 +15,7 @@ from upcall.events import SETTLING
 from upcall.hosts.http.access import Principal
 from upcall.hosts.mcp.answers import Answers
 from upcall.hosts.mcp.calls import AgentCalls, Items, Outcome, Turn
-from upcall.hosts.mcp.client import Client, first_of, input_request, reply_of
+from upcall.hosts.mcp.client import Client, input_request, reply_of
 from upcall.hosts.mcp.forms import schema_of
 from upcall.hosts.mcp.progress import Progress
 from upcall.hosts.mcp.question_text import LONGEST, question_text
@@ -176,7 +176,9 @@ class Conversation:
         asking = asyncio.ensure_future(self._client.ask(message, schema))
         settled = asyncio.ensure_future(self._until_settled(callback))
         try:
-            while not await first_of(asking, settled, _KEEP_ALIVE):
+            while not (await asyncio.wait({asking, settled}, timeout=_KEEP_ALIVE, return_when="FIRST_COMPLETED"))[
+                0
+            ]:
                 await self._progress.say("waiting for the person's answer")
             return asking.result() if asking.done() else _ELSEWHERE
         finally:
@@ -208,6 +210,3 @@ class _Asked:
 
     def __init__(self, notes: Sequence[str], *, left: bool = False) -> None:
         self.notes, self.left = list(notes), left
-
-
-Result = CallToolResult | InputRequiredResult | dict[str, Any]

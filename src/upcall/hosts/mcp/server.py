@@ -41,7 +41,7 @@ MOST_CALLS = 100
 """Calls that are handled at the same time; more are refused."""
 
 MOST_PROMPT = 4_000_000
-_MOST_LISTED = 50
+_MOST_LISTED = 20
 _LISTS = CacheHint(ttl_ms=60_000, scope="private")
 _INSTRUCTIONS = (
     "Each agent is a tool. A call that takes long says how to wait: call `status` with the session. What an agent "
@@ -67,7 +67,7 @@ class AgentServer:
         self._runtime, self._principal, self._wait, self._lines = runtime, principal, wait, lines
         self._agents = {one.name: one for one in agents}
         self._tools = tools_for(agents)
-        self.calls = AgentCalls(runtime, list(self._agents))
+        self.calls = AgentCalls(runtime)
         self._answers = Answers(runtime, lines.redactor)
         self._results = Results(lines.redactor, commands)
         self._forms = Forms(lines.redactor, commands)
