@@ -302,6 +302,11 @@ class Agent(Generic[OutputT_co]):
         vars(copy)["source"] = self.source
         return copy
 
+    @property
+    def declared_tools(self) -> tuple[Any, ...]:
+        """What `Agent(tools=...)` was given, without the tools of its kit."""
+        return tuple(self._given.get("tools", ()))
+
     def member_for(self, header: SessionStarted) -> Agent:
         """Return the member of this team whose session has this header; a plain agent has no members."""
         raise UnknownAgent(header.agent, [self.name])

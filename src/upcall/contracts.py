@@ -580,9 +580,29 @@ class SessionReads(Protocol):
         """The object of `Runtime(deps=...)`, which is never stored; None by default."""
         ...
 
+    @property
+    def servers(self) -> tuple[str, ...]:
+        """The names of the MCP servers that the session was given; children have their root's."""
+        ...
+
+    @property
+    def own_tools(self) -> tuple[str, ...]:
+        """The names of the tools that the agent itself has; a toolset may not offer them again."""
+        ...
+
+    @property
+    def open_calls(self) -> tuple[str, ...]:
+        """The names of the tools whose calls are open, while a turn is being resumed; their tools are needed."""
+        ...
+
 
 class Toolset(Protocol):
-    """A source of tools that may change while a session runs: `Agent(tools=[read, toolset])`."""
+    """A source of tools that may change while a session runs: `Agent(tools=[read, toolset])`.
+
+    Other code looks for three more attributes, which a toolset may have. `servers` are the names that the log of a
+    session with this toolset keeps. `available` are all names that it can serve: a session runs only where those
+    in its log are. `close()` is async and called when the runtime is closed.
+    """
 
     @property
     def name(self) -> str:

@@ -7,6 +7,7 @@ UpcallError
 │   ├── BadTool                 a function that can't be a tool
 │   ├── BadHook                 a hook with a wrong signature, or at a point that is none
 │   ├── BadAgentFile            an agent file or its sidecar, with file, line and key
+│   ├── ServersMissing          a session needs MCP servers that are not described here
 │   └── UnknownAgent            a name that no agent here has
 ├── RuntimeClosed               what ran stopped where it was and can be resumed
 ├── SessionError                a session can't do that now
@@ -114,6 +115,17 @@ class UnknownAgent(SetupError):
     ) -> None:
         self.name, self.known = name, tuple(sorted(known))
         super().__init__(f"no agent is called {name!r}; there are: {', '.join(self.known) or 'none'}. {do}")
+
+
+class ServersMissing(SetupError):
+    """A session was given MCP servers that are not described here; nothing of it ran."""
+
+    def __init__(self, session: str, missing: Sequence[str]) -> None:
+        self.session, self.missing = session, tuple(missing)
+        names = ", ".join(map(repr, self.missing))
+        what = f"the MCP server{'s' if len(self.missing) > 1 else ''} {names}"
+        do = "Describe them under these names in mcp.json beside the agent files, or continue it where they are"
+        super().__init__(f"session {session!r} needs {what}, not described here. {do}")
 
 
 class RuntimeClosed(UpcallError):

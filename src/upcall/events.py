@@ -77,6 +77,7 @@ class SessionStarted(Event, frozen=True, tag="session_started"):
     roots: for a root: further folders that it works with
     workspace: for a root: whether it was started with a workspace of its own, which is not stored
     options: for a root: what the application chose for its turns
+    servers: for a root: the names of the MCP servers that its agent was given
     """
 
     type: ClassVar[Literal["session_started"]] = "session_started"
@@ -101,6 +102,7 @@ class SessionStarted(Event, frozen=True, tag="session_started"):
     roots: tuple[str, ...] = ()
     workspace: bool = False
     options: SessionOptions = DEFAULT_OPTIONS
+    servers: tuple[str, ...] = ()
 
 
 class SessionAdopted(Event, frozen=True, tag="session_adopted"):

@@ -13,11 +13,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from importlib.machinery import PathFinder
 from pathlib import Path
 from types import FunctionType, ModuleType
-from typing import Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from upcall.agent import Agent, Kit, all_agents
 from upcall.agentfiles.ancestry import Position, team_positions
 from upcall.agentfiles.markdown import IN_LOG, AgentFile, is_agent_file, load, read_folder, roots
+from upcall.agentfiles.mcp_json import ServersFile, read_servers_file
 from upcall.agentfiles.sidecar import Problem
 from upcall.contracts import Workspace
 from upcall.core.error_texts import did_you_mean, nearest
@@ -26,6 +27,9 @@ from upcall.errors import BadAgentFile, BadKit, ModelRefused, SetupError, Unknow
 from upcall.safety.small_files import read_small
 from upcall.teams import Team
 from upcall.tools import Tool, as_tool
+
+if TYPE_CHECKING:
+    from upcall.links.mcp import McpServers
 
 _CHOOSE = "Choose one with --agent NAME"
 _IN_FILES = ("script", "local")
@@ -155,7 +159,7 @@ def build_problems(files: Iterable[AgentFile]) -> list[Problem]:
         if file.team is None or {file.team.manager, *file.team.roles.values(), *file.agents} <= {*below}:
             usable = file.replace(skills=tuple(name for name in file.skills if not _skill_problem(file, name)))
             try:
-                built[file.name] = _team(usable, below) if file.team else _agent(usable, below, tools)
+                built[file.name] = _team(usable, below) if file.team else _agent(usable, below, tools, None)
             except BadAgentFile as error:
                 problems.append(Problem(error.file, error.line or 0, error.key, error.problem))
         return built[file.name]
@@ -244,13 +248,14 @@ def _build_all(files: Sequence[AgentFile], source: str) -> list[Agent]:
     """Build the agents of valid files: those below first, because declarations contain them."""
     by_name = {file.name: file for file in files}
     built: dict[str, Agent] = {}
+    servers = _described_servers(files)
 
     def build(name: str) -> Agent:
         if name not in built:
             below = {name: build(name) for name in by_name[name].agents}
             file = by_name[name]
             tools = [_tool(file, path) for path in file.tools]
-            built[name] = _team(file, below) if file.team else _agent(file, below, tools)
+            built[name] = _team(file, below) if file.team else _agent(file, below, tools, servers)
             vars(built[name])["source"] = source
         return built[name]
 
@@ -268,7 +273,27 @@ def _team(file: AgentFile, members: Mapping[str, Agent]) -> Team:
         raise BadAgentFile(file.path, str(error)) from error
 
 
-def _agent(file: AgentFile, below: Mapping[str, Agent], tools: Sequence[Any]) -> Agent:
+def _described_servers(files: Sequence[AgentFile]) -> McpServers | None:
+    """Return the MCP servers of the folder, which all its agents share; None where none are described."""
+    found = read_servers_file(Path(files[0].path).parent) if files else ServersFile()
+    if not found.servers:
+        return None
+    from upcall.links.mcp import McpServers
+    from upcall.links.mcp.servers import WAIT
+
+    sampling = [name for file in files for name in file.mcp_sampling]
+    model = next((_model(file) for file in files if file.mcp_sampling), None)
+    return McpServers(found.servers, offer=(), wait=found.wait or WAIT, sampling=sampling, model=model)
+
+
+def _offered_servers(file: AgentFile, servers: McpServers | None) -> list[Any]:
+    """Return the folder's MCP servers as one agent gets them."""
+    if servers is None:
+        return []
+    return [servers.offering(file.mcp, sampling=file.mcp_sampling, model=_model(file) or None)]
+
+
+def _agent(file: AgentFile, below: Mapping[str, Agent], tools: Sequence[Any], servers: McpServers | None) -> Agent:
     try:
         return Agent(
             file.name,
@@ -276,7 +301,7 @@ def _agent(file: AgentFile, below: Mapping[str, Agent], tools: Sequence[Any]) ->
             description=file.description,
             model=_model(file) or None,
             settings=file.settings,
-            tools=[one for one in tools if not isinstance(one, Kit)],
+            tools=[*(one for one in tools if not isinstance(one, Kit)), *_offered_servers(file, servers)],
             kit=[*_skills(file, file.skills), *(one for one in tools if isinstance(one, Kit))],
             workspace=_workspace(file),
             agents=list(below.values()),

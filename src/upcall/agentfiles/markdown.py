@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from upcall.agentfiles import mcp_json
 from upcall.agentfiles import team_toml as teamfile
 from upcall.agentfiles.ancestry import Position, ancestor_chains, team_positions
 from upcall.agentfiles.settings_block import read_settings, unknown_to
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     import yaml
 
 TEXTS = ("name", "description", "model", "workspace")
-LISTS = ("tools", "skills", "agents")
+LISTS = ("tools", "skills", "agents", "mcp", "mcp_sampling")
 OWN_KEYS = (*TEXTS, "settings", *LISTS)
 IN_LOG = "in log"
 """The value of `workspace:` for files in the log."""
@@ -45,6 +46,7 @@ class AgentFile(Value, frozen=True):
     """The content of one agent's files. `name` is the file's name if the front matter has none.
 
     A folder's team is one of its agents: it has a path, a name, a description, and its members as `agents`.
+    `mcp` are the MCP servers whose tools it gets, `mcp_sampling` those of them that may ask for model calls.
     """
 
     name: str
@@ -54,6 +56,8 @@ class AgentFile(Value, frozen=True):
     tools: tuple[str, ...] = ()
     skills: tuple[str, ...] = ()
     agents: tuple[str, ...] = ()
+    mcp: tuple[str, ...] = ()
+    mcp_sampling: tuple[str, ...] = ()
     instructions: str = ""
     policy: Policy = Policy()
     path: str = ""
@@ -120,7 +124,7 @@ def read_folder(place: str | Path) -> Reading:
     problems += structure
     if not structure and all(draft.has_structure for draft in drafts):
         problems += _warnings([draft.agent for draft in drafts], {d.agent.name: d for d in drafts})
-    problems += _fallback_problems(drafts)
+    problems += [*_fallback_problems(drafts), *_server_problems(drafts, folder)]
     bad = {problem.file for problem in problems if problem.severity == "error"}
     agents = [draft.agent for draft in drafts if not bad & {str(draft.path), str(draft.sidecar)}]
     problems.sort(key=lambda problem: (problem.file, problem.line))
@@ -204,7 +208,7 @@ def _read(path: Path) -> _Draft | None:
         if path.stem.lower() == "readme" and not _has_front_matter(text):
             return None
         _read_text(draft, text)
-    if draft.readable or draft.sidecar.exists():
+    if (draft.readable or draft.sidecar.exists()) and draft.sidecar.name != mcp_json.NAME:
         _read_sidecar(draft)
     return draft
 
@@ -412,8 +416,33 @@ def _sidecars_without_agent(folder: Path) -> list[Problem]:
     return [
         Problem(str(path), 0, "", f"is a sidecar without its agent: {_no_agent(path.stem, agents)}")
         for path in sorted(folder.glob("*.json"))
-        if not path.with_suffix(".md").exists()
+        if not path.with_suffix(".md").exists() and path.name != mcp_json.NAME
     ]
+
+
+def _server_problems(drafts: Sequence[_Draft], folder: Path) -> Iterator[Problem]:
+    """Yield the mistakes in mcp.json, and each MCP server that an agent names and that is not described there."""
+    file = mcp_json.read_servers_file(folder)
+    yield from file.problems
+    described = {*file.servers, *(problem.key.split(".")[1] for problem in file.problems if "." in problem.key)}
+    for draft in drafts:
+        if file.path and draft.path.with_suffix(".json").name == mcp_json.NAME:
+            text = f"{mcp_json.NAME} describes MCP servers, so it can't be a sidecar; rename the agent's file"
+            yield Problem(str(draft.path), 0, "", text)
+        for key, names, known in (
+            ("mcp", draft.agent.mcp, described),
+            ("mcp_sampling", draft.agent.mcp_sampling, set(draft.agent.mcp)),
+        ):
+            for name in names:
+                if name not in known:
+                    more = (
+                        "list it under mcp: too"
+                        if key == "mcp_sampling"
+                        else mcp_json.unknown_server(name, file, sorted(known))
+                    )
+                    yield Problem(str(draft.path), draft.lines.get(key, 0), key, more)
+    if not file.problems:
+        yield from mcp_json.server_warnings(file, [*dict.fromkeys(one for d in drafts for one in d.agent.mcp)])
 
 
 def _no_agent(name: str, agents: Sequence[str]) -> str:

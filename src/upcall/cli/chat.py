@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from upcall.app import Runtime
 from upcall.cli.chat_commands import COMMANDS, ChatSession, LeaveChat, parse_command, run_command
+from upcall.cli.chat_mcp import prompt_of
 from upcall.cli.conversation import Conversation
 from upcall.cli.options import Commands, agent_argument, events_file_option, watching_options
 from upcall.cli.output import failure_line, say, tell
@@ -110,12 +111,13 @@ async def _run_lines(talk: ChatSession) -> int:
         if not line.strip():
             continue
         try:
-            command = parse_command(line.rstrip("\n"))
+            prompt = await prompt_of(talk.agent, line.rstrip("\n"))
+            command = parse_command(line.rstrip("\n")) if prompt is None else None
             if command is not None:
                 await run_command(talk, command)
                 continue
             with stopping.on_drained():
-                reply = await run_turn(runtime, await talk.open_session(), line.strip(), None)
+                reply = await run_turn(runtime, await talk.open_session(), prompt or line.strip(), None)
         except LeaveChat:
             break
         except RuntimeClosed:

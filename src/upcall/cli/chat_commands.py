@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from upcall.app import open_session
+from upcall.cli import chat_mcp
 from upcall.cli.inbox import print_inbox
 from upcall.cli.output import hanging_indent, say, width
 from upcall.cli.places import redactor, shown_with, story_for
@@ -209,6 +210,10 @@ async def _all_events(talk: ChatSession) -> list[AnyEvent]:
     return [event async for event in talk.runtime.events(tree=talk.id)]
 
 
+async def _mcp(talk: ChatSession, argument: str) -> None:
+    await chat_mcp.mcp(talk.agent, argument)
+
+
 async def _new(talk: ChatSession, _: str) -> None:
     note = f"; {visible(talk.id)} is stored" if talk.session is not None else ""
     talk.start_new()
@@ -241,6 +246,7 @@ COMMANDS = {
     "cost": Command(_cost, "tokens used by this session and its children"),
     "inbox": Command(_inbox, "list open questions, most urgent first"),
     "unfold": Command(_unfold, "show the last call in full, or the Nth last", " [N]"),
+    "mcp": Command(_mcp, "list MCP servers, or connect one", " [NAME]"),
     "new": Command(_new, "start a new session; this one is stored"),
     "exit": Command(_exit, "leave (Ctrl-D)"),
     "help": Command(_help, "show this help"),

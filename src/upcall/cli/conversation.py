@@ -16,6 +16,7 @@ from upcall.cli.chat_commands import (
     run_command,
     unfold,
 )
+from upcall.cli.chat_mcp import prompt_of
 from upcall.cli.output import failure_line, tell, width
 from upcall.cli.resume import resume_in_view
 from upcall.cli.run import interrupter, report_waiting, stream_turn, view_for
@@ -96,7 +97,14 @@ class Conversation:
 
     async def _handle_line(self, text: str) -> bool:
         """Handle one line of input; returns True if the person leaves."""
-        command = parse_command(text)
+        prompts: list[str] = []
+        if await self._report_errors(self._expand(text, prompts)):
+            return True
+        if prompts == [""]:  # its prompt could not be had, which was said
+            self._keyboard.ask("steer" if self._task is not None else "")
+            return False
+        text = prompts[0] if prompts else text
+        command = None if prompts else parse_command(text)
         if command is not None and (self._task is None or not needs_idle_session(command)):
             _echo(text)
             if calls_model(command):
@@ -123,6 +131,15 @@ class Conversation:
             await self._report_errors(self._steer(text))
         self._keyboard.ask("steer" if self._task is not None else "")
         return False
+
+    async def _expand(self, text: str, prompts: list[str]) -> None:
+        """Add the text of a server's prompt if the line names one; "" if it can't be had."""
+        try:
+            found = await prompt_of(self._talk.agent, text)
+        except BaseException:
+            prompts.append("")
+            raise
+        prompts.extend([] if found is None else [found])
 
     async def _steer(self, text: str) -> None:
         await (await self._talk.open_session()).steer(text)

@@ -26,7 +26,7 @@ from upcall.cli.run import CODES, interruptible, run_and_show, turn_json_of
 from upcall.cli.stopping import DRAIN_SECONDS, TERMINATED, stopping_of
 from upcall.contracts import Reply
 from upcall.core.runtime.worker import STOP_LIMIT
-from upcall.errors import RuntimeClosed, SessionBusy, SetupError
+from upcall.errors import RuntimeClosed, ServersMissing, SessionBusy, SetupError
 from upcall.observe.plain import one_line, visible
 
 if TYPE_CHECKING:
@@ -195,7 +195,7 @@ class _ResumeAll:
             reply = await runtime.resume(root, sink=lambda item: seen.append(item) if not seen else None)
         except SessionBusy:
             return True
-        except _UntrustedSource as left:
+        except (_UntrustedSource, ServersMissing) as left:
             self.codes[root] = 0
             tell(f"upcall: skipped: {left}")
             return False

@@ -11,10 +11,11 @@ import msgspec
 from upcall.agent import Kit
 from upcall.errors import BadKit
 from upcall.hooks import Hooks, Rule, approval_rule, inherited
-from upcall.tools import Tool, is_own_tool
+from upcall.tools import SchemaTool, Tool, is_own_tool
 
 EDITS = ("edit_file", "run_python", "shell", "write_file")
-"""The built-in tools that can change something; the preset `edits_ask` requires approval for them."""
+"""The built-in tools that can change something. The preset `edits_ask` requires approval for them, and for tools
+that others describe by a schema and that are not known to be read-only."""
 
 Globs = str | Sequence[str]
 Rules = Mapping[str, bool | Mapping[str, Globs]]
@@ -26,7 +27,8 @@ def approve(rules: Rules | str) -> Kit:
     rules: a dict, or the name of a preset. The dict maps a tool's name, or a glob of names, to True, False, or
         globs for arguments, by name: all named arguments must match; of a list of globs, one must match. A tool's
         own name takes precedence over globs. Presets: `read_only` (ask for all tools that are not marked
-        `read_only`), `edits_ask` (for the built-in tools that change something), `all_ask`.
+        `read_only`), `edits_ask` (for the built-in tools that change something, and for tools made of a schema
+        that are not marked `read_only`), `all_ask`.
     """
     rule = _preset(rules) if isinstance(rules, str) else _by_name(_validate_rules(rules))
     return Kit(Hooks(before_tool=[inherited(approval_rule(rule))]))
@@ -35,7 +37,7 @@ def approve(rules: Rules | str) -> Kit:
 def _preset(name: str) -> Rule:
     presets: dict[str, Rule] = {
         "read_only": lambda tool, args: not tool.read_only and not is_own_tool(tool),
-        "edits_ask": lambda tool, args: tool.name in EDITS,
+        "edits_ask": lambda tool, args: tool.name in EDITS or (isinstance(tool, SchemaTool) and not tool.read_only),
         "all_ask": lambda tool, args: not is_own_tool(tool),
     }
     if name not in presets:

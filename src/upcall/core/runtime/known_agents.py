@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from upcall.agent import Agent, all_agents
-from upcall.errors import BadAgent, UnknownAgent
+from upcall.errors import BadAgent, SetupError, UnknownAgent
 from upcall.events import SessionStarted
 
 
@@ -55,9 +55,19 @@ class KnownAgents:
             return own
         return None
 
+    def all(self) -> list[Agent]:
+        """Every agent, those of single sessions too."""
+        return [*self._agents.values(), *(agent for own in self._own.values() for agent in own.values())]
+
     def bind(self, session_id: str, own: Mapping[str, Agent]) -> None:
         """Have one session, with all that it starts, use these agents."""
         self._own[session_id] = own
+
+    def bind_again(self, header: SessionStarted, root: str, agent: Agent) -> None:
+        """Have a stored session use this agent; SetupError if the log names another one."""
+        if agent.name != header.agent:
+            raise SetupError(f"session {root!r} belongs to the agent {header.agent!r}, not to {agent.name!r}")
+        self.bind(root, all_agents([agent]))
 
     def forget(self, session_ids: Sequence[str]) -> None:
         """Drop what sessions brought that are gone."""

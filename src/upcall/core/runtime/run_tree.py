@@ -32,6 +32,7 @@ from upcall.core.runtime.children import (
 )
 from upcall.core.runtime.dispatcher import ANSWER_GRACE, CallbackDispatcher
 from upcall.core.runtime.home import RuntimeServices
+from upcall.core.runtime.needed_servers import check_servers
 from upcall.core.runtime.routes import can_ask_anyone, route_for
 from upcall.core.runtime.session_options import ASKING
 from upcall.core.runtime.side_turns import answering_actor, run_to_outcome
@@ -134,6 +135,7 @@ class RunTree:
         """A session that is run by its own id, guarded by all that is above it; SetupError if that can't be."""
         check_runs_alone(state)
         self.home.workspaces.check(state)
+        check_servers(state, self.home.agent_of(state.root_header) if state.root_header.servers else None)
         inherited = await self.inherited(state.header) if state.header.parent else NO_HOOKS
         return self.make_turn(state, self.home.agent_of(state.header), inherited)
 

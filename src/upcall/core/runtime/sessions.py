@@ -24,6 +24,7 @@ from upcall.core.runtime.broadcast import Subscription
 from upcall.core.runtime.children import make_ready
 from upcall.core.runtime.inbox import Inbox
 from upcall.core.runtime.known_agents import KnownAgents
+from upcall.core.runtime.needed_servers import close_toolsets, given_servers
 from upcall.core.runtime.own_workspaces import OwnWorkspaces, checked_workspace
 from upcall.core.runtime.routes import can_ask_anyone
 from upcall.core.runtime.run_tree import RunTree
@@ -139,6 +140,7 @@ class Sessions(Inbox):
             close = getattr(model, "close", None)
             if close is not None:
                 await close()
+        await close_toolsets(self._agents.all())
         self.broadcast.close()
         await self.store.close()
 
@@ -291,6 +293,7 @@ class Sessions(Inbox):
             source=place.source, program=place.program, data=kept, tags=labels,
             title=where.title, folder=where.folder, roots=where.roots, workspace=workspace is not None,
             options=DEFAULT_OPTIONS if options is None else checked_options(declared, options),
+            servers=given_servers(declared),
         )  # fmt: skip
         state = SessionState(session_id)
         if begins:
@@ -355,10 +358,13 @@ class Sessions(Inbox):
         if begun:
             await turn.log.flush(release=tree.claim is not None)
 
-    async def load(self, id: str, *, workspace: Workspace | None = None) -> Session:
+    async def load(
+        self, id: str, *, workspace: Workspace | None = None, agent: Agent[Any] | None = None
+    ) -> Session:
         """A session from the store, whoever made it.
 
         workspace: that of `start(workspace=...)`, for a session that was started with one in another process
+        agent: an agent of the name that the log has, which the session uses here in place of the runtime's
         """
         await self._open()
         state = await load_state(self.store, id)
@@ -366,6 +372,8 @@ class Sessions(Inbox):
             raise errors.UnknownSession(id)
         if workspace is not None:
             self.workspaces.bind_again(state.root_header, state.header.root or id, workspace)
+        if agent is not None:
+            self._agents.bind_again(state.root_header, state.header.root or id, agent)
         return Session(state, self, await self._last_reply(state))
 
     async def run_turn(

@@ -45,6 +45,21 @@ class ToolsetSession(SessionView):
         """The object of `Runtime(deps=...)`; None where none was given."""
         return self._turn.services.deps
 
+    @property
+    def servers(self) -> tuple[str, ...]:
+        """The names of the MCP servers that the session was given; children have their root's."""
+        return self._state.root_header.servers
+
+    @property
+    def own_tools(self) -> tuple[str, ...]:
+        """The names of the tools that the agent itself has."""
+        return (*self._turn.actor.own_tools, *ANSWERING)
+
+    @property
+    def open_calls(self) -> tuple[str, ...]:
+        """The names of the tools whose calls are open, while a turn is being resumed."""
+        return tuple([one.call.name for one in self._state.conversation.calls.values() if not one.settled])
+
 
 async def update_tools(turn: Turn) -> None:
     """Ask the agent's toolsets and give the session the tools they offer now; ToolsetFailed if one can't.

@@ -1,0 +1,39 @@
+"""The MCP servers that sessions were given. The log keeps their names, and nothing else of them.
+
+A session runs only where its agent has servers of these names: elsewhere the calls that wait for an answer would
+end without their tools.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from upcall.agent import Agent
+from upcall.core.log.state import SessionState
+from upcall.errors import ServersMissing
+
+
+def given_servers(agent: Agent[Any]) -> tuple[str, ...]:
+    """Return the names of the servers that an agent's toolsets give to every session."""
+    if not agent.toolsets:
+        return ()
+    return tuple(dict.fromkeys(name for one in agent.toolsets for name in getattr(one, "servers", ())))
+
+
+def check_servers(state: SessionState, agent: Agent[Any] | None) -> None:
+    """Raise ServersMissing if the run tree's agent does not have every server that the session was given."""
+    if agent is None:
+        return
+    here = {name for one in agent.toolsets for name in getattr(one, "available", ())}
+    missing = [name for name in state.root_header.servers if name not in here]
+    if missing:
+        raise ServersMissing(state.header.root or state.id, missing)
+
+
+async def close_toolsets(agents: Iterable[Agent[Any]]) -> None:
+    """Close the toolsets of agents that can be closed, each once."""
+    for toolset in {id(one): one for agent in agents for one in agent.toolsets}.values():
+        close = getattr(toolset, "close", None)
+        if close is not None:
+            await close()

@@ -1,0 +1,59 @@
+"""A server that is reached by streamable HTTP. What it sends is bounded before it is read."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx2
+from mcp.client.streamable_http import streamable_http_client
+
+from upcall.links.mcp.config import ServerConfig
+from upcall.links.mcp.stdio import MESSAGE
+
+_CONNECT, _SILENCE = 10.0, 300.0
+"""Seconds for connecting and sending, and seconds without a byte of an answer."""
+
+
+class _Bounded(httpx2.AsyncByteStream):
+    """A body of at most MESSAGE bytes."""
+
+    def __init__(self, body: Any) -> None:
+        self._body = body
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        size = 0
+        async for chunk in self._body:
+            size += len(chunk)
+            if size > MESSAGE:
+                raise httpx2.StreamError(f"the server's answer has more than {MESSAGE} bytes")
+            yield chunk
+
+    async def aclose(self) -> None:
+        """Close the body."""
+        await self._body.aclose()
+
+
+class _BoundedTransport(httpx2.AsyncHTTPTransport):
+    """Bounds every body but event streams, whose events the library bounds one by one."""
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        """Send a request and return the answer, with its body bounded."""
+        response = await super().handle_async_request(request)
+        if not response.headers.get("content-type", "").lower().startswith("text/event-stream"):
+            response.stream = _Bounded(response.stream)
+        return response
+
+
+@asynccontextmanager
+async def http_streams(config: ServerConfig, auth: httpx2.Auth | None) -> AsyncGenerator[Any]:
+    """Yield the streams of a server at an address. Nothing is sent before the first message."""
+    timeout = httpx2.Timeout(_CONNECT, read=_SILENCE)
+    async with (
+        httpx2.AsyncClient(
+            headers=dict(config.headers), timeout=timeout, auth=auth, transport=_BoundedTransport(retries=0)
+        ) as client,
+        streamable_http_client(config.url, http_client=client, max_sse_event_size=MESSAGE) as streams,
+    ):
+        yield streams
