@@ -278,3 +278,22 @@ async def test_arguments_too_long_for_a_form_are_approved_by_a_person_at_the_com
     assert "args" not in waits
     assert len(text_of(asked)) < 2000
     assert effects(tmp_path) == []
+
+
+@BOTH
+async def test_questions_of_two_agents_below_are_asked_with_the_agents_that_passed_them_up(
+    tmp_path: Path, era: str
+) -> None:
+    make_desk(tmp_path)
+    seen: list[str] = []
+
+    async def ask(message: str, schema: dict[str, Any]) -> ElicitResult:
+        seen.append(message)
+        return accept(decision="approve") if "wants to run pay" in message else accept(answer="Rex")
+
+    async with connected(tmp_path, "memory", era, ask) as client:
+        result = await client.call_tool("manager", {"prompt": "name / pay 3 ann / blocker"})
+    assert "registered Rex" in result.structured_content["text"]
+    assert "paid 3 to ann" in result.structured_content["text"]
+    assert sorted(effects(tmp_path)) == ["paid 3 to ann", "registered Rex"]
+    assert any("route: manager passed it up" in message for message in seen)
