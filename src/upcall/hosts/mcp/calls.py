@@ -112,6 +112,8 @@ class AgentCalls:
             session, _ = await open_session(self.runtime, self.runtime.agent(agent), session_id)
         if session.agent != agent:
             raise SetupError(f"{session_id!r} is a session of {session.agent!r} and not of {agent!r}")
+        if session.id in self._running:
+            raise SessionBusy(session.id, "this server", is_local=True)
         turn = Turn(session.id, session.turn + 1)
         async with self.runtime.subscribe(session.id) as items:
             task = self._spawn(turn, session.prompt(prompt, by=by))
@@ -137,9 +139,11 @@ class AgentCalls:
     async def _until_begun(self, items: Items, task: asyncio.Task[Any], session_id: str) -> None:
         while True:
             first = asyncio.ensure_future(anext(items))
-            await asyncio.wait({task, first}, return_when="FIRST_COMPLETED")
-            if not first.done():
+            try:
+                await asyncio.wait({task, first}, return_when="FIRST_COMPLETED")
+            finally:
                 first.cancel()
+            if not first.done():
                 return
             item = first.result()
             if isinstance(item, TurnStarted) and item.session == session_id:

@@ -193,7 +193,7 @@ class AgentServer:
 def _plain_failure(error: UpcallError) -> str:
     match error:
         case SessionBusy():
-            return f"session {error.session_id!r} is running elsewhere; call `status` to wait for it"
+            return f"session {error.session_id!r} is running; call `status` to wait for it"
         case AlreadySettled():
             by = f" by {error.by}" if error.by else ""
             return f"callback {error.callback_id} was {error.status}{by}; nothing was changed"
