@@ -14,14 +14,13 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from upcall.errors import UpcallError
-from upcall.links.mcp.config import ServerConfig
+from upcall.links.mcp.config import SIGN_IN, Authorize, ServerConfig
 from upcall.links.mcp.failures import AnswerLost, RequestRefused, ServerFailed
 from upcall.links.mcp.questions import InFlight
 from upcall.mcp_wire.names import clean_line
 
 if TYPE_CHECKING:
     from upcall.links.mcp.live import Json, Live
-    from upcall.links.mcp.oauth import Authorize
 
 log = logging.getLogger("upcall")
 
@@ -30,9 +29,6 @@ CONNECT = 30.0
 
 PAUSE, LONGEST_PAUSE = 0.5, 60.0
 """Seconds before the second attempt after a failure, doubled with each further one."""
-
-SIGN_IN = 300.0
-"""Seconds that a person has to sign in."""
 
 _CLOSE = 4.0
 _EXTRA = "MCP needs more packages; install them with: pip install 'upcall[mcp]'"

@@ -7,7 +7,7 @@ import copy
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -15,7 +15,7 @@ from upcall.agent import Agent, Kit
 from upcall.contracts import Context, Model, SessionReads
 from upcall.errors import BadAgent, SetupError
 from upcall.links.mcp.calls import Sample
-from upcall.links.mcp.config import ServerConfig, read_servers
+from upcall.links.mcp.config import Authorize, ServerConfig, read_servers
 from upcall.links.mcp.connection import CONNECT, Connection
 from upcall.links.mcp.failures import ServerFailed
 from upcall.links.mcp.results import prompt_text
@@ -26,9 +26,6 @@ from upcall.mcp_wire.reading import objects
 from upcall.messages import Value
 from upcall.safety.bounds import TOOLS
 from upcall.tools import Tool
-
-if TYPE_CHECKING:
-    from upcall.links.mcp.oauth import Authorize
 
 WAIT = 1.5
 """Seconds that a model call waits for servers that are being connected."""
