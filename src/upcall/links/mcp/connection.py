@@ -57,6 +57,8 @@ class Connection:
         """The tools that it listed last; None before it was ever connected."""
         self.prompts: tuple[Json, ...] = ()
         self.has_resources = False
+        self.is_late = False
+        """True from when somebody waited for it in vain until it is connected."""
         self.in_flight: list[InFlight] = []
         self._live: Live | None = None
         self._owner: asyncio.Task[None] | None = None
@@ -174,7 +176,7 @@ class Connection:
 
     def _connected(self, live: Live, known: Any) -> None:
         self._live, self._known, self.version = live, known, live.version
-        self.state, self.problem = "connected", ""
+        self.state, self.problem, self.is_late = "connected", "", False
         assert self._settled is not None
         self._settled.set()
 

@@ -22,6 +22,9 @@ Json = dict[str, Any]
 OPENED = "I opened the page"
 """The answer to a question that is a link."""
 
+OPEN, QUESTIONS = 20, 200
+"""Questions of one call of a legacy server that are open at once, and all of them."""
+
 _YES, _NO = "yes", "no"
 _URL = 4000
 _UNCLEAR, _LOOK = 5.0, 0.05
@@ -50,6 +53,7 @@ class InFlight:
         self.requests: asyncio.Queue[Pending] = asyncio.Queue()
         self._ended = False
         self._open: set[_Request] = set()
+        self._count = 0
 
     @staticmethod
     async def cause(calls: Sequence[InFlight]) -> InFlight | None:
@@ -67,8 +71,9 @@ class InFlight:
     async def ask(self, method: str, params: Json) -> Json:
         """Return the call's answer to a request of its server."""
         request = _Request(method, params)
-        if self._ended:
-            return {"action": "cancel"}
+        self._count += 1
+        if self._ended or self._count > QUESTIONS or len(self._open) >= OPEN:
+            return {"action": "cancel", "error": "the call has ended, or asks too much"}
         self._open.add(request)
         self.requests.put_nowait(request)
         try:
