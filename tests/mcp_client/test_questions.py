@@ -140,6 +140,7 @@ async def test_a_legacy_question_is_held_in_memory_and_answered_from_the_inbox(t
             await asyncio.sleep(0.05)
         await asyncio.sleep(0.5)  # longer than what is held otherwise
         assert not running.done()
+        assert "only while this process" in waiting[0].context["lasts"]
         await runtime.answer(waiting[0].id, {"name": "Bo"}, by="ops")
         reply = await running
 

@@ -1,4 +1,4 @@
-"""Tokens of servers that want OAuth: where they are kept, who can read them. The conformance suite has the flows."""
+"""Tokens of servers that want OAuth: where they are, and who can read them. The conformance suite has the flows."""
 
 from __future__ import annotations
 

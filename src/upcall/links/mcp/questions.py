@@ -22,6 +22,9 @@ Json = dict[str, Any]
 OPENED = "I opened the page"
 """The answer to a question that is a link."""
 
+HELD = "only while this process and the server run; without an answer by then the server gets none"
+"""What the card of a legacy server's question says about its end."""
+
 OPEN, QUESTIONS = 20, 200
 """Questions of one call of a legacy server that are open at once, and all of them."""
 
@@ -94,12 +97,14 @@ class InFlight:
 
 
 class Asked:
-    """A question as it is put to the agents above or to a person."""
+    """A question as it is put to the agents above or to a person. `held`: it ends with the connection."""
 
-    def __init__(self, server: str, tool: str, params: Json) -> None:
+    def __init__(self, server: str, tool: str, params: Json, *, held: bool = False) -> None:
         text = clean(str(params.get("message", "")), MESSAGE).strip() or "(no text)"
         self.message = f"The MCP server {server!r} asks, while it runs {clean_line(tool, 100)!r}:\n{text}"
         self.context = {"mcp_server": server, "mcp_tool": clean_line(tool, 200)}
+        if held:
+            self.context["lasts"] = HELD
         self.options: Json = {}
         self.schema: Json | None = None
         if params.get("mode") == "url" or "url" in params:
