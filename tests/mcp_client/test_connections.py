@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from mcp_client.peers import HERE, UNASKED, agent, node_server, python_server, raw, shop, states
-from upcall import Approve, Runtime, SessionAccess
+from upcall import Approve, Runtime, SessionAccess, ToolsetFailed
 from upcall.hooks import Hooks
 from upcall.links.mcp import McpServers, with_servers
 from upcall.messages import Request, Result
@@ -268,3 +268,29 @@ async def test_a_worker_leaves_a_session_whose_servers_are_missing_and_says_whic
         stop.set()
         await working
         assert await runtime.ready() == [session.id]
+
+
+@pytest.mark.slow
+async def test_a_turn_fails_and_keeps_its_answer_while_the_server_of_an_open_call_can_not_be_started(
+    tmp_path: Path,
+) -> None:
+    def plan(request: Request) -> Any:
+        found = request.messages[-1].results
+        return found[0].text if found else call("shop__order", item="hat")
+
+    store, effects = str(tmp_path / "log.db"), tmp_path / "orders"
+    there = {"shop": shop(effects, **UNASKED)}
+    async with Runtime(store, agents=[agent(McpServers(there, wait=30), plan)], hold=0.1) as runtime:
+        session = await runtime.start("worker")
+        assert (await session.prompt("Begin.")).status == "waiting"
+        await runtime.answer((await runtime.inbox())[0].id, {"colour": "blue"})
+
+    broken = McpServers({"shop": {"command": "/does/not/exist"}})
+    async with Runtime(store, agents=[agent(broken, plan)]) as runtime:
+        with pytest.raises(ToolsetFailed, match="has an open call and is not there"):
+            await runtime.resume(session.id)
+    async with Runtime(store, agents=[agent(McpServers(there, wait=30), plan)]) as runtime:
+        reply = await runtime.resume(session.id)
+
+    assert reply.text == "ordered hat in blue"
+    assert effects.read_text().splitlines().count("ordered hat in blue") == 1

@@ -30,7 +30,9 @@ CONNECT = 30.0
 PAUSE, LONGEST_PAUSE = 0.5, 60.0
 """Seconds before the second attempt after a failure, doubled with each further one."""
 
-_CLOSE = 4.0
+_CLOSE = 1.5
+"""Seconds that a connection has to end by itself, and again after it was cancelled."""
+
 _EXTRA = "MCP needs more packages; install them with: pip install 'upcall[mcp]'"
 
 State = Literal["not started", "connecting", "connected", "failed", "disabled"]
@@ -263,6 +265,9 @@ def _imported() -> Any:
 
 
 def _version() -> str:
-    from importlib.metadata import version
+    from importlib.metadata import PackageNotFoundError, version
 
-    return version("upcall")
+    try:
+        return version("upcall")
+    except PackageNotFoundError:  # run from its sources
+        return "0"
