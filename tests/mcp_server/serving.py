@@ -288,7 +288,7 @@ def text_of(result: Any) -> str:
     return "\n".join(block.text for block in result.content)
 
 
-async def until(true: Callable[[], Awaitable[Any]], seconds: float = 20.0) -> Any:
+async def until(true: Callable[[], Awaitable[Any]], seconds: float = 60.0) -> Any:
     """What something returns once it is true."""
     async with asyncio.timeout(seconds):
         while not (found := await true()):
