@@ -46,6 +46,7 @@ if TYPE_CHECKING:
         ResponseTooLarge,
         RuntimeClosed,
         ScriptExhausted,
+        ServersMissing,
         SessionBusy,
         SessionError,
         SessionExists,
@@ -122,6 +123,7 @@ __all__ = [
     "Runtime",
     "RuntimeClosed",
     "ScriptExhausted",
+    "ServersMissing",
     "Session",
     "SessionAccess",
     "SessionBusy",
@@ -201,6 +203,11 @@ def __getattr__(name: str) -> Any:
     module = import_module(place)
     found = globals()[name] = module if name == "errors" else getattr(module, name)
     return found
+
+
+def __dir__() -> list[str]:
+    """List the names before they are used, for editors and the interactive interpreter."""
+    return sorted({*globals(), *__all__})
 
 
 def _version() -> str:

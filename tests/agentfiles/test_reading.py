@@ -169,7 +169,8 @@ def test_a_readme_without_front_matter_is_left_alone(tmp_path: Path) -> None:
 
 def test_an_unknown_key_is_reported_with_its_line_and_the_allowed_ones(tmp_path: Path) -> None:
     write(tmp_path, "developer", "description: x\ntool: [a]")
-    allowed = "unknown key; allowed are name, description, model, workspace, settings, tools, skills, agents."
+    keys = "name, description, model, workspace, settings, tools, skills, agents, mcp, mcp_sampling"
+    allowed = f"unknown key; allowed are {keys}."
     assert only(tmp_path) == ("developer.md", 3, "tool", f"{allowed} Did you mean tools?")
 
 

@@ -25,6 +25,7 @@ COMMANDS = [
     "resume",
     "cancel",
     "inbox",
+    "mcp",
     "adopt",
     "answer",
     "serve",

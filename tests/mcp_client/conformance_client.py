@@ -1,32 +1,16 @@
-"""The client that the conformance suite drives: an agent that calls every tool of the server at the given address.
-
-The suite gives the address as the last argument, the scenario in MCP_CONFORMANCE_SCENARIO, and sometimes calls to
-make or a client's credentials in MCP_CONFORMANCE_CONTEXT.
-"""
+"""The client that the conformance suite drives: an agent that calls every tool of the server at an address."""
 
 from __future__ import annotations
 
-import fcntl
-import os
-import sys
+import tempfile
+from collections.abc import Mapping
+from typing import Any
 
-# The suite starts all clients at once. Two at a time have enough processor time, and begin in time.
-_slot = os.open(
-    f"{os.environ.get('SLOTS', '/tmp/upcall-conformance')}-{os.getpid() % 2}", os.O_CREAT | os.O_RDWR, 0o600
-)
-fcntl.flock(_slot, fcntl.LOCK_EX)
-
-import asyncio  # noqa: E402
-import json  # noqa: E402
-import tempfile  # noqa: E402
-from collections.abc import Mapping  # noqa: E402
-from typing import Any  # noqa: E402
-
-from upcall import Agent, Runtime  # noqa: E402
-from upcall.callbacks import Callback  # noqa: E402
-from upcall.links.mcp import McpServers  # noqa: E402
-from upcall.messages import Request  # noqa: E402
-from upcall.models import Script, call  # noqa: E402
+from upcall import Agent, Runtime
+from upcall.callbacks import Callback
+from upcall.links.mcp import McpServers
+from upcall.messages import Request
+from upcall.models import Script, call
 
 PREFIX = "tested__"
 METADATA = "https://conformance-test.local/client-metadata.json"
@@ -84,9 +68,8 @@ def calls(request: Request, context: Mapping[str, Any]) -> Any:
     ]
 
 
-async def main(url: str) -> None:
-    scenario = os.environ.get("MCP_CONFORMANCE_SCENARIO", "")
-    context = json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT") or "{}")
+async def main(url: str, scenario: str, context: Mapping[str, Any]) -> None:
+    """Call every tool, or the calls that the context names."""
     config: dict[str, Any] = {"url": url, "autoApprove": ["*"]}
     if scenario.startswith("auth/"):
         config["oauth"] = {"clientMetadataUrl": METADATA} if "cimd" in scenario else True
@@ -107,10 +90,3 @@ async def main(url: str) -> None:
         async with Runtime(":memory:", agents=[agent], host=Person()) as runtime:
             session = await runtime.start("client")
             await session.prompt("Call every tool.")
-            for message in session.get_messages():
-                print(message.results or message.text or message.calls)
-            print(servers.status())
-
-
-if __name__ == "__main__":
-    asyncio.run(main(sys.argv[-1]))

@@ -84,6 +84,18 @@ async def slowly(ctx: Context, steps: int) -> str:
     return "finished"
 
 
+@server.tool()
+async def grow(ctx: Context) -> str:
+    """Offer one more tool from now on."""
+
+    async def grown() -> str:
+        return "grown"
+
+    server.add_tool(grown)
+    await ctx.notify_tools_changed()
+    return "there is more"
+
+
 @server.prompt()
 def greet(name: str) -> str:
     """Greet somebody."""

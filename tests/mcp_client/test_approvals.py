@@ -76,6 +76,23 @@ async def test_every_call_of_a_tool_is_approved_by_one_pattern_in_a_session(tmp_
     assert [one.text for one in results(session)] == ["act ran", "act ran"]
 
 
+async def test_an_approval_by_pattern_ends_when_the_server_describes_its_tool_otherwise(tmp_path: Path) -> None:
+    servers = McpServers({"one": raw("turns_bad", str(tmp_path / "notes"))}, wait=20)
+    seen: list[str] = []
+
+    def plan(request: Request) -> Any:
+        about = next(one.description for one in request.tools if one.name == "one__act")
+        seen.append(about)
+        if "Deletes" in about:
+            return "done" if sum("Deletes" in one for one in seen) == 2 else call("one__act", n=len(seen))
+        return call("one__act", n=len(seen)) if len(seen) < 100 else "done"
+
+    _, person = await play(servers, plan, lambda callback: Approve(for_session=True, pattern=ANY_ARGUMENTS))
+
+    assert "Deletes" in seen[-1]
+    assert len(person.asked) == 2  # once for each description, however often it was called
+
+
 async def test_the_preset_edits_ask_asks_for_tools_that_others_describe() -> None:
     async def write(arguments: dict[str, Any]) -> str:
         return "written"

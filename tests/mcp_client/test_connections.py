@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from mcp_client.peers import HERE, UNASKED, agent, node_server, python_server, raw, shop, states
-from upcall import Runtime, SessionAccess
+from upcall import Approve, Runtime, SessionAccess, ToolsetFailed
 from upcall.hooks import Hooks
 from upcall.links.mcp import McpServers, with_servers
 from upcall.messages import Request, Result
@@ -223,3 +223,74 @@ async def test_servers_given_to_one_session_serve_that_session_alone(tmp_path: P
     assert "two__act" not in seen["given"]
     assert {"one__act", "two__act"} <= set(seen["plain"])
     assert not any(name.startswith("three__") for name in seen["plain"])
+
+
+@pytest.mark.slow
+async def test_a_server_of_2026_says_that_its_tools_have_changed(tmp_path: Path) -> None:
+    servers = McpServers({"shop": shop(tmp_path / "orders", **UNASKED)}, wait=30)
+    seen: list[list[str]] = []
+
+    def plan(request: Request) -> Any:
+        seen.append([one.name for one in request.tools])
+        if "shop__grown" in seen[-1]:
+            return "done" if request.messages[-1].results[0].text == "grown" else call("shop__grown")
+        return call("shop__grow") if len(seen) == 1 else call("shop__slowly", steps=1)
+
+    worker = agent(servers, plan)
+    async with Runtime(":memory:", agents=[worker]) as runtime:
+        session = await runtime.start("worker")
+        reply = await session.prompt("Begin.")
+
+    assert reply.text == "done"
+    assert "shop__grown" not in seen[0]
+    assert results(session)[-1].text == "grown"
+
+
+async def test_a_worker_leaves_a_session_whose_servers_are_missing_and_says_which(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def plan(request: Request) -> Any:
+        return "done" if request.messages[-1].results else call("one__act")
+
+    servers = McpServers({"one": raw("plain")}, wait=20)
+    store = str(tmp_path / "log.db")
+    async with Runtime(store, agents=[agent(servers, plan)], hold=0.1) as runtime:
+        session = await runtime.start("worker")
+        await session.prompt("Begin.")
+        await runtime.answer((await runtime.inbox())[0].id, Approve())
+    without = agent(McpServers({"other": raw("plain")}), plan)
+
+    async with Runtime(store, agents=[without]) as runtime:
+        stop = asyncio.Event()
+        working = asyncio.ensure_future(runtime.work(stop))
+        while "needs the MCP server 'one'" not in caplog.text:
+            await asyncio.sleep(0.05)
+        stop.set()
+        await working
+        assert await runtime.ready() == [session.id]
+
+
+@pytest.mark.slow
+async def test_a_turn_fails_and_keeps_its_answer_while_the_server_of_an_open_call_can_not_be_started(
+    tmp_path: Path,
+) -> None:
+    def plan(request: Request) -> Any:
+        found = request.messages[-1].results
+        return found[0].text if found else call("shop__order", item="hat")
+
+    store, effects = str(tmp_path / "log.db"), tmp_path / "orders"
+    there = {"shop": shop(effects, **UNASKED)}
+    async with Runtime(store, agents=[agent(McpServers(there, wait=30), plan)], hold=0.1) as runtime:
+        session = await runtime.start("worker")
+        assert (await session.prompt("Begin.")).status == "waiting"
+        await runtime.answer((await runtime.inbox())[0].id, {"colour": "blue"})
+
+    broken = McpServers({"shop": {"command": "/does/not/exist"}})
+    async with Runtime(store, agents=[agent(broken, plan)]) as runtime:
+        with pytest.raises(ToolsetFailed, match="has an open call and is not there"):
+            await runtime.resume(session.id)
+    async with Runtime(store, agents=[agent(McpServers(there, wait=30), plan)]) as runtime:
+        reply = await runtime.resume(session.id)
+
+    assert reply.text == "ordered hat in blue"
+    assert effects.read_text().splitlines().count("ordered hat in blue") == 1

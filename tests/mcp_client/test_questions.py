@@ -16,7 +16,7 @@ from upcall import Decline, Runtime
 from upcall.callbacks import Callback
 from upcall.links.mcp import McpServers
 from upcall.links.mcp.questions import OPENED
-from upcall.messages import Result
+from upcall.messages import Request, Result
 from upcall.models import call
 
 logging.getLogger("upcall").addHandler(logging.NullHandler())
@@ -140,6 +140,7 @@ async def test_a_legacy_question_is_held_in_memory_and_answered_from_the_inbox(t
             await asyncio.sleep(0.05)
         await asyncio.sleep(0.5)  # longer than what is held otherwise
         assert not running.done()
+        assert "only while this process" in waiting[0].context["lasts"]
         await runtime.answer(waiting[0].id, {"name": "Bo"}, by="ops")
         reply = await running
 
@@ -174,3 +175,24 @@ async def test_a_declined_question_of_the_2026_era_ends_the_call_and_orders_noth
 
     assert results(session)[0].is_error
     assert "ordered" not in effects.read_text()
+
+
+async def test_a_question_goes_to_the_session_whose_call_caused_it_when_two_sessions_use_one_server(
+    tmp_path: Path,
+) -> None:
+    """A legacy server does not say which call asks: with two sessions it is told once only one call is left."""
+    servers = McpServers({"one": raw("asks_second", str(tmp_path / "notes"), **UNASKED)}, wait=20)
+    person = Person(lambda callback: {"name": callback.session_id})
+    worker = agent(servers, lambda request: "done" if request.messages[-1].results else _call_for(request))
+    async with Runtime(":memory:", agents=[worker], host=person) as runtime:
+        first = await runtime.start("worker", id="first")
+        second = await runtime.start("worker", id="second")
+        await asyncio.gather(first.prompt("slow"), second.prompt("act"))
+
+    called = [line for line in (tmp_path / "notes").read_text().splitlines() if line.startswith("called")]
+    asker = "second" if called[1] == "called act" else "first"
+    assert [one.session_id for one in person.asked] == [asker]
+
+
+def _call_for(request: Request) -> Any:
+    return call(f"one__{request.messages[0].text}", seconds=0.3)

@@ -60,6 +60,12 @@ async def ask_form(ctx: Context) -> Any:
     return await ctx.raise_callback("Describe the pet.", "user_input", kind="request_user_input", schema=FORM)
 
 
+@tool
+async def ask_caller(ctx: Context) -> str:
+    """Ask whoever gave the task."""
+    return str(await ctx.raise_callback("Which room?", "blocker"))
+
+
 @tool(needs_approval=True)
 def pay(amount: int, to: str) -> str:
     """Pay somebody."""
@@ -93,6 +99,8 @@ def play(request: Any) -> Any:
     match word:
         case "name" | "kind" | "form":
             return call(f"ask_{word}")
+        case "blocker":
+            return call("ask_caller")
         case "both":
             return [call("ask_name"), call("ask_kind")]
         case "pay":
@@ -115,6 +123,18 @@ desk = Agent(
     "desk",
     instructions="Do what you are told.",
     model=Script(play),
-    tools=[ask_name, ask_kind, ask_form, pay, sleep, shout],
+    tools=[ask_name, ask_kind, ask_form, ask_caller, pay, sleep, shout],
     description="Looks after pets.",
 )
+
+
+def manage(request: Any) -> Any:
+    """Give each part of the prompt to a desk of its own, and pass up whatever the desks ask."""
+    if request.purpose == "side_turn":
+        return call("pass_up_callback", reason="not mine")
+    if results := [one.text for message in request.messages for one in message.results]:
+        return " + ".join(results)
+    return [call("task", agent="desk", prompt=part.strip()) for part in request.messages[-1].text.split("/")]
+
+
+manager = Agent("manager", instructions="Delegate.", model=Script(manage), agents=[desk])

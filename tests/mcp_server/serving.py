@@ -201,15 +201,15 @@ class _Commands:
 @asynccontextmanager
 async def own_server(folder: Path, wait: float = 25.0, user: str = "ann") -> AsyncGenerator[AgentServer]:
     """A server in this process, over the log in a folder. Effects are counted in that folder."""
-    from mcp_server.desk import desk
+    from mcp_server.desk import desk, manager
 
     before = Path.cwd()
     os.chdir(folder)
     try:
-        async with Runtime(folder / "log.db", agents=[desk]) as runtime:
+        async with Runtime(folder / "log.db", agents=[desk, manager]) as runtime:
             server = AgentServer(
                 runtime,
-                [desk],
+                [desk, manager],
                 lambda _: Principal(user, "os-user"),
                 wait=wait,
                 key=kept_token(mcp_key_path(str(folder / "log.db"))),
@@ -288,7 +288,7 @@ def text_of(result: Any) -> str:
     return "\n".join(block.text for block in result.content)
 
 
-async def until(true: Callable[[], Awaitable[Any]], seconds: float = 20.0) -> Any:
+async def until(true: Callable[[], Awaitable[Any]], seconds: float = 60.0) -> Any:
     """What something returns once it is true."""
     async with asyncio.timeout(seconds):
         while not (found := await true()):

@@ -263,3 +263,62 @@ async def test_secrets_in_an_approval_are_hidden_and_the_command_that_shows_them
     assert "hunter2" not in seen[0][0]
     assert "inbox --reveal" in seen[0][0]
     assert effects(tmp_path) == ["paid 1 to password=hunter2hunter2"]
+
+
+@BOTH
+async def test_arguments_too_long_for_a_form_are_approved_by_a_person_at_the_command_line(
+    tmp_path: Path, era: str
+) -> None:
+    make_desk(tmp_path)
+    async with connected(tmp_path, "memory", era, accepting(decision="approve")) as client:
+        asked = await client.call_tool("desk", {"prompt": f"pay 1 {'x' * 40_000}"})
+    waits = asked.structured_content["questions"][0]
+    assert asked.structured_content["status"] == "waiting"
+    assert f"A person types: upcall answer {waits['id']} --approve" in text_of(asked)
+    assert "args" not in waits
+    assert len(text_of(asked)) < 2000
+    assert effects(tmp_path) == []
+
+
+@BOTH
+async def test_questions_of_two_agents_below_are_asked_with_the_agents_that_passed_them_up(
+    tmp_path: Path, era: str
+) -> None:
+    make_desk(tmp_path)
+    seen: list[str] = []
+
+    async def ask(message: str, schema: dict[str, Any]) -> ElicitResult:
+        seen.append(message)
+        return accept(decision="approve") if "wants to run pay" in message else accept(answer="Rex")
+
+    async with connected(tmp_path, "memory", era, ask) as client:
+        result = await client.call_tool("manager", {"prompt": "name / pay 3 ann / blocker"})
+    assert "registered Rex" in result.structured_content["text"]
+    assert "paid 3 to ann" in result.structured_content["text"]
+    assert sorted(effects(tmp_path)) == ["paid 3 to ann", "registered Rex"]
+    assert any("route: manager passed it up" in message for message in seen)
+
+
+@BOTH
+async def test_a_prompt_to_a_session_that_runs_is_told_to_wait_and_the_turn_continues(
+    tmp_path: Path, era: str
+) -> None:
+    make_desk(tmp_path)
+    async with connected(tmp_path, "memory", era, wait=0) as client:
+        begun = await client.call_tool("desk", {"prompt": "sleep 0.5"})
+        session = begun.structured_content["session"]
+        second = await client.call_tool("desk", {"prompt": "hello", "session": session})
+    async with connected(tmp_path, "memory", era) as client:
+        reply = await client.call_tool("status", {"session": session})
+    assert second.is_error
+    assert "is running; call `status`" in text_of(second)
+    assert reply.structured_content["turn"] == 1
+
+
+async def test_a_client_that_never_sends_a_valid_answer_is_told_what_waits_in_the_end(tmp_path: Path) -> None:
+    make_desk(tmp_path)
+    seen: list[tuple[str, dict[str, Any]]] = []
+    async with connected(tmp_path, "memory", "legacy", replying(accept(answer="fish"), seen=seen)) as client:
+        result = await client.call_tool("desk", {"prompt": "kind"})
+    assert result.structured_content["status"] == "waiting"
+    assert 10 < len(seen) < 30

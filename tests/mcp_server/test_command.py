@@ -5,11 +5,17 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from cli.command import COMMAND, environment
+from mcp_server.desk import pay
 from mcp_server.serving import make_desk, stdio_session, text_of
+from upcall import Agent, Reject, Runtime
+from upcall.links.mcp import McpServers
+from upcall.messages import Request
+from upcall.models import Script, call
 from upcall.safety.agent_commands import VARIABLE
 
 
@@ -64,6 +70,30 @@ def test_an_agents_own_command_may_not_start_it(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert "a person has to run it" in done.stderr
     assert not done.stdout
+
+
+@pytest.mark.slow
+async def test_an_agent_can_not_answer_its_own_approval_through_a_server_of_its_own(tmp_path: Path) -> None:
+    log = tmp_path / "log.db"
+    start = [*COMMAND[1:], "mcp", "--store", str(log)]
+    servers = McpServers({"own": {"command": COMMAND[0], "args": start, "autoApprove": ["*"]}}, wait=30)
+
+    def play(request: Request) -> Any:
+        if request.messages[-1].role == "tool":
+            return call("own__inbox") if len(request.messages) < 6 else "done"
+        return call("pay", amount=3, to="ann")
+
+    clerk = Agent("clerk", instructions="x", model=Script(play), tools=[pay, servers])
+    async with Runtime(log, agents=[clerk]) as runtime:
+        session = await runtime.start(clerk)
+        reply = await session.prompt("go")
+        await runtime.answer(reply.callbacks[0].id, Reject("no"))
+        await runtime.resume(session.id)
+        told = [one.text for message in (await runtime.load(session.id)).get_messages() for one in message.results]
+        states = servers.status()
+    assert reply.status == "waiting"
+    assert not any("Nothing waits" in one or "[q" in one for one in told)
+    assert "a person has to run it" in str(states)
 
 
 @pytest.mark.slow

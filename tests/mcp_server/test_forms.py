@@ -165,3 +165,15 @@ def test_numbers_and_texts_become_what_the_schema_says() -> None:
     assert msgspec.json.encode(schema_of(question(schema={"type": "integer"}), REDACTOR)) == (
         b'{"type":"object","properties":{"answer":{"type":"integer"}},"required":["answer"]}'
     )
+
+
+def test_labels_of_a_form_contain_nothing_invisible_and_no_secret() -> None:
+    fields = {
+        "a": {"type": "string", "title": "Na\u202eme", "description": "password=hunter2hunter2"},
+        "b": {"type": "string", "enum": ["x", "x\u200b"]},
+    }
+    made = schema_of(question(schema={"type": "object", "properties": fields}), REDACTOR)["properties"]
+    assert made["a"]["title"] == "Name"
+    assert "hunter2" not in made["a"]["description"]
+    assert [one["title"] for one in made["b"]["oneOf"]] == ["x", "x\\u200b"]
+    assert accepted(question(schema={"type": "object", "properties": fields}), b="x\u200b") == {"b": "x\u200b"}

@@ -75,7 +75,7 @@ async def test_a_server_is_killed_with_a_question_open_and_the_next_one_complete
 
 
 @pytest.mark.slow
-async def test_a_state_of_a_killed_stdio_server_is_accepted_by_the_next_one(tmp_path: Path) -> None:
+async def test_a_state_of_a_stdio_server_that_has_ended_is_accepted_by_the_next_one(tmp_path: Path) -> None:
     make_desk(tmp_path)
     ask = replying(accept())
     async with stdio_session(tmp_path, "modern", ask) as client:
@@ -114,22 +114,25 @@ async def test_a_task_whose_server_was_killed_in_the_middle_of_a_call_is_continu
 @pytest.mark.slow
 async def test_a_client_that_leaves_cancels_nothing(tmp_path: Path) -> None:
     make_desk(tmp_path)
-    async with http_server(tmp_path) as server:
+    async with http_server(tmp_path) as server, Runtime(tmp_path / ".upcall" / "log.db") as runtime:
+
+        async def running(count: int) -> Any:
+            return len([row for row in await runtime.rows() if row.status in ("running", "done")]) == count
+
+        async def all_done() -> Any:
+            rows = await runtime.rows()
+            return len(rows) == 2 and all(row.status == "done" for row in rows)
+
         call = modern_body("tools/call", {"name": "desk", "arguments": {"prompt": "sleep 1"}})
         async with server.plain_client() as http:
-            with pytest.raises(TimeoutError):
-                await asyncio.wait_for(modern_post(server, http, call), 0.5)
-        async with server.session("legacy") as client:
-            leaving = asyncio.ensure_future(client.call_tool("desk", {"prompt": "sleep 1"}))
-            await asyncio.sleep(0.5)
+            leaving = asyncio.ensure_future(modern_post(server, http, call))
+            await until(lambda: running(1))
             leaving.cancel()
-        async with Runtime(tmp_path / ".upcall" / "log.db") as runtime:
-
-            async def all_done() -> Any:
-                rows = await runtime.rows()
-                return len(rows) == 2 and all(row.status == "done" for row in rows)
-
-            await until(all_done)
+        async with server.session("legacy") as client:
+            cancelled = asyncio.ensure_future(client.call_tool("desk", {"prompt": "sleep 1"}))
+            await until(lambda: running(2))
+            cancelled.cancel()
+        await until(all_done)
 
 
 @pytest.mark.slow
@@ -151,6 +154,27 @@ async def test_a_question_asked_over_stdio_waits_in_the_inbox_when_the_client_le
     )
     out, _ = await listing.communicate()
     assert [one["message"] for one in msgspec.json.decode(out)] == ["What is its name?"]
+
+
+async def test_a_form_of_a_server_that_ended_is_shown_again_by_the_next_one(tmp_path: Path) -> None:
+    make_desk(tmp_path)
+    shown = anyio.Event()
+
+    async def never(message: str, schema: dict[str, Any]) -> ElicitResult:
+        shown.set()
+        await anyio.sleep_forever()
+        raise AssertionError
+
+    async with own_server(tmp_path) as server, client_on(server.protocol, "legacy", never) as client:
+        call = asyncio.ensure_future(client.call_tool("desk", {"prompt": "name"}))
+        await shown.wait()
+        call.cancel()
+    async with own_server(tmp_path) as server:
+        session = (await server.calls.runtime.rows())[0].id
+        async with client_on(server.protocol, "legacy", replying(accept(answer="Rex"))) as client:
+            result = await client.call_tool("status", {"session": session})
+    assert result.structured_content["text"] == "done: registered Rex"
+    assert effects(tmp_path) == ["registered Rex"]
 
 
 async def test_of_two_clients_that_answer_the_same_question_the_first_one_counts(tmp_path: Path) -> None:

@@ -141,9 +141,7 @@ async def test_lines_that_are_no_messages_get_an_error_and_the_next_call_works(t
 
 
 @pytest.mark.parametrize("after", ["nothing", "handshake", "call", "question"])
-async def test_at_the_end_of_input_the_server_ends_within_seconds_and_loses_nothing(
-    tmp_path: Path, after: str
-) -> None:
+async def test_at_the_end_of_input_the_server_ends_and_loses_nothing(tmp_path: Path, after: str) -> None:
     make_desk(tmp_path)
     async with started(tmp_path) as pipe:
         if after != "nothing":
@@ -155,12 +153,9 @@ async def test_at_the_end_of_input_the_server_ends_within_seconds_and_loses_noth
         if after == "question":
             await pipe.send(tool_call(2, "name"))
             await pipe.answer_to(2)
-        began = asyncio.get_running_loop().time()
         code, errors = await pipe.end()
-        took = asyncio.get_running_loop().time() - began
     assert code == 0, errors
     assert "Traceback" not in errors
-    assert took < (10 if after == "nothing" else 6)  # on a machine with other work; starting takes a second
     status = {"call": "interrupted", "question": "waiting"}.get(after)
     listing = await asyncio.create_subprocess_exec(
         *COMMAND, "sessions", "--json", cwd=tmp_path, env=environment(), stdout=asyncio.subprocess.PIPE

@@ -27,7 +27,7 @@ from upcall.cli.places import (
 )
 from upcall.cli.run import CODES, report_stopped, report_waiting, run_turn
 from upcall.cli.stopping import TERMINATED, exit_code_when_stopped, stopping_of
-from upcall.core.runtime.sessions import checked_id
+from upcall.core.runtime.session_data import checked_id
 from upcall.errors import RuntimeClosed, SessionWaiting, SetupError
 from upcall.hosts.terminal.console import make_console
 from upcall.hosts.terminal.input_line import EditorLine, InputEvent, InputLine, PlainLine

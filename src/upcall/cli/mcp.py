@@ -115,6 +115,8 @@ async def _over_stdio(args: argparse.Namespace) -> int:
     from upcall.hosts.http.access import Principal
     from upcall.hosts.mcp.stdio import claim_stdio, serve_stdio
 
+    if sys.stdin.isatty():
+        tell("upcall: waiting for an MCP client, which starts this command and speaks to it here; Ctrl-C leaves")
     wire = claim_stdio()  # before agents are loaded: their modules may print
     person = Principal(os_user(), "os-user")
 

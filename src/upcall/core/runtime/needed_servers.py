@@ -6,6 +6,7 @@ end without their tools.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
 from typing import Any
 
@@ -33,7 +34,7 @@ def check_servers(state: SessionState, agent: Agent[Any] | None) -> None:
 
 async def close_toolsets(agents: Iterable[Agent[Any]]) -> None:
     """Close the toolsets of agents that can be closed, each once."""
-    for toolset in {id(one): one for agent in agents for one in agent.toolsets}.values():
-        close = getattr(toolset, "close", None)
-        if close is not None:
-            await close()
+    toolsets = {id(one): one for agent in agents for one in agent.toolsets}.values()
+    closing = [close() for one in toolsets if (close := getattr(one, "close", None)) is not None]
+    if closing:
+        await asyncio.gather(*closing)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, cast
@@ -111,3 +112,16 @@ def check_unchanged(session: SessionView, data: Any, tags: Any) -> None:
         if given is not None and not same_json(given, kept):
             problem = f"session {session.id!r} was started with other {name}, which can't be changed"
             raise SetupError(f"{problem}; leave {name} out to continue it, or start a session with another id")
+
+
+_SESSION_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:@-]{0,199}\Z")
+
+
+def checked_id(given: str) -> str:
+    """The id of a new session; SetupError where it is not a valid one. Older sessions may have other ids."""
+    if not _SESSION_ID.match(given):
+        raise SetupError(
+            f"invalid session id {given[:80]!r}: use 1–200 letters, digits, '_', '.', ':', '@' or '-', "
+            "beginning with a letter, digit or '_'"
+        )
+    return given

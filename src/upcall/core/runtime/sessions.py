@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import logging
 import os
-import re
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -29,7 +28,7 @@ from upcall.core.runtime.own_workspaces import OwnWorkspaces, checked_workspace
 from upcall.core.runtime.routes import can_ask_anyone
 from upcall.core.runtime.run_tree import RunTree
 from upcall.core.runtime.session import Session
-from upcall.core.runtime.session_data import NO_PLACE, checked_data, checked_place, checked_tags
+from upcall.core.runtime.session_data import NO_PLACE, checked_data, checked_id, checked_place, checked_tags
 from upcall.core.runtime.session_options import check_is_root, check_model, checked_options
 from upcall.core.runtime.worker import STOP_LIMIT, Resume, Worker, drain_trees
 from upcall.core.turns.access import prompt_message
@@ -67,7 +66,6 @@ CLAIM_ATTEMPTS = 60
 """Attempts to claim a run tree during that time."""
 
 _MOST, _STEP = 0xFFFF_FFFF_FFFF, 0x9E37_79B9_7F4B  # an odd step passes every number before it repeats one
-_SESSION_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:@-]{0,199}\Z")
 
 
 class Sessions(Inbox):
@@ -648,13 +646,3 @@ class Sessions(Inbox):
         deleted = await self.store.delete(ids)
         self._unbind(ids)
         return deleted
-
-
-def checked_id(given: str) -> str:
-    """The id of a new session; SetupError where it is not a valid one. Older sessions may have other ids."""
-    if not _SESSION_ID.match(given):
-        raise errors.SetupError(
-            f"invalid session id {given[:80]!r}: use 1–200 letters, digits, '_', '.', ':', '@' or '-', "
-            "beginning with a letter, digit or '_'"
-        )
-    return given

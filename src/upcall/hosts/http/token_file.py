@@ -30,9 +30,10 @@ def kept_token(path: Path, *, new: bool = False) -> str:
     The file has mode 600. StoreUnavailable where it is a link or belongs to somebody else.
     """
     check_own(str(path), str(path), folder=False)
-    if not new and (found := _read(path)):
+    found = _read(path)
+    if found and not new:
         return found
-    return _written(path, secrets.token_urlsafe(32), replace=new or path.exists())
+    return _written(path, secrets.token_urlsafe(32), replace=new or found is not None)
 
 
 def _written(path: Path, token: str, *, replace: bool) -> str:
@@ -56,12 +57,12 @@ def _written(path: Path, token: str, *, replace: bool) -> str:
     return token
 
 
-def _read(path: Path) -> str:
-    """The token in the file; "" where there is none, or where other users could have read it."""
+def _read(path: Path) -> str | None:
+    """The token in the file; None without a file, "" where it is not valid or other users could have read it."""
     try:
         file = open_own_file(path, os.O_RDONLY)
     except FileNotFoundError:
-        return ""
+        return None
     with os.fdopen(file, "rb") as kept:
         if os.fstat(kept.fileno()).st_mode & 0o077:
             return ""

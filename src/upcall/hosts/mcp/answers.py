@@ -5,7 +5,6 @@ A call is approved only by saying so. Whoever is first settles a question; a lat
 
 from __future__ import annotations
 
-import logging
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
@@ -21,7 +20,6 @@ from upcall.observe.hidden_question import is_approval
 from upcall.observe.plain import visible
 from upcall.observe.redact import Redactor
 
-log = logging.getLogger("upcall")
 DIGEST = 12
 """Characters of a digest that whoever approves a call repeats."""
 

@@ -65,7 +65,7 @@ class McpApplication:
         request = Request(scope, receive)
         try:
             await self._check(request)
-            await self._handle(request, scope, receive, send)
+            await self._handle(request, scope, receive, _answered_once(send))
         except _Refusal as refusal:
             await _refused(refusal)(scope, receive, send)
 
@@ -134,6 +134,20 @@ def _replayed(body: bytes, receive: Receive) -> Receive:
         return {"type": "http.request", "body": body, "more_body": False}
 
     return replay
+
+
+def _answered_once(send: Send) -> Send:
+    """A channel that drops what comes after an answer: the library answers some clients twice that have left."""
+    ended = False
+
+    async def guarded(message: Message) -> None:
+        nonlocal ended
+        if ended:
+            return
+        ended = message["type"] == "http.response.body" and not message.get("more_body", False)
+        await send(message)
+
+    return guarded
 
 
 def _refused(refusal: _Refusal) -> JSONResponse:

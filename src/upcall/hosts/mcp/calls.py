@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator
 from typing import Any, NamedTuple
 
 from upcall.app import Runtime, open_session
@@ -89,10 +89,10 @@ class Busy(UpcallError):
 
 
 class AgentCalls:
-    """The turns of one server. `agents` are the names of the agents that clients may call."""
+    """The turns that the clients of one server began or asked for."""
 
-    def __init__(self, runtime: Runtime, agents: Sequence[str]) -> None:
-        self.runtime, self.agents = runtime, tuple(agents)
+    def __init__(self, runtime: Runtime) -> None:
+        self.runtime = runtime
         self._running: dict[str, asyncio.Task[Any]] = {}  # by session
         self._opening = 0
         self._failures: dict[str, str] = {}  # what kept a turn from being continued, by session
@@ -112,6 +112,8 @@ class AgentCalls:
             session, _ = await open_session(self.runtime, self.runtime.agent(agent), session_id)
         if session.agent != agent:
             raise SetupError(f"{session_id!r} is a session of {session.agent!r} and not of {agent!r}")
+        if session.id in self._running:
+            raise SessionBusy(session.id, "this server", is_local=True)
         turn = Turn(session.id, session.turn + 1)
         async with self.runtime.subscribe(session.id) as items:
             task = self._spawn(turn, session.prompt(prompt, by=by))
@@ -137,9 +139,11 @@ class AgentCalls:
     async def _until_begun(self, items: Items, task: asyncio.Task[Any], session_id: str) -> None:
         while True:
             first = asyncio.ensure_future(anext(items))
-            await asyncio.wait({task, first}, return_when="FIRST_COMPLETED")
-            if not first.done():
+            try:
+                await asyncio.wait({task, first}, return_when="FIRST_COMPLETED")
+            finally:
                 first.cancel()
+            if not first.done():
                 return
             item = first.result()
             if isinstance(item, TurnStarted) and item.session == session_id:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from typing import Any
 
@@ -52,9 +51,3 @@ def input_request(message: str, schema: dict[str, Any]) -> ElicitRequest:
 def reply_of(result: ElicitResult) -> Reply:
     """A client's reply to a form."""
     return Reply(result.action, result.content or {})
-
-
-async def first_of(asking: asyncio.Future[Any], other: asyncio.Future[Any], seconds: float) -> bool:
-    """Wait for either, at most so many seconds; returns whether one is done."""
-    done, _ = await asyncio.wait({asking, other}, timeout=seconds, return_when="FIRST_COMPLETED")
-    return bool(done)

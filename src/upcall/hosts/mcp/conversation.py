@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
-from mcp_types import CallToolResult, ElicitResult, InputRequiredResult
+from mcp_types import ElicitResult, InputRequiredResult
 
 from upcall.callbacks import Callback
 from upcall.errors import UnknownCallback
@@ -15,7 +15,7 @@ from upcall.events import SETTLING
 from upcall.hosts.http.access import Principal
 from upcall.hosts.mcp.answers import Answers
 from upcall.hosts.mcp.calls import AgentCalls, Items, Outcome, Turn
-from upcall.hosts.mcp.client import Client, first_of, input_request, reply_of
+from upcall.hosts.mcp.client import Client, input_request, reply_of
 from upcall.hosts.mcp.forms import schema_of
 from upcall.hosts.mcp.progress import Progress
 from upcall.hosts.mcp.question_text import LONGEST, question_text
@@ -32,6 +32,8 @@ _KEEP_ALIVE = 10.0
 """Seconds between two signs of life while a form is open."""
 
 _LARGEST_FORM = 50_000
+_MOST_ROUNDS = 20
+"""Times that one call shows forms; then the result says what waits."""
 
 
 class Forms:
@@ -75,7 +77,7 @@ class Conversation:
         task: Callable[[Outcome], Any] | None = None,
         items: Items | None = None,
     ) -> Any:
-        """Wait for a turn, and give back its reply, what it asks, or how to wait on.
+        """Wait for a turn, and give back its reply, what it asks, or how to wait for it.
 
         task: makes a task of a turn that has not ended soon; None where it must not become one
         items: the turn's events, where somebody has subscribed to them already
@@ -83,7 +85,7 @@ class Conversation:
         left = min(wait, TASK_GRACE) if task is not None else wait
         problems: dict[str, str] = {}
         loop = asyncio.get_running_loop()
-        while True:
+        for again in range(_MOST_ROUNDS, -1, -1):
             began = loop.time()
             outcome = await self._calls.outcome(turn, max(0.0, left), self._progress.watch, items)
             left -= loop.time() - began
@@ -95,8 +97,9 @@ class Conversation:
                 return self.input_required(outcome, notes) or self._results.of(outcome, notes)
             said = await self._ask_all(outcome.questions, problems)
             notes = [*notes, *said.notes]
-            if said.left:
-                return self._results.of(await self._calls.look(turn), notes)
+            if said.left or not again:
+                break
+        return self._results.of(await self._calls.look(turn), notes)
 
     # --- the era without requests to clients ------------------------------------------------
 
@@ -136,7 +139,7 @@ class Conversation:
         return notes, dismissed, problems
 
     async def proceed(self, state: CallState, responses: Mapping[str, Any], wait: float, **how: Any) -> Any:
-        """Continue a call: settle what was answered, and wait on. A dismissed question keeps waiting."""
+        """Continue a call: settle what was answered, and wait again. A dismissed question keeps waiting."""
         notes, dismissed, problems = await self.take(responses, state.asked)
         if dismissed:
             outcome = await self._calls.outcome(state.of)
@@ -153,10 +156,14 @@ class Conversation:
     async def _ask_all(self, questions: Sequence[Callback], problems: dict[str, str]) -> _Asked:
         """Ask one question after the other. `problems` says what was wrong with the last answer to each."""
         notes: list[str] = []
+        left = False
         for one in questions:
             problem = problems.pop(one.id, "")
             made = self._forms.of(one.replace(problem=problem) if problem else one)
-            reply = await self._ask(one, *made) if made is not None else None
+            if made is None:
+                left = True
+                continue
+            reply = await self._ask(one, *made)
             if reply is None:
                 return _Asked(notes, left=True)
             if reply is _ELSEWHERE:
@@ -169,16 +176,18 @@ class Conversation:
                 problems[one.id] = settled.note
             elif settled.note:
                 notes.append(settled.note)
-        return _Asked(notes)
+        return _Asked(notes, left=left)
 
     async def _ask(self, callback: Callback, message: str, schema: dict[str, Any]) -> Any:
         """Show a form until it is answered or the question is settled elsewhere; None where it can't be shown."""
         asking = asyncio.ensure_future(self._client.ask(message, schema))
         settled = asyncio.ensure_future(self._until_settled(callback))
         try:
-            while not await first_of(asking, settled, _KEEP_ALIVE):
+            while True:
+                await asyncio.wait({asking, settled}, timeout=_KEEP_ALIVE, return_when="FIRST_COMPLETED")
+                if asking.done() or settled.done():
+                    return asking.result() if asking.done() else _ELSEWHERE
                 await self._progress.say("waiting for the person's answer")
-            return asking.result() if asking.done() else _ELSEWHERE
         finally:
             for one in (asking, settled):
                 one.cancel()
@@ -208,6 +217,3 @@ class _Asked:
 
     def __init__(self, notes: Sequence[str], *, left: bool = False) -> None:
         self.notes, self.left = list(notes), left
-
-
-Result = CallToolResult | InputRequiredResult | dict[str, Any]

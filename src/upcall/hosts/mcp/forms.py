@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
 from upcall.callbacks import Approve, Callback, Decline, Reject
+from upcall.mcp_wire.forms import LABEL
+from upcall.mcp_wire.names import clean, clean_line
 from upcall.observe import form
 from upcall.observe.form import Field, InvalidInput, describe_schema, json_types, resolve_reference, value_text
 from upcall.observe.form_fields import form_fields
@@ -51,9 +53,9 @@ def schema_of(callback: Callback, redactor: Redactor) -> dict[str, Any]:
     fields = form.fields(callback.schema)
     if fields is None:
         single = Field(ANSWER, resolve_reference(callback.schema, callback.schema), required=True)
-        return _object({ANSWER: _property(single)}, [ANSWER])
+        return _object({ANSWER: _property(single, redactor)}, [ANSWER])
     required = [one.name for one in fields if one.required]
-    return _object({one.name: _property(one) for one in fields}, required)
+    return _object({one.name: _property(one, redactor) for one in fields}, required)
 
 
 def answer_of(callback: Callback, reply: Reply, redactor: Redactor) -> Any:
@@ -88,12 +90,14 @@ def _object(properties: dict[str, Any], required: list[str]) -> dict[str, Any]:
     return {"type": "object", "properties": properties, **({"required": required} if required else {})}
 
 
-def _property(field: Field) -> dict[str, Any]:
-    """A field as one of the simple schemas that a form may contain."""
+def _property(field: Field, redactor: Redactor) -> dict[str, Any]:
+    """A field as one of the simple schemas that a form may contain. Nothing invisible is in its labels."""
     schema, made = field.schema, _simple(field)
     for name in ("title", "description"):
         if isinstance(schema.get(name), str):
             made.setdefault(name, schema[name])
+        if name in made:
+            made[name] = clean(redactor.text(made[name]), LABEL)
     default = schema.get("default")
     if default is not None and _is_of_type(default, made):
         made["default"] = default
@@ -104,7 +108,7 @@ def _simple(field: Field) -> dict[str, Any]:
     entry = cast("list[dict[str, Any]]", form_fields({"type": "object", "properties": {field.name: field.schema}}))[
         0
     ]
-    options = [(value_text(one["value"]), str(one["title"])) for one in entry["choices"]]
+    options = [(value_text(one["value"]), _option_title(one)) for one in entry["choices"]]
     match entry["type"]:
         case "enum":
             return {"type": "string", **_options(options, "oneOf"), **_display_names(field.schema, len(options))}
@@ -121,6 +125,12 @@ def _simple(field: Field) -> dict[str, Any]:
             if field.schema.get("format") in _FORMATS and kind == "string":
                 made["format"] = field.schema["format"]
             return made
+
+
+def _option_title(option: Mapping[str, Any]) -> str:
+    """The title of an option; a value with invisible characters is titled by how they are written."""
+    value, title = value_text(option["value"]), str(option["title"])
+    return clean_line(title, LABEL) if title != str(option["value"]) else visible(value)
 
 
 def _titled(options: Sequence[tuple[str, str]]) -> bool:

@@ -16,6 +16,9 @@ INTERVAL = 0.2
 """Seconds between two lines; what happens in between is left out."""
 
 
+_MOST_AGENTS = 1000
+
+
 class Progress:
     """Turns events of a session and all below it into lines. `clock` gives seconds."""
 
@@ -27,8 +30,9 @@ class Progress:
 
     async def watch(self, event: AnyEvent) -> None:
         """Report an event, if it says something and the last line is not too recent."""
-        line = self._line(event)
-        if line and self._clock() >= self._next:
+        if isinstance(event, events.SessionStarted) and len(self._agents) < _MOST_AGENTS:
+            self._agents[event.session] = self._lines.text(event.agent)
+        if self._clock() >= self._next and (line := self._line(event)):
             await self.say(line)
 
     async def say(self, line: str) -> None:
@@ -41,8 +45,6 @@ class Progress:
         who = self._agents.get(event.session, "")
         match event:
             case events.SessionStarted():
-                if len(self._agents) < 1000:
-                    self._agents[event.session] = self._lines.text(event.agent)
                 return f"{self._lines.text(event.agent)} begins"
             case events.Responded() if not is_held_back(event, set()):
                 calls = [

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+import msgspec
 from mcp_types import CallToolResult, TextContent
 
 from upcall.callbacks import Callback
@@ -86,6 +87,9 @@ class Results:
     def question_fields(self, callback: Callback) -> dict[str, Any]:
         """The fields of a question, as `inbox --json` has them, and the digest that an approval repeats."""
         shown = callback_json(callback, self._redactor)
+        for name in ("message", "reworded", "choices", "schema", "args"):  # the text says how to see the rest
+            if len(msgspec.json.encode(shown.get(name))) > LONGEST:
+                del shown[name]
         names = (
             "id",
             "session_id",

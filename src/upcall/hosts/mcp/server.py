@@ -41,7 +41,7 @@ MOST_CALLS = 100
 """Calls that are handled at the same time; more are refused."""
 
 MOST_PROMPT = 4_000_000
-_MOST_LISTED = 50
+_MOST_LISTED = 20
 _LISTS = CacheHint(ttl_ms=60_000, scope="private")
 _INSTRUCTIONS = (
     "Each agent is a tool. A call that takes long says how to wait: call `status` with the session. What an agent "
@@ -67,7 +67,7 @@ class AgentServer:
         self._runtime, self._principal, self._wait, self._lines = runtime, principal, wait, lines
         self._agents = {one.name: one for one in agents}
         self._tools = tools_for(agents)
-        self.calls = AgentCalls(runtime, list(self._agents))
+        self.calls = AgentCalls(runtime)
         self._answers = Answers(runtime, lines.redactor)
         self._results = Results(lines.redactor, commands)
         self._forms = Forms(lines.redactor, commands)
@@ -193,7 +193,7 @@ class AgentServer:
 def _plain_failure(error: UpcallError) -> str:
     match error:
         case SessionBusy():
-            return f"session {error.session_id!r} is running elsewhere; call `status` to wait for it"
+            return f"session {error.session_id!r} is running; call `status` to wait for it"
         case AlreadySettled():
             by = f" by {error.by}" if error.by else ""
             return f"callback {error.callback_id} was {error.status}{by}; nothing was changed"

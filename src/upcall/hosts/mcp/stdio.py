@@ -23,6 +23,7 @@ from mcp_types import INVALID_REQUEST, PARSE_ERROR, ErrorData, JSONRPCError
 from mcp_types.jsonrpc import jsonrpc_message_adapter
 from pydantic import ValidationError
 
+from upcall.errors import SetupError
 from upcall.safety.bounds import excess_in_text
 
 LARGEST_LINE = 4_000_000
@@ -39,9 +40,12 @@ class Wire(NamedTuple):
 
 
 def claim_stdio() -> Wire:
-    """Take standard input and output for the protocol alone."""
+    """Take standard input and output for the protocol alone; SetupError where one of them is closed."""
     sys.stdout.flush()
-    wire = Wire(fcntl.fcntl(0, fcntl.F_DUPFD_CLOEXEC, 3), fcntl.fcntl(1, fcntl.F_DUPFD_CLOEXEC, 3))
+    try:
+        wire = Wire(fcntl.fcntl(0, fcntl.F_DUPFD_CLOEXEC, 3), fcntl.fcntl(1, fcntl.F_DUPFD_CLOEXEC, 3))
+    except OSError:
+        raise SetupError("standard input or output is closed; an MCP client speaks to this command there") from None
     nothing = os.open(os.devnull, os.O_RDWR)
     os.dup2(nothing, 0)
     try:

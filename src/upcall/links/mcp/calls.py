@@ -248,7 +248,7 @@ class ToolCall:
         if method == "sampling/createMessage":
             return await self._sampled(params)
         try:
-            return await elicit(self._ctx, Asked(self._server, self._name, params))
+            return await elicit(self._ctx, Asked(self._server, self._name, params, held=True))
         except BadForm as error:
             raise UpcallError(refusal(error)) from None
 

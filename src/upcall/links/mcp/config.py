@@ -7,7 +7,7 @@ that no secret is part of a description.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any, cast
 from urllib.parse import urlsplit
@@ -18,6 +18,13 @@ from upcall.safety.bounds import brief
 
 SERVERS, TEXT, ITEMS = 100, 10_000, 500
 """Servers in one file, characters of one text in a description, and items of one of its lists."""
+
+SIGN_IN = 300.0
+"""Seconds that a person has to sign in to a server."""
+
+Authorize = Callable[[str, str], Awaitable[str | None]]
+"""Gets a server's name and the link that a person has to open. Returns the address that the browser was sent back
+to, or None to have it waited for on this machine."""
 
 _NAME = 100
 _TYPES = ("stdio", "http", "streamable-http", "streamableHttp")

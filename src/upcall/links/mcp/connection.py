@@ -14,14 +14,13 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from upcall.errors import UpcallError
-from upcall.links.mcp.config import ServerConfig
+from upcall.links.mcp.config import SIGN_IN, Authorize, ServerConfig
 from upcall.links.mcp.failures import AnswerLost, RequestRefused, ServerFailed
 from upcall.links.mcp.questions import InFlight
 from upcall.mcp_wire.names import clean_line
 
 if TYPE_CHECKING:
     from upcall.links.mcp.live import Json, Live
-    from upcall.links.mcp.oauth import Authorize
 
 log = logging.getLogger("upcall")
 
@@ -31,10 +30,9 @@ CONNECT = 30.0
 PAUSE, LONGEST_PAUSE = 0.5, 60.0
 """Seconds before the second attempt after a failure, doubled with each further one."""
 
-SIGN_IN = 300.0
-"""Seconds that a person has to sign in."""
+_CLOSE = 1.5
+"""Seconds that a connection has to end by itself, and again after it was cancelled."""
 
-_CLOSE = 4.0
 _EXTRA = "MCP needs more packages; install them with: pip install 'upcall[mcp]'"
 
 State = Literal["not started", "connecting", "connected", "failed", "disabled"]
@@ -61,6 +59,8 @@ class Connection:
         """The tools that it listed last; None before it was ever connected."""
         self.prompts: tuple[Json, ...] = ()
         self.has_resources = False
+        self.is_late = False
+        """True from when somebody waited for it in vain until it is connected."""
         self.in_flight: list[InFlight] = []
         self._live: Live | None = None
         self._owner: asyncio.Task[None] | None = None
@@ -178,7 +178,7 @@ class Connection:
 
     def _connected(self, live: Live, known: Any) -> None:
         self._live, self._known, self.version = live, known, live.version
-        self.state, self.problem = "connected", ""
+        self.state, self.problem, self.is_late = "connected", "", False
         assert self._settled is not None
         self._settled.set()
 
@@ -265,6 +265,9 @@ def _imported() -> Any:
 
 
 def _version() -> str:
-    from importlib.metadata import version
+    from importlib.metadata import PackageNotFoundError, version
 
-    return version("upcall")
+    try:
+        return version("upcall")
+    except PackageNotFoundError:  # run from its sources
+        return "0"

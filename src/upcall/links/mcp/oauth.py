@@ -11,7 +11,7 @@ import hashlib
 import os
 import secrets
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -22,15 +22,10 @@ from mcp.client.auth import OAuthClientProvider
 from mcp.shared.auth import AuthorizationCodeResult, OAuthClientInformationFull, OAuthClientMetadata, OAuthToken
 from pydantic import AnyUrl, ValidationError
 
-from upcall.links.mcp.config import OAuth, ServerConfig
-from upcall.links.mcp.connection import SIGN_IN
+from upcall.links.mcp.config import SIGN_IN, Authorize, OAuth, ServerConfig
 from upcall.links.mcp.failures import ServerFailed
 from upcall.mcp_wire.reading import as_object
 from upcall.safety.small_files import read_small
-
-Authorize = Callable[[str, str], Awaitable[str | None]]
-"""Gets a server's name and the link that a person has to open. Returns the address that the browser was sent back
-to, or None to have it waited for on this machine."""
 
 _PATH, _REQUEST = "/callback", 8192
 _PAGE = (

@@ -22,6 +22,12 @@ Json = dict[str, Any]
 OPENED = "I opened the page"
 """The answer to a question that is a link."""
 
+HELD = "only while this process and the server run; without an answer by then the server gets none"
+"""What the card of a legacy server's question says about its end."""
+
+OPEN, QUESTIONS = 20, 200
+"""Questions of one call of a legacy server that are open at once, and all of them."""
+
 _YES, _NO = "yes", "no"
 _URL = 4000
 _UNCLEAR, _LOOK = 5.0, 0.05
@@ -50,6 +56,7 @@ class InFlight:
         self.requests: asyncio.Queue[Pending] = asyncio.Queue()
         self._ended = False
         self._open: set[_Request] = set()
+        self._count = 0
 
     @staticmethod
     async def cause(calls: Sequence[InFlight]) -> InFlight | None:
@@ -67,8 +74,9 @@ class InFlight:
     async def ask(self, method: str, params: Json) -> Json:
         """Return the call's answer to a request of its server."""
         request = _Request(method, params)
-        if self._ended:
-            return {"action": "cancel"}
+        self._count += 1
+        if self._ended or self._count > QUESTIONS or len(self._open) >= OPEN:
+            return {"action": "cancel", "error": "the call has ended, or asks too much"}
         self._open.add(request)
         self.requests.put_nowait(request)
         try:
@@ -89,12 +97,14 @@ class InFlight:
 
 
 class Asked:
-    """A question as it is put to the agents above or to a person."""
+    """A question as it is put to the agents above or to a person. `held`: it ends with the connection."""
 
-    def __init__(self, server: str, tool: str, params: Json) -> None:
+    def __init__(self, server: str, tool: str, params: Json, *, held: bool = False) -> None:
         text = clean(str(params.get("message", "")), MESSAGE).strip() or "(no text)"
         self.message = f"The MCP server {server!r} asks, while it runs {clean_line(tool, 100)!r}:\n{text}"
         self.context = {"mcp_server": server, "mcp_tool": clean_line(tool, 200)}
+        if held:
+            self.context["lasts"] = HELD
         self.options: Json = {}
         self.schema: Json | None = None
         if params.get("mode") == "url" or "url" in params:

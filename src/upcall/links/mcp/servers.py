@@ -7,7 +7,7 @@ import copy
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -15,7 +15,7 @@ from upcall.agent import Agent, Kit
 from upcall.contracts import Context, Model, SessionReads
 from upcall.errors import BadAgent, SetupError
 from upcall.links.mcp.calls import Sample
-from upcall.links.mcp.config import ServerConfig, read_servers
+from upcall.links.mcp.config import Authorize, ServerConfig, read_servers
 from upcall.links.mcp.connection import CONNECT, Connection
 from upcall.links.mcp.failures import ServerFailed
 from upcall.links.mcp.results import prompt_text
@@ -26,9 +26,6 @@ from upcall.mcp_wire.reading import objects
 from upcall.messages import Value
 from upcall.safety.bounds import TOOLS
 from upcall.tools import Tool
-
-if TYPE_CHECKING:
-    from upcall.links.mcp.oauth import Authorize
 
 WAIT = 1.5
 """Seconds that a model call waits for servers that are being connected."""
@@ -125,6 +122,7 @@ class McpServers:
         }
         self._counts: dict[str, int] = {}
         self._left_out: dict[str, str] = {}
+        self._made: dict[str, tuple[Any, bool, frozenset[str], tuple[list[Tool], list[str]]]] = {}
 
     def __repr__(self) -> str:
         return f"McpServers({', '.join(self._connections)})"
@@ -151,7 +149,7 @@ class McpServers:
         for connection in mine:
             connection.start()
         needed = [one for one in mine if _has_open_call(one, session.open_calls)]
-        await self._settle([one for one in mine if one.tools is None], self._wait)
+        await self._settle([one for one in mine if one.tools is None and not one.is_late], self._wait)
         await self._settle(needed, NEEDED)
         for one in needed:
             if one.tools is None:
@@ -179,7 +177,7 @@ class McpServers:
 
     def _view(self, **changes: Any) -> McpServers:
         view = copy.copy(self)
-        vars(view).update(changes)
+        vars(view).update({"_made": {}, **changes})
         return view
 
     async def close(self) -> None:
@@ -197,14 +195,15 @@ class McpServers:
             _, late = await asyncio.wait(waiting, timeout=seconds)
             for task in late:
                 task.cancel()
+        for one in connections:
+            one.is_late = not one.is_settled
 
     def _tools(self, connections: Sequence[Connection], own: Sequence[str]) -> list[Tool]:
         made: list[Tool] = []
         size = 0
         for one in connections:
             name = one.config.name
-            sample: Sample | None = sampler(name, self._model) if name in self._sampling else None
-            offered, problems = offered_tools(one, {*own, *(tool.name for tool in made)}, sample)
+            offered, problems = self._offered(one, frozenset([*own, *(tool.name for tool in made)]))
             if one.tools is None and one.state == "connecting":
                 offered = [_waiting_tool(one)]
             here = sum(len(msgspec.json.encode(tool.spec)) for tool in offered)
@@ -215,6 +214,16 @@ class McpServers:
             self._counts[name] = len(offered) if one.tools is not None else 0
             self._left_out[name] = "; ".join(problems[:3])
         return made
+
+    def _offered(self, one: Connection, taken: frozenset[str]) -> tuple[list[Tool], list[str]]:
+        """Return a server's tools, made once for each list that it sends."""
+        name, made = one.config.name, self._made.get(one.config.name)
+        if made is not None and made[0] is one.tools and made[1:3] == (one.has_resources, taken):
+            return made[3]
+        sample: Sample | None = sampler(name, self._model) if name in self._sampling else None
+        found = offered_tools(one, taken, sample)
+        self._made[name] = (one.tools, one.has_resources, taken, found)
+        return found
 
     # --- for people -----------------------------------------------------------------------
 

@@ -21,6 +21,7 @@ from mcp.shared.message import SessionMessage
 
 from upcall.links.mcp.config import ServerConfig
 from upcall.links.mcp.failures import ServerFailed
+from upcall.safety.agent_commands import VARIABLE
 
 MESSAGE = 16_000_000
 """Bytes of one message of a server."""
@@ -50,13 +51,21 @@ class Tail:
         return self._bytes.decode("utf-8", "replace").strip()
 
 
+def _environment(config: ServerConfig) -> dict[str, str]:
+    """The variables of a server's process, with the mark of what agents run.
+
+    An agent calls the tools of its servers: a server that is `upcall mcp` must not take its answers for a person's.
+    """
+    return {**get_default_environment(), **config.env, VARIABLE: " mcp"}
+
+
 @asynccontextmanager
 async def stdio_streams(config: ServerConfig, tail: Tail) -> AsyncGenerator[Streams]:
     """Start the program and yield its streams; ServerFailed says why it can't be started."""
     try:
         process = await asyncio.create_subprocess_exec(
             config.command, *config.args, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE, env={**get_default_environment(), **config.env},
+            stderr=asyncio.subprocess.PIPE, env=_environment(config),
             cwd=config.cwd or None, start_new_session=True,
         )  # fmt: skip
     except (OSError, ValueError) as error:

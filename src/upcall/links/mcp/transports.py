@@ -6,10 +6,10 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
-from upcall.links.mcp.config import ServerConfig
+from upcall.links.mcp.config import Authorize, ServerConfig
 from upcall.links.mcp.http import http_streams
 from upcall.links.mcp.live import open_live, remembered
-from upcall.links.mcp.oauth import Authorize, oauth_for
+from upcall.links.mcp.oauth import oauth_for
 from upcall.links.mcp.stdio import Tail, stdio_streams
 
 __all__ = ["Tail", "open_live", "remembered", "streams_of"]
