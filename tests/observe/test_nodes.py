@@ -16,6 +16,7 @@ from upcall import events
 from upcall.events import AnyEvent, HooksPassed, stamp
 from upcall.messages import Call, Message, Result, Text, Usage
 from upcall.observe import Labels, Node, Redactor, RunTreeNodes, apply_changes
+from upcall.observe.node_table import MUTABLE
 from upcall.store.rules import without_body
 
 log_of = cache(recorded)
@@ -172,7 +173,10 @@ def test_tokens_and_costs_are_on_model_calls_and_turns_and_an_unknown_price_is_n
 
     priced = tree(log, cost=cost)
     plain = tree(log)
+    half = folded([event.replace(model="x") if event.seq == 6 else event for event in log], cost=cost)
 
+    assert (half.field("run/m1", "cost"), half.field("run/m2", "cost")) == (1.5, None)
+    assert (half.field("run/t1", "cost"), half.unpriced("run")) == (None, "x")  # a part of a sum is not the sum
     assert priced["run/m1"].usage == {"input": 10, "output": 5, "cached": 4, "cache_written": 3}
     assert (priced["run/m1"].cost, priced["run/t1"].cost) == (1.5, 1.8)
     assert priced["run/t1"].usage == {"input": 11, "output": 7, "cached": 4, "cache_written": 3}
@@ -234,6 +238,14 @@ def _check_laws(log: list[AnyEvent]) -> None:
     assert all(len(node.about) <= 200 and "\n" not in node.about for node in final)
     encoded = msgspec.json.encode(final)
     assert msgspec.json.decode(encoded, type=list[Node]) == final
+    assert [_with_whole_history(node) for node in whole.brief_nodes()] == final
+
+
+def _with_whole_history(brief: Node) -> Node:
+    """A brief node with what its history does not repeat: the values that never changed."""
+    (pos, time, values), *later = brief.history
+    unchanged = {name: getattr(brief, name) for name in MUTABLE}
+    return brief.replace(history=((pos, time, {**unchanged, **values}), *later))
 
 
 @pytest.mark.parametrize("name", RECORDED)

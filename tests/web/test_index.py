@@ -100,6 +100,7 @@ async def test_lists_are_filtered_counted_and_paged(tmp_path: Path) -> None:
             session = await runtime.start("clerk", f"s{number}", tags={"customer": "acme" if number % 2 else "zed"})
             await session.prompt(f"refund order-{number}" if number < 2 else f"hello number {number}")
     async with serving(tmp_path, "--store", "log.db") as server, server.client() as client:
+        await until(client, "/api/search?q=hello", lambda one: one["indexed"] == 1)
         found = await until(client, "/api/sessions?limit=3", lambda one: one["counts"]["all"] == 7)
         assert [row["id"] for row in found["sessions"]] == ["s6", "s5", "s4"]
         assert found["counts"] == {"all": 7, "running": 0, "waiting": 2, "failed": 0}

@@ -1,7 +1,7 @@
 /** What all views share: who is here, the inbox, the connection, the clock. */
 
 import { ApiError, get } from "./api";
-import { several } from "./format";
+import { count, several } from "./format";
 import { Live, type LiveHandlers } from "./live";
 import { line } from "./plain";
 import { settings } from "./settings.svelte";
@@ -20,6 +20,7 @@ class App implements LiveHandlers {
   settled = $state.raw<Card[]>([]);
   /** How many questions wait besides those in `open`, which are the most urgent ones. */
   more = $state(0);
+  private uncounted = $state(false);
   inboxKnown = $state(false);
   connectionState = $state<"starting" | "live" | "lost" | "refused" | "asleep">("starting");
   retryAt = $state(0);
@@ -75,6 +76,7 @@ class App implements LiveHandlers {
   private take(inbox: Inbox): void {
     this.open = inbox.open;
     this.more = inbox.more;
+    this.uncounted = inbox.uncounted;
     this.settled = inbox.settled;
     this.inboxKnown = true;
   }
@@ -127,8 +129,9 @@ class App implements LiveHandlers {
     for (const card of fresh) this.announce(card);
   }
 
-  counts({ inbox }: Record<string, number>): void {
+  counts({ inbox, uncounted }: Record<string, number>): void {
     if (inbox === undefined) return;
+    this.uncounted = Boolean(uncounted);
     this.more = Math.max(0, inbox - this.open.length);
     if (this.more && this.open.length < FEWEST) void this.readInbox();
   }
@@ -145,6 +148,16 @@ class App implements LiveHandlers {
 
   get waiting(): number {
     return this.open.length + this.more;
+  }
+
+  /** The number of questions that wait, as it is shown. */
+  get waitingText(): string {
+    return this.atLeast(this.waiting);
+  }
+
+  /** A number of questions; there may be even more than were counted. */
+  atLeast(questions: number): string {
+    return `${count(questions)}${this.uncounted ? "+" : ""}`;
   }
 
   deltas(deltas: Delta[]): void {

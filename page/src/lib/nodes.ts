@@ -46,7 +46,8 @@ export class TreeNode {
 
   /** The node as the server has it. */
   get whole(): NodeData {
-    return { ...this.data, history: this.history };
+    const [[pos, time, set], ...later] = this.history as [Moment, ...Moment[]];
+    return { ...this.data, history: [[pos, time, { ...fieldsOf(this.data), ...set }], ...later] };
   }
 
   get fold(): Fold {

@@ -170,6 +170,8 @@ export interface Inbox {
   settled: Card[];
   /** How many more wait than are listed. */
   more: number;
+  /** Even more wait than were counted. */
+  uncounted: boolean;
   time: number;
   pos: number;
 }

@@ -62,7 +62,7 @@ class CallbackApi:
     async def inbox(self, request: Request) -> Response:
         """The callbacks that wait for a person, most urgent first, and those settled today, newest first.
 
-        At most `limit` of each; `more` says how many others wait.
+        At most `limit` of each; `more` says how many others wait, and `uncounted` that there are even more.
         """
         limit = number(request, "limit", CARDS, MOST_CARDS) or CARDS
         return await large_json_response(await self._service.read(lambda r: self._inbox(r, limit)))
@@ -74,6 +74,7 @@ class CallbackApi:
             "open": [await self.card(runtime, one) for one in found[:limit]],
             "settled": [await self.card(runtime, one, led=False) for one in await self._settled(runtime, limit)],
             "more": max(0, len(found) - limit),
+            "uncounted": not self._service.waiting.has_all,
             "time": now,
             "pos": position,
         }

@@ -110,7 +110,7 @@ class TreeExport:
         """The file, in pieces; Refusal 422 where the tree alone is too large."""
         before, _, after = template.partition(PLACE)
         tree = await self._service.trees.get(runtime.store, self._root)
-        nodes, position = tree.brief_nodes(), tree.position
+        nodes, position = tree.nodes(), tree.position
         head = await self._head(runtime, nodes, position)
         room = MOST_BYTES - len(template) - len(head) - 1000
         if room < 0:

@@ -199,7 +199,10 @@ class Live:
         return found if found["open"] or found["settled"] else {}
 
     async def _counts(self, runtime: Runtime) -> dict[str, int]:
-        return {"inbox": len(await self._service.waiting.get(runtime))}
+        return {
+            "inbox": len(await self._service.waiting.get(runtime)),
+            "uncounted": int(not self._service.waiting.has_all),
+        }
 
 
 def _joined(pieces: list[tuple[str, bytes]], position: int) -> bytes:

@@ -11,7 +11,7 @@ from starlette.routing import Route
 from upcall.app import Runtime
 from upcall.errors import StoreDamaged
 from upcall.hosts.web.exchange import Refusal, large_json_response, number
-from upcall.hosts.web.index.reader import Hit
+from upcall.hosts.web.index.reader import SHORTEST, Hit
 from upcall.hosts.web.index.texts import body_of, texts_of
 from upcall.hosts.web.listing import root_of
 from upcall.hosts.web.service import Service, answering_errors
@@ -77,9 +77,11 @@ class SearchApi:
         return {**hit._asdict(), "title": await self._title(runtime, hit.session), "snippet": snippet}
 
     async def _titles(self, runtime: Runtime, text: str, limit: int) -> list[dict[str, Any]]:
-        """Sessions with the text in their title, for texts that are too short for the full text."""
+        """Sessions that the text names: by their id, or by their title if it is too short for the full text."""
         index = self._service.index
-        roots = (index.roots(text, None, limit) if index is not None else None) or []
+        assert index is not None
+        is_short = any(len(word) < SHORTEST for word in text.split())
+        roots = (index.roots(text, None, limit) or []) if is_short else index.roots_by_id(text, limit)
         found: list[dict[str, Any]] = []
         for root in roots:
             row = await runtime.store.row(root)

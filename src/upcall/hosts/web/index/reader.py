@@ -100,6 +100,11 @@ class IndexReader:
         rows = self._query(sql, [*(value for _, value in parts), limit])
         return None if rows is None else [root for (root,) in rows]
 
+    def roots_by_id(self, beginning: str, limit: int) -> list[str]:
+        """The run trees whose id begins with a text, newest first."""
+        sql = "SELECT root FROM trees WHERE root >= ?1 AND root < ?1 || char(1114111) ORDER BY n DESC LIMIT ?2"
+        return [root for (root,) in self._query(sql, (beginning, limit)) or []]
+
     def settled_since(self, moment: float, limit: int) -> list[str] | None:
         """The callbacks that were settled after a moment, newest first; None without an index."""
         found = self._query("SELECT callback FROM settled WHERE at >= ? ORDER BY at DESC LIMIT ?", (moment, limit))
