@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from editor.raw import Raw, raw_agent
-from upcall import Agent, Runtime
+from upcall import Agent, Limits, Runtime
 from upcall.models import Script, call
 
 FLOOD = '''\
-from upcall import Agent
-from upcall.messages import Request, Response
+from upcall import Agent, Limits
+from upcall.messages import Response
 from upcall.models import call
 
 TEXT = ("0123456789abcde " * 64)[:1000]
@@ -28,7 +28,7 @@ class Flood:
 
     async def respond(self, request, emit):
         done = sum(message.role == "assistant" for message in request.messages)
-        pieces = [f"{done:03d}-{number:03d} {TEXT}\\\\n" for number in range(100)]
+        pieces = [f"{done:03d}-{number:03d} {TEXT}\\n" for number in range(100)]
         for piece in pieces:
             if emit is not None:
                 emit("text", piece)
@@ -41,7 +41,7 @@ async def nothing() -> str:
     return ""
 
 
-clerk = Agent("clerk", model=Flood(), tools=[nothing])
+clerk = Agent("clerk", model=Flood(), tools=[nothing], limits=Limits(model_calls=None, tokens=None))
 '''
 
 
@@ -103,7 +103,7 @@ async def test_a_session_of_2000_calls_is_loaded_within_two_seconds(folder: Path
         return a + b
 
     replies = [[f"step {n}", *[call("add", a=n, b=m) for m in range(20)]] for n in range(100)]
-    clerk = Agent("clerk", model=Script([*replies, "done"]), tools=[add])
+    clerk = Agent("clerk", model=Script([*replies, "done"]), tools=[add], limits=Limits(model_calls=None))
     (folder / ".upcall").mkdir(mode=0o700)
     async with Runtime(folder / ".upcall/log.db", agents=[clerk]) as runtime:
         session = await runtime.start(clerk, folder=folder)
