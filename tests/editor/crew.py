@@ -50,7 +50,12 @@ async def shout(text: str) -> str:
     return "printed"
 
 
-@tool(needs_approval=True, approve_patterns={"this place": lambda where: where})
+def place(where: str) -> str:
+    """What a pattern of approvals covers."""
+    return where
+
+
+@tool(needs_approval=True, approve_patterns={"this place": place})
 async def deploy(where: str, times: int = 1) -> str:
     """Deploy."""
     note(f"deployed {where} {times}")
@@ -111,7 +116,7 @@ def results(request: Request) -> list[str]:
     return [result.text for message in request.messages for result in message.results]
 
 
-def play(request: Request) -> Plain:
+def play(request: Request) -> Plain:  # noqa: C901
     last = request.messages[-1]
     if last.role == "tool":
         return "The tools said: " + " / ".join(result.text for result in last.results)

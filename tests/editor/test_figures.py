@@ -115,5 +115,7 @@ async def test_a_session_of_2000_calls_is_loaded_within_two_seconds(folder: Path
         loaded = await agent.request("session/load", sessionId=session.id, cwd=str(folder), mcpServers=[])
         assert "result" in loaded
         assert cpu_seconds(agent.process.pid) - before < 2
-        calls = [one for one in agent.seen if one.get("params", {}).get("update", {}).get("sessionUpdate") == "tool_call"]
+        calls = [
+            one for one in agent.seen if one.get("params", {}).get("update", {}).get("sessionUpdate") == "tool_call"
+        ]
         assert len(calls) == 2000
