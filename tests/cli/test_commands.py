@@ -28,6 +28,7 @@ COMMANDS = [
     "adopt",
     "answer",
     "serve",
+    "acp",
     "sessions",
     "tree",
     "show",

@@ -42,6 +42,13 @@ async def add(a: int, b: int) -> int:
 
 
 @tool
+async def spam() -> str:
+    """Print more than a pipe holds."""
+    print("y" * 1_000_000, flush=True)
+    return "printed"
+
+
+@tool
 async def shout(text: str) -> str:
     """Print, as a careless tool does."""
     print(f"PRINTED {text}", flush=True)
@@ -124,6 +131,8 @@ def play(request: Request) -> Plain:  # noqa: C901
     match word:
         case "add":
             return ["I'll add.", call("add", a=1, b=2), call("add", a=3, b=4)]
+        case "spam":
+            return call("spam")
         case "shout":
             return call("shout", text=rest)
         case "deploy":
@@ -168,7 +177,7 @@ def play(request: Request) -> Plain:  # noqa: C901
             return f"You said: {last.text}"
 
 
-TOOLS = [add, shout, deploy, write_note, survey, choose, question, wait, deaf, talk]
+TOOLS = [add, spam, shout, deploy, write_note, survey, choose, question, wait, deaf, talk]
 workers = [Agent(f"worker{n}", model=Script(play), tools=[add, wait, deaf, question, deploy]) for n in (1, 2, 3)]
 clerk = Agent(
     "clerk",

@@ -139,6 +139,14 @@ async def test_what_tools_and_their_processes_print_is_not_in_the_protocol(folde
         assert "FROM-CHILD hey" in errors
 
 
+async def test_a_standard_error_that_nobody_reads_blocks_nothing(folder: Path):
+    async with raw_agent(folder) as agent:
+        await agent.initialize()
+        session = await agent.new(folder)
+        turn = await agent.prompt(session, "spam")
+        assert (await asyncio.wait_for(agent.answered(turn), 10))["result"]["stopReason"] == "end_turn"
+
+
 async def test_a_dialog_that_is_never_shown_is_answered_with_the_command(folder: Path):
     async with raw_agent(folder) as agent:
         await agent.initialize(elicitation={"form": {}})
