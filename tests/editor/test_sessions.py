@@ -227,3 +227,16 @@ async def test_the_next_session_tells_what_waits_since_no_editor_was_open(folder
                 told = [one for one in client.sent_updates(session) if one["sessionUpdate"] == kind]
             assert "1 question of other sessions" in str(told)
             assert "clerk asks: why (session before)" in str(told)
+
+
+async def test_the_options_of_what_people_see_work_in_an_editor(folder: Path):
+    (folder / "labels.json").write_text('{"add": "Sum up"}')
+    (folder / "prices.json").write_text('{"*": [1, 2]}')
+    options = ("--log-dir", "logs", "--labels", "labels.json", "--prices", "prices.json", "--capture")
+    async with connected(PythonSdk, folder, *COMMAND, *options, "--events-file", "events.jsonl") as client:
+        session = await client.new()
+        await client.prompt(session, "add")
+        assert next(iter(client.calls().values()))["title"] == "Sum up a=1 b=2"
+        assert await client.prompt(session, "/cost") == "end_turn"
+    assert "Sum up" in "".join(file.read_text() for file in (folder / "logs").iterdir())
+    assert "TOOL_ENDED" in (folder / "events.jsonl").read_text()
