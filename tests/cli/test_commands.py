@@ -29,6 +29,7 @@ COMMANDS = [
     "adopt",
     "answer",
     "serve",
+    "acp",
     "sessions",
     "tree",
     "show",

@@ -32,10 +32,10 @@ EVERYTHING: dict[str, Any] = {
 
 def node() -> str:
     """The Node that the peers run on."""
-    from node_packages import find_node
+    from importlib import import_module
 
-    found = find_node()
-    assert found is not None, "install the peers with `make peers`"
+    found = import_module("node_packages").find_node()
+    assert found is not None, "the peers need Node"
     return str(found[0])
 
 
@@ -291,11 +291,13 @@ class PythonSdk(Client):
 
     async def start(self) -> None:
         self._stack = AsyncExitStack()
+        handler: Any = _Handler(self)
         starting = spawn_agent_process(
-            _Handler(self), self.command[0], *self.command[1:], env=environment(), cwd=self.folder,
+            handler, self.command[0], *self.command[1:], env=environment(), cwd=self.folder,
             use_unstable_protocol=True, transport_kwargs={"limit": 2**26},
         )  # fmt: skip
-        self._connection, self._process = await self._stack.enter_async_context(starting)
+        connection, _ = await self._stack.enter_async_context(starting)
+        self._wire: Any = vars(connection)["_conn"]  # its methods leave out what the SDK does not know yet
         self._answers: dict[int, asyncio.Future[dict[str, Any]]] = {}
         await self.request("initialize", protocolVersion=PROTOCOL_VERSION, clientCapabilities=self.capabilities)
 
@@ -304,12 +306,12 @@ class PythonSdk(Client):
 
     async def request(self, method: str, **params: Any) -> Any:
         try:
-            return await self._connection._conn.send_request(method, params)
+            return await self._wire.send_request(method, params)
         except RequestError as error:
             raise Refused(error.code, str(error)) from None
 
     async def notify(self, method: str, **params: Any) -> None:
-        await self._connection._conn.send_notification(method, params)
+        await self._wire.send_notification(method, params)
 
     async def send_answer(self, number: int, result: dict[str, Any]) -> None:
         self._answers[number].set_result(result)

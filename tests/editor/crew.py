@@ -42,6 +42,13 @@ async def add(a: int, b: int) -> int:
 
 
 @tool
+async def spam() -> str:
+    """Print more than a pipe holds."""
+    print("y" * 1_000_000, flush=True)
+    return "printed"
+
+
+@tool
 async def shout(text: str) -> str:
     """Print, as a careless tool does."""
     print(f"PRINTED {text}", flush=True)
@@ -50,7 +57,12 @@ async def shout(text: str) -> str:
     return "printed"
 
 
-@tool(needs_approval=True, approve_patterns={"this place": lambda where: where})
+def place(where: str) -> str:
+    """What a pattern of approvals covers."""
+    return where
+
+
+@tool(needs_approval=True, approve_patterns={"this place": place})
 async def deploy(where: str, times: int = 1) -> str:
     """Deploy."""
     note(f"deployed {where} {times}")
@@ -111,7 +123,7 @@ def results(request: Request) -> list[str]:
     return [result.text for message in request.messages for result in message.results]
 
 
-def play(request: Request) -> Plain:
+def play(request: Request) -> Plain:  # noqa: C901
     last = request.messages[-1]
     if last.role == "tool":
         return "The tools said: " + " / ".join(result.text for result in last.results)
@@ -119,6 +131,8 @@ def play(request: Request) -> Plain:
     match word:
         case "add":
             return ["I'll add.", call("add", a=1, b=2), call("add", a=3, b=4)]
+        case "spam":
+            return call("spam")
         case "shout":
             return call("shout", text=rest)
         case "deploy":
@@ -163,7 +177,7 @@ def play(request: Request) -> Plain:
             return f"You said: {last.text}"
 
 
-TOOLS = [add, shout, deploy, write_note, survey, choose, question, wait, deaf, talk]
+TOOLS = [add, spam, shout, deploy, write_note, survey, choose, question, wait, deaf, talk]
 workers = [Agent(f"worker{n}", model=Script(play), tools=[add, wait, deaf, question, deploy]) for n in (1, 2, 3)]
 clerk = Agent(
     "clerk",

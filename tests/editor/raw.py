@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import os
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -84,10 +84,10 @@ class Raw:
 
 
 @contextlib.asynccontextmanager
-async def raw_agent(folder: Path, *more: str) -> AsyncGenerator[Raw]:
+async def raw_agent(folder: Path, *, command: Sequence[str] = COMMAND) -> AsyncGenerator[Raw]:
     """An agent; at the end it leaves within two seconds, without a stack trace, and leaves no process behind."""
     process = await asyncio.create_subprocess_exec(
-        *COMMAND, *more, cwd=folder, env=environment(), limit=2**27, start_new_session=True,
+        *command, cwd=folder, env=environment(), limit=2**27, start_new_session=True,
         stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip
     agent = Raw(process)

@@ -5,6 +5,7 @@ Usage: python tap.py FILE COMMAND ARGUMENTS...
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
 import threading
@@ -23,10 +24,8 @@ def copy(source: IO[bytes], target: Any, mark: bytes, log: IO[bytes], writing: t
             target.flush()
         except (OSError, ValueError):
             break
-    try:
+    with contextlib.suppress(OSError):
         target.close()
-    except OSError:
-        pass
 
 
 def main() -> int:

@@ -14,6 +14,8 @@ from cli.command import upcall
 from editor.clients import effects
 from editor.raw import raw_agent
 
+pytestmark = pytest.mark.slow
+
 BAD_LINES: list[tuple[bytes, int, Any]] = [
     (b"5", -32600, None),
     (b'"text"', -32600, None),
@@ -106,7 +108,7 @@ async def test_reserved_names_in_meta_change_nothing(folder: Path):
     async with raw_agent(folder) as agent:
         await agent.initialize()
         session, other = await agent.new(folder), await agent.new(folder)
-        meta = {"session_id": other, "sessionId": other, "self": 1, "prompt": [], "params": 2}
+        meta: dict[str, Any] = {"session_id": other, "sessionId": other, "self": 1, "prompt": [], "params": 2}
         blocks = [{"type": "text", "text": "hello"}]
         answer = await agent.request("session/prompt", sessionId=session, prompt=blocks, _meta=meta)
         assert answer["result"] == {"stopReason": "end_turn"}
@@ -135,6 +137,14 @@ async def test_what_tools_and_their_processes_print_is_not_in_the_protocol(folde
         errors = (await agent.process.stderr.read()).decode()
         assert "PRINTED hey" in errors
         assert "FROM-CHILD hey" in errors
+
+
+async def test_a_standard_error_that_nobody_reads_blocks_nothing(folder: Path):
+    async with raw_agent(folder) as agent:
+        await agent.initialize()
+        session = await agent.new(folder)
+        turn = await agent.prompt(session, "spam")
+        assert (await asyncio.wait_for(agent.answered(turn), 10))["result"]["stopReason"] == "end_turn"
 
 
 async def test_a_dialog_that_is_never_shown_is_answered_with_the_command(folder: Path):

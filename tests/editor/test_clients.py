@@ -12,6 +12,8 @@ import pytest
 
 from editor.clients import CLIENTS, COMMAND, Acpx, Ask, Client, connected, effects, sent_requests, until
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(params=CLIENTS, ids=[one.name for one in CLIENTS])
 def kind(request: pytest.FixtureRequest) -> type[Client]:

@@ -9,10 +9,12 @@ from typing import Any
 
 import msgspec
 import pytest
-from acp_client import Agent as PlainAgent
+from acp_client import Agent as PlainAgent  # pyright: ignore[reportMissingTypeStubs]
 
 from cli.command import upcall
-from editor.clients import COMMAND, EVERYTHING, FORMS, Client, PythonSdk, Refused, connected, effects, until
+from editor.clients import COMMAND, EVERYTHING, FORMS, PythonSdk, Refused, connected, effects, until
+
+pytestmark = pytest.mark.slow
 
 
 def shown(updates: list[dict[str, Any]]) -> list[Any]:
@@ -119,7 +121,7 @@ async def test_a_prompt_while_a_turn_runs_steers_it(folder: Path):
     async with connected(PythonSdk, folder, *COMMAND) as client:
         session = await client.new()
         turn = client.prompt(session, "wait 0.7")
-        await until(lambda: client.calls())
+        await until(client.calls)
         assert await client.prompt(session, "be quick") == "end_turn"
         assert await turn == "end_turn"
         assert client.text() == "You said: be quick"
@@ -182,7 +184,7 @@ async def test_without_forms_the_choices_are_options(folder: Path):
 
 
 async def test_with_nothing_else_the_next_message_answers(folder: Path):
-    agent = PlainAgent([str(Path(sys.executable).with_name("upcall")), *COMMAND[1:]], folder)
+    agent: Any = PlainAgent([str(Path(sys.executable).with_name("upcall")), *COMMAND[1:]], folder)
     asked = await agent.ask("question why")
     assert "clerk asks: why" in asked
     assert "Your next message answers it." in asked
@@ -212,3 +214,29 @@ async def test_children_are_sessions_where_the_editor_knows_them(folder: Path):
         child = told[0]["sessionId"]
         texts = [one for one in client.sent_updates(child) if one["sessionUpdate"] == "agent_message_chunk"]
         assert "now" in "".join(one["content"]["text"] for one in texts)
+
+
+async def test_the_next_session_tells_what_waits_since_no_editor_was_open(folder: Path):
+    upcall("run", "crew:clerk", "question why", "--id", "before", cwd=folder)
+    for capabilities, kind in ((EVERYTHING, "notice"), ({}, "agent_message_chunk")):
+        async with connected(PythonSdk, folder, *COMMAND, capabilities=capabilities) as client:
+            session = await client.new()
+            told = [one for one in client.sent_updates(session) if one["sessionUpdate"] == kind]
+            while not told:
+                await asyncio.sleep(0.03)
+                told = [one for one in client.sent_updates(session) if one["sessionUpdate"] == kind]
+            assert "1 question of other sessions" in str(told)
+            assert "clerk asks: why (session before)" in str(told)
+
+
+async def test_the_options_of_what_people_see_work_in_an_editor(folder: Path):
+    (folder / "labels.json").write_text('{"add": "Sum up"}')
+    (folder / "prices.json").write_text('{"*": [1, 2]}')
+    options = ("--log-dir", "logs", "--labels", "labels.json", "--prices", "prices.json", "--capture")
+    async with connected(PythonSdk, folder, *COMMAND, *options, "--events-file", "events.jsonl") as client:
+        session = await client.new()
+        await client.prompt(session, "add")
+        assert next(iter(client.calls().values()))["title"] == "Sum up a=1 b=2"
+        assert await client.prompt(session, "/cost") == "end_turn"
+    assert "Sum up" in "".join(file.read_text() for file in (folder / "logs").iterdir())
+    assert "TOOL_ENDED" in (folder / "events.jsonl").read_text()

@@ -36,7 +36,7 @@ def add(commands: Commands) -> None:
         "that the editor, or any other command, can continue them.",
         examples=["upcall acp agents/", "upcall acp coder.md --store ~/.upcall/log.db"],
     )
-    agent_argument(parser)
+    agent_argument(parser, default="agents")
     events_file_option(parser)
     watching_options(parser)
     window = "how many tokens the model's context holds, to show how full it is"

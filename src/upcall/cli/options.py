@@ -238,10 +238,17 @@ def tags_of(args: argparse.Namespace) -> dict[str, str]:
     return tags
 
 
-def agent_argument(parser: argparse.ArgumentParser, metavar: str = "AGENT") -> None:
-    """Add the argument AGENT and the option --agent, which chooses among several agents."""
+def agent_argument(parser: argparse.ArgumentParser, metavar: str = "AGENT", default: str = "") -> None:
+    """Add the argument AGENT and the option --agent, which chooses among several agents.
+
+    With a `default`, AGENT may be left out.
+    """
     about = "a folder of agent files, one NAME.md, or module:attribute"
-    parser.add_argument("agent", metavar=metavar, help=about)
+    if default:
+        about = f"{about} (default: {default})"
+        parser.add_argument("agent", metavar=metavar, nargs="?", default=default, help=about)
+    else:
+        parser.add_argument("agent", metavar=metavar, help=about)
     parser.add_argument(
         "--agent", metavar="NAME", dest="agent_name", help="the agent to use, if AGENT contains several"
     )

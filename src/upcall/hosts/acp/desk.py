@@ -1,6 +1,6 @@
-"""The sessions of one editor: opened, listed, prompted, closed, and continued when something is answered elsewhere.
+"""The sessions of one editor: opened, listed, prompted, closed, and continued when they are answered elsewhere.
 
-It is a module of its own because it imports the runtime: an editor gets the answer to its first request before that.
+It is a module of its own because it imports the runtime: an editor gets its first answer before that.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ DATA = "acp"
 
 _PAGE = 50
 _MOST_SESSIONS = 200
+_MOST_TOLD = 20
 
 
 class Place(Protocol):
@@ -82,6 +83,7 @@ class Desk:
         self._opened: tuple[Runtime, Agent] | None = None
         self._sessions: dict[str, EditorSession] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._has_told = False  # of what waits in sessions that are not open
 
     async def handle(self, method: str, params: msgspec.Raw) -> Any:
         """Answer a request about sessions."""
@@ -157,7 +159,7 @@ class Desk:
         opened = EditorSession(self._connection, runtime, servers, session, updates, self._by)
         await opened.open(is_new=True)
         self._sessions[session.id] = opened
-        self._spawn(self._announce(opened))
+        self._spawn(self._announce(runtime, opened, is_new=True))
         return {"sessionId": session.id, **self._choices(agent, opened)}
 
     def _servers(self, agent: Agent, passed: Sequence[Mapping[str, Any]] | None) -> SessionServers:
@@ -212,15 +214,37 @@ class Desk:
         if before is not None:
             opened.adopt(before)
         self._sessions[row.id] = opened
-        self._spawn(self._announce(opened))
+        self._spawn(self._announce(runtime, opened))
         if row.status in ("running", "waiting"):
             self._spawn(self._continue(opened))
         return self._choices(agent, opened)
 
-    async def _announce(self, session: EditorSession) -> None:
+    async def _announce(self, runtime: Runtime, session: EditorSession, *, is_new: bool = False) -> None:
         """Send what an editor has to know of a session, after the answer that opens it."""
         update = {"sessionUpdate": "available_commands_update", "availableCommands": session.commands.listed()}
         self._connection.update(session.id, update)
+        if is_new and not self._has_told:
+            self._has_told = True
+            if waiting := await self._waiting_elsewhere(runtime):
+                session.notify(waiting)
+
+    async def _waiting_elsewhere(self, runtime: Runtime) -> str:
+        """Return which questions wait in sessions that are not open here; "" if none do."""
+        waiting = [
+            one
+            for one in await runtime.inbox(limit=_MOST_TOLD)
+            if one.session_id.partition("~")[0] not in self._sessions
+        ]
+        if not waiting:
+            return ""
+        rows: list[str] = []
+        for one in waiting:
+            about = f"asks: {one_line(self._appearance.redactor.text(one.message), 200)}"
+            what = f"wants to run {one_line(one.tool, 60)}" if one.tool else about
+            rows.append(f"- {one.agent} {what} (session {one.session_id.partition('~')[0]})")
+        count = f"{len(waiting)} question{'s' if len(waiting) > 1 else ''} of other sessions"
+        how = "Load the session to answer, or use /inbox and `upcall answer`."
+        return "\n".join([f"{count} wait for you. {how}", *rows])
 
     async def _continue(self, session: EditorSession) -> None:
         """Continue a session that is not done, and ask again what still waits."""

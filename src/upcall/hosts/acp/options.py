@@ -25,7 +25,7 @@ def mode_of(options: SessionOptions) -> str:
 
 def modes(options: SessionOptions) -> dict[str, Any]:
     """Return the modes, with the current one."""
-    available = [{"id": id, "name": name, "description": about} for id, (name, about) in _MODES.items()]
+    available = [{"id": key, "name": name, "description": about} for key, (name, about) in _MODES.items()]
     return {"currentModeId": mode_of(options), "availableModes": available}
 
 
@@ -38,7 +38,9 @@ def config_options(agent: Agent, options: SessionOptions) -> list[dict[str, Any]
             "category": "mode",
             "type": "select",
             "currentValue": mode_of(options),
-            "options": [{"value": id, "name": name, "description": about} for id, (name, about) in _MODES.items()],
+            "options": [
+                {"value": key, "name": name, "description": about} for key, (name, about) in _MODES.items()
+            ],
         }
     ]
     if agent.models:

@@ -102,7 +102,7 @@ def _fact(value: Any) -> str:
 
 
 def route_text(callback: Callback, redactor: Redactor) -> str:
-    """Return the route that a question has climbed so far, as one line; "" if nobody was asked before the person."""
+    """Return the route that a question has climbed so far, on one line; "" if the person was asked first."""
     steps = [
         f"{one_line(entry.agent, 60)} {entry.done}" + (f" ({one_line(entry.reason, 200)})" if entry.reason else "")
         for entry in path_entries(callback.path)

@@ -266,6 +266,15 @@ class EditorSession:
         """Send a message of the agent that is not part of the log."""
         self._send(self.updates.note(text))
 
+    def notify(self, text: str) -> None:
+        """Tell the person something that is not part of the conversation, if the editor can show that."""
+        if not self._connection.client.notices:
+            self.say(text)
+            return
+        title, _, rest = text.partition("\n")
+        notice = {"sessionUpdate": "notice", "severity": "info", "title": title, "description": rest or None}
+        self._connection.update(self.id, notice)
+
     def _send(self, updates: Sequence[Update]) -> None:
         for session_id, update in updates:
             self._connection.update(session_id, update)

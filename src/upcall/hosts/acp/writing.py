@@ -58,7 +58,7 @@ class Writing:
         text = "".join(self._waiting)
         self._waiting.clear()
         self._size = 0
-        return self._feed(text)
+        return self._chunks(self._feed(text))
 
     def drop(self) -> None:
         """Forget what was written: the model begins anew, and so does a new message."""
@@ -71,8 +71,8 @@ class Writing:
         if whole and self._fed and not self._is_beginning_of(whole):
             chunks += self._chunks(self._shown.close())
             self._restart()
-        chunks += self._feed(whole[self._fed :])
-        return chunks + self._chunks(self._shown.close())
+        rest = self._feed(whole[self._fed :])
+        return chunks + self._chunks(rest + self._shown.close())
 
     def close(self) -> list[dict[str, Any]]:
         """Return the chunks for all that was added, where the log will not have more."""
@@ -91,12 +91,11 @@ class Writing:
         known = hashlib.blake2b(whole[: self._fed].encode("utf-8", "replace"), digest_size=16)
         return known.digest() == self._digest.digest()
 
-    def _feed(self, text: str) -> list[dict[str, Any]]:
-        if not text:
-            return []
+    def _feed(self, text: str) -> str:
+        """Take the next piece of the text; returns what can be shown by now."""
         self._fed += len(text)
         self._digest.update(text.encode("utf-8", "replace"))
-        return self._chunks(self._shown.feed(text))
+        return self._shown.feed(text) if text else ""
 
     def _chunks(self, text: str) -> list[dict[str, Any]]:
         shown = plain(text)

@@ -1,0 +1,121 @@
+"""How much an editor's agent costs: to start, to load a long session, and beside an editor that reads slowly."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from editor.raw import Raw, raw_agent
+from upcall import Agent, Limits, Runtime
+from upcall.models import Script, call
+
+FLOOD = '''\
+from upcall import Agent, Limits
+from upcall.messages import Response
+from upcall.models import call
+
+TEXT = ("0123456789abcde " * 64)[:1000]
+
+
+class Flood:
+    """A model that writes 100 pieces of 1,000 characters, 200 times."""
+
+    name = "flood"
+
+    async def respond(self, request, emit):
+        done = sum(message.role == "assistant" for message in request.messages)
+        pieces = [f"{done:03d}-{number:03d} {TEXT}\\n" for number in range(100)]
+        for piece in pieces:
+            if emit is not None:
+                emit("text", piece)
+        calls = [] if done == 199 else [call("nothing")]
+        return Response("".join(pieces), calls)
+
+
+async def nothing() -> str:
+    """Do nothing."""
+    return ""
+
+
+clerk = Agent("clerk", model=Flood(), tools=[nothing], limits=Limits(model_calls=None, tokens=None))
+'''
+
+
+def cpu_seconds(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def memory(pid: int) -> int:
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(next(line for line in status.splitlines() if line.startswith("VmRSS")).split()[1]) * 1024
+
+
+async def test_the_first_answer_costs_at_most_250_milliseconds_of_cpu(folder: Path):
+    async with raw_agent(folder) as agent:
+        await agent.send(b'{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":1}}\n')
+        await agent.read()
+        assert cpu_seconds(agent.process.pid) <= 0.25
+
+
+@pytest.mark.slow
+async def test_a_slow_editor_gets_every_character_and_the_agent_keeps_little(folder: Path):
+    (folder / "crew.py").write_text(FLOOD)
+    async with raw_agent(folder) as agent:
+        await agent.initialize()
+        session = await agent.new(folder)
+        await agent.answered(await agent.prompt(session, "/cost"))
+        before = memory(agent.process.pid)
+        turn = await agent.prompt(session, "go")
+        text, most = await _read_slowly(agent, turn)
+        expected = [f"{done:03d}-{number:03d}" for done in range(200) for number in range(100)]
+        assert [line[:7] for line in text.splitlines()] == expected
+        assert {len(line) for line in text.splitlines()} == {1008}
+        assert most - before - 21_000_000 < 20_000_000, (before, most)  # the conversation itself is 20 MB
+
+
+async def _read_slowly(agent: Raw, turn: int) -> tuple[str, int]:
+    """Read one megabyte a second; returns the text, and the most memory that the agent had."""
+    texts: list[str] = []
+    most = read = 0
+    begun = time.monotonic()
+    while True:
+        message = await agent.read(60)
+        agent.seen.clear()
+        update = message.get("params", {}).get("update", {})
+        if update.get("sessionUpdate") == "agent_message_chunk":
+            texts.append(update["content"]["text"])
+            read += len(texts[-1])
+            await asyncio.sleep(max(0.0, read / 1_000_000 - (time.monotonic() - begun)))
+            most = max(most, memory(agent.process.pid)) if len(texts) % 100 == 0 else most
+        elif message.get("id") == turn:
+            return "".join(texts), most
+
+
+@pytest.mark.slow
+async def test_a_session_of_2000_calls_is_loaded_within_two_seconds(folder: Path):
+    async def add(a: int, b: int) -> int:
+        """Add."""
+        return a + b
+
+    replies = [[f"step {n}", *[call("add", a=n, b=m) for m in range(20)]] for n in range(100)]
+    clerk = Agent("clerk", model=Script([*replies, "done"]), tools=[add], limits=Limits(model_calls=None))
+    (folder / ".upcall").mkdir(mode=0o700)
+    async with Runtime(folder / ".upcall/log.db", agents=[clerk]) as runtime:
+        session = await runtime.start(clerk, folder=folder)
+        assert (await session.prompt("go")).status == "done"
+    async with raw_agent(folder) as agent:
+        await agent.initialize()
+        await agent.new(folder)
+        before = cpu_seconds(agent.process.pid)
+        loaded = await agent.request("session/load", sessionId=session.id, cwd=str(folder), mcpServers=[])
+        assert "result" in loaded
+        assert cpu_seconds(agent.process.pid) - before < 2
+        calls = [
+            one for one in agent.seen if one.get("params", {}).get("update", {}).get("sessionUpdate") == "tool_call"
+        ]
+        assert len(calls) == 2000
