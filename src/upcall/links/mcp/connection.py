@@ -30,6 +30,9 @@ CONNECT = 30.0
 PAUSE, LONGEST_PAUSE = 0.5, 60.0
 """Seconds before the second attempt after a failure, doubled with each further one."""
 
+SHORT_PAUSE = 5.0
+"""Seconds of a pause that a call waits for; during a longer one it fails at once."""
+
 _CLOSE = 1.5
 """Seconds that a connection has to end by itself, and again after it was cancelled."""
 
@@ -99,6 +102,7 @@ class Connection:
         """
         if authorize is not None:
             self._authorize, self._not_before, seconds = authorize, 0.0, seconds + SIGN_IN
+        await self._until_restartable()
         self.start()
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
@@ -108,6 +112,16 @@ class Connection:
                 raise ServerFailed(f"it is not connected after {seconds:g} s")
             raise ServerFailed(self.problem or "it is not connected")
         return self._live
+
+    async def _until_restartable(self) -> None:
+        """Wait until a connection that was lost has ended, and for the rest of a short pause after it."""
+        loop = asyncio.get_running_loop()
+        if loop is not self._loop:
+            return
+        if self._live is not None and self._live.lost.done() and self._owner is not None:
+            await asyncio.wait({self._owner}, timeout=2 * _CLOSE)
+        if self._owner is None and 0 < (left := self._not_before - loop.time()) <= SHORT_PAUSE:
+            await asyncio.sleep(left)
 
     async def close(self) -> None:
         """End the connection and the server's process. It is connected again when it is next needed."""
