@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -287,6 +288,29 @@ async def test_what_an_on_callback_hook_asks_is_withdrawn_when_its_question_expi
 
     assert (done.status, done.text) == ("done", "'grey'")
     assert not await place.inbox(boss)
+
+
+@pytest.mark.parametrize("answered", ["which colour?", "what should I say?"])
+async def test_a_tree_in_which_an_on_callback_hook_waits_is_ready_once_one_of_the_two_questions_is_answered(
+    place: Desk, answered: str
+) -> None:
+    boss = boss_whose_hook_asks()
+    waiting = await place.prompt(boss)
+    (question,) = [one for one in waiting.callbacks if one.message == answered]
+    async with place.runtime(boss) as runtime:
+        before = await runtime.ready()
+        await runtime.answer(question.id, "blue")
+        after = await runtime.ready()
+
+    assert (before, after) == ([], ["s"])
+
+
+async def test_a_default_arrives_in_time_while_an_on_callback_hook_waits(tmp_path: Path) -> None:
+    boss = boss_whose_hook_asks(timeout=0.3, default="grey")
+    async with Runtime(tmp_path / "log.db", agents=[boss]) as runtime:
+        done = await (await runtime.start(boss, "s")).prompt("go")
+
+    assert (done.status, done.text) == ("done", "'grey'")
 
 
 async def test_a_hooks_question_leaves_the_screen_when_what_it_is_about_is_answered(place: Desk) -> None:

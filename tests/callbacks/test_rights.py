@@ -242,9 +242,12 @@ def test_whoever_the_route_asks_and_still_may_be_asked_is_asked_by_the_next_proc
         agents = witness.agents(later, "callback_to_caller", "query", hints)
         async with desk.runtime(*agents) as runtime:
             reply = await runtime.resume("s")
-        now = {(s.agent, s.session_id) for s in reference(later, "callback_to_caller", "query", hints).asks}
-        may = [s.agent for s in then.asks if (s.agent, s.session_id) in now]
+        now = reference(later, "callback_to_caller", "query", hints)
+        asked_now = {(s.agent, s.session_id) for s in now.asks}
+        may = [s.agent for s in then.asks if (s.agent, s.session_id) in asked_now]
         assert witness.saw == may
+        by_right = all(at.end == "person" and at.right in ("developer", *may) for at in (then, now))
+        assert (reply.status == "waiting") == by_right
         said_asked = [agent for agent, step in walked(reply.callbacks[0]) if step == "asked"]
         assert said_asked == [s.agent for s in then.asks if s is then.asks[0] or s.agent in may]
 
