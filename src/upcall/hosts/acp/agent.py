@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -31,6 +32,13 @@ _SESSION_METHODS = frozenset(
     f"session/{name}"
     for name in ("new", "load", "resume", "list", "close", "delete", "prompt", "set_mode", "set_config_option")
 )
+
+
+def _preload() -> None:
+    """Import what sessions need, in a thread that an editor which leaves does not wait for."""
+    from importlib import import_module
+
+    threading.Thread(target=import_module, args=("upcall.hosts.acp.desk",), daemon=True).start()
 
 
 class AcpAgent:
@@ -92,7 +100,7 @@ class AcpAgent:
         """Answer a request."""
         if method == "initialize":
             given = msgspec.json.decode(params, type=Initialize)
-            asyncio.get_running_loop().call_later(_PRELOAD, self._opened_desk)
+            asyncio.get_running_loop().call_later(_PRELOAD, _preload)
             return self._initialize(given)
         if method not in _SESSION_METHODS and method != "authenticate":
             raise RpcError(METHOD_NOT_FOUND, f"unknown method {method[:100]!r}")

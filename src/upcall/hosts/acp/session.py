@@ -68,6 +68,7 @@ class EditorSession:
         self._subscription = runtime.subscribe(session.id, buffer=BUFFER)
         self._known: deque[int] = deque(maxlen=_KNOWN_POSITIONS)
         self._read_up_to = 0
+        self._is_behind = False  # the log was read, and no newer event has come
         self._syncs: list[asyncio.Future[None]] = []
         self._timer: asyncio.TimerHandle | None = None
         self._last_stop = ""
@@ -301,9 +302,7 @@ class EditorSession:
                 if isinstance(item, Delta):
                     self._take_delta(item)
                 elif isinstance(item, Missed):
-                    self.updates.skip()
-                    await self._read_log(self._read_up_to if item.after is None else item.after, send=True)
-                    self._end_syncs()
+                    await self._catch_up(item)
                 elif not isinstance(item, Callback) and not self._is_known(item):
                     self._take_event(item)
                 await self._connection.drained()
@@ -312,8 +311,18 @@ class EditorSession:
         finally:
             self._end_syncs()
 
+    async def _catch_up(self, missed: Missed) -> None:
+        """Read from the log what was missed. Deltas that waited meanwhile may belong to what was read."""
+        self.updates.skip()
+        if missed.after is not None:
+            await self._read_log(max(missed.after, self._read_up_to), send=True)
+            self.updates.skip()
+        self._is_behind = True
+        self._end_syncs()
+
     def _take_event(self, event: AnyEvent) -> None:
         self._known.append(event.pos)
+        self._is_behind = False
         if isinstance(event, Responded) and event.session == self.id:
             self._last_stop = event.stop
         self._send(self.updates.flush(output=False))
@@ -323,6 +332,9 @@ class EditorSession:
         if delta.kind == _SYNC:
             self._send(self.updates.flush(output=False))
             self._end_syncs()
+            return
+        if self._is_behind:
+            self.updates.lose(delta.session)
             return
         updates, waits = self.updates.delta(delta)
         self._send(updates)

@@ -45,7 +45,7 @@ class Shown:
 
     def __init__(self, id: str, target: str, agent: str) -> None:
         self.id, self.target, self.agent = id, target, agent
-        self.is_hidden = self.is_asking = False
+        self.is_hidden = self.is_asking = self.has_gap = False
         self.parent_target = ""
         self.labels: Mapping[str, str] = {}
         self.purpose = "turn"
@@ -142,7 +142,7 @@ class Updates:
         return self._take(), has_more
 
     def _take_text(self, session: Shown, delta: Delta) -> bool:
-        if session.purpose != "turn" or not session.speaks:
+        if session.purpose != "turn" or not session.speaks or session.has_gap:
             return False
         if delta.kind == "drop":
             for one in (session.thought, session.text):
@@ -170,11 +170,14 @@ class Updates:
 
     def skip(self) -> None:
         """Note that deltas were missed: the rest of what is being written is sent when the log has it."""
+        self._early_lost.update(self._early)
         self._early.clear()
         for session in self._sessions.values():
-            for one in (session.text, session.thought):
-                if one is not None:
-                    one.skip()
+            session.has_gap = True
+
+    def lose(self, session_id: str) -> None:
+        """Note that a delta of a session was left out: its next model call is shown when the log has it."""
+        self._early_lost.add(session_id)
 
     def _take(self) -> list[Update]:
         out, self._out = self._out, []
@@ -288,13 +291,10 @@ class Updates:
             session.labels = event.labels
         if event.purpose == "summary":
             self._compaction(session, f"c{event.seq}", "in_progress")
-        session.is_asking = True
+        session.is_asking, session.has_gap = True, session.id in self._early_lost
+        self._early_lost.discard(session.id)
         for early in self._early.pop(session.id, ()):
             self._take_text(session, early)
-        if session.id in self._early_lost:
-            self._early_lost.discard(session.id)
-            self._text(session).skip()
-            self._thought(session).skip()
 
     def _responded(self, session: Shown, event: events.Responded) -> None:
         session.is_asking = False

@@ -32,7 +32,6 @@ class Writing:
         self._waiting: list[str] = []
         self._size = self._fed = 0
         self._digest = hashlib.blake2b(digest_size=16)
-        self._has_gap = False
         self._attempt = 0
 
     @property
@@ -42,14 +41,9 @@ class Writing:
 
     def add(self, text: str) -> bool:
         """Take a piece of text; returns whether enough waits to be sent."""
-        if not self._has_gap:
-            self._waiting.append(text)
-            self._size += len(text)
+        self._waiting.append(text)
+        self._size += len(text)
         return self._size >= ENOUGH
-
-    def skip(self) -> None:
-        """Note that pieces are missing from here on: the rest is sent when the log has it."""
-        self._has_gap = True
 
     def flush(self) -> list[dict[str, Any]]:
         """Return the chunks for what was added."""
@@ -85,7 +79,6 @@ class Writing:
         self._waiting.clear()
         self._size = self._fed = 0
         self._digest = hashlib.blake2b(digest_size=16)
-        self._has_gap = False
 
     def _is_beginning_of(self, whole: str) -> bool:
         known = hashlib.blake2b(whole[: self._fed].encode("utf-8", "replace"), digest_size=16)
