@@ -386,11 +386,11 @@ async def test_a_typo_in_an_intent_fails_closed_through_every_door(
 
 
 async def test_a_typo_in_a_hooks_intent_fails_its_turn(desk: Desk) -> None:
-    manager = delegates("manager", by_a_hook("eror"), passes(), can_use_host_interaction=False)
+    manager = delegates("manager", by_a_hook("errror"), passes(), can_use_host_interaction=False)
 
     reply = await desk.prompt(manager)
 
-    assert "CallbackUnresolved: nobody may answer the eror 'may I?' from developer" in reply.text
+    assert "CallbackUnresolved: nobody may answer the errror 'may I?' from developer" in reply.text
 
 
 async def test_a_typo_does_not_change_how_a_question_is_matched_to_the_log(place: Desk) -> None:

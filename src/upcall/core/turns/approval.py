@@ -49,7 +49,7 @@ async def gate(turn: Turn, tool: Tool, call: Call, args: dict[str, Any]) -> tupl
         if not isinstance(said, Approve):
             reason = f": {said.reason}" if said is not None and said.reason else ""
             _note(turn, callback_id)
-            raise _refused(call, by if said is None else f"rejected by {by}{reason}")
+            raise _refused(call, by if said is None else f"rejected{f' by {by}' if by else ''}{reason}")
         edited: Call | Result = call
         if said.args is not None:
             edited = await before_tool(turn, call.replace(args=said.args), f".{callback_id}")
