@@ -221,6 +221,7 @@ class CallbackDispatcher:
         if warning := intent_warning(question.intent):
             log.warning("%s asked %r: %s", asker.actor.name, question.message, warning)
         route = await self._services.route_for(asker, question, question.hints)
+        scope.check_open()  # the call may have ended while the way was looked for
         name = f"{state.id} {scope.origin} {question.digest} {question.gate} {count}"
         callback_id = "q" + blake2b(name.encode(), digest_size=6).hexdigest()
         for save in asker.savers:

@@ -75,12 +75,16 @@ class ToolTimeout(msgspec.Struct, eq=False):
     Time in which the call waits for somebody does not count.
     """
 
+    tool: str
     task: asyncio.Task[Any]
     deadlines: Deadlines
     scoped: bool
     left: float | None = None
     is_expired: bool = False
     is_parked: bool = False
+    is_stopped: bool = False
+    is_cut: bool = False
+    """The call was cancelled: a thread of it may still run, and a task that caught the exception."""
 
     def start(self, seconds: float) -> None:
         """Let the call run so long."""
@@ -100,14 +104,15 @@ class ToolTimeout(msgspec.Struct, eq=False):
             self.left = None
 
     def stop(self) -> None:
-        """Note that the call has ended."""
+        """Note that the call has ended: a task that it left behind neither starts its time again nor parks it."""
+        self.is_stopped, self.left = True, None
         self.deadlines.drop(self)
         if self.is_parked:
             self.task.uncancel()
 
     def park(self) -> None:
         """Note that a question is left waiting; where a task of the call asked it, the tasks beside it end too."""
-        if self.scoped and not self.is_parked and self.task is not asyncio.current_task():
+        if self.scoped and not (self.is_parked or self.is_stopped) and self.task is not asyncio.current_task():
             self.is_parked = True
             self.task.cancel()
 

@@ -22,7 +22,7 @@ from upcall.core.turns.question_limit import QuestionSlots
 from upcall.core.turns.reply import reply_of
 from upcall.core.turns.thread_cache import Threads
 from upcall.core.turns.timeouts import Deadlines, ToolTimeout
-from upcall.errors import LimitReached, RuntimeClosed, SessionTakenOver, StoreError, UpcallError
+from upcall.errors import CallEnded, LimitReached, RuntimeClosed, SessionTakenOver, StoreError, UpcallError
 from upcall.messages import Message, Purpose, compacted_messages, user
 
 _MOST_OUTPUT = 100_000
@@ -350,7 +350,8 @@ class CallbackScope:
     """
 
     __slots__ = (
-        "_asked", "_counts", "_waiting", "answered_at", "guard", "held_back", "origin", "parked", "turn",
+        "_asked", "_counts", "_waiting", "answered_at", "closed", "guard", "held_back", "origin", "parked",
+        "turn",
     )  # fmt: skip
 
     def __init__(self, turn: Turn, origin: str, guard: ToolTimeout | None = None) -> None:
@@ -358,7 +359,7 @@ class CallbackScope:
         self._asked: set[str] = set()
         self.held_back: list[asyncio.Future[None]] = []  # new questions, until all answers are used
         self.answered_at = 0.0  # by the loop's clock: when this run was last given an answer
-        self.parked = False
+        self.parked = self.closed = False
         self._counts: dict[str, int] = {}
         self._waiting = 0
 
@@ -372,7 +373,13 @@ class CallbackScope:
         """Count the run as waiting during the block; other tasks of the same run may wait at the same time."""
         return self
 
+    def check_open(self) -> None:
+        """Raise CallEnded if the run has ended and left the code behind that asks."""
+        if self.closed:
+            raise CallEnded(self.origin if self.guard is None else self.guard.tool)
+
     def __enter__(self) -> None:
+        self.check_open()
         self._waiting += 1
         if self._waiting == 1:
             if self.guard is not None:
@@ -388,7 +395,8 @@ class CallbackScope:
                 self.turn.activity.enter()
 
     def close(self) -> None:
-        """The run has ended: tasks that it left behind no longer make it count as waiting."""
+        """The run has ended: tasks that it left behind ask no more, and don't make it count as waiting."""
+        self.closed = True
         for used in self.held_back:
             used.cancel()
         if self._waiting:
