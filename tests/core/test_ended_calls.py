@@ -266,7 +266,7 @@ async def test_a_plain_def_tool_that_took_too_long_starts_nothing_more(place: Pl
         assert [row.id for row in await runtime.rows()] == ["s"]
 
 
-@pytest.mark.parametrize("stop", [_cancel, _close])
+@pytest.mark.parametrize("stop", [_cancel, _cancel_task, _close])
 async def test_a_tool_that_swallows_its_cancellation_starts_no_effect_and_no_child(
     place: Place, stop: Stop
 ) -> None:
@@ -295,3 +295,80 @@ async def test_a_tool_that_swallows_its_cancellation_starts_no_effect_and_no_chi
         await ended(running)
 
     assert log == ["refused", "refused"]
+
+
+@pytest.mark.parametrize("where", ["tool", "two tools", "end_turn"])
+async def test_a_turn_whose_task_is_cancelled_is_cancelled_though_its_code_swallows_that(
+    place: Place, where: str
+) -> None:
+    begun, log = asyncio.Event(), list[str]()
+
+    @tool
+    async def stubborn() -> str:
+        begun.set()
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+        return "cleaned up"
+
+    async def end(_: SessionAccess, __: Reply) -> None:
+        begun.set()
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+
+    calls = {"tool": call("stubborn"), "two tools": [call("stubborn"), call("stubborn")], "end_turn": "said"}[where]
+    model = Script([calls, lambda _: log.append("asked again") or "end"])
+    hooks = Hooks(end_turn=[end]) if where == "end_turn" else Hooks()
+    agent = Agent("a", model=model, tools=[stubborn], hooks=hooks)
+    async with Runtime(place.store(), agents=[agent]) as runtime:
+        session = await runtime.start(agent, "s")
+        running = asyncio.ensure_future(session.prompt("x"))
+        await begun.wait()
+
+        running.cancel()
+        await ended(running)
+
+        assert (running.cancelled(), log) == (True, [])
+        assert await runtime.status("s") == "cancelled"
+
+
+async def test_a_tool_may_clean_up_with_its_context_when_its_own_time_limit_cancels_it() -> None:
+    log = list[str]()
+
+    @tool
+    async def bounded(ctx: Context) -> str:
+        try:
+            async with asyncio.timeout(0.01):
+                try:
+                    await asyncio.Event().wait()
+                finally:
+                    await ctx.once("release", lambda: log.append("released"))
+        except TimeoutError:
+            log.append("timed out")
+        return await ctx.once("note", lambda: "noted")
+
+    agent = Agent("a", model=Script([call("bounded"), lambda r: r.messages[-1].results[0].text]), tools=[bounded])
+    async with Runtime(agents=[agent]) as runtime:
+        reply = await (await runtime.start(agent)).prompt("x")
+
+    assert (reply.status, reply.text, log) == ("done", "noted", ["released", "timed out"])
+
+
+async def test_a_prompt_in_a_task_that_was_cancelled_before_runs_to_its_end() -> None:
+    @tool
+    async def note(ctx: Context) -> str:
+        return await ctx.once("note", lambda: "noted")
+
+    agent = Agent("a", model=Script([call("note"), "end"]), tools=[note])
+    async with Runtime(agents=[agent]) as runtime:
+        session = await runtime.start(agent)
+
+        async def last_words() -> Reply:
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.Event().wait()
+            return await session.prompt("x")
+
+        running = asyncio.ensure_future(last_words())
+        await asyncio.sleep(0)
+        running.cancel()
+
+        assert (await running).text == "end"

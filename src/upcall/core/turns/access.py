@@ -276,7 +276,10 @@ class HookSession(SessionView):
 
     def _check_running(self) -> None:
         """Start nothing for a call or hook that has ended or is being stopped."""
-        if self.ended or self.turn.stopping is not None or (self.guard is not None and self.guard.is_expired):
+        guard, turn = self.guard, self.turn
+        if self.ended or turn.stopping is not None:
+            raise self.refusal()
+        if guard is not None and (guard.is_expired or turn.is_cancelled(guard.task)):
             raise self.refusal()
 
     def _write(self, event: events.AnyEvent) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from types import CoroutineType
@@ -169,9 +170,9 @@ class Turn:
     """
 
     __slots__ = (
-        "_question_slots", "activity", "actor", "children", "held_output", "hooks", "log", "partial_text",
-        "purpose", "question", "room", "same_workspace", "savers", "services", "state", "stopping", "summarising",
-        "task", "waits",
+        "_cancels", "_question_slots", "activity", "actor", "children", "held_output", "hooks", "log",
+        "partial_text", "purpose", "question", "room", "same_workspace", "savers", "services", "state",
+        "stopping", "summarising", "task", "waits",
     )  # fmt: skip
 
     def __init__(
@@ -183,6 +184,7 @@ class Turn:
         self.activity = Activity(services.activity)
         self.task: asyncio.Task[Any] | None = None  # what runs the turn, while it runs
         self.stopping: Exception | None = None  # why it was stopped from outside
+        self._cancels = 0  # of its task, by when it started to run
         self.summarising = False
         self.partial_text: list[str] = []  # what its model has written so far in the open call
         self.held_output: dict[str, str] | None = None  # output of calls, until their after_tool hooks have run
@@ -225,7 +227,9 @@ class Turn:
 
     def register(self) -> None:
         """Start to run: cancel, steer, answers and time-outs reach the turn from now on."""
-        self.task, self.log.on_foreign_event = asyncio.current_task(), self.absorb
+        task = asyncio.current_task()
+        assert task is not None
+        self.task, self._cancels, self.log.on_foreign_event = task, task.cancelling(), self.absorb
         self.services.register(self)
         activity = self.activity
         activity.on_start, activity.on_idle = self._start_clock, self._stop_clock
@@ -266,6 +270,20 @@ class Turn:
                 # a tool ends its own turn: it is cancelled where it waits, if it still runs at all
                 asyncio.get_running_loop().call_soon(lambda: self.task is not None and self.task.cancel())
 
+    def is_cancelled(self, task: asyncio.Task[Any]) -> bool:
+        """Tell whether code swallowed that its task was cancelled: the turn's own, or that of one of its calls.
+
+        While the exception is on its way, nothing was swallowed: a tool may have cancelled itself, as a time-out
+        in its code does, and clean up.
+        """
+        before = self._cancels if task is self.task else 0
+        return task.cancelling() > before and not isinstance(sys.exception(), asyncio.CancelledError)
+
+    def check_cancelled(self) -> None:
+        """Raise CancelledError if a tool or hook swallowed it when the task that awaits the turn was cancelled."""
+        if self.task is not None and self.is_cancelled(self.task):
+            raise asyncio.CancelledError
+
     def check_stop(self) -> None:
         """Raise what stops the turn, if something does."""
         if self.stopping is None and self.state.turn.cancel is not None:  # it was requested while nobody ran this
@@ -273,6 +291,7 @@ class Turn:
         if self.stopping is not None and self.task is not None:  # a tool swallowed that it was cancelled
             self.task.uncancel()
             raise self.stopping
+        self.check_cancelled()
         if self.services.draining and self.services.is_stopping(self):
             raise RuntimeClosed
 
