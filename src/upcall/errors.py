@@ -32,6 +32,7 @@ UpcallError
 │       ├── ModelUnavailable    overload, 5xx, broken connections, silence
 │       ├── ResponseTooLarge    a response exceeds a bound; it is not asked for again
 │       └── ScriptExhausted     a Script has no reply left
+├── CallEnded                   code that a tool call or hook left behind used its session
 ├── CallbackError               asking and answering
 │   ├── CallbackUnresolved
 │   ├── CallbackExpired
@@ -335,6 +336,17 @@ class ScriptExhausted(ModelError):
         super().__init__(
             f"the script has no reply left: it holds {replies} and was asked once more; add a reply, "
             "or use Script(function), which decides from the request"
+        )
+
+
+class CallEnded(UpcallError):
+    """A task or thread that a tool call or a hook left behind used its session after the call or hook had ended."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        super().__init__(
+            f"{name} has ended: what it left running can no longer ask, write or start anything in its session. "
+            "Wait for its tasks and threads before it returns"
         )
 
 

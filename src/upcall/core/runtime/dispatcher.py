@@ -221,6 +221,7 @@ class CallbackDispatcher:
         if warning := intent_warning(question.intent):
             log.warning("%s asked %r: %s", asker.actor.name, question.message, warning)
         route = await self._services.route_for(asker, question, question.hints)
+        scope.check_open()  # the call may have ended while the way was looked for
         name = f"{state.id} {scope.origin} {question.digest} {question.gate} {count}"
         callback_id = "q" + blake2b(name.encode(), digest_size=6).hexdigest()
         for save in asker.savers:
@@ -564,7 +565,7 @@ def _raising_event(
         question.priority, question.choices, question.schema, question.given | context, question.given,
         question.tool, question.args, question.gate, question.patterns, expires, question.has_default,
         question.default, "" if question.gate else _group(question, route, asks),
-        msgspec.to_builtins(question.hints), question.required,
+        msgspec.to_builtins(question.hints), question.required, 0.0 if scope.guard is None else scope.guard.ran(),
     )  # fmt: skip
 
 

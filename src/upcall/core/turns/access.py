@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from concurrent.futures import Future
 from functools import partial
 from types import CoroutineType
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import msgspec
 
@@ -17,10 +18,10 @@ from upcall.contracts import Files, Reply, Spent, SyncContext
 from upcall.core.log.load import conversation
 from upcall.core.log.state import SessionState
 from upcall.core.routing.question import asking, outcome_of, plain_json
-from upcall.core.turns.parking import Parking
+from upcall.core.turns.parking import CANCEL_GRACE, Parking
 from upcall.core.turns.timeouts import ToolTimeout
 from upcall.core.turns.turn import DEFAULT_CHILD, CallbackScope, ChildSpec, Turn
-from upcall.errors import OutcomeUnknown, SetupError, UpcallError
+from upcall.errors import CallEnded, OutcomeUnknown, SetupError, UpcallError
 from upcall.messages import (
     Instruction,
     Message,
@@ -111,6 +112,8 @@ class HookSession(SessionView):
     _effects: dict[str, tuple[asyncio.Task[Any] | None, asyncio.Future[None]]] = {}
     """The effects of `once` that run now, by name."""
     _logged: list[bytes] | tuple[()] | None = None
+    ended: Literal["", "ended", "stopped"] = ""
+    """Says that the call or hook has ended, or was stopped while its code ran. Nothing is done for it any more."""
 
     @property
     def workspace(self) -> Files | None:
@@ -139,6 +142,8 @@ class HookSession(SessionView):
 
     def compact_messages(self, keep_last: int = 10) -> None:
         """Forget all but the first user message and the last few, without a model."""
+        if self.ended:
+            raise self.refusal()
         if self._compacted_before():
             return
         if self.turn.state.conversation.calls:
@@ -148,6 +153,7 @@ class HookSession(SessionView):
 
     async def trigger_compaction(self, keep_last: int = 10) -> None:
         """Have the model summarise, now if no call is open, else before the next model call."""
+        self._check_running()
         if self._compacted_before():
             return
         if self._state.conversation.calls:
@@ -167,6 +173,7 @@ class HookSession(SessionView):
 
     async def prompt(self, text: str) -> str:
         """A side turn of this agent over its own conversation; returns what it says and leaves no trace in it."""
+        self._check_running()
         if self.turn.purpose == "side_turn":
             raise UpcallError("session.prompt can't be used in a side turn: the agent would ask itself endlessly")
         prompt_message(text)
@@ -179,6 +186,7 @@ class HookSession(SessionView):
 
     async def child(self, agent: Agent | str, prompt: str, name: str, place: ChildSpec = DEFAULT_CHILD) -> Reply:
         """Run a child called `name`, counting as waiting meanwhile."""
+        self._check_running()
         asker, places = self.asking(), self.turn.question_slots
         places.step_out(asker.origin)
         try:
@@ -192,17 +200,20 @@ class HookSession(SessionView):
 
     async def raise_callback(self, message: str, callback_type: str = "query", **options: Any) -> Any:
         """Ask whoever is above, by policy; returns the answer's value."""
+        self._check_running()
         asked = await self.turn.services.raise_callback(self.asking(), asking(message, callback_type, options))
         return outcome_of(asked)
 
     async def raise_callback_full(self, message: str, callback_type: str = "query", **options: Any) -> Callback:
         """Like `raise_callback`, returning the settled callback: who answered, by what right, by which path."""
+        self._check_running()
         asked = await self.turn.services.raise_callback(self.asking(), asking(message, callback_type, options))
         outcome_of(asked)
         return public(asked)
 
     async def once(self, name: str, effect: Callable[..., Awaitable[R] | R], *args: Any, **kwargs: Any) -> R:
         """Run a side effect at most once, its result kept in the log."""
+        self._check_running()
         turn = self.turn
         stored = f"{name}#{self.hook + 1}" if self.hook else name  # hooks of one point may use the same name
         with turn.services.activity.running():  # not parked between its first append and its last
@@ -221,6 +232,7 @@ class HookSession(SessionView):
 
     async def _run_once(self, name: str, stored: str, effect: Callable[[], Any]) -> Any:
         """Run an effect, and log its start and its end."""
+        self._check_running()  # the call may have ended while this waited for its claim or for another run
         log = self.turn.log
         log.add(events.OnceStarted(self._origin, stored))
         await log.flush()
@@ -248,7 +260,31 @@ class HookSession(SessionView):
         count = self.asking().occurrence(f"{kind} {mark}")
         return f"{self._origin}.{mark}" + (f".{count + 1}" if count else "")
 
+    def end(self) -> None:
+        """Refuse from now on what code that was left behind asks, writes or starts."""
+        self.ended = "stopped" if self.guard is not None and self.guard.is_cut else "ended"
+        if self.asker is not None:
+            self.asker.close()
+
+    def refusal(self) -> BaseException:
+        """The exception for code of a call or hook that has ended.
+
+        Where the code was stopped, `except Exception` does not catch it: such code must not continue.
+        """
+        name = self._origin if self.guard is None else self.guard.tool
+        return CallEnded(name) if self.ended == "ended" else asyncio.CancelledError(f"{name} was stopped")
+
+    def _check_running(self) -> None:
+        """Start nothing for a call or hook that has ended or is being stopped."""
+        guard, turn = self.guard, self.turn
+        if self.ended or turn.stopping is not None:
+            raise self.refusal()
+        if guard is not None and (guard.is_expired or turn.is_cancelled(guard.task)):
+            raise self.refusal()
+
     def _write(self, event: events.AnyEvent) -> None:
+        if self.ended:
+            raise self.refusal()
         left = self._left() if self._logged is None else self._logged
         if left and (body := _body(event)) in left:
             left.remove(body)
@@ -269,7 +305,10 @@ class HookSession(SessionView):
 
 
 class CallContext(HookSession):
-    """The context of an async tool: its session and its call."""
+    """The context of a tool: its session and its call. An async tool gets it itself."""
+
+    works: set[asyncio.Future[Any]] | None = None
+    """What the loop does for the threads of a plain `def` tool, which wait for it meanwhile."""
 
     @property
     def call_id(self) -> str:
@@ -282,7 +321,21 @@ class CallContext(HookSession):
         If the agent has after_tool hooks, people see it when those have run, and not at all if a hook replaced the
         result.
         """
-        self.turn.show_output(self._origin, text)
+        if not self.ended:
+            self.turn.show_output(self._origin, text)
+
+    def end_call(self) -> bool:
+        """End it like a hook's; return whether the loop still does something for a thread of it."""
+        self.end()
+        return bool(self.works)
+
+    async def end_works(self) -> None:
+        """Cancel what the loop still does for the tool's threads, and wait until it has ended."""
+        works = tuple(self.works or ())
+        for work in works:
+            if not (isinstance(work, asyncio.Task) and work.cancelling()):  # else it is ending and may write so
+                work.cancel()
+        await asyncio.wait(works, timeout=CANCEL_GRACE)
 
 
 class SyncCallContext:
@@ -323,11 +376,47 @@ class SyncCallContext:
         return self._on_loop(self._context.once, name, here)
 
     def _on_loop(self, work: Callable[..., Any], *args: Any, **options: Any) -> Any:
-        async def call() -> Any:
-            out = work(*args, **options)
-            return await out if hasattr(out, "__await__") else out
+        """Do something on the loop and return what comes of it. It ends with the call, and this thread then too."""
+        outcome: Future[Any] = Future()
+        try:
+            self._loop.call_soon_threadsafe(self._begin, partial(work, *args, **options), outcome)
+        except RuntimeError:  # the loop is closed: the call ended before
+            raise self._context.refusal() from None
+        try:
+            return outcome.result()
+        finally:
+            del outcome  # an error holds this frame, which would hold it
 
-        return asyncio.run_coroutine_threadsafe(call(), self._loop).result()
+    def _begin(self, work: Callable[[], Any], outcome: Future[Any]) -> None:
+        """Begin what a thread of the tool wants done."""
+        context = self._context
+        if context.ended:
+            outcome.set_exception(context.refusal())
+            return
+        try:
+            out = work()
+            if hasattr(out, "__await__"):
+                task = asyncio.ensure_future(out)
+                context.works = context.works or set()
+                context.works.add(task)
+                task.add_done_callback(partial(self._done, outcome))
+            else:
+                outcome.set_result(out)
+        except BaseException as error:
+            outcome.set_exception(error)
+        finally:
+            del outcome
+
+    def _done(self, outcome: Future[Any], done: asyncio.Future[Any]) -> None:
+        """Give the thread that waits what came of it."""
+        if self._context.works is not None:
+            self._context.works.discard(done)
+        error = self._context.refusal() if done.cancelled() else done.exception()
+        if error is not None:
+            outcome.set_exception(error)
+        else:
+            outcome.set_result(done.result())
+        del error
 
 
 async def _other_run(name: str, task: asyncio.Task[Any] | None, ended: asyncio.Future[None]) -> None:

@@ -45,32 +45,35 @@ async def run_hooks(turn: Turn, point: str, at: int | str, hooks: Sequence[Any],
     if state.turn.callbacks:
         await turn.services.wait_until_reenterable(turn, where)
     access, again, last = HookSession(state, turn, where), None, None
-    for number, hook in enumerate(hooks, first):
-        access.hook = number
-        try:
-            out = hook(access, value) if alone else hook(access, *args)
-            if out is None:
-                continue
-            if type(out) is type(value) is Request:
-                value = _request(value, out)
-                continue
-            if hasattr(out, "__await__"):
-                _before_waiting(turn)
-                out = await out
-            if out is None or out is value or not args:
-                continue
-            out = _taken(point, out, (value,) if alone else args)
-        except (*STOPS, LimitReached):
-            raise
-        except Exception as error:
-            raise HookFailed(name_of(hook), point, error) from error
-        if isinstance(out, type(value)):
-            value, args = out, (args[0], out)
-        elif point == "model_failed" and isinstance(out, Request):
-            again, args = out, (out, value)
-        else:
-            last = out
-            break
+    try:
+        for number, hook in enumerate(hooks, first):
+            access.hook = number
+            try:
+                out = hook(access, value) if alone else hook(access, *args)
+                if out is None:
+                    continue
+                if type(out) is type(value) is Request:
+                    value = _request(value, out)
+                    continue
+                if hasattr(out, "__await__"):
+                    _before_waiting(turn)
+                    out = await out
+                if out is None or out is value or not args:
+                    continue
+                out = _taken(point, out, (value,) if alone else args)
+            except (*STOPS, LimitReached):
+                raise
+            except Exception as error:
+                raise HookFailed(name_of(hook), point, error) from error
+            if isinstance(out, type(value)):
+                value, args = out, (args[0], out)
+            elif point == "model_failed" and isinstance(out, Request):
+                again, args = out, (out, value)
+            else:
+                last = out
+                break
+    finally:
+        access.end()
     if state.turn.callbacks:
         turn.withdraw_open("the hook that asked has ended", lambda one: one.origin == where)
     return again or value if last is None else last

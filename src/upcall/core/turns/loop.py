@@ -37,6 +37,7 @@ async def run_turn(turn: Turn, release: bool = True) -> Reply:
         await (_work(turn) if run_program is None else run_program(turn))
         if turn.hooks.end_turn and turn.purpose != "side_turn":
             await _end_turn(turn)
+            turn.check_cancelled()
         if turn.state.turn.callbacks:
             if release:
                 await turn.services.cancel_side_turns()
@@ -71,9 +72,10 @@ async def begin_session(turn: Turn) -> None:
 async def _work(turn: Turn) -> None:
     """Call the model and run the tools that it calls, until its reply is complete."""
     state, services, model_step = turn.state, turn.services, ModelStep(turn)
-    is_side_turn = turn.purpose == "side_turn"
+    is_side_turn, task = turn.purpose == "side_turn", turn.task
+    assert task is not None
     while True:
-        if turn.stopping is not None or services.draining:
+        if turn.stopping is not None or services.draining or task.cancelling():
             turn.check_stop()
         if state.turn.failed is not None and turn.hooks.model_failed and not is_side_turn:
             await model_step.retry_model_failed_hooks(*state.turn.failed)

@@ -187,11 +187,11 @@ class ToolStep(msgspec.Struct, eq=False):
         seconds = tool.timeout if tool.timeout is not None else limits.tool_seconds
         task = self.turn.task if self.alone else asyncio.current_task()
         assert task is not None
-        guard = ToolTimeout(task, self.turn.services.deadlines, scoped=tool.is_async)
+        guard = ToolTimeout(tool.name, task, self.turn.services.deadlines, scoped=tool.is_async)
         if context is not None:
             context.guard = guard
         if seconds is not None and not tool.inline:
-            guard.start(seconds)
+            guard.begin(seconds, self.call.ran_seconds)
         try:
             if tool.is_async:
                 value = await tool.function(**args)
@@ -211,25 +211,30 @@ class ToolStep(msgspec.Struct, eq=False):
         except BaseExceptionGroup as group:
             result = _ungrouped(call_id, tool.name, group)
         finally:
-            guard.stop()
-            if context is not None and context.asker is not None:
-                context.asker.close()
+            self.call.ran_seconds = guard.stop()  # it may have waited, and run again
+            if context is not None and context.end_call():
+                await context.end_works()
         guard.timed_out()
         return self._check_replay(tool, context, result) if context is not None or self.call.attempts else result
 
     async def _apply_result_keepers(self, call_id: str, value: Any) -> Any:
         """The tool's value, or the replacement that a kit's `results` function returned."""
         context = CallContext(self.turn.state, self.turn, call_id)
-        for keeper in self.turn.actor.agent.results:
-            out: Any = keeper(context, self.call.call, value)
-            out = await out if hasattr(out, "__await__") else out
-            if out is not None:
-                return out
-        return value
+        try:
+            for keeper in self.turn.actor.agent.results:
+                out: Any = keeper(context, self.call.call, value)
+                out = await out if hasattr(out, "__await__") else out
+                if out is not None:
+                    return out
+            return value
+        finally:
+            context.end()
 
     def _check_replay(self, tool: Tool, context: CallContext | None, result: Result) -> Result:
         """The result, unless the tool caught its parking or left an answer it was given unasked for."""
         asker = context.asker if context is not None else None
+        if context is not None and context.ended == "stopped":  # it had no time left to ask again
+            return result
         if asker is None and self.call.attempts:  # it asks no more: was it given an answer?
             asker = CallbackScope(self.turn, result.call_id)
         if asker is None or not (asker.parked or asker.unused_answers()):
@@ -289,6 +294,7 @@ def inner_step(
 
 def _timeout_text(error: asyncio.CancelledError, tool: str, guard: ToolTimeout, seconds: float | None) -> str:
     """The error text for a call that took too long. Parking, and a cancellation by others, are raised."""
+    guard.is_cut = True
     if guard.cancelled_to_park():
         raise Parking from None
     if not guard.timed_out():

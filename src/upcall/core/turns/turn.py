@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from types import CoroutineType
@@ -22,7 +23,7 @@ from upcall.core.turns.question_limit import QuestionSlots
 from upcall.core.turns.reply import reply_of
 from upcall.core.turns.thread_cache import Threads
 from upcall.core.turns.timeouts import Deadlines, ToolTimeout
-from upcall.errors import LimitReached, RuntimeClosed, SessionTakenOver, StoreError, UpcallError
+from upcall.errors import CallEnded, LimitReached, RuntimeClosed, SessionTakenOver, StoreError, UpcallError
 from upcall.messages import Message, Purpose, compacted_messages, user
 
 _MOST_OUTPUT = 100_000
@@ -169,9 +170,9 @@ class Turn:
     """
 
     __slots__ = (
-        "_question_slots", "activity", "actor", "children", "held_output", "hooks", "log", "partial_text",
-        "purpose", "question", "room", "same_workspace", "savers", "services", "state", "stopping", "summarising",
-        "task", "waits",
+        "_cancels", "_question_slots", "activity", "actor", "children", "held_output", "hooks", "log",
+        "partial_text", "purpose", "question", "room", "same_workspace", "savers", "services", "state",
+        "stopping", "summarising", "task", "waits",
     )  # fmt: skip
 
     def __init__(
@@ -183,6 +184,7 @@ class Turn:
         self.activity = Activity(services.activity)
         self.task: asyncio.Task[Any] | None = None  # what runs the turn, while it runs
         self.stopping: Exception | None = None  # why it was stopped from outside
+        self._cancels = 0  # of its task, by when it started to run
         self.summarising = False
         self.partial_text: list[str] = []  # what its model has written so far in the open call
         self.held_output: dict[str, str] | None = None  # output of calls, until their after_tool hooks have run
@@ -225,7 +227,9 @@ class Turn:
 
     def register(self) -> None:
         """Start to run: cancel, steer, answers and time-outs reach the turn from now on."""
-        self.task, self.log.on_foreign_event = asyncio.current_task(), self.absorb
+        task = asyncio.current_task()
+        assert task is not None
+        self.task, self._cancels, self.log.on_foreign_event = task, task.cancelling(), self.absorb
         self.services.register(self)
         activity = self.activity
         activity.on_start, activity.on_idle = self._start_clock, self._stop_clock
@@ -266,6 +270,20 @@ class Turn:
                 # a tool ends its own turn: it is cancelled where it waits, if it still runs at all
                 asyncio.get_running_loop().call_soon(lambda: self.task is not None and self.task.cancel())
 
+    def is_cancelled(self, task: asyncio.Task[Any]) -> bool:
+        """Tell whether code swallowed that its task was cancelled: the turn's own, or that of one of its calls.
+
+        While the exception is on its way, nothing was swallowed: a tool may have cancelled itself, as a time-out
+        in its code does, and clean up.
+        """
+        before = self._cancels if task is self.task else 0
+        return task.cancelling() > before and not isinstance(sys.exception(), asyncio.CancelledError)
+
+    def check_cancelled(self) -> None:
+        """Raise CancelledError if a tool or hook swallowed it when the task that awaits the turn was cancelled."""
+        if self.task is not None and self.is_cancelled(self.task):
+            raise asyncio.CancelledError
+
     def check_stop(self) -> None:
         """Raise what stops the turn, if something does."""
         if self.stopping is None and self.state.turn.cancel is not None:  # it was requested while nobody ran this
@@ -273,6 +291,7 @@ class Turn:
         if self.stopping is not None and self.task is not None:  # a tool swallowed that it was cancelled
             self.task.uncancel()
             raise self.stopping
+        self.check_cancelled()
         if self.services.draining and self.services.is_stopping(self):
             raise RuntimeClosed
 
@@ -350,7 +369,8 @@ class CallbackScope:
     """
 
     __slots__ = (
-        "_asked", "_counts", "_waiting", "answered_at", "guard", "held_back", "origin", "parked", "turn",
+        "_asked", "_counts", "_waiting", "answered_at", "closed", "guard", "held_back", "origin", "parked",
+        "turn",
     )  # fmt: skip
 
     def __init__(self, turn: Turn, origin: str, guard: ToolTimeout | None = None) -> None:
@@ -358,7 +378,7 @@ class CallbackScope:
         self._asked: set[str] = set()
         self.held_back: list[asyncio.Future[None]] = []  # new questions, until all answers are used
         self.answered_at = 0.0  # by the loop's clock: when this run was last given an answer
-        self.parked = False
+        self.parked = self.closed = False
         self._counts: dict[str, int] = {}
         self._waiting = 0
 
@@ -372,7 +392,13 @@ class CallbackScope:
         """Count the run as waiting during the block; other tasks of the same run may wait at the same time."""
         return self
 
+    def check_open(self) -> None:
+        """Raise CallEnded if the run has ended and left the code behind that asks."""
+        if self.closed:
+            raise CallEnded(self.origin if self.guard is None else self.guard.tool)
+
     def __enter__(self) -> None:
+        self.check_open()
         self._waiting += 1
         if self._waiting == 1:
             if self.guard is not None:
@@ -388,7 +414,8 @@ class CallbackScope:
                 self.turn.activity.enter()
 
     def close(self) -> None:
-        """The run has ended: tasks that it left behind no longer make it count as waiting."""
+        """The run has ended: tasks that it left behind ask no more, and don't make it count as waiting."""
+        self.closed = True
         for used in self.held_back:
             used.cancel()
         if self._waiting:
