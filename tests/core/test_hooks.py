@@ -861,3 +861,18 @@ async def test_a_child_can_not_escape_an_inherited_before_tool() -> None:
     hooks = Hooks(pre_request=[delegates], before_tool=[denies])
     await turn(Agent("a", model=Script(["a"]), hooks=hooks, agents=[child]))
     assert ran == []
+
+
+async def test_a_hook_s_change_of_the_output_from_one_to_true_is_in_the_log() -> None:
+    def to_true(session: SessionAccess, reply: Reply) -> Reply:
+        return reply.replace(output=[True])
+
+    agent = Agent("a", model=Script(["[1]"]), output=list[int | bool], hooks=Hooks(end_turn=[to_true]))
+    async with Runtime(agents=[agent]) as runtime:
+        reply = await (await runtime.start(agent, id="s")).prompt("go")
+        passed = [
+            one.output
+            async for one in runtime.events("s")
+            if isinstance(one, HooksPassed) and one.point == "end_turn"
+        ]
+    assert repr((reply.output, passed)) == "([True], [[True]])"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import tomllib
 
@@ -40,6 +41,27 @@ def test_functions_fit_on_a_screen() -> None:
 def test_files_have_at_most_500_lines_of_code() -> None:
     sizes = {str(s.path.relative_to(ROOT)): len(s.code) for s in sources(SOURCE).values()}
     assert not {path: size for path, size in sizes.items() if size > 500}
+
+
+def test_arguments_and_edited_values_are_compared_as_json() -> None:
+    found = [
+        f"{source.path.relative_to(ROOT)}:{node.lineno}"
+        for source in sources(SOURCE).values()
+        for node in ast.walk(source.tree)
+        if isinstance(node, ast.Compare) and any(isinstance(one, ast.Eq | ast.NotEq) for one in node.ops)
+        if any(map(_holds_json, (node.left, *node.comparators)))
+    ]
+    assert not found, "\n".join(["`==` treats 1 as equal to true and 1.0; use same_json", *found])
+
+
+def _holds_json(node: ast.expr) -> bool:
+    match node:
+        case ast.Attribute(attr="args" | "arguments" | "output" | "edited"):
+            return True
+        case ast.Name(id="edited" | "edited_args" | "edited_arguments"):
+            return True
+        case _:
+            return False
 
 
 def test_a_test_is_named_by_a_sentence() -> None:

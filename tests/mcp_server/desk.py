@@ -73,6 +73,13 @@ def pay(amount: int, to: str) -> str:
     return f"paid {amount} to {to}"
 
 
+@tool(needs_approval=True)
+def switch(state: Any) -> str:
+    """Switch something."""
+    note(f"switched to {state!r}")
+    return "switched"
+
+
 @tool
 async def sleep(seconds: float) -> str:
     """Sleep."""
@@ -105,6 +112,8 @@ def play(request: Any) -> Any:
             return [call("ask_name"), call("ask_kind")]
         case "pay":
             return call("pay", amount=int(more[0]), to=more[1])
+        case "switch":
+            return call("switch", state=1)
         case "secret":
             return call("pay", amount=1, to="password=hunter2hunter2")
         case "sleep":
@@ -123,7 +132,7 @@ desk = Agent(
     "desk",
     instructions="Do what you are told.",
     model=Script(play),
-    tools=[ask_name, ask_kind, ask_form, ask_caller, pay, sleep, shout],
+    tools=[ask_name, ask_kind, ask_form, ask_caller, pay, switch, sleep, shout],
     description="Looks after pets.",
 )
 

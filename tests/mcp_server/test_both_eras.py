@@ -85,6 +85,15 @@ async def test_edited_arguments_are_those_that_the_tool_gets(tmp_path: Path, era
 
 
 @BOTH
+async def test_an_edit_in_a_form_that_python_calls_equal_is_an_edit(tmp_path: Path, era: str) -> None:
+    make_desk(tmp_path)
+    ask = accepting(decision="approve", arguments='{"state": true}')
+    async with connected(tmp_path, "memory", era, ask) as client:
+        await client.call_tool("desk", {"prompt": "switch"})
+    assert effects(tmp_path) == ["switched to True"]
+
+
+@BOTH
 async def test_a_declined_question_is_declined_and_a_declined_approval_is_rejected(
     tmp_path: Path, era: str
 ) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 from upcall import Agent, Context, Request, tool
 from upcall.models import Script, call
@@ -26,6 +27,13 @@ async def deploy(where: str, token: str) -> str:
     return f"deployed to {where}"
 
 
+@tool(needs_approval=True)
+async def switch(state: Any) -> str:
+    """Switch something."""
+    Path("switched.txt").write_text(repr(state))
+    return "switched"
+
+
 @tool
 async def wait(seconds: float) -> str:
     """Wait."""
@@ -47,9 +55,11 @@ def play(request: Request) -> Plain:
         return call("refund", order=rest)
     if word == "deploy":
         return call("deploy", where=rest, token="topsecrettoken-123456")
+    if word == "switch":
+        return call("switch", state=1)
     if word == "wait":
         return call("wait", seconds=float(rest))
     return f"You said: {text}"
 
 
-clerk = Agent("clerk", model=Script(play), tools=[refund, deploy, wait])
+clerk = Agent("clerk", model=Script(play), tools=[refund, deploy, switch, wait])

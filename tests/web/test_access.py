@@ -115,6 +115,23 @@ def test_an_origin_is_allowed_by_its_host_and_scheme() -> None:
     assert not Places().allows_origin("http://service.example", "service.example", "https")
     assert places("0.0.0.0", []).allows_host("192.168.1.7:7717")
     assert not places("0.0.0.0", []).allows_host("evil.example")
+    for host in ("localhost", "LOCALHOST:7813", "127.0.0.1:7813", "[::1]", "[::1]:7813", "localhost:"):
+        assert places("127.0.0.1", []).allows_host(host), host
+    for host in (
+        "[::1]x.evil.com",
+        "127.0.0.1:7813, evil",
+        "127.0.0.1:x.evil",
+        "[::1",
+        "",
+        "localhost:1:2",
+        "localhost/x",
+        "evil@localhost",
+        "localhost, evil",
+        "127.0.0.1:123456",
+        "[::1] ",
+        "[evil]",
+    ):
+        assert not places("127.0.0.1", []).allows_host(host), host
     for wrong in ("agents.example.org", "ftp://a", "https://", "https://user@host", "https://host:x"):
         with pytest.raises(SetupError, match="--origin"):
             origin_of(wrong)
@@ -176,9 +193,10 @@ async def test_too_many_requests_are_told_to_wait(tmp_path: Path) -> None:
             assert (answers[0], answers[-1]) == (401, 429)
         async with server.client() as client:
             await get(client, "/api/me")  # the right token is not locked out
-            answers = [code for code, _ in await codes(client, "/api/sessions/x/steer", [{"text": "x"}] * 200)]
-            assert answers[0] == 404
-            assert 429 in answers
+            at_once = (codes(client, "/api/sessions/x/steer", [{"text": "x"}]) for _ in range(200))
+            answers = [one for (one,) in await asyncio.gather(*at_once)]
+            assert 404 in [code for code, _ in answers]
+            assert (429, "too many requests; wait a moment") in [(code, one["error"]) for code, one in answers]
 
 
 def test_a_bucket_fills_again_with_time() -> None:

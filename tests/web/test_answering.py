@@ -97,6 +97,20 @@ async def test_an_approval_that_is_edited_beside_a_hidden_value_runs_with_the_re
 
 
 @pytest.mark.slow
+async def test_an_edit_on_the_page_that_python_calls_equal_is_an_edit(tmp_path: Path) -> None:
+    agent = make_agents(tmp_path)
+    async with serving(tmp_path, agent, "--store", "log.db") as server, server.client() as client:
+        await post(client, "/api/sessions", {"agent": "clerk", "text": "switch"})
+        (card,) = (await until(client, "/api/inbox", lambda found: found["open"]))["open"]
+        path = f"/api/callbacks/{card['id']}/answer"
+
+        await post(client, path, {"approve": True, "args": {"state": True}, "digest": card["seen"]})
+
+        await until(client, "/api/sessions", lambda found: found["sessions"][0]["status"] == "done")
+    assert (tmp_path / "switched.txt").read_text() == "True"
+
+
+@pytest.mark.slow
 async def test_an_approval_says_why_a_person_is_asked_what_happens_next_and_what_led_to_it(tmp_path: Path) -> None:
     agent = make_agents(tmp_path)
     async with serving(tmp_path, agent, "--store", "log.db") as server, server.client() as client:

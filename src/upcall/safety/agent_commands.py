@@ -44,10 +44,23 @@ def calling_session() -> str | None:
     """
     if VARIABLE in os.environ:
         return _id_in(os.environ[VARIABLE])
-    for pid in _ancestors():
-        if (found := _session_of(pid)) is not None:
-            return found
-    return "" if _has_timer_slack() else None
+    found = session_of_process("self")
+    return "" if found is None and _has_timer_slack() else found
+
+
+def session_of_process(pid: str, known: dict[str, str | None] | None = None) -> str | None:
+    """Return the id of the session whose command a process belongs to, by the marks of it and its ancestors.
+
+    known: what was found for other processes just now; it is added to
+    """
+    known, seen, found = {} if known is None else known, list[str](), None
+    for one in _ancestors(pid):
+        found = known[one] if one in known else _session_of(one)
+        if one in known or found is not None:
+            break
+        seen.append(one)
+    known.update(dict.fromkeys((*seen, pid), found))
+    return found
 
 
 def _id_in(value: str) -> str:
@@ -63,9 +76,8 @@ def _has_timer_slack() -> bool:
     return ctypes.CDLL(None).prctl(_GET_TIMERSLACK, 0, 0, 0, 0) == TIMER_SLACK
 
 
-def _ancestors() -> Iterator[str]:
-    """Yield this process and its ancestors. `/proc/self` is also right in a process namespace."""
-    pid = "self"
+def _ancestors(pid: str) -> Iterator[str]:
+    """Yield a process and its ancestors. `/proc/self` is also right in a process namespace."""
     for _ in range(_MOST_ANCESTORS):
         yield pid
         try:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
+from upcall.callbacks import same_json
 from upcall.contracts import Store
 from upcall.events import Change, Responded, content_hash
 from upcall.messages import Call, Message, Request, Response, Text, Thinking, ToolSpec
@@ -33,7 +34,7 @@ def change_of(
     change = Change(instructions, tools) if instructions or tools else None
     if request.settings is not asked.settings and request.settings != asked.settings:
         change = _with_settings(change or Change(), asked.settings, request.settings)
-    if request.output is not asked.output and request.output != asked.output:
+    if request.output is not asked.output and not same_json(request.output, asked.output):
         change = (change or Change()).replace(output=request.output)
     # mostly they are the same: then nobody looks at the whole history
     start, old, new = (0, 0, 0) if request.messages is asked.messages else _splice(history(), request.messages)

@@ -149,7 +149,8 @@ async def _end_turn(turn: Turn) -> None:
         at = f"{turn.state.turn.number}.{index}"
         changed = await run_hooks(turn, "end_turn", at, (turn.hooks.end_turn[index],), reply)
         text = changed.text if changed.text != reply.text else None
-        output = plain_json("a reply's output", changed.output) if changed.output != reply.output else None
+        # `!=` would take a change from 1 to true for none
+        output = None if changed.output is reply.output else plain_json("a reply's output", changed.output)
         reply = changed
         turn.log.add(events.HooksPassed("end_turn", at, text=text, output=output))
         await turn.log.flush()

@@ -10,6 +10,7 @@ import hashlib
 import hmac
 import inspect
 import ipaddress
+import re
 from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
 from urllib.parse import urlsplit
@@ -17,11 +18,16 @@ from urllib.parse import urlsplit
 from starlette.requests import Request
 
 from upcall.errors import SetupError
+from upcall.hosts.http.senders import Senders
 
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 """The names of this machine for itself, as a Host header has them."""
 
+TOKEN = "token"
+"""The right of a principal that is known by the token beside the log."""
+
 _WILDCARDS = ("0.0.0.0", "::")
+_HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s:/?#@,\[\]\\]+)(?::[0-9]{0,5})?")
 _PORTS = {"http": ":80", "https": ":443"}
 
 
@@ -88,10 +94,9 @@ def origin_of(url: str) -> str:
 
 
 def host_name(host: str) -> str:
-    """The name in a Host header, without its port."""
-    if host.startswith("["):
-        return host.partition("]")[0].lower() + "]"
-    return host.partition(":")[0].lower()
+    """The name in a Host header, without its port; "" where it is not a name and a port."""
+    found = _HOST.fullmatch(host)
+    return found[1].lower() if found else ""
 
 
 def _is_address(name: str) -> bool:
@@ -107,6 +112,12 @@ class Authentication:
 
     def __init__(self, authenticate: Authenticate, right: str) -> None:
         self._authenticate, self._right = authenticate, right
+        self._senders = Senders()
+
+    async def check_sender(self, request: Request) -> None:
+        """Raise OwnCommand where an agent's command uses the token of this machine to change something."""
+        if self._right == TOKEN:
+            await self._senders.check(request)
 
     async def principal(self, request: Request) -> Principal | None:
         """The principal; None for a request that may not come in."""

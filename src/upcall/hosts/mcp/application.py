@@ -15,6 +15,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from upcall.hosts.http.access import Authenticate, Authentication, Places, Principal
 from upcall.hosts.http.rates import REFUSED, Rate, Rates
+from upcall.hosts.http.senders import OwnCommand
 from upcall.safety.bounds import excess_in_text
 
 PATH = "/mcp"
@@ -86,6 +87,11 @@ class McpApplication:
         if wait := self._rates.wait(principal.name, REQUESTS):
             raise _Refusal(429, "too many requests; wait a moment", wait)
         request.state.principal = principal
+        if request.method != "GET":
+            try:
+                await self._authentication.check_sender(request)
+            except OwnCommand as error:
+                raise _Refusal(403, str(error)) from None
 
     async def _handle(self, request: Request, scope: Scope, receive: Receive, send: Send) -> None:
         if request.method != "POST":

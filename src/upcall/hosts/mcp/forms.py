@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
-from upcall.callbacks import Approve, Callback, Decline, Reject
+from upcall.callbacks import Approve, Callback, Decline, Reject, same_json
 from upcall.mcp_wire.forms import LABEL
 from upcall.mcp_wire.names import clean, clean_line
 from upcall.observe import form
@@ -247,7 +247,7 @@ def edited_arguments(callback: Callback, given: dict[str, Any], redactor: Redact
         edited = redactor.restore(given, callback.args)
     except ValueError as error:
         raise InvalidInput(str(error)) from None
-    return None if edited == callback.args else edited
+    return None if same_json(edited, callback.args) else edited
 
 
 def _edited(callback: Callback, typed: str, redactor: Redactor) -> dict[str, Any] | None:

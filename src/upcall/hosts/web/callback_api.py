@@ -12,7 +12,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from upcall.app import Runtime
-from upcall.callbacks import Approve, Callback, Decline, Reject
+from upcall.callbacks import Approve, Callback, Decline, Reject, same_json
 from upcall.hosts.web.cards import Around, card_json, differs
 from upcall.hosts.web.exchange import Refusal, large_json_response, number, read_body
 from upcall.hosts.web.led import lines_before
@@ -139,7 +139,7 @@ class CallbackApi:
             edited = self._service.redactor.restore(body.args, callback.args)
         except ValueError as error:
             raise Refusal(422, str(error)) from None
-        return None if edited == callback.args else edited
+        return None if same_json(edited, callback.args) else edited
 
     # --- cards ----------------------------------------------------------------------------
 

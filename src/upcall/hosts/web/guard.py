@@ -17,6 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from upcall.hosts.http.access import Authentication, Places
 from upcall.hosts.http.rates import READS, REFUSED, SEARCHES, WRITES, Rate, Rates
+from upcall.hosts.http.senders import OwnCommand
 from upcall.hosts.web.exchange import Refusal, error_response, failure_response
 
 API = "/api/"
@@ -111,6 +112,11 @@ class Guard:
         if wait := self._rates.wait(principal.name, _rate_of(request)):
             raise Refusal(429, "too many requests; wait a moment", retry_after=wait)
         request.state.principal = principal
+        if request.method not in _SAFE or "reveal" in request.query_params:
+            try:
+                await self._authentication.check_sender(request)
+            except OwnCommand as error:
+                raise Refusal(403, str(error)) from None
 
 
 def is_api(request: Request) -> bool:
