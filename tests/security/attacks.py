@@ -193,3 +193,14 @@ REPLIES: dict[str, str] = {
     "code fences": "```\n" * 480_000,
 }
 """Replies of a model whose output has a type, and of a team's manager."""
+
+FRAMED: dict[str, str] = {
+    "a bracket before line breaks": "<" + "\n" * 900_000,
+    "a bracket before blanks, again and again": ("<" + " " * 3_000) * 300,
+    "a bracket and a slash before blanks": "</" + " " * 900_000,
+    "brackets": "<" * 900_000,
+    "marks": "</question-" * 80_000,
+    "marks of files": "<memory" * 120_000,
+    "brackets and line separators": "<\u2028" * 150_000,
+}
+"""Texts that are put into a frame: questions, results, AGENTS.md."""
