@@ -16,7 +16,7 @@ from upcall.events import SessionStarted
 from upcall.hooks import NO_HOOKS, Hooks, Maybe
 from upcall.messages import Call, JsonSchema, Result, Value
 from upcall.safety.bounds import brief
-from upcall.safety.json_text import read_json
+from upcall.safety.json_text import read_json, read_off_loop
 from upcall.settings import Settings
 from upcall.tools import Tool, as_tool, describe_tools
 
@@ -103,6 +103,10 @@ class Output:
             return self.convert(value)
         except (ValueError, TypeError, RecursionError) as error:
             raise ValueError(f"the reply is JSON, but not a valid {self.name}: {error}") from None
+
+    async def read(self, text: str) -> Any:
+        """Return what `parse` returns. A long reply does not hold the event loop."""
+        return text if self.schema is None else await read_off_loop(self.parse, text)
 
     def correction(self, problem: str) -> str:
         """Return the message for the model after a wrong reply.

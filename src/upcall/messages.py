@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Literal, Self, cast
 
@@ -149,8 +151,20 @@ def replace_surrogates(text: str) -> str:
     try:
         text.encode()
     except UnicodeEncodeError:
-        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        return _without_surrogates(text)
     return text
+
+
+def _without_surrogates(text: str) -> str:
+    """Return the text without surrogates, in steps that each take all of it: codecs are slow for one at a time."""
+    if _PAIR.search(text):
+        text = json.loads(json.dumps(text))  # joins pairs
+    text = text.replace("\0", "\0a").replace("?", "\0b")  # so that each "?" in what follows is a surrogate
+    text = text.encode(errors="replace").decode().replace("?", "\ufffd")
+    return text.replace("\0b", "?").replace("\0a", "\0")
+
+
+_PAIR = re.compile("[\ud800-\udbff][\udc00-\udfff]")
 
 
 # --- a model call -----------------------------------------------------------------------

@@ -177,3 +177,30 @@ FRONT_MATTER: dict[str, str] = {
     "tags": "a: !!python/object/apply:os.abort []",
 }
 """What stands between the two lines --- of an agent file or a skill."""
+
+_BRACKETS = "[" * 400
+
+REPLIES: dict[str, str] = {
+    "brackets before a text of escapes": _BRACKETS + '"' + "\\n" * 990_000,
+    "brackets before a text without an end": _BRACKETS + '"' + "a" * 1_990_000,
+    "brackets before a number": _BRACKETS + "1" * 1_990_000,
+    "keys before a text without an end": '{"a":' * 400 + '"' + "a" * 1_990_000,
+    "objects of one key": "[" + ",".join(['{"a":1}'] * 248_000) + "]",
+    "objects of an empty key": "[" + ",".join(['{"":0}'] * 284_000) + "]",
+    "empty objects": "[" + ",".join(["{}"] * 660_000) + "]",
+    "texts": "[" + ",".join(['"ab"'] * 398_000) + "]",
+    "lists inside each other": "[" * 900 + "]" * 900,
+    "code fences": "```\n" * 480_000,
+}
+"""Replies of a model whose output has a type, and of a team's manager."""
+
+FRAMED: dict[str, str] = {
+    "a bracket before line breaks": "<" + "\n" * 900_000,
+    "a bracket before blanks, again and again": ("<" + " " * 3_000) * 300,
+    "a bracket and a slash before blanks": "</" + " " * 900_000,
+    "brackets": "<" * 900_000,
+    "marks": "</question-" * 80_000,
+    "marks of files": "<memory" * 120_000,
+    "brackets and line separators": "<\u2028" * 150_000,
+}
+"""Texts that are put into a frame: questions, results, AGENTS.md."""

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from callbacks.doubles import Desk, asker, call, delegates, results, worker
-from upcall import Agent, Context, Hooks, Request, Team, tool
+from upcall import Agent, Context, Hooks, Request, Runtime, Team, tool
+from upcall.kit import memory
 from upcall.models import Script
 from upcall.safety.framing import framed
+from upcall.workspace import Folder
+
+from .attacks import FRAMED
+from .measuring import measured
 
 ID = "q0123456789ab"
 MARKS = [
@@ -191,3 +197,22 @@ async def test_a_reviewer_reads_a_reworded_question_in_both_wordings(desk: Desk)
     developer = asker(LONG, use_host=False)
     await desk.prompt(Team(manager, {"developer": developer}, Agent("reviewer", model=Script(reviews))))
     assert f'{json.dumps(LONG)}, reworded as "May I?"' in seen[0]
+
+
+# --- texts that take long to search -----------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", FRAMED)
+async def test_no_text_holds_the_loop_while_it_is_framed(name: str) -> None:
+    async with measured() as took:
+        framed("question-q1", FRAMED[name])
+    took.check()
+
+
+@pytest.mark.parametrize("name", FRAMED)
+async def test_no_file_of_instructions_holds_the_loop(name: str, tmp_path: Path) -> None:
+    (tmp_path / "AGENTS.md").write_text("Notes\n" + FRAMED[name][:40_000])
+    agent = Agent("a", model=Script(["x"]), kit=[memory()], workspace=Folder(tmp_path))
+    async with Runtime(agents=[agent]) as runtime, measured() as took:
+        await (await runtime.start(agent)).prompt("go")
+    took.check()

@@ -20,8 +20,9 @@ _UNSEEN = (
 _WORDS = "(?:question|reason|result)-"
 """Prefixes of the names of our marks. No mark can be opened inside another one."""
 
-_MARK = re.compile(f"[{_OPENING}](?=[{_UNSEEN}]*(?:[{_SLASH}]|{_WORDS}))", re.IGNORECASE)
-_MEMORY = re.compile(f"[{_OPENING}](?=[{_UNSEEN}]*[{_SLASH}]?[{_UNSEEN}]*memory)", re.IGNORECASE)
+# `*+` gives nothing back: else a long run of unseen characters is divided between two of them in every possible way
+_MARK = re.compile(f"([{_OPENING}])(?=[{_UNSEEN}]*+(?:[{_SLASH}]|(?i:{_WORDS})))")
+_MEMORY = re.compile(f"([{_OPENING}])(?=[{_UNSEEN}]*+(?:[{_SLASH}][{_UNSEEN}]*+)?(?i:memory))")
 
 
 def framed(mark: str, *texts: str) -> str:
@@ -33,12 +34,18 @@ def harmless(text: str) -> str:
     r"""Return the text with a backslash in everything that could pass for a mark: `<\/question-…>`."""
     if text.isascii() and "<" not in text:
         return text
-    return _MARK.sub(r"\g<0>\\", text)
+    return _escaped(_MARK, text)
 
 
 def harmless_memory(text: str) -> str:
     r"""Return a file's text with a backslash in whatever could pass for the mark of files; other tags stay."""
-    return _MEMORY.sub(r"\g<0>\\", text)
+    return _escaped(_MEMORY, text)
+
+
+def _escaped(mark: re.Pattern[str], text: str) -> str:
+    """Return the text with a backslash after each bracket that the pattern finds."""
+    pieces = mark.split(text)  # several times as fast as a replacement
+    return "".join([piece + "\\" if at % 2 else piece for at, piece in enumerate(pieces)])
 
 
 def json_line(value: Any) -> str:

@@ -56,7 +56,7 @@ class FanOut:
             for i, agent in enumerate(self.agents, 1)
         ]
         ends = await work.run_parallel(steps)
-        texts = [_step_text(work, step, end) for step, end in zip(steps, ends, strict=True)]
+        texts = [await _step_text(work, step, end) for step, end in zip(steps, ends, strict=True)]
         join = self.join
         if join is None:
             text = "\n\n".join(f"{a.name}:\n{t.text}" for a, t in zip(self.agents, texts, strict=True))
@@ -143,7 +143,7 @@ def fan_out(agents: Sequence[Agent], *, join: Callable[[list[Reply]], Any] | Non
 
 async def _hop(work: Coordination, number: int, agent: Agent, previous: StepText) -> StepText:
     step = Step(f"{number}.{agent.name}", agent, _prompt(number, previous), f"{number}.{agent.name}")
-    return _step_text(work, step, await work.step(step))
+    return await _step_text(work, step, await work.step(step))
 
 
 def _prompt(number: int, previous: StepText) -> str:
@@ -151,11 +151,11 @@ def _prompt(number: int, previous: StepText) -> str:
     return previous.text if previous.text.strip() or number == 1 else SAID_NOTHING
 
 
-def _step_text(work: Coordination, step: Step, ended: StepEnded) -> StepText:
+async def _step_text(work: Coordination, step: Step, ended: StepEnded) -> StepText:
     output = None
     if step.agent.output is not None:
         with contextlib.suppress(ValueError):  # an end_turn hook may have replaced the text
-            output = step.agent.output.parse(ended.text)
+            output = await step.agent.output.read(ended.text)
     reply = Reply(ended.text, "done", f"{work.id}~{step.child}", ended.usage, output=output)
     return StepText(reply, f"{ended.summary}\n\n{ended.text}" if ended.summary else ended.text)
 

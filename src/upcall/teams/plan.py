@@ -8,6 +8,7 @@ from itertools import islice
 from typing import Any, cast
 
 from upcall.messages import Value, replace_surrogates
+from upcall.safety.bounds import excess_in_text
 from upcall.safety.json_text import LONGEST, json_values
 
 KEYS = ("role", "task", "sequence", "caller")
@@ -74,7 +75,7 @@ def next_sequence(plan: Sequence[Assignment]) -> tuple[list[Assignment], list[As
 def _array(text: str) -> tuple[list[Any], str]:
     if len(text) > LONGEST:
         return [], f"the reply has {len(text)} characters; a plan is a short JSON array"
-    arrays: list[list[Any]] = json_values(text, "[")
+    arrays: list[list[Any]] = [] if excess_in_text(text, LONGEST) else json_values(text, "[")
     plans = [a for a in arrays if not a or any(isinstance(e, dict) for e in a)]
     if len(plans) > 1:
         return [], f"{len(plans)} JSON arrays were found; reply with exactly one"

@@ -15,6 +15,7 @@ from upcall.core.turns.side_turn import SIDE_TOOLS
 from upcall.core.turns.turn import ChildSpec
 from upcall.errors import BadAgent, PlanRefused, UnknownAgent
 from upcall.events import ContextSet, Planned, SessionStarted, StepEnded
+from upcall.safety.json_text import read_off_loop
 from upcall.teams.coordinator import Coordination, Coordinator, Step
 from upcall.teams.plan import Assignment, Rules, name_workers, next_sequence, read_plan
 from upcall.teams.prompts import REVIEWER_PROMPT, bad_plan, join_instructions, manager_prompt, replan, worker_prompt
@@ -106,7 +107,7 @@ class Team(Coordinator):
             reply = await work.step(
                 self._manager_step(f"{name}.{count}", bad_plan(problems) if problems else prompt)
             )
-            entries, problems = read_plan(reply.text, rules)
+            entries, problems = await read_off_loop(lambda text: read_plan(text, rules), reply.text)
             if not problems:
                 return await self._accept(work, name, entries)
         if accepted is not None:

@@ -9,7 +9,7 @@ from upcall.agent import Agent
 from upcall.contracts import Claim, Reply, Selection, Store
 from upcall.core.log.load import end_session, load_state
 from upcall.core.log.state import SessionState
-from upcall.core.turns.reply import reply_of
+from upcall.core.turns.reply import typed_reply_of
 from upcall.core.turns.turn import Turn
 from upcall.errors import ChildFailed, LimitReached
 from upcall.events import AnyEvent, SessionStarted, TurnResumed
@@ -43,11 +43,11 @@ def check_child_limits(parent: Turn, find: Callable[[str], Turn | None]) -> None
         above = find(above.state.header.parent)
 
 
-def logged_end(state: SessionState, agent: Agent) -> Reply:
+async def logged_end(state: SessionState, agent: Agent) -> Reply:
     """Return what a session's last turn came to, or raise that it failed."""
     if state.turn.phase == "failed":
         raise ChildFailed(state.id, agent.name, state.turn.error)
-    return reply_of(state, agent.output if state.header.kind != "side_turn" else None)
+    return await typed_reply_of(state, agent.output if state.header.kind != "side_turn" else None)
 
 
 def can_repeat(turn: Turn, call_id: str) -> bool:

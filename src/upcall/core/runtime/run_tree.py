@@ -454,7 +454,7 @@ class RunTree:
                 await self.start_child(parent, agent, prompt, name, finishing)
             state = await load_state(self.store, child_id)
         if state is not None and place.is_over(state.turn.number, state.turn.phase):
-            return logged_end(state, declared)
+            return await logged_end(state, declared)
         if state is None or state.turn.number < place.turn_number:
             prompt_message(prompt)
         state = state or SessionState(child_id)
@@ -526,7 +526,7 @@ class RunTree:
         """Let the turn's agent answer over its own conversation without leaving a trace in it."""
         side = await self._open_side_turn(turn, name, text, None)
         if side.state.turn.phase != "running":
-            return logged_end(side.state, turn.actor.agent).text
+            return (await logged_end(side.state, turn.actor.agent)).text
         reply = await run_turn(side, release=False)
         if reply.status != "done":
             raise ChildFailed(side.id, turn.actor.name, f"its side turn ended with {reply.limit or reply.status}")

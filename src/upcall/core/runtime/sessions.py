@@ -36,7 +36,7 @@ from upcall.core.turns.builtin_tools import ask, task_tool
 from upcall.core.turns.compaction import summarise_between_turns
 from upcall.core.turns.prepared_agent import PreparedAgent
 from upcall.core.turns.process_limit import ProcessLimit
-from upcall.core.turns.reply import reply_of
+from upcall.core.turns.reply import reply_of, typed_reply_of
 from upcall.core.turns.side_turn import SIDE_TOOLS
 from upcall.core.turns.thread_cache import Threads
 from upcall.core.turns.timeouts import Deadlines
@@ -471,11 +471,11 @@ class Sessions(Inbox):
         agent = self.agent_of(state.header)
         beginning = state.turn.phase == "idle" and not state.begun
         if state.turn.phase not in ("running", "failed") and not beginning:
-            return await self._with_callbacks(reply_of(state, agent.output), state)
+            return await self._with_callbacks(await typed_reply_of(state, agent.output), state)
         turn = await tree.direct(state)
         if beginning and await tree.begin_root(turn):
             await turn.log.flush(release=True)
-            reply = reply_of(state, agent.output)
+            reply = await typed_reply_of(state, agent.output)
         elif not beginning and (self.host is not None or not state.turn.parked or await self._is_ready(tree.root)):
             tree.record_resume(turn)
             reply = await tree.run_root(turn)
@@ -487,8 +487,11 @@ class Sessions(Inbox):
         """Bring a session up to date and return its last reply."""
         await self._refresh(state)
         waits = state.turn.phase == "running" and state.turn.parked
-        output = None if waits else self.agent_of(state.header).output
-        return await self._with_callbacks(reply_of(state, output, waits=waits), state)
+        if waits:
+            reply = reply_of(state, waits=True)
+        else:
+            reply = await typed_reply_of(state, self.agent_of(state.header).output)
+        return await self._with_callbacks(reply, state)
 
     async def compact(self, state: SessionState, keep_last: int) -> None:
         """Have a session's model summarise while no turn runs."""
@@ -532,7 +535,7 @@ class Sessions(Inbox):
         reply = reply_of(state, waits=waits)
         if not waits and state.header.kind != "side_turn":
             with contextlib.suppress(errors.UnknownAgent, ValueError, TypeError):
-                reply = reply_of(state, self.agent_of(state.header).output)
+                reply = await typed_reply_of(state, self.agent_of(state.header).output)
         return replace(reply, callbacks=await self._raised_in_turn(state))
 
     async def _claim(

@@ -44,13 +44,13 @@ async def run_turn(turn: Turn, release: bool = True) -> Reply:
             turn.withdraw_open("the turn has ended", lambda _: True)
         turn.end("done")
         await turn.log.flush(release=release)
+        return await turn.reply()
     except Parking:
         return await _parked(turn, release)
     except BaseException as error:
         return await _stopped(turn, error, release)
     finally:
         turn.unregister()
-    return turn.reply()
 
 
 async def begin_session(turn: Turn) -> None:
@@ -89,7 +89,7 @@ async def _work(turn: Turn) -> None:
             await _run_tools(turn)
             if is_side_turn and outcome_in(turn) is not None:
                 return
-        elif _is_complete(turn):
+        elif await _is_complete(turn):
             return
 
 
@@ -120,7 +120,7 @@ async def _run_tools(turn: Turn) -> None:
         raise Parking
 
 
-def _is_complete(turn: Turn) -> bool:
+async def _is_complete(turn: Turn) -> bool:
     """Tell whether the reply ends the turn: nobody steered meanwhile, and it has the agent's output type."""
     if turn.state.conversation.steers:
         turn.apply_steers()
@@ -133,18 +133,21 @@ def _is_complete(turn: Turn) -> bool:
         return True
     text = turn.state.conversation.model_text
     try:
-        output.parse(text)
+        turn.read_output = text, await output.read(text)
     except ValueError as error:
         turn.log.add(events.OutputRefused(output.correction(str(error))))
         if turn.state.turn.output_retries >= OUTPUT_TRIES:
             raise OutputInvalid(turn.actor.name, OUTPUT_TRIES, str(error), text) from None
+        return False
+    if turn.state.conversation.steers:  # that came while a long reply was read
+        turn.apply_steers()
         return False
     return True
 
 
 async def _end_turn(turn: Turn) -> None:
     await turn.log.flush()
-    reply = turn.reply()
+    reply = await turn.reply()
     for index in range(turn.state.turn.end_passed, len(turn.hooks.end_turn)):
         at = f"{turn.state.turn.number}.{index}"
         changed = await run_hooks(turn, "end_turn", at, (turn.hooks.end_turn[index],), reply)
@@ -176,7 +179,7 @@ async def _stopped(turn: Turn, error: BaseException, release: bool) -> Reply:
         await turn.log.flush()
         if outside:
             raise error
-        return turn.reply()
+        return await turn.reply()
     failure = turn.log.claim.failure if turn.log.claim is not None else None
     if isinstance(error, STOPS) or failure is not None:
         if failure is None and isinstance(error, RuntimeClosed):
@@ -196,7 +199,7 @@ async def _stopped(turn: Turn, error: BaseException, release: bool) -> Reply:
     await turn.log.flush(release=release)
     if outside:
         raise error
-    return turn.reply()
+    return await turn.reply()
 
 
 async def _settle_open(turn: Turn, why: str) -> None:

@@ -20,7 +20,7 @@ from upcall.core.turns.parking import Activity, Parking
 from upcall.core.turns.prepared_agent import PreparedAgent
 from upcall.core.turns.process_limit import ProcessLimit
 from upcall.core.turns.question_limit import QuestionSlots
-from upcall.core.turns.reply import reply_of
+from upcall.core.turns.reply import typed_reply_of
 from upcall.core.turns.thread_cache import Threads
 from upcall.core.turns.timeouts import Deadlines, ToolTimeout
 from upcall.errors import CallEnded, LimitReached, RuntimeClosed, SessionTakenOver, StoreError, UpcallError
@@ -171,7 +171,7 @@ class Turn:
 
     __slots__ = (
         "_cancels", "_question_slots", "activity", "actor", "children", "held_output", "hooks", "log",
-        "partial_text", "purpose", "question", "room", "same_workspace", "savers", "services", "state",
+        "partial_text", "purpose", "question", "read_output", "room", "same_workspace", "savers", "services", "state",
         "stopping", "summarising", "task", "waits",
     )  # fmt: skip
 
@@ -186,6 +186,7 @@ class Turn:
         self.stopping: Exception | None = None  # why it was stopped from outside
         self._cancels = 0  # of its task, by when it started to run
         self.summarising = False
+        self.read_output: tuple[str, Any] | None = None  # its reply's text and the value in it, until they are used
         self.partial_text: list[str] = []  # what its model has written so far in the open call
         self.held_output: dict[str, str] | None = None  # output of calls, until their after_tool hooks have run
         self.children = 0
@@ -357,9 +358,10 @@ class Turn:
         seconds = self.state.turn.running_seconds(self.log.store.now())
         self.log.add(events.TurnEnded(self.state.turn.number, status, limit, error, seconds))
 
-    def reply(self) -> Reply:
-        """Return what the turn has come to so far."""
-        return reply_of(self.state, self.actor.output if self.purpose == "turn" else None)
+    async def reply(self) -> Reply:
+        """Return what the turn has come to so far. Each has a value of its own: hooks may change theirs."""
+        read, self.read_output = self.read_output, None
+        return await typed_reply_of(self.state, self.actor.output if self.purpose == "turn" else None, read)
 
 
 class CallbackScope:
