@@ -15,6 +15,7 @@ from upcall.callbacks import Approve
 from upcall.errors import SetupError
 from upcall.events import CallbackRaised, ContextSet, ToolEnded, ToolStarted
 from upcall.messages import Result, ToolSpec
+from upcall.observe.plain import plain
 from upcall.observe.redact import Redactor
 
 KEY = "-----BEGIN RSA PRIVATE KEY-----\nMIIEowIBAAKCAQEA7\nq1Zz+/==\n-----END RSA PRIVATE KEY-----"
@@ -190,7 +191,44 @@ def test_a_text_that_looks_like_a_mask_is_hidden_and_comes_back(redactor: Redact
     assert redactor.restore(shown, value) == value
 
 
+SPLITS = {
+    "a space without width": "\u200b",
+    "a joiner": "\u200d",
+    "a selector": "\ufe0f",
+    "a colour": "\x1b[01;31m\x1b[K",
+    "a title": "\x1b]0;my title\x07",
+    "a null": "\x00",
+    "a return": "\r",
+    "tags": "\U000e0041\U000e0042",
+}
+
+
+@pytest.mark.parametrize("split", SPLITS.values(), ids=SPLITS)
+@pytest.mark.parametrize("secret", SECRETS, ids=lambda s: s[:12])
+def test_a_secret_that_is_split_by_what_a_screen_does_not_draw_is_hidden_whole(
+    redactor: Redactor, secret: str, split: str
+) -> None:
+    written = split.join((secret[:3], secret[3:6], secret[6:]))
+    text = SECRETS[secret].format(written)
+
+    whole = plain(redactor.text(text))
+    stream = redactor.stream()
+    pieces = "".join([*map(stream.feed, text), stream.close()])
+
+    assert whole == SECRETS[secret].format(f"⟦hidden {len(written)} #1⟧")
+    assert plain(pieces) == whole
+    assert plain(redactor.show([text])[0]) == whole
+
+
+def test_a_known_value_of_letters_alone_is_hidden_although_a_colour_splits_it(redactor: Redactor) -> None:
+    assert redactor.text("change\x1b[0mme") == "⟦hidden 12 #1⟧"
+
+
 PIECES = st.one_of(
+    st.sampled_from(sorted(SPLITS.values())),
+    st.sampled_from(
+        ["\x1b", "\x1b[", "\x1b]", "\x9b3", "1;31m", "\x07", *(s[:4] for s in SECRETS), *(s[4:] for s in SECRETS)]
+    ),
     st.sampled_from([template.format(secret) for secret, template in SECRETS.items()]),
     st.sampled_from([KEY, KEY[:60], "-----BEGIN PRIVATE KEY-----", "-----END", "⟦hidden 3 #1⟧", "⟦", "⟧"]),
     st.sampled_from(
@@ -285,6 +323,9 @@ HOSTILE = {
     "masks": "⟦hidden 1 #",
     "one": "A",
     "parameters": "?token=a&",
+    "invisible": "p\u200bassword=",
+    "colours": "\x1b[0mtoken: abcdefgh ",
+    "titles": "\x1b]0;token=",
 }
 
 

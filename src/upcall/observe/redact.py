@@ -20,10 +20,11 @@ from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get
 import msgspec
 
 from upcall.errors import SetupError
+from upcall.observe.bare_text import bare_text
 from upcall.observe.masks import MASK, mask
 from upcall.observe.option_files import read_mapping
 from upcall.observe.redact_stream import RedactedStream
-from upcall.observe.secret_patterns import SHORTEST, Span, secret_spans
+from upcall.observe.secret_patterns import SHORTEST, Span, merged, secret_spans
 from upcall.safety.bounds import DEPTH
 from upcall.safety.patterns import BadPattern, Pattern, TooSlow
 from upcall.safety.secrets import is_secret_name
@@ -134,14 +135,30 @@ class Redactor:
     def stream(self, *, numbered: bool = True) -> RedactedStream:
         """Return a stream that hides secrets in text that comes in pieces."""
         by_line = bool(self._patterns)
-        return RedactedStream(self.spans, self._values, self.words, by_line=by_line, numbered=numbered)
+        return RedactedStream(self._spans_in, self._values, self.words, by_line=by_line, numbered=numbered)
 
     def is_secret_name(self, name: str) -> bool:
         """Tell whether the value of a field with this name is hidden."""
         return _is_secret(name) or (bool(self._names) and _folded(name) in self._names)
 
     def spans(self, text: str) -> list[Span]:
-        """Return the places that are hidden in a text, in order and apart from each other."""
+        """Return the places that are hidden in a text, in order and apart from each other.
+
+        Secrets are also found where escape sequences or invisible characters split them.
+        """
+        found, bare = self._spans_in(text), bare_text(text)
+        if bare is None:
+            return found
+        return merged([*found, *bare.spans(self._spans_in(bare.text))])
+
+    def is_word(self, text: str) -> bool:
+        """Tell whether a whole text is a secret value that is hidden only where it stands alone."""
+        if not self.words:
+            return False
+        return text in self.words or ((bare := bare_text(text)) is not None and bare.text in self.words)
+
+    def _spans_in(self, text: str) -> list[Span]:
+        """Return the places that are hidden in a text as it stands."""
         found = secret_spans(text)
         if self._known is not None and len(text) >= _LEAST_OWN:
             found += [one.span() for one in self._known.finditer(text)]
@@ -149,7 +166,7 @@ class Redactor:
             found += self._own_spans(text)
         if "⟦" in text:
             found += [one.span() for one in MASK.finditer(text)]
-        return _merged(found) if len(found) > 1 else found
+        return merged(found) if len(found) > 1 else found
 
     def _own_spans(self, text: str) -> list[Span]:
         """Return what the user's patterns match; all of the text where one of them takes too long."""
@@ -181,7 +198,7 @@ class _Document:
 
     def text(self, text: str) -> str:
         """Hide what is secret in a text."""
-        if text in self._redactor.words:
+        if self._redactor.is_word(text):
             return self.mask(text)
         spans = self._redactor.spans(text)
         if not spans:
@@ -346,17 +363,6 @@ def _plain(value: Any) -> Any:
         return msgspec.to_builtins(value)
     except (TypeError, ValueError, RecursionError):
         return f"a value of type {type(value).__name__} that can't be shown"
-
-
-def _merged(spans: Iterable[Span]) -> list[Span]:
-    """Return the spans in order, with those joined that overlap."""
-    joined: list[Span] = []
-    for start, end in sorted(spans):
-        if joined and start < joined[-1][1]:
-            joined[-1] = (joined[-1][0], max(end, joined[-1][1]))
-        else:
-            joined.append((start, end))
-    return joined
 
 
 @lru_cache(4096)

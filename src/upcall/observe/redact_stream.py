@@ -9,8 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Sequence
 
+from upcall.observe.bare_text import bare_text, begun_sequence
 from upcall.observe.masks import BEGUN_MASK, LONGEST_MASK, mask
-from upcall.observe.secret_patterns import KEY_ENDS, Span, open_private_key
+from upcall.observe.secret_patterns import KEY_ENDS, Span, merged, open_private_key
 
 _MOST_HELD = 16_384
 """Characters that are held back; of a longer word the beginning is shown, of a longer secret nothing."""
@@ -58,8 +59,7 @@ class RedactedStream:
             shown, text = self._end_swallowing(), rest
         self._held += text
         whole = self._line + self._held
-        spans = self._spans(whole)
-        shown += self._show(whole, spans, self._decided(whole, spans))
+        shown += self._show(whole, *self._look(whole[: begun_sequence(whole)]))
         return shown + self._make_room() if len(self._held) > _MOST_HELD else shown
 
     def close(self) -> str:
@@ -67,11 +67,26 @@ class RedactedStream:
         if self._swallowing is not None:
             return self._end_swallowing()
         whole = self._line + self._held
-        spans = [(0, len(whole))] if self._is_first and whole in self._words else self._spans(whole)
+        spans = [(0, len(whole))] if self._is_first and self._is_word(whole) else self._look(whole)[0]
         return self._show(whole, spans, len(whole))
 
+    def _is_word(self, whole: str) -> bool:
+        bare = bare_text(whole)
+        return whole in self._words or (bare is not None and bare.text in self._words)
+
+    def _look(self, whole: str) -> tuple[list[Span], int]:
+        """Return what is hidden in a text, and up to where nothing that comes can change what is shown."""
+        spans = self._spans(whole)
+        decided = self._decided(whole, spans)
+        if (bare := bare_text(whole)) is not None:
+            inside = self._spans(bare.text)
+            decided = min(decided, bare.end(self._decided(bare.text, inside)))
+            spans = merged([*spans, *bare.spans(inside)])
+            decided = next((start for start, end in spans if start < decided < end), decided)
+        return spans, max(decided, len(self._line))
+
     def _decided(self, whole: str, spans: Sequence[Span]) -> int:
-        """Return up to where nothing that comes can change what is shown."""
+        """Return up to where nothing that comes can change what is hidden in this text."""
         found = _last_line(whole) if self._by_line else _last_word(whole)
         if self._is_first and any(word.startswith(whole) for word in self._words):
             found = 0
@@ -84,8 +99,7 @@ class RedactedStream:
             found = min(found, begun.start())
         for value in self._values:
             found = min(found, len(whole) - _begun(whole, value))
-        found = next((start for start, end in spans if start < found < end), found)
-        return max(found, len(self._line))
+        return next((start for start, end in spans if start < found < end), found)
 
     def _show(self, whole: str, spans: Sequence[Span], cut: int) -> str:
         """Return the text from what was shown up to `cut`, and remember its last two lines."""
@@ -107,7 +121,7 @@ class RedactedStream:
     def _make_room(self) -> str:
         """Show the beginning of a word that is too long to be held back, or hide the secret that is."""
         whole = self._line + self._held
-        spans = [span for span in self._spans(whole) if span[1] > len(self._line)]
+        spans = [span for span in self._look(whole)[0] if span[1] > len(self._line)]
         cut = len(whole) - _OVERLAP
         last = next((span for span in spans if span[0] < cut and span[1] >= len(whole) - _DECIDED_LATER), None)
         if last is None:

@@ -8,7 +8,7 @@ whatever tells of it is on that line or on the one before.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import Final
 
@@ -167,3 +167,14 @@ def open_private_key(text: str) -> int:
     """Return where the content of a private key begins that has no end yet, or -1."""
     spans = list(_private_keys(text)) if "PRIVATE KEY" in text else []
     return spans[-1][0] if spans and spans[-1][1] == len(text) else -1
+
+
+def merged(spans: Iterable[Span]) -> list[Span]:
+    """Return the spans in order, with those joined that overlap."""
+    joined: list[Span] = []
+    for start, end in sorted(spans):
+        if joined and start < joined[-1][1]:
+            joined[-1] = (joined[-1][0], max(end, joined[-1][1]))
+        else:
+            joined.append((start, end))
+    return joined
