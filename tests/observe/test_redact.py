@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import json
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +54,16 @@ SECRETS = {
     "hunter9": '{{"env": [{{"name": "API_KEY", "value": "{}"}}, {{"name": "MODE", "value": "fast"}}]}}',
     "hunter10": "env:\n  - name: DB_PASSWORD\n    value: {}\n  - name: MODE\n    value: faster",
     "hunter11": '{{"text": "{{\\"key\\":\\"AUTH_TOKEN\\",\\"value\\":\\"{}\\"}}"}}',
+    "47114711": '{{"password":{}, "port": 5432}}',
+    "LISTSECRET1": '{{"secret": [\n  "{}"\n], "list": ["a", 1]}}',
+    "PIN4711": '{{"credentials":{{"pin":"{}"}},"user":"ada"}} and "more"',
+    "PIN4712": "{{'credentials': {{'pin': '{}', 'on': True}}, 'user': 'ada'}}",
+    "hunter12": '{{"text": "{{\\"auth_token\\":[\\"{}\\"],\\"a\\":\\"b\\"}}"}}',
+    "hunter13": '{{"env":[{{"NAME":"DB_PASSWORD","VALUE":"{}"}}]}}',
+    "hunter14": '{{"a": "{{\\"b\\": \\"{{\\\\\\"password\\\\\\": \\\\\\"{}\\\\\\"}}\\"}}"}}',
+    "a(bcdefgh": "DB_PASSWORD={}",
+    "p@$$w0rd!x": "DB_PASSWORD={} tail",
+    "pa/ss0rd": "see https://user:{}@host/x, http://host:8080/a@b",
     "zq8-11-ff-09-xy": "it echoed {}!",
     "pg-92-secret": "the server said {} is wrong",
     "first 11 second 22": "a value of two words: {} ends",
@@ -176,6 +188,61 @@ def test_edited_arguments_get_the_real_value_back_where_a_mask_is_left(redactor:
     }
 
 
+@pytest.mark.parametrize(
+    "write",
+    [
+        json.dumps,
+        lambda value: json.dumps(value, ensure_ascii=False),
+        lambda value: json.dumps(value).replace("\\u00f6", "\\u00F6"),
+        lambda value: json.dumps(json.dumps(value)),
+        lambda value: json.dumps(json.dumps(value, ensure_ascii=False), ensure_ascii=False),
+        repr,
+    ],
+    ids=["json", "json with all letters", "capitals", "json in json", "json in json with all letters", "python"],
+)
+@pytest.mark.parametrize("where", ["environ", "values"])
+def test_a_known_value_is_hidden_in_every_form_in_which_a_program_writes_it(
+    write: Callable[[Any], str], where: str
+) -> None:
+    value = 'pa"ss\\wörd-12'
+    redactor = Redactor(environ={"DB_PASSWORD": value}) if where == "environ" else Redactor(values=[value])
+
+    shown = redactor.text(write({"note": f"x {value} y"}))
+
+    assert "ss" not in shown
+    assert "rd-12" not in shown
+    assert " y" in shown
+
+
+def test_headers_and_pairs_are_hidden_in_any_case(redactor: Redactor) -> None:
+    headers = {"Authorization": "Basic dXNl", "proxy-authorization": "x", "Cookie": "a=1", "Set-Cookie": "b=2"}
+    pairs = [{"Name": "DB_PASSWORD", "Value": "v1"}, {"NAME": "ApiToken", "VALUE": "v2"}]
+
+    shown, hidden = redactor.hide({"headers": {**headers, "Accept": "*/*"}, "env": pairs})
+
+    assert hidden == [*headers.values(), "v1", "v2"]
+    assert shown["headers"]["Accept"] == "*/*"
+
+
+def test_a_users_own_names_are_hidden_in_json_that_is_a_text() -> None:
+    redactor = Redactor(names=["customer ref"])
+
+    assert redactor.text('{"customerRef": "c-1", "customer_ref": [2], "customer": "c"}') == (
+        '{"customerRef": "⟦hidden 3 #1⟧", "customer_ref": [⟦hidden 1 #2⟧], "customer": "c"}'
+    )
+
+
+@pytest.mark.slow
+def test_a_field_of_any_length_needs_little_memory_in_a_stream(redactor: Redactor) -> None:
+    stream = redactor.stream()
+    body = '"a]\\\\", 47, {"b": "\\"]"}, ' * 10_000
+    text = f'{{"credentials": [{body}0], "user": "ada"}} end'
+
+    shown = "".join(stream.feed(text[at : at + 997]) for at in range(0, len(text), 997)) + stream.close()
+
+    assert shown == f'{{"credentials": ⟦hidden {len(body) + 3} #1⟧, "user": "ada"}} end'
+
+
 @pytest.mark.parametrize("unknown", ["⟦hidden 7 #2⟧", "⟦hidden 8 #1⟧", "⟦hidden 7 #0⟧"])
 def test_a_mask_that_was_not_shown_is_an_error(redactor: Redactor, unknown: str) -> None:
     with pytest.raises(ValueError, match="does not stand for a value that was hidden here"):
@@ -232,7 +299,23 @@ PIECES = st.one_of(
     st.sampled_from([template.format(secret) for secret, template in SECRETS.items()]),
     st.sampled_from([KEY, KEY[:60], "-----BEGIN PRIVATE KEY-----", "-----END", "⟦hidden 3 #1⟧", "⟦", "⟧"]),
     st.sampled_from(
-        [*SECRETS, "Authorization: ", "bearer ", 'password = "', "password: ", "\\", '"', "'", "\r\n", "\n"]
+        [
+            *SECRETS,
+            "Authorization: ",
+            '"token": ["',
+            '"pin_token": {',
+            "]",
+            "}",
+            "47",
+            "bearer ",
+            'password = "',
+            "password: ",
+            "\\",
+            '"',
+            "'",
+            "\r\n",
+            "\n",
+        ]
     ),
     st.text(max_size=12),
 )
@@ -323,6 +406,11 @@ HOSTILE = {
     "masks": "⟦hidden 1 #",
     "one": "A",
     "parameters": "?token=a&",
+    "passwords": "a://b:c/",
+    "fields": '"token":[',
+    "objects": '"token":{"a":',
+    "backslashes": '"token":"' + "\\" * 300,
+    "assigned": "A_TOKEN=;;;",
     "invisible": "p\u200bassword=",
     "colours": "\x1b[0mtoken: abcdefgh ",
     "titles": "\x1b]0;token=",

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Sequence
+from typing import NamedTuple
 
 from upcall.observe.bare_text import bare_text, begun_sequence
 from upcall.observe.masks import BEGUN_MASK, LONGEST_MASK, mask
+from upcall.observe.secret_fields import Value, secret_fields
 from upcall.observe.secret_patterns import KEY_ENDS, Span, merged, open_private_key
 
 _MOST_HELD = 16_384
@@ -25,6 +27,21 @@ _DECIDED_LATER = 2
 _SECRET_ENDS = re.compile(r"[\s\"']")
 
 
+class Looks(NamedTuple):
+    """How secrets are found.
+
+    spans: return where they are in a text
+    tells: tell whether a field of this name holds one
+    values: texts that are hidden anywhere
+    words: texts that are hidden where they stand alone
+    """
+
+    spans: Callable[[str], list[Span]]
+    tells: Callable[[str], bool]
+    values: Sequence[str]
+    words: Collection[str]
+
+
 class RedactedStream:
     """Text that comes in pieces, shown without its secrets. `feed` each piece, then `close`.
 
@@ -34,19 +51,18 @@ class RedactedStream:
 
     def __init__(
         self,
-        spans: Callable[[str], list[Span]],
-        values: Sequence[str],
-        words: Collection[str],
+        looks: Looks,
         *,
         by_line: bool,
         numbered: bool = True,
     ) -> None:
         self._numbered = numbered
-        self._spans, self._values, self._words, self._by_line = spans, values, words, by_line
+        self._spans, self._tells, self._values, self._words = looks
+        self._by_line = by_line
         self._line = ""  # of what was shown: the last two lines, which may tell what comes next
         self._held = ""
         self._hidden = 0
-        self._swallowing: _LongSecret | None = None
+        self._swallowing: _LongSecret | Value | None = None
         self._is_first = True
 
     def feed(self, text: str) -> str:
@@ -95,6 +111,8 @@ class RedactedStream:
                 found = min(found, start)
         if (key := open_private_key(whole)) >= 0:
             found = min(found, key)
+        if (opened := secret_fields(whole, self._tells).opened) >= 0:
+            found = min(found, opened)
         if (begun := BEGUN_MASK.search(whole, max(len(whole) - LONGEST_MASK, 0))) is not None:
             found = min(found, begun.start())
         for value in self._values:
@@ -122,6 +140,12 @@ class RedactedStream:
         """Show the beginning of a word that is too long to be held back, or hide the secret that is."""
         whole = self._line + self._held
         spans = [span for span in self._look(whole)[0] if span[1] > len(self._line)]
+        fields = secret_fields(whole, self._tells)
+        if fields.unfinished is not None and fields.opened >= len(self._line):
+            shown = self._show(whole, spans, fields.opened)
+            self._swallowing, self._held, self._line = fields.unfinished, "", ""
+            fields.unfinished.length = len(whole) - fields.opened
+            return shown
         cut = len(whole) - _OVERLAP
         last = next((span for span in spans if span[0] < cut and span[1] >= len(whole) - _DECIDED_LATER), None)
         if last is None:
