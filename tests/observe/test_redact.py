@@ -367,6 +367,30 @@ def test_a_stream_of_single_characters_shows_the_same_as_the_whole_text(text: st
     assert "".join([*map(stream.feed, text), stream.close()]) == redactor.text(text)
 
 
+@given(TEXTS, TEXTS, st.sampled_from(sorted(SECRETS)), st.integers(0, 200))
+def test_the_beginning_of_a_text_never_ends_inside_a_secret(
+    before: str, after: str, secret: str, most: int
+) -> None:
+    redactor = Redactor(environ=ENVIRON, values=[*SECRETS])
+    text = before + secret + after
+
+    start = redactor.beginning(text, most)
+
+    assert text.startswith(start)
+    assert len(start) <= most
+    assert not len(before) < len(start) < len(before) + len(secret)
+    assert len(start) == most or len(start) == len(text) or redactor.spans(text[: most + 4096])
+
+
+def test_the_beginning_of_a_url_does_not_end_between_its_password_and_what_marks_it() -> None:
+    redactor, text = Redactor(), "see https://ada:hunter2@shop.example"
+
+    starts = {redactor.text(redactor.beginning(text, most)) for most in range(len(text))}
+
+    assert not [start for start in starts if "hun" in start]
+    assert "see https://ada:" in starts
+
+
 def test_a_stream_shows_each_word_once_it_is_complete(redactor: Redactor) -> None:
     stream = redactor.stream()
 

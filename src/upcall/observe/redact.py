@@ -32,6 +32,9 @@ from upcall.safety.patterns import BadPattern, Pattern, TooSlow
 from upcall.safety.secrets import is_secret_name
 
 _LEAST_VALUE, _LEAST_OWN = 8, 4
+_LONG, _AFTER = 4_096, 2
+"""Characters of a secret that are looked for at the end of a beginning, and after it: the `@` after a password."""
+
 _PATTERN_SECONDS = 0.2
 _ESCAPE = re.compile(r"\\u([0-9a-f]{4})")
 _PAIR_NAMES = ("name", "key", "header")
@@ -78,6 +81,7 @@ class Redactor:
         forms = {form for value in (*anywhere, *self._own_values) for form in _forms(value)}
         known = sorted({*anywhere, *self._own_values, *forms}, key=len, reverse=True)
         self._values: tuple[str, ...] = tuple(known)
+        self._longest: int = max(_LONG, *map(len, known)) if known else _LONG
         self._known = re.compile("|".join(map(re.escape, known))) if known else None
 
     @classmethod
@@ -120,6 +124,16 @@ class Redactor:
     def text(self, text: str) -> str:
         """Return a text as it may be shown."""
         return _Document(self).text(text)
+
+    def beginning(self, text: str, most: int) -> str:
+        """Return the beginning of a text, of at most `most` characters, that does not end inside a secret.
+
+        A part of a secret can't be recognised: whoever shows a part of a long text cuts it with this first.
+        """
+        if len(text) <= most:
+            return text
+        spans = self.spans(text[: most + self._longest])
+        return text[: next((start for start, end in spans if start < most <= end + _AFTER), most)]
 
     def copy(self, value: StructT, *, numbered: bool = True) -> StructT:
         """Return an event, a message or a callback as it may be shown: a value of the same type.
