@@ -60,7 +60,7 @@ def test_a_question_waits_for_who_types_and_gives_the_half_line_back(folder: Pat
         screen.press("half a li")
         screen.see("half a li")
         (folder / "ask").touch()
-        screen.see("┃ What is it called?")
+        screen.see("┃ │ What is it called?")
         screen.see("your answer ›")
         screen.enter("Otto", "✓ answered: Otto", "half a li", "The tools said: called Otto", "done ·")
         screen.enter("ne", "You said: half a line", "done ·")

@@ -157,7 +157,7 @@ def test_equal_questions_are_put_once_for_all(folder: Path) -> None:
         eventually(lambda: len(out("inbox", cwd=folder)[0]["group"]) == 3, "all three ask")
         screen.enter("Otto", "✓ answered: Otto, and 2 equal questions with it")
         assert screen.end() == 0
-    assert screen.text.count("┃ What is it called?") == 1
+    assert screen.text.count("┃ │ What is it called?") == 1
     assert "called Otto | called Otto | called Otto" in screen.text
 
 
@@ -204,7 +204,7 @@ def test_the_inbox_at_a_terminal_fits_and_has_no_raw_colours_without_colour(fold
     parked(folder, "many")
     with Screen("inbox", cwd=folder, NO_COLOR="1") as screen:
         assert screen.end() == 0
-    assert "┃ Which colour?\n┃   1  red\n" in screen.text
+    assert "┃ │ Which colour?\n┃   1  red\n" in screen.text
     assert max(len(row) for row in screen.text.splitlines()) <= 80
     assert not re.search(r"\x1b\[[0-9;]*3[0-9]", screen.raw)
 
@@ -236,7 +236,7 @@ def test_ctrl_c_between_questions_still_cancels_the_run(folder: Path) -> None:
 
 def test_a_terminal_that_can_not_move_its_cursor_is_asked_too(folder: Path) -> None:
     with Screen("run", "team:manager", "paint", "--id", "s1", cwd=folder, TERM="dumb") as screen:
-        screen.see("┃ Which colour?")
+        screen.see("┃ │ Which colour?")
         screen.see("your choice, 1-2")
         screen.enter("1")
         assert screen.end() == 0

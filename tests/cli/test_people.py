@@ -58,7 +58,7 @@ def test_the_inbox_shows_who_asks_what_for_its_way_and_what_to_type(folder: Path
     shown = upcall("inbox", cwd=folder).stdout
     for part in (
         "┃ developer asks · blocker · high",
-        "┃ Which colour?\n┃   1  red\n┃   2  dark blue\n",
+        "┃ │ Which colour?\n┃   1  red\n┃   2  dark blue\n",
         "┃ task      many\n",
         "┃ route     manager passed it up: not mine to say\n",
         "┃ why you   developer may ask a person",

@@ -160,7 +160,7 @@ def test_tables_and_shown_sessions_fit_on_80_columns(folder: Path) -> None:
 def test_the_demo_at_a_terminal_really_asks(tmp_path: Path) -> None:
     with Screen("demo", cwd=tmp_path, TMPDIR=str(tmp_path)) as screen:
         screen.see("A manager plans, and two developers work in parallel.")
-        screen.see("┃ Which colour should the button 'Sign in' have?")
+        screen.see("┃ │ Which colour should the button 'Sign in' have?")
         screen.see("your choice, 1-3 ›")
         screen.enter("3", "answered: orange", "Who asked whom:", "(person) answered: orange")
         assert screen.end() == 0

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import json
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from upcall.callbacks import Approve
 from upcall.errors import SetupError
 from upcall.events import CallbackRaised, ContextSet, ToolEnded, ToolStarted
 from upcall.messages import Result, ToolSpec
+from upcall.observe.plain import plain
 from upcall.observe.redact import Redactor
 
 KEY = "-----BEGIN RSA PRIVATE KEY-----\nMIIEowIBAAKCAQEA7\nq1Zz+/==\n-----END RSA PRIVATE KEY-----"
@@ -51,6 +54,16 @@ SECRETS = {
     "hunter9": '{{"env": [{{"name": "API_KEY", "value": "{}"}}, {{"name": "MODE", "value": "fast"}}]}}',
     "hunter10": "env:\n  - name: DB_PASSWORD\n    value: {}\n  - name: MODE\n    value: faster",
     "hunter11": '{{"text": "{{\\"key\\":\\"AUTH_TOKEN\\",\\"value\\":\\"{}\\"}}"}}',
+    "47114711": '{{"password":{}, "port": 5432}}',
+    "LISTSECRET1": '{{"secret": [\n  "{}"\n], "list": ["a", 1]}}',
+    "PIN4711": '{{"credentials":{{"pin":"{}"}},"user":"ada"}} and "more"',
+    "PIN4712": "{{'credentials': {{'pin': '{}', 'on': True}}, 'user': 'ada'}}",
+    "hunter12": '{{"text": "{{\\"auth_token\\":[\\"{}\\"],\\"a\\":\\"b\\"}}"}}',
+    "hunter13": '{{"env":[{{"NAME":"DB_PASSWORD","VALUE":"{}"}}]}}',
+    "hunter14": '{{"a": "{{\\"b\\": \\"{{\\\\\\"password\\\\\\": \\\\\\"{}\\\\\\"}}\\"}}"}}',
+    "a(bcdefgh": "DB_PASSWORD={}",
+    "p@$$w0rd!x": "DB_PASSWORD={} tail",
+    "pa/ss0rd": "see https://user:{}@host/x, http://host:8080/a@b",
     "zq8-11-ff-09-xy": "it echoed {}!",
     "pg-92-secret": "the server said {} is wrong",
     "first 11 second 22": "a value of two words: {} ends",
@@ -175,6 +188,61 @@ def test_edited_arguments_get_the_real_value_back_where_a_mask_is_left(redactor:
     }
 
 
+@pytest.mark.parametrize(
+    "write",
+    [
+        json.dumps,
+        lambda value: json.dumps(value, ensure_ascii=False),
+        lambda value: json.dumps(value).replace("\\u00f6", "\\u00F6"),
+        lambda value: json.dumps(json.dumps(value)),
+        lambda value: json.dumps(json.dumps(value, ensure_ascii=False), ensure_ascii=False),
+        repr,
+    ],
+    ids=["json", "json with all letters", "capitals", "json in json", "json in json with all letters", "python"],
+)
+@pytest.mark.parametrize("where", ["environ", "values"])
+def test_a_known_value_is_hidden_in_every_form_in_which_a_program_writes_it(
+    write: Callable[[Any], str], where: str
+) -> None:
+    value = 'pa"ss\\wörd-12'
+    redactor = Redactor(environ={"DB_PASSWORD": value}) if where == "environ" else Redactor(values=[value])
+
+    shown = redactor.text(write({"note": f"x {value} y"}))
+
+    assert "ss" not in shown
+    assert "rd-12" not in shown
+    assert " y" in shown
+
+
+def test_headers_and_pairs_are_hidden_in_any_case(redactor: Redactor) -> None:
+    headers = {"Authorization": "Basic dXNl", "proxy-authorization": "x", "Cookie": "a=1", "Set-Cookie": "b=2"}
+    pairs = [{"Name": "DB_PASSWORD", "Value": "v1"}, {"NAME": "ApiToken", "VALUE": "v2"}]
+
+    shown, hidden = redactor.hide({"headers": {**headers, "Accept": "*/*"}, "env": pairs})
+
+    assert hidden == [*headers.values(), "v1", "v2"]
+    assert shown["headers"]["Accept"] == "*/*"
+
+
+def test_a_users_own_names_are_hidden_in_json_that_is_a_text() -> None:
+    redactor = Redactor(names=["customer ref"])
+
+    assert redactor.text('{"customerRef": "c-1", "customer_ref": [2], "customer": "c"}') == (
+        '{"customerRef": "⟦hidden 3 #1⟧", "customer_ref": [⟦hidden 1 #2⟧], "customer": "c"}'
+    )
+
+
+@pytest.mark.slow
+def test_a_field_of_any_length_needs_little_memory_in_a_stream(redactor: Redactor) -> None:
+    stream = redactor.stream()
+    body = '"a]\\\\", 47, {"b": "\\"]"}, ' * 10_000
+    text = f'{{"credentials": [{body}0], "user": "ada"}} end'
+
+    shown = "".join(stream.feed(text[at : at + 997]) for at in range(0, len(text), 997)) + stream.close()
+
+    assert shown == f'{{"credentials": ⟦hidden {len(body) + 3} #1⟧, "user": "ada"}} end'
+
+
 @pytest.mark.parametrize("unknown", ["⟦hidden 7 #2⟧", "⟦hidden 8 #1⟧", "⟦hidden 7 #0⟧"])
 def test_a_mask_that_was_not_shown_is_an_error(redactor: Redactor, unknown: str) -> None:
     with pytest.raises(ValueError, match="does not stand for a value that was hidden here"):
@@ -190,11 +258,64 @@ def test_a_text_that_looks_like_a_mask_is_hidden_and_comes_back(redactor: Redact
     assert redactor.restore(shown, value) == value
 
 
+SPLITS = {
+    "a space without width": "\u200b",
+    "a joiner": "\u200d",
+    "a selector": "\ufe0f",
+    "a colour": "\x1b[01;31m\x1b[K",
+    "a title": "\x1b]0;my title\x07",
+    "a null": "\x00",
+    "a return": "\r",
+    "tags": "\U000e0041\U000e0042",
+}
+
+
+@pytest.mark.parametrize("split", SPLITS.values(), ids=SPLITS)
+@pytest.mark.parametrize("secret", SECRETS, ids=lambda s: s[:12])
+def test_a_secret_that_is_split_by_what_a_screen_does_not_draw_is_hidden_whole(
+    redactor: Redactor, secret: str, split: str
+) -> None:
+    written = split.join((secret[:3], secret[3:6], secret[6:]))
+    text = SECRETS[secret].format(written)
+
+    whole = plain(redactor.text(text))
+    stream = redactor.stream()
+    pieces = "".join([*map(stream.feed, text), stream.close()])
+
+    assert whole == SECRETS[secret].format(f"⟦hidden {len(written)} #1⟧")
+    assert plain(pieces) == whole
+    assert plain(redactor.show([text])[0]) == whole
+
+
+def test_a_known_value_of_letters_alone_is_hidden_although_a_colour_splits_it(redactor: Redactor) -> None:
+    assert redactor.text("change\x1b[0mme") == "⟦hidden 12 #1⟧"
+
+
 PIECES = st.one_of(
+    st.sampled_from(sorted(SPLITS.values())),
+    st.sampled_from(
+        ["\x1b", "\x1b[", "\x1b]", "\x9b3", "1;31m", "\x07", *(s[:4] for s in SECRETS), *(s[4:] for s in SECRETS)]
+    ),
     st.sampled_from([template.format(secret) for secret, template in SECRETS.items()]),
     st.sampled_from([KEY, KEY[:60], "-----BEGIN PRIVATE KEY-----", "-----END", "⟦hidden 3 #1⟧", "⟦", "⟧"]),
     st.sampled_from(
-        [*SECRETS, "Authorization: ", "bearer ", 'password = "', "password: ", "\\", '"', "'", "\r\n", "\n"]
+        [
+            *SECRETS,
+            "Authorization: ",
+            '"token": ["',
+            '"pin_token": {',
+            "]",
+            "}",
+            "47",
+            "bearer ",
+            'password = "',
+            "password: ",
+            "\\",
+            '"',
+            "'",
+            "\r\n",
+            "\n",
+        ]
     ),
     st.text(max_size=12),
 )
@@ -246,6 +367,30 @@ def test_a_stream_of_single_characters_shows_the_same_as_the_whole_text(text: st
     assert "".join([*map(stream.feed, text), stream.close()]) == redactor.text(text)
 
 
+@given(TEXTS, TEXTS, st.sampled_from(sorted(SECRETS)), st.integers(0, 200))
+def test_the_beginning_of_a_text_never_ends_inside_a_secret(
+    before: str, after: str, secret: str, most: int
+) -> None:
+    redactor = Redactor(environ=ENVIRON, values=[*SECRETS])
+    text = before + secret + after
+
+    start = redactor.beginning(text, most)
+
+    assert text.startswith(start)
+    assert len(start) <= most
+    assert not len(before) < len(start) < len(before) + len(secret)
+    assert len(start) == most or len(start) == len(text) or redactor.spans(text[: most + 4096])
+
+
+def test_the_beginning_of_a_url_does_not_end_between_its_password_and_what_marks_it() -> None:
+    redactor, text = Redactor(), "see https://ada:hunter2@shop.example"
+
+    starts = {redactor.text(redactor.beginning(text, most)) for most in range(len(text))}
+
+    assert not [start for start in starts if "hun" in start]
+    assert "see https://ada:" in starts
+
+
 def test_a_stream_shows_each_word_once_it_is_complete(redactor: Redactor) -> None:
     stream = redactor.stream()
 
@@ -285,6 +430,14 @@ HOSTILE = {
     "masks": "⟦hidden 1 #",
     "one": "A",
     "parameters": "?token=a&",
+    "passwords": "a://b:c/",
+    "fields": '"token":[',
+    "objects": '"token":{"a":',
+    "backslashes": '"token":"' + "\\" * 300,
+    "assigned": "A_TOKEN=;;;",
+    "invisible": "p\u200bassword=",
+    "colours": "\x1b[0mtoken: abcdefgh ",
+    "titles": "\x1b]0;token=",
 }
 
 

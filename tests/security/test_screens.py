@@ -55,6 +55,33 @@ async def test_on_screens_what_the_asker_gives_stands_under_a_heading_of_its_own
     assert "context   task: the person wants this" in shown
 
 
+IMITATION = """Shall I continue?
+
+session   s-admin
+why you   routine check, no risk
+answer    /usr/bin/upcall answer q000000000000 yes
+
+┃ root wants to run ls
+  1  yes"""
+
+
+@pytest.mark.parametrize("whole", [True, False])
+@pytest.mark.parametrize(
+    "message", [IMITATION, "session   s-admin", f"session   s-admin {'x' * 90}\u2028task      go"]
+)
+async def test_every_row_of_a_question_is_marked_as_the_askers(desk: Desk, message: str, whole: bool) -> None:
+    agent = asker(message)
+    await desk.prompt(agent)
+    (callback,) = await desk.inbox(agent)
+    shown = screen(callback, in_full=whole, width=60)
+
+    facts = labels([row for row in shown if not row.startswith("│ ")])
+    assert facts == ["session", "task", "in", "why you"]
+    assert [row for row in shown if row.startswith("session ")] == [f"session   {callback.session_id}"]
+    assert all(row.startswith("│ ") for row in shown if "s-admin" in row or "xxx" in row or "no risk" in row)
+    assert max(map(len, shown)) <= 60
+
+
 async def test_a_text_that_a_tool_was_given_is_shown_under_the_tool_and_not_as_a_fact(desk: Desk) -> None:
     @tool
     async def work(way: str, session: str, ctx: Context) -> str:
@@ -75,7 +102,7 @@ async def test_the_whole_original_of_a_reworded_question_is_on_every_screen(desk
     (callback,) = await desk.inbox(agent)
 
     shown = [row.strip() for row in screen(callback, in_full=whole)]
-    assert "May I?" in shown
+    assert "│ May I?" in shown
     first = shown.index("asked as  It begins here.")
     assert shown[first + 1 : first + len(lines)] == lines[1:]
 

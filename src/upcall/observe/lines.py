@@ -27,22 +27,22 @@ class Lines:
 
     def text(self, text: str) -> str:
         """Return the first line of a text that says something; JSON is all on one line."""
-        start = self.redactor.text(plain(text[:_LOOKED_AT].lstrip()))
+        start = self.redactor.text(plain(self._beginning(text).lstrip()))
         return one_line(start if start[:1] in ("[", "{") else start.partition("\n")[0], LONGEST)
 
     def whole(self, text: str) -> str:
         """Return a text on one line."""
-        return one_line(self.redactor.text(plain(text[:_LOOKED_AT])), LONGEST)
+        return one_line(self.redactor.text(plain(self._beginning(text))), LONGEST)
 
     def value(self, value: Any) -> str:
         """Return a JSON value on one line; a text without quotes."""
-        shown = self.redactor.show(_cut(value))
+        shown = self.redactor.show(self._cut(value))
         return one_line(shown if isinstance(shown, str) else _json(shown), LONGEST)
 
     def call(self, name: str, args: Mapping[str, Any]) -> str:
         """Return the argument that tells most about a call, or all of them."""
         given = dict(list(args.items())[:_MOST_ARGUMENTS])
-        shown = cast("dict[str, Any]", self.redactor.show(_cut(given)))
+        shown = cast("dict[str, Any]", self.redactor.show(self._cut(given)))
         telling = self.labels.shown_argument(name, shown)
         if telling and MASK.fullmatch(str(shown[telling])):  # a value that is hidden tells nothing
             telling = ""
@@ -64,16 +64,18 @@ class Lines:
             case _:
                 return "rejected"
 
+    def _cut(self, value: Any) -> Any:
+        """Return a value with its long texts cut: no more of them could be shown."""
+        if isinstance(value, str):
+            return plain(self._beginning(value))
+        if isinstance(value, dict):
+            return {key: self._cut(one) for key, one in list(cast("dict[str, Any]", value).items())[:100]}
+        if isinstance(value, list | tuple):
+            return [self._cut(one) for one in list(cast("list[Any]", value))[:100]]
+        return value
 
-def _cut(value: Any) -> Any:
-    """Return a value with its long texts cut: no more of them could be shown."""
-    if isinstance(value, str):
-        return plain(value[:_LOOKED_AT])
-    if isinstance(value, dict):
-        return {key: _cut(one) for key, one in list(cast("dict[str, Any]", value).items())[:100]}
-    if isinstance(value, list | tuple):
-        return [_cut(one) for one in list(cast("list[Any]", value))[:100]]
-    return value
+    def _beginning(self, text: str) -> str:
+        return self.redactor.beginning(text, _LOOKED_AT)
 
 
 def _json(value: Any) -> str:

@@ -21,6 +21,12 @@ _CONTROL = re.compile(
     "\xad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"  # direction, invisible
     "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e007f]"
 )
+ERASED = re.compile(
+    f"{_SEQUENCE.pattern}|{_CONTROL.pattern[:-1]}"
+    "\u034f\u17b4\u17b5\u180b-\u180f\u200c\u200d\ufe00-\ufe0f\U000e0080-\U000e0fff]+"
+)
+"""What is not seen of a text: all that `plain` removes, and what stays there but draws nothing of its own."""
+
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _BLANK = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0\U00016fe4\U0001d159")
 """Characters that Unicode counts as letters, marks or symbols although nothing is drawn for them."""

@@ -10,6 +10,7 @@ finds the value that belongs to it.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,16 +21,23 @@ from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get
 import msgspec
 
 from upcall.errors import SetupError
+from upcall.observe.bare_text import bare_text
 from upcall.observe.masks import MASK, mask
 from upcall.observe.option_files import read_mapping
-from upcall.observe.redact_stream import RedactedStream
-from upcall.observe.secret_patterns import SHORTEST, Span, secret_spans
+from upcall.observe.redact_stream import Looks, RedactedStream
+from upcall.observe.secret_fields import secret_fields
+from upcall.observe.secret_patterns import SHORTEST, Span, merged, secret_spans, tells
 from upcall.safety.bounds import DEPTH
 from upcall.safety.patterns import BadPattern, Pattern, TooSlow
 from upcall.safety.secrets import is_secret_name
 
 _LEAST_VALUE, _LEAST_OWN = 8, 4
+_LONG, _AFTER = 4_096, 2
+"""Characters of a secret that are looked for at the end of a beginning, and after it: the `@` after a password."""
+
 _PATTERN_SECONDS = 0.2
+_ESCAPE = re.compile(r"\\u([0-9a-f]{4})")
+_PAIR_NAMES = ("name", "key", "header")
 _FILE_KEYS = ("names", "patterns", "values")
 _URL_LOGIN = re.compile(r"://[^\s/:@]*:([^\s/@]{8,})@")
 
@@ -70,8 +78,10 @@ class Redactor:
             if len(value) < _LEAST_OWN:
                 raise SetupError(f"a value to hide needs at least {_LEAST_OWN} characters")
         anywhere, self.words = _secret_values(environ or {})  # words are hidden only as whole values
-        known = sorted({*anywhere, *self._own_values}, key=len, reverse=True)
+        forms = {form for value in (*anywhere, *self._own_values) for form in _forms(value)}
+        known = sorted({*anywhere, *self._own_values, *forms}, key=len, reverse=True)
         self._values: tuple[str, ...] = tuple(known)
+        self._longest: int = max(_LONG, *map(len, known)) if known else _LONG
         self._known = re.compile("|".join(map(re.escape, known))) if known else None
 
     @classmethod
@@ -115,6 +125,16 @@ class Redactor:
         """Return a text as it may be shown."""
         return _Document(self).text(text)
 
+    def beginning(self, text: str, most: int) -> str:
+        """Return the beginning of a text, of at most `most` characters, that does not end inside a secret.
+
+        A part of a secret can't be recognised: whoever shows a part of a long text cuts it with this first.
+        """
+        if len(text) <= most:
+            return text
+        spans = self.spans(text[: most + self._longest])
+        return text[: next((start for start, end in spans if start < most <= end + _AFTER), most)]
+
     def copy(self, value: StructT, *, numbered: bool = True) -> StructT:
         """Return an event, a message or a callback as it may be shown: a value of the same type.
 
@@ -134,22 +154,47 @@ class Redactor:
     def stream(self, *, numbered: bool = True) -> RedactedStream:
         """Return a stream that hides secrets in text that comes in pieces."""
         by_line = bool(self._patterns)
-        return RedactedStream(self.spans, self._values, self.words, by_line=by_line, numbered=numbered)
+        looks = Looks(self._spans_in, self._tells, self._values, self.words)
+        return RedactedStream(looks, by_line=by_line, numbered=numbered)
 
     def is_secret_name(self, name: str) -> bool:
         """Tell whether the value of a field with this name is hidden."""
         return _is_secret(name) or (bool(self._names) and _folded(name) in self._names)
 
     def spans(self, text: str) -> list[Span]:
-        """Return the places that are hidden in a text, in order and apart from each other."""
+        """Return the places that are hidden in a text, in order and apart from each other.
+
+        Secrets are also found where escape sequences or invisible characters split them.
+        """
+        found, bare = self._spans_in(text), bare_text(text)
+        if bare is None:
+            return found
+        return merged([*found, *bare.spans(self._spans_in(bare.text))])
+
+    def is_word(self, text: str) -> bool:
+        """Tell whether a whole text is a secret value that is hidden only where it stands alone."""
+        if not self.words:
+            return False
+        return text in self.words or ((bare := bare_text(text)) is not None and bare.text in self.words)
+
+    def _spans_in(self, text: str) -> list[Span]:
+        """Return the places that are hidden in a text as it stands."""
         found = secret_spans(text)
         if self._known is not None and len(text) >= _LEAST_OWN:
             found += [one.span() for one in self._known.finditer(text)]
+        if self._names:
+            found += secret_fields(text, self._is_own_name).spans
         if self._patterns:
             found += self._own_spans(text)
         if "⟦" in text:
             found += [one.span() for one in MASK.finditer(text)]
-        return _merged(found) if len(found) > 1 else found
+        return merged(found) if len(found) > 1 else found
+
+    def _is_own_name(self, name: str) -> bool:
+        return _folded(name) in self._names
+
+    def _tells(self, name: str) -> bool:
+        return tells(name) or (bool(self._names) and self._is_own_name(name))
 
     def _own_spans(self, text: str) -> list[Span]:
         """Return what the user's patterns match; all of the text where one of them takes too long."""
@@ -181,7 +226,7 @@ class _Document:
 
     def text(self, text: str) -> str:
         """Hide what is secret in a text."""
-        if text in self._redactor.words:
+        if self._redactor.is_word(text):
             return self.mask(text)
         spans = self._redactor.spans(text)
         if not spans:
@@ -212,14 +257,21 @@ class _Document:
     def _mapping(self, value: dict[str, Any], depth: int) -> Any:
         if depth > DEPTH:
             return self.mask(_plain(value))
-        name = value.get("name", value.get("key"))
-        value_is_secret = "value" in value and isinstance(name, str) and self._redactor.is_secret_name(name)
+        paired = self._paired_value(value)
         shown: dict[str, Any] = {}
         for key, one in value.items():
-            secret = self._redactor.is_secret_name(key) or (value_is_secret and key == "value")
+            secret = self._redactor.is_secret_name(key) or key == paired
             name = self.text(key) if len(key) >= _LEAST_OWN else key
             shown[name] = self._secret(one, depth + 1) if secret else self.walk(one, depth + 1)
         return shown
+
+    def _paired_value(self, fields: dict[str, Any]) -> str | None:
+        """Return which field holds the value of a pair such as `{"name": "API_KEY", "value": "…"}`."""
+        for value in fields:
+            if len(value) == len("value") and value.lower() == "value":
+                names = [one for key, one in fields.items() if key.lower() in _PAIR_NAMES and isinstance(one, str)]
+                return value if any(map(self._redactor.is_secret_name, names)) else None
+        return None
 
     def _secret(self, value: Any, depth: int) -> Any:
         """Hide every text and number of a value whose name is one of a secret."""
@@ -348,17 +400,6 @@ def _plain(value: Any) -> Any:
         return f"a value of type {type(value).__name__} that can't be shown"
 
 
-def _merged(spans: Iterable[Span]) -> list[Span]:
-    """Return the spans in order, with those joined that overlap."""
-    joined: list[Span] = []
-    for start, end in sorted(spans):
-        if joined and start < joined[-1][1]:
-            joined[-1] = (joined[-1][0], max(end, joined[-1][1]))
-        else:
-            joined.append((start, end))
-    return joined
-
-
 @lru_cache(4096)
 def _is_secret(name: str) -> bool:
     return is_secret_name(name)
@@ -381,6 +422,19 @@ def _secret_values(environ: Mapping[str, str]) -> tuple[set[str], frozenset[str]
     found |= {password for value in environ.values() for password in _URL_LOGIN.findall(value)}
     found = {value for value in found if len(value) >= _LEAST_VALUE}
     words = {value for value in found if value.isalpha()}
-    anywhere = found - words
-    escaped = {_json(value)[1:-1] for value in anywhere}
-    return anywhere | {one.strip() for one in anywhere | escaped if len(one.strip()) >= SHORTEST}, frozenset(words)
+    return found - words, frozenset(words)
+
+
+def _forms(value: str) -> set[str]:
+    """Return how a value is written on a screen, in Python, in JSON, in ASCII alone, and in JSON inside JSON."""
+    bare = bare_text(value)
+    plain = {value, value.strip(), *((bare.text.strip(),) if bare is not None else ())}
+    once = plain | {made for one in plain for made in (_json(one)[1:-1], *_ascii(one), repr(one)[1:-1])}
+    twice = once | {made for one in once for made in (_json(one)[1:-1], *_ascii(one))}
+    return {one for one in twice if len(one) >= min(SHORTEST, len(value))}
+
+
+def _ascii(value: str) -> tuple[str, str]:
+    r"""Return a text as JSON in ASCII has it: with `\u00f6`, and with `\u00F6`."""
+    written = json.dumps(value)[1:-1]
+    return written, _ESCAPE.sub(lambda found: f"\\u{found[1].upper()}", written)

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Sequence
+from typing import NamedTuple
 
+from upcall.observe.bare_text import bare_text, begun_sequence
 from upcall.observe.masks import BEGUN_MASK, LONGEST_MASK, mask
-from upcall.observe.secret_patterns import KEY_ENDS, Span, open_private_key
+from upcall.observe.secret_fields import Value, secret_fields
+from upcall.observe.secret_patterns import KEY_ENDS, Span, merged, open_private_key
 
 _MOST_HELD = 16_384
 """Characters that are held back; of a longer word the beginning is shown, of a longer secret nothing."""
@@ -24,6 +27,21 @@ _DECIDED_LATER = 2
 _SECRET_ENDS = re.compile(r"[\s\"']")
 
 
+class Looks(NamedTuple):
+    """How secrets are found.
+
+    spans: return where they are in a text
+    tells: tell whether a field of this name holds one
+    values: texts that are hidden anywhere
+    words: texts that are hidden where they stand alone
+    """
+
+    spans: Callable[[str], list[Span]]
+    tells: Callable[[str], bool]
+    values: Sequence[str]
+    words: Collection[str]
+
+
 class RedactedStream:
     """Text that comes in pieces, shown without its secrets. `feed` each piece, then `close`.
 
@@ -33,19 +51,18 @@ class RedactedStream:
 
     def __init__(
         self,
-        spans: Callable[[str], list[Span]],
-        values: Sequence[str],
-        words: Collection[str],
+        looks: Looks,
         *,
         by_line: bool,
         numbered: bool = True,
     ) -> None:
         self._numbered = numbered
-        self._spans, self._values, self._words, self._by_line = spans, values, words, by_line
+        self._spans, self._tells, self._values, self._words = looks
+        self._by_line = by_line
         self._line = ""  # of what was shown: the last two lines, which may tell what comes next
         self._held = ""
         self._hidden = 0
-        self._swallowing: _LongSecret | None = None
+        self._swallowing: _LongSecret | Value | None = None
         self._is_first = True
 
     def feed(self, text: str) -> str:
@@ -58,8 +75,7 @@ class RedactedStream:
             shown, text = self._end_swallowing(), rest
         self._held += text
         whole = self._line + self._held
-        spans = self._spans(whole)
-        shown += self._show(whole, spans, self._decided(whole, spans))
+        shown += self._show(whole, *self._look(whole[: begun_sequence(whole)]))
         return shown + self._make_room() if len(self._held) > _MOST_HELD else shown
 
     def close(self) -> str:
@@ -67,11 +83,26 @@ class RedactedStream:
         if self._swallowing is not None:
             return self._end_swallowing()
         whole = self._line + self._held
-        spans = [(0, len(whole))] if self._is_first and whole in self._words else self._spans(whole)
+        spans = [(0, len(whole))] if self._is_first and self._is_word(whole) else self._look(whole)[0]
         return self._show(whole, spans, len(whole))
 
+    def _is_word(self, whole: str) -> bool:
+        bare = bare_text(whole)
+        return whole in self._words or (bare is not None and bare.text in self._words)
+
+    def _look(self, whole: str) -> tuple[list[Span], int]:
+        """Return what is hidden in a text, and up to where nothing that comes can change what is shown."""
+        spans = self._spans(whole)
+        decided = self._decided(whole, spans)
+        if (bare := bare_text(whole)) is not None:
+            inside = self._spans(bare.text)
+            decided = min(decided, bare.end(self._decided(bare.text, inside)))
+            spans = merged([*spans, *bare.spans(inside)])
+            decided = next((start for start, end in spans if start < decided < end), decided)
+        return spans, max(decided, len(self._line))
+
     def _decided(self, whole: str, spans: Sequence[Span]) -> int:
-        """Return up to where nothing that comes can change what is shown."""
+        """Return up to where nothing that comes can change what is hidden in this text."""
         found = _last_line(whole) if self._by_line else _last_word(whole)
         if self._is_first and any(word.startswith(whole) for word in self._words):
             found = 0
@@ -80,12 +111,13 @@ class RedactedStream:
                 found = min(found, start)
         if (key := open_private_key(whole)) >= 0:
             found = min(found, key)
+        if (opened := secret_fields(whole, self._tells).opened) >= 0:
+            found = min(found, opened)
         if (begun := BEGUN_MASK.search(whole, max(len(whole) - LONGEST_MASK, 0))) is not None:
             found = min(found, begun.start())
         for value in self._values:
             found = min(found, len(whole) - _begun(whole, value))
-        found = next((start for start, end in spans if start < found < end), found)
-        return max(found, len(self._line))
+        return next((start for start, end in spans if start < found < end), found)
 
     def _show(self, whole: str, spans: Sequence[Span], cut: int) -> str:
         """Return the text from what was shown up to `cut`, and remember its last two lines."""
@@ -107,7 +139,13 @@ class RedactedStream:
     def _make_room(self) -> str:
         """Show the beginning of a word that is too long to be held back, or hide the secret that is."""
         whole = self._line + self._held
-        spans = [span for span in self._spans(whole) if span[1] > len(self._line)]
+        spans = [span for span in self._look(whole)[0] if span[1] > len(self._line)]
+        fields = secret_fields(whole, self._tells)
+        if fields.unfinished is not None and fields.opened >= len(self._line):
+            shown = self._show(whole, spans, fields.opened)
+            self._swallowing, self._held, self._line = fields.unfinished, "", ""
+            fields.unfinished.length = len(whole) - fields.opened
+            return shown
         cut = len(whole) - _OVERLAP
         last = next((span for span in spans if span[0] < cut and span[1] >= len(whole) - _DECIDED_LATER), None)
         if last is None:

@@ -8,13 +8,12 @@ whatever tells of it is on that line or on the one before.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import Final
 
+from upcall.observe.secret_fields import Span, secret_fields
 from upcall.safety.secrets import is_secret_name
-
-Span = tuple[int, int]
 
 SHORTEST: Final = 8
 """Characters that a text must have to hold a secret that a pattern finds."""
@@ -69,8 +68,11 @@ _QUOTED_AGAIN = re.compile(
 )
 """The same with escaped quotes: JSON inside a text inside JSON."""
 
-_ASSIGNED = re.compile(r"(?<![A-Za-z0-9_])([A-Z][A-Z0-9_]{1,100})=([^\s\"'`&;|<>()$\\]{3,})")
-"""`NAME=value`, as a shell and a file of variables have it."""
+_ASSIGNED = re.compile(
+    r"(?<![A-Za-z0-9_?&])([A-Z][A-Z0-9_]{1,100})=(?!\$(?:[({]|[A-Za-z_]\w*+(?![^\s\"'`;&|<>()]))|[<>&|;])"
+    r"([^\s\"'`\\]{2,}[^\s\"'`\\;&|<>()])"
+)
+"""`NAME=value`, as a shell and a file of variables have it; a variable's or a command's name is not a value."""
 
 _LINE = re.compile(
     r"(?m)^[ \t]{0,80}(?:-[ \t]+)?([A-Za-z_][A-Za-z0-9_.-]{1,100})[ \t]{0,8}[:=][ \t]{0,8}"
@@ -79,7 +81,8 @@ _LINE = re.compile(
 """`name: value` alone on its line, as in YAML and properties."""
 
 _PAIR = re.compile(
-    r"(?i)(?<![a-z0-9_.-])(?:name|key)(?:\\?[\"'])?[ \t]{0,8}[:=][ \t]{0,8}(?:\\?[\"'])?([a-z_][a-z0-9_.-]{1,100})"
+    r"(?i)(?<![a-z0-9_.-])(?:name|key|header)(?:\\?[\"'])?[ \t]{0,8}[:=][ \t]{0,8}"
+    r"(?:\\?[\"'])?([a-z_][a-z0-9_.-]{1,100})"
     r"(?:\\?[\"'])?[ \t]{0,80}+(?:,[ \t]{0,80}+)?(?:\r?\n[ \t]{0,80}+)?"
     r"(?:\\?[\"'])?value(?:\\?[\"'])?[ \t]{0,8}[:=][ \t]{0,8}"
     r"(?:\\\"((?:[^\"\\\r\n]++|\\[^\"\r\n])++)|\"((?:[^\"\\\r\n]++|\\.)++)|'((?:[^'\\\r\n]++|\\.)++)"
@@ -88,6 +91,9 @@ _PAIR = re.compile(
 """`"name": "API_KEY", "value": "…"`, on one line or on two, as in JSON and in YAML."""
 
 _URL_PASSWORD = re.compile(r"(?<=:/)/?[^\s/:@'\"]*:([^\s/'\"]+)@")
+_RAW_PASSWORD = re.compile(r"(?<=:/)/?[^\s/:@'\"\[]*:(?!\d*(?:[/?#]|$))((?:[^\s@'\":]++|:(?!//))++)@")
+"""A password with a `/` in it, which some programs accept; digits and then a path are a port."""
+
 _URL_PARAMETER = re.compile(r"[?&]([\w.-]{1,100})=([^&#\s'\"]+)")
 _TOO_COMMON = frozenset(("key", "keys", "auth", "pass", "pat"))
 """Names that mean something else too often to tell of a secret in prose and programs: `sorted(x, key="name")`."""
@@ -101,7 +107,7 @@ _NAMES = (
     (_QUOTED, ('"', "'")),
     (_QUOTED_AGAIN, ('\\"', "\\'")),
     (_ASSIGNED, ("=",)),
-    (_PAIR, ("value", "Value")),
+    (_PAIR, ("value", "Value", "VALUE")),
     (_LINE, (":", "=")),
     (_URL_PARAMETER, ("?", "&")),
 )
@@ -123,6 +129,7 @@ def secret_spans(text: str) -> list[Span]:
         break
     if ":/" in text:
         spans += [found.span(1) for found in _URL_PASSWORD.finditer(text)]
+        spans += [found.span(1) for found in _RAW_PASSWORD.finditer(text)]
     if "PRIVATE KEY" in text:
         spans += _private_keys(text)
     low = text.lower()
@@ -141,15 +148,18 @@ def _named(text: str, low: str) -> Iterator[Span]:
                 yield found.span(1)
     if "=" not in text and ":" not in text:
         return
+    if '"' in text or "'" in text:
+        yield from secret_fields(text, tells).spans
     for pattern, needed in _NAMES:
         if any(mark in text for mark in needed):
             for found in pattern.finditer(text):
-                if _tells(found[1]) or (pattern is _URL_PARAMETER and found[1].lower() in _TOO_COMMON):
+                if tells(found[1]) or (pattern is _URL_PARAMETER and found[1].lower() in _TOO_COMMON):
                     yield found.span(found.lastindex or 2)
 
 
 @lru_cache(4096)
-def _tells(name: str) -> bool:
+def tells(name: str) -> bool:
+    """Tell whether a name in a text is one of a secret."""
     return name.lower() not in _TOO_COMMON and is_secret_name(name)
 
 
@@ -167,3 +177,14 @@ def open_private_key(text: str) -> int:
     """Return where the content of a private key begins that has no end yet, or -1."""
     spans = list(_private_keys(text)) if "PRIVATE KEY" in text else []
     return spans[-1][0] if spans and spans[-1][1] == len(text) else -1
+
+
+def merged(spans: Iterable[Span]) -> list[Span]:
+    """Return the spans in order, with those joined that overlap."""
+    joined: list[Span] = []
+    for start, end in sorted(spans):
+        if joined and start < joined[-1][1]:
+            joined[-1] = (joined[-1][0], max(end, joined[-1][1]))
+        else:
+            joined.append((start, end))
+    return joined

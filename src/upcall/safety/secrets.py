@@ -15,7 +15,8 @@ HIDDEN = "***"
 _WORDS = frozenset(
     (
         *("KEY", "KEYS", "APIKEY", "TOKEN", "SECRET", "PASS", "PASSWORD", "PASSWD", "PASSPHRASE", "PWD", "PAT"),
-        *("AUTH", "CRED", "CREDENTIAL", "CREDENTIALS", "COOKIE", "WEBHOOK"),
+        *("AUTH", "AUTHORIZATION", "CRED", "CREDENTIAL", "CREDENTIALS", "COOKIE", "COOKIES", "WEBHOOK"),
+        *("SECRETS", "PASSWORDS"),
     )
 )
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z0-9]+|[A-Z0-9]+")

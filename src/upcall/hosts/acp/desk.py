@@ -285,7 +285,8 @@ class Desk:
         title = row.title
         if not title:
             first = next((e for e in await runtime.store.read(row.id, 0, 10) if isinstance(e, TurnStarted)), None)
-            title = one_line(self._appearance.redactor.text(first.message.text[:4000]), 120) if first else ""
+            hides = self._appearance.redactor
+            title = one_line(hides.text(hides.beginning(first.message.text, 4000)), 120) if first else ""
         updated = dt.datetime.fromtimestamp(row.updated, dt.UTC).isoformat()
         folder = row.folder or os.getcwd()  # noqa: PTH109
         info: dict[str, Any] = {"sessionId": row.id, "cwd": folder, "updatedAt": updated}

@@ -102,7 +102,8 @@ class ToolCalls:
 
     def result(self, result: Result) -> list[dict[str, Any]]:
         """Return what a call returned, as content."""
-        text = shortened(plain(self.redactor.text(result.text[: 4 * LONGEST_RESULT])), LONGEST_RESULT)
+        start = self.redactor.beginning(result.text, 4 * LONGEST_RESULT)
+        text = shortened(plain(self.redactor.text(start)), LONGEST_RESULT)
         content = [text_content(text)] if text.strip() else []
         pictures = [
             {"type": "image", "data": one.data, "mimeType": one.media_type} for one in result.images if one.data

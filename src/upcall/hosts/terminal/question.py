@@ -19,6 +19,9 @@ from upcall.observe.plain import escaped, is_visible, one_line, plain, shell_wor
 PRIORITY_STYLES = {"critical": "bold red", "high": "bold yellow", "low": "dim"}
 _MOST_ROWS = 20
 _LABEL_WIDTH = 8
+_QUOTE = "│ "
+"""Before each row that an agent wrote, so that none of them passes for a fact of the runtime."""
+
 _WRAP_SIZE = 20_000
 """Characters to wrap at once: wrapping a word without spaces takes quadratic time."""
 
@@ -49,7 +52,8 @@ def question_rows(
     hidden: a note about values that are not shown
     """
     most = 1_000_000 if in_full else _MOST_ROWS
-    message = [[Piece(row, "bold")] for row in wrap(callback.reworded or callback.message, width, most)]
+    asked = wrap(callback.reworded or callback.message, width - len(_QUOTE), most)
+    message = [[Piece(_QUOTE, "dim"), Piece(row, "bold")] for row in asked]
     body = _call(callback, width, most) if is_approval(callback) else message
     lines = [*_head(callback, now, width, waiting), [], *body]
     if is_approval(callback) and callback.reworded:

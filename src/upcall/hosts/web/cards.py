@@ -24,6 +24,7 @@ _KEY = re.compile(r"^(?P<plain>.*?) \((?P<key>[^()]*)\)$", re.DOTALL)
 """A reason of a route: plain words, and in parentheses the policy that says so."""
 
 _LONGEST_OUTCOME = 200
+_LOOKED_AT = 10_000
 _REVEALED = ("args", "message", "context", "given", "reworded", "choices")
 
 
@@ -70,7 +71,7 @@ def card_json(callback: Callback, around: Around, redactor: Redactor, *, reveal:
         "program": _program(shown.get("context")),
         "hidden": 0 if reveal else question.hidden,
         "seen": seen(callback),
-        "outcome": redactor.text(outcome(callback)),
+        "outcome": outcome(redactor.copy(callback)) if callback.status != "open" else "",
         "can_answer": around.can_answer and callback.status == "open",
         "goes_on": around.goes_on,
         "after": _after(callback, around, label, redactor),
@@ -103,11 +104,16 @@ def _step(entry: PathEntry, redactor: Redactor) -> dict[str, str]:
     person = entry.agent == "user"
     text = plain if person else f"{entry.done}: {plain}" if plain and entry.step != "asked" else entry.done
     return {
-        "who": "you" if person else redactor.text(one_line(entry.agent, 100)),
-        "text": redactor.text(one_line(text, 500)),
+        "who": "you" if person else _short(entry.agent, 100, redactor),
+        "text": _short(text, 500, redactor),
         "state": "you" if person else entry.step,
-        "key": redactor.text(one_line(key, 500)),
+        "key": _short(key, 500, redactor),
     }
+
+
+def _short(text: str, most: int, redactor: Redactor) -> str:
+    """Redact first: a secret of which a part is cut off can't be recognised."""
+    return one_line(redactor.text(redactor.beginning(text, _LOOKED_AT)), most)
 
 
 def split_reason(reason: str) -> tuple[str, str]:
@@ -130,7 +136,7 @@ def _program(context: Any) -> dict[str, Any] | None:
 
 
 def outcome(callback: Callback) -> str:
-    """The end of a settled callback as one sentence; "" while it is open."""
+    """The end of a settled callback, which is redacted, as one sentence; "" while it is open."""
     match callback.status:
         case "open":
             return ""

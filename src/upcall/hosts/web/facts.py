@@ -5,7 +5,6 @@ The facts follow from the log alone. Which process runs a session, and whether i
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -13,15 +12,13 @@ import msgspec
 from upcall import events
 from upcall.hosts.web.work_time import WorkTime
 from upcall.observe.plain import one_line
+from upcall.observe.redact import Redactor
 
 TITLE, TEXT = 200, 200
 """Characters of a title and of the beginning of a reply."""
 
 _LOOKED_AT = 5000
 """Characters in which secrets are hidden before a text is cut: a cut must not part a secret from what marks it."""
-
-Hide = Callable[[str], str]
-"""Returns a text as it may be shown."""
 
 
 class Facts(msgspec.Struct, gc=False):
@@ -56,7 +53,7 @@ class Facts(msgspec.Struct, gc=False):
         """The number of questions that wait for a person now."""
         return sum(expires is None or expires > now for expires in self.questions.values())
 
-    def apply(self, event: events.AnyEvent, hide: Hide) -> None:
+    def apply(self, event: events.AnyEvent, hides: Redactor) -> None:
         """Take in the next event of the tree; what was taken in before changes nothing."""
         if event.pos <= self.pos:
             return
@@ -68,7 +65,7 @@ class Facts(msgspec.Struct, gc=False):
         if event.session == self.session:
             own = _OWN_FOLDS.get(type(event))
             if own is not None:
-                own(self, event, hide)
+                own(self, event, hides)
 
 
 decode_facts = msgspec.json.Decoder(Facts).decode
@@ -125,42 +122,42 @@ _FOLDS: dict[type[Any], Any] = {
 # --- the session at the top -------------------------------------------------------------
 
 
-def _own_started(facts: Facts, event: events.SessionStarted, hide: Hide) -> None:
-    facts.title = _line(event.title, hide)
+def _own_started(facts: Facts, event: events.SessionStarted, hides: Redactor) -> None:
+    facts.title = _line(event.title, hides)
 
 
-def _turn_started(facts: Facts, event: events.TurnStarted, hide: Hide) -> None:
-    facts.title = facts.title or _first_line(event.message.text, hide)
+def _turn_started(facts: Facts, event: events.TurnStarted, hides: Redactor) -> None:
+    facts.title = facts.title or _first_line(event.message.text, hides)
     facts.status, facts.reply = "running", ""
 
 
-def _turn_resumed(facts: Facts, event: events.TurnResumed, hide: Hide) -> None:
+def _turn_resumed(facts: Facts, event: events.TurnResumed, hides: Redactor) -> None:
     facts.status = "running"
 
 
-def _own_responded(facts: Facts, event: events.Responded, hide: Hide) -> None:
-    said = _line(event.message.text, hide)
+def _own_responded(facts: Facts, event: events.Responded, hides: Redactor) -> None:
+    said = _line(event.message.text, hides)
     facts.pending, facts.reply = (said, facts.reply) if event.pending else ("", said)
 
 
-def _hooks_passed(facts: Facts, event: events.HooksPassed, hide: Hide) -> None:
+def _hooks_passed(facts: Facts, event: events.HooksPassed, hides: Redactor) -> None:
     if event.point == "end_turn" and event.text is not None:
-        facts.reply = _line(event.text, hide)
+        facts.reply = _line(event.text, hides)
     elif event.point == "post_response":
-        facts.reply = facts.pending if event.message is None else _line(event.message.text, hide)
+        facts.reply = facts.pending if event.message is None else _line(event.message.text, hides)
         facts.pending = ""
 
 
-def _step_ended(facts: Facts, event: events.StepEnded, hide: Hide) -> None:
-    facts.reply = _line(event.text, hide)
+def _step_ended(facts: Facts, event: events.StepEnded, hides: Redactor) -> None:
+    facts.reply = _line(event.text, hides)
 
 
-def _turn_ended(facts: Facts, event: events.TurnEnded, hide: Hide) -> None:
+def _turn_ended(facts: Facts, event: events.TurnEnded, hides: Redactor) -> None:
     facts.status = event.status
-    facts.text = facts.reply if event.status == "done" else _line(event.error, hide) or facts.reply
+    facts.text = facts.reply if event.status == "done" else _line(event.error, hides) or facts.reply
 
 
-def _parked(facts: Facts, event: events.Parked, hide: Hide) -> None:
+def _parked(facts: Facts, event: events.Parked, hides: Redactor) -> None:
     facts.status = "waiting"
 
 
@@ -176,11 +173,11 @@ _OWN_FOLDS: dict[type[Any], Any] = {
 }
 
 
-def _line(text: str, hide: Hide) -> str:
-    return one_line(hide(text[:_LOOKED_AT]), TEXT)
+def _line(text: str, hides: Redactor) -> str:
+    return one_line(hides.text(hides.beginning(text, _LOOKED_AT)), TEXT)
 
 
-def _first_line(text: str, hide: Hide) -> str:
+def _first_line(text: str, hides: Redactor) -> str:
     """The first line of a text that says something."""
-    lines = hide(text[:_LOOKED_AT]).splitlines()
+    lines = hides.text(hides.beginning(text, _LOOKED_AT)).splitlines()
     return one_line(next((line for line in lines if line.strip()), ""), TITLE)

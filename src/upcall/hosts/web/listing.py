@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from upcall.app import Runtime
 from upcall.contracts import Row, Store
 from upcall.events import AnyEvent
-from upcall.hosts.web.facts import Facts, Hide
+from upcall.hosts.web.facts import Facts
 from upcall.observe.redact import Redactor
 
 _MOST_TREES = 5000
@@ -32,8 +32,8 @@ class KnownFacts(Protocol):
 class FactsCache:
     """The facts of run trees by their root's id. `take` keeps those up to date that are here."""
 
-    def __init__(self, hide: Hide, known: KnownFacts | None = None) -> None:
-        self._hide, self._known = hide, known
+    def __init__(self, hides: Redactor, known: KnownFacts | None = None) -> None:
+        self._hides, self._known = hides, known
         self._facts: dict[str, Facts] = {}
         self._loading: dict[str, list[AnyEvent]] = {}
 
@@ -43,7 +43,7 @@ class FactsCache:
         if root in self._loading:
             self._loading[root].append(event)
         elif root in self._facts:
-            self._facts[root].apply(event, self._hide)
+            self._facts[root].apply(event, self._hides)
 
     async def get(self, store: Store, roots: Iterable[str]) -> dict[str, Facts]:
         """The facts of run trees as they are now."""
@@ -61,20 +61,20 @@ class FactsCache:
     async def _load(self, store: Store, root: str, known: Facts | None) -> Facts:
         facts, meanwhile = known or Facts(root), self._loading.setdefault(root, [])
         try:
-            await fold_tree(store, facts, self._hide)
+            await fold_tree(store, facts, self._hides)
             for event in meanwhile:
-                facts.apply(event, self._hide)
+                facts.apply(event, self._hides)
         finally:
             self._loading.pop(root, None)
         return facts
 
 
-async def fold_tree(store: Store, facts: Facts, hide: Hide) -> None:
+async def fold_tree(store: Store, facts: Facts, hides: Redactor) -> None:
     """Bring facts up to date with the events of their session and all below it."""
     read = 0
     while page := await store.read_tree(facts.session, facts.pos, _PAGE):
         for event in page:
-            facts.apply(event, hide)
+            facts.apply(event, hides)
         read += len(page)
         if len(page) < _PAGE or read >= _MOST_EVENTS:
             return
@@ -112,7 +112,7 @@ class Listing:
 
     def __init__(self, redactor: Redactor, clock: Callable[[], float], known: KnownFacts | None = None) -> None:
         self._redactor, self._clock = redactor, clock
-        self.cache = FactsCache(redactor.text, known)
+        self.cache = FactsCache(redactor, known)
 
     async def rows(self, runtime: Runtime, **which: Any) -> list[dict[str, Any]]:
         """Sessions that match, as `runtime.rows` takes it."""
@@ -133,5 +133,5 @@ class Listing:
             facts = Facts(row.id)
         else:
             facts = (await self.cache.get(runtime.store, [row.id]))[row.id]
-        await fold_tree(runtime.store, facts, self._redactor.text)
+        await fold_tree(runtime.store, facts, self._redactor)
         return facts

@@ -31,7 +31,7 @@ def texts_of(event: events.AnyEvent, redactor: Redactor) -> Iterator[Found]:
     for kind, node, value in extract(event):
         text = value if isinstance(value, str) else "\n".join(_strings(redactor.show(value)))
         if isinstance(value, str):
-            text = redactor.text(value[:MOST])
+            text = redactor.text(redactor.beginning(value, MOST))
         if text.strip():
             yield Found(kind, f"{event.session}/{node}" if node else event.session, text[:MOST])
 

@@ -128,7 +128,7 @@ class IndexWriter:
         changed: dict[str, Facts] = {}
         for event in events:
             facts = self._facts[root_of(event.session)]
-            facts.apply(event, self._redactor.text)
+            facts.apply(event, self._redactor)
             changed[facts.session] = facts
         db.execute("BEGIN IMMEDIATE")
         try:
