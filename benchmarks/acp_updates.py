@@ -32,7 +32,11 @@ async def ours():
     peer = Peer(writer.send, None, most=1 << 20)
     before = time.process_time()
     for number in range(UPDATES):
-        update = {"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": TEXT}, "messageId": "m"}
+        update = {
+            "sessionUpdate": "agent_message_chunk",
+            "content": {"type": "text", "text": TEXT},
+            "messageId": "m",
+        }
         peer.notify("session/update", {"sessionId": "s", "update": update})
         if number % 50 == 0:
             await asyncio.sleep(0)
@@ -77,7 +81,9 @@ async def sdk():
     from acp.agent.connection import AgentSideConnection
 
     loop = asyncio.get_running_loop()
-    transport, protocol = await loop.connect_write_pipe(asyncio.streams.FlowControlMixin, os.fdopen(pipe(), "wb", 0))
+    transport, protocol = await loop.connect_write_pipe(
+        asyncio.streams.FlowControlMixin, os.fdopen(pipe(), "wb", 0)
+    )
     writer = asyncio.StreamWriter(transport, protocol, None, loop)
     reader = asyncio.StreamReader()
     connection = AgentSideConnection(lambda client: object(), writer, reader)

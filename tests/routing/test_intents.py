@@ -65,7 +65,20 @@ def test_a_capital_and_a_typo_in_one_word_are_a_near_miss_too(word: str, data: s
 
 @pytest.mark.parametrize(
     "word",
-    ["musing", "warning", "block", "eror", "erratum", "approve", "user", "input", "er", "x", "Blocker!", "b" * 100_000],
+    [
+        "musing",
+        "warning",
+        "block",
+        "eror",
+        "erratum",
+        "approve",
+        "user",
+        "input",
+        "er",
+        "x",
+        "Blocker!",
+        "b" * 100_000,
+    ],
 )
 def test_other_words_are_kept_and_treated_as_a_query(word: str) -> None:
     assert (way(word).intent, way(word).unresolved, way(word).notes) == (word, "none", ())

@@ -346,9 +346,7 @@ class CallbackDispatcher:
         then = route_of(callback)
         if then.end != "person":
             return then.why
-        if (
-            callback.gate or not then.asks
-        ):  # approvals always may, and so may what is raised just now
+        if callback.gate or not then.asks:  # approvals always may, and so may what is raised just now
             return ""
         now = await self._services.route_for(asker, callback, _hints_of(callback))
         return person_refusal(then, now, [one.agent for one in callback.path if one.step in ("passed", "reworded")])

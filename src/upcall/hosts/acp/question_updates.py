@@ -102,15 +102,11 @@ def _fact(value: Any) -> str:
 
 
 def route_text(callback: Callback, redactor: Redactor) -> str:
-<<<<<<< HEAD
     """Return the route that a question has climbed so far, on one line; "" if the person was asked first."""
-=======
-    """Return the route that a question has climbed so far, as one line; "" if nobody was asked before the person."""
 
     def short(text: str, most: int) -> str:  # redacted first: a part of a secret can't be recognised
         return one_line(redactor.text(redactor.beginning(text, _LONGEST_MESSAGE)), most)
 
->>>>>>> hiding
     steps = [
         f"{short(entry.agent, 60)} {entry.done}" + (f" ({short(entry.reason, 200)})" if entry.reason else "")
         for entry in path_entries(callback.path)
