@@ -340,8 +340,8 @@ def _stations_behind(path: tuple[Step, ...]) -> int:
 def meant_intent(intent: str) -> str:
     """Return the known intent that a word equals or nearly equals; "" for any other word.
 
-    A near miss has at least five letters. It has one letter more, less or another one than the known word, two of its
-    letters swapped, or differs in case or by `-` or a blank for `_`. What must not be ignored can't be ignored
+    A near miss has at least five letters. It has one letter more, less or another one than the known word, two of
+    its letters swapped, or differs in case or by `-` or a blank for `_`. What must not be ignored can't be ignored
     because of a typo.
     """
     if intent in INTENTS:

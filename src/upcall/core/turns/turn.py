@@ -171,8 +171,8 @@ class Turn:
 
     __slots__ = (
         "_cancels", "_question_slots", "activity", "actor", "children", "held_output", "hooks", "log",
-        "partial_text", "purpose", "question", "read_output", "room", "same_workspace", "savers", "services", "state",
-        "stopping", "summarising", "task", "waits",
+        "partial_text", "purpose", "question", "read_output", "room", "same_workspace", "savers", "services",
+        "state", "stopping", "summarising", "task", "waits",
     )  # fmt: skip
 
     def __init__(
