@@ -652,6 +652,7 @@ class CallbackRaised(Event, frozen=True, tag="callback_raised"):
     group: equal questions of a run tree share it
     hints: the routing hints that the asker gave; None in a log older than they are
     required: whether it must be answered, where the asker said so
+    ran: how long the call that asks had run by then, in seconds, if its time is limited
     """
 
     type: ClassVar[Literal["callback_raised"]] = "callback_raised"
@@ -678,6 +679,7 @@ class CallbackRaised(Event, frozen=True, tag="callback_raised"):
     group: str = ""
     hints: dict[str, Any] | None = None
     required: bool | None = None
+    ran: float = 0.0
 
 
 class CallbackAsked(Event, frozen=True, tag="callback_asked"):
@@ -806,12 +808,14 @@ class Parked(Event, frozen=True, tag="parked"):
     waits: the ids of the open callbacks of this session
     seconds: how long the turn has run so far
     calls: the ids of the calls that wait for children which they started
+    ran: how long the calls that are not settled have run so far, in seconds by their ids
     """
 
     type: ClassVar[Literal["parked"]] = "parked"
     waits: tuple[str, ...]
     seconds: float = 0.0
     calls: tuple[str, ...] = ()
+    ran: dict[str, float] = {}  # noqa: RUF012 - a Struct copies it; as a field it would be stored where it is empty
 
 
 class HookRaised(Event, frozen=True, tag="hook_raised"):

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -372,3 +373,51 @@ async def test_a_prompt_in_a_task_that_was_cancelled_before_runs_to_its_end() ->
         running.cancel()
 
         assert (await running).text == "end"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["parked", "held", "child"])
+async def test_a_call_that_waited_has_only_the_rest_of_its_time_when_it_runs_again(
+    tmp_path: Path, how: str
+) -> None:
+    runs, host = list[str](), Silent()
+
+    @tool
+    async def ask_one(ctx: Context) -> str:
+        return str(await ctx.raise_callback("Which?", "blocker"))
+
+    kid = Agent(
+        "kid",
+        model=Script(lambda r: "kid done" if r.messages[-1].results else call("ask_one")),
+        tools=[ask_one],
+        can_query_caller=False,
+    )
+
+    @tool(timeout=1.0)
+    async def slow(ctx: Context) -> str:
+        runs.append("run")
+        await asyncio.sleep(0.6)
+        if how == "child":
+            return (await ctx.start_child(kid, "go")).text
+        return str(await ctx.raise_callback("Which?", "blocker"))
+
+    model = Script(lambda r: r.messages[-1].results[0].text if r.messages[-1].results else call("slow"))
+    agent = Agent("a", model=model, tools=[slow], agents=[kid])
+    async with Runtime(tmp_path / "log.db", agents=[agent], host=host if how == "held" else None) as first:
+        session = await first.start(agent, "s")
+        running = asyncio.ensure_future(session.prompt("x"))
+        if how == "held":  # its process is lost after the question and before the call is parked
+            await host.asked.wait()
+        else:
+            await ended(running)
+        second = Runtime(first.store, agents=[agent])
+        if how == "held":
+            await second.resume("s", take_over=True)
+            await ended(running)
+        (question,) = await second.inbox()
+        await second.answer(question.id, "the left one")
+
+        reply = await second.resume("s")
+
+    assert (reply.status, runs) == ("done", ["run", "run"])
+    assert reply.text == "slow was stopped after 1 s; it may have had some of its effects"

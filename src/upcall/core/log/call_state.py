@@ -38,6 +38,7 @@ class CallState(msgspec.Struct, eq=False):
     as_written: Call = _NO_CALL  # of a program: as it made it
     snapshot: events.ProgramSaved | None = None
     below: bool = False  # it was parked while it waited for a child that it had started
+    ran_seconds: float = 0.0  # in earlier attempts, without the time in which it waited
     recheck: bool = False  # it had started before its log was adopted: before it runs again, it is approved again
 
     def start(self, event: events.ToolStarted) -> None:

@@ -99,6 +99,10 @@ class Conversation(msgspec.Struct, eq=False):
         """The same, for an event that only follows such a call; KeyError if there is none."""
         return self.calls.get(call_id) or self.inner[call_id]
 
+    def unsettled(self) -> list[CallState]:
+        """The calls that have no result yet."""
+        return [one for calls in (self.calls, self.inner) for one in calls.values() if one.result is None]
+
     def settle(self, call_id: str) -> CallState:
         """Mark a call as settled: its result is final."""
         call = self.known_call(call_id)

@@ -347,6 +347,8 @@ class SessionState(msgspec.Struct, eq=False):
         root = self.header.root or self.id
         self.turn.callbacks[event.callback_id] = callback_raised(event, self.id, root, self.root_header.tags)
         self._own(event.origin, "raised")
+        if event.ran and (asking := self.conversation.call(event.origin)) is not None:
+            asking.ran_seconds = event.ran
         if event.gate:  # the call as it was when it left its hooks: they never see it again
             self.turn.approvals[event.callback_id] = event
             call = self.conversation.known_call(event.origin)
@@ -383,6 +385,9 @@ class SessionState(msgspec.Struct, eq=False):
         for call_id in event.calls:
             if (call := self.conversation.call(call_id)) is not None:
                 call.last_event, call.below = "parked", True
+        for call_id, seconds in event.ran.items():
+            if (call := self.conversation.call(call_id)) is not None:
+                call.ran_seconds = seconds
 
     def _noted(self, _: events.HookRaised | events.CallbackRevealed) -> None:
         pass

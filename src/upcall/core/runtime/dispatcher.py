@@ -540,7 +540,7 @@ def _raising_event(
         question.priority, question.choices, question.schema, question.given | context, question.given,
         question.tool, question.args, question.gate, question.patterns, expires, question.has_default,
         question.default, "" if question.gate else _group(question, route, asks),
-        msgspec.to_builtins(question.hints), question.required,
+        msgspec.to_builtins(question.hints), question.required, 0.0 if scope.guard is None else scope.guard.ran(),
     )  # fmt: skip
 
 

@@ -263,7 +263,8 @@ class RunTree:
         unwound = self._unwound.get(state.id, ())  # one may have been settled since: then parking has to fail
         waits = tuple([i for i, a in state.turn.callbacks.items() if a.status == "open" or i in unwound])
         calls = tuple([i for i in self._below.get(state.id, ()) if not can_repeat(turn, i)])
-        parked = Parked(waits, state.turn.running_seconds(self.store.now()), calls)
+        ran = {one.call.id: one.ran_seconds for one in state.conversation.unsettled() if one.ran_seconds}
+        parked = Parked(waits, state.turn.running_seconds(self.store.now()), calls, ran)
         self._parked = {**(self._parked or {}), state.id: parked}
 
     def note_child_waits(self, turn: Turn, origin: str) -> None:

@@ -79,12 +79,19 @@ class ToolTimeout(msgspec.Struct, eq=False):
     task: asyncio.Task[Any]
     deadlines: Deadlines
     scoped: bool
+    seconds: float | None = None
     left: float | None = None
     is_expired: bool = False
     is_parked: bool = False
     is_stopped: bool = False
+    has_waited: bool = False
     is_cut: bool = False
     """The call was cancelled: a thread of it may still run, and a task that caught the exception."""
+
+    def begin(self, seconds: float, ran: float) -> None:
+        """Let the call run so long in all its attempts; it has run for `ran` seconds before."""
+        self.seconds = seconds
+        self.start(seconds - ran)
 
     def start(self, seconds: float) -> None:
         """Let the call run so long."""
@@ -92,6 +99,7 @@ class ToolTimeout(msgspec.Struct, eq=False):
 
     def pause(self) -> None:
         """Count no time: the call waits for somebody."""
+        self.has_waited = True
         left = self.deadlines.left(self)
         if left is not None:
             self.left = left
@@ -103,12 +111,24 @@ class ToolTimeout(msgspec.Struct, eq=False):
             self.start(max(0.0, self.left))
             self.left = None
 
-    def stop(self) -> None:
-        """Note that the call has ended: a task that it left behind neither starts its time again nor parks it."""
+    def ran(self) -> float:
+        """The seconds that the call has run, in all its attempts; 0.0 if its time is not limited."""
+        if self.seconds is None:
+            return 0.0
+        left = self.left if self.left is not None else self.deadlines.left(self)
+        return round(self.seconds - max(0.0, left or 0.0), 3)
+
+    def stop(self) -> float:
+        """Note that the call has ended; return how long a call that waited has run.
+
+        A task that it left behind neither starts its time again nor parks it.
+        """
+        ran = self.ran() if self.has_waited else 0.0
         self.is_stopped, self.left = True, None
         self.deadlines.drop(self)
         if self.is_parked:
             self.task.uncancel()
+        return ran
 
     def park(self) -> None:
         """Note that a question is left waiting; where a task of the call asked it, the tasks beside it end too."""

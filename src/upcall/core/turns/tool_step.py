@@ -191,7 +191,7 @@ class ToolStep(msgspec.Struct, eq=False):
         if context is not None:
             context.guard = guard
         if seconds is not None and not tool.inline:
-            guard.start(seconds)
+            guard.begin(seconds, self.call.ran_seconds)
         try:
             if tool.is_async:
                 value = await tool.function(**args)
@@ -211,7 +211,7 @@ class ToolStep(msgspec.Struct, eq=False):
         except BaseExceptionGroup as group:
             result = _ungrouped(call_id, tool.name, group)
         finally:
-            guard.stop()
+            self.call.ran_seconds = guard.stop()  # it may have waited, and run again
             if context is not None and context.end_call():
                 await context.end_works()
         guard.timed_out()
@@ -233,6 +233,8 @@ class ToolStep(msgspec.Struct, eq=False):
     def _check_replay(self, tool: Tool, context: CallContext | None, result: Result) -> Result:
         """The result, unless the tool caught its parking or left an answer it was given unasked for."""
         asker = context.asker if context is not None else None
+        if context is not None and context.ended == "stopped":  # it had no time left to ask again
+            return result
         if asker is None and self.call.attempts:  # it asks no more: was it given an answer?
             asker = CallbackScope(self.turn, result.call_id)
         if asker is None or not (asker.parked or asker.unused_answers()):
