@@ -815,7 +815,7 @@ class Parked(Event, frozen=True, tag="parked"):
     waits: tuple[str, ...]
     seconds: float = 0.0
     calls: tuple[str, ...] = ()
-    ran: dict[str, float] = msgspec.field(default_factory=dict)  # left out of the log where it is empty
+    ran: dict[str, float] = {}  # noqa: RUF012 - a Struct copies it; as a field it would be stored where it is empty
 
 
 class HookRaised(Event, frozen=True, tag="hook_raised"):
