@@ -188,18 +188,19 @@ def test_edited_arguments_get_the_real_value_back_where_a_mask_is_left(redactor:
     }
 
 
-@pytest.mark.parametrize(
-    "write",
-    [
-        json.dumps,
-        lambda value: json.dumps(value, ensure_ascii=False),
-        lambda value: json.dumps(value).replace("\\u00f6", "\\u00F6"),
-        lambda value: json.dumps(json.dumps(value)),
-        lambda value: json.dumps(json.dumps(value, ensure_ascii=False), ensure_ascii=False),
-        repr,
-    ],
-    ids=["json", "json with all letters", "capitals", "json in json", "json in json with all letters", "python"],
-)
+WRITERS: dict[str, Callable[[Any], str]] = {
+    "json": json.dumps,
+    "json with all letters": lambda value: json.dumps(value, ensure_ascii=False),
+    "capitals": lambda value: json.dumps(value).replace("\\u00f6", "\\u00F6"),
+    "json in json": lambda value: json.dumps(json.dumps(value)),
+    "json in json with all letters": lambda value: json.dumps(
+        json.dumps(value, ensure_ascii=False), ensure_ascii=False
+    ),
+    "python": repr,
+}
+
+
+@pytest.mark.parametrize("write", WRITERS.values(), ids=WRITERS)
 @pytest.mark.parametrize("where", ["environ", "values"])
 def test_a_known_value_is_hidden_in_every_form_in_which_a_program_writes_it(
     write: Callable[[Any], str], where: str

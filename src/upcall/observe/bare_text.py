@@ -57,7 +57,11 @@ class BareText:
 
 def bare_text(whole: str) -> BareText | None:
     """Return the text without what is not seen of it; None if all of it is seen, as in almost every text."""
-    seen = whole.isprintable() or whole.replace("\n", "").replace("\t", "").isprintable()
+    seen = (
+        whole.isprintable()
+        or (rows := whole.replace("\n", "")).isprintable()
+        or rows.replace("\t", "").isprintable()
+    )
     if seen and (whole.isascii() or not _MARK.search(whole) or not any(mark.search(whole) for mark in _MARKS)):
         return None
     return BareText(whole) if ERASED.search(whole) else None

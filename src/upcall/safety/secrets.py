@@ -15,8 +15,7 @@ HIDDEN = "***"
 _WORDS = frozenset(
     (
         *("KEY", "KEYS", "APIKEY", "TOKEN", "SECRET", "PASS", "PASSWORD", "PASSWD", "PASSPHRASE", "PWD", "PAT"),
-        *("AUTH", "AUTHORIZATION", "CRED", "CREDENTIAL", "CREDENTIALS", "COOKIE", "COOKIES", "WEBHOOK"),
-        *("SECRETS", "PASSWORDS"),
+        *("AUTH", "AUTHORIZATION", "CRED", "CREDENTIAL", "CREDENTIALS", "COOKIE", "WEBHOOK"),
     )
 )
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z0-9]+|[A-Z0-9]+")
