@@ -10,6 +10,7 @@ import pytest
 from upcall import Agent, Approve, BadKit, Call, Hooks, Reject, Request, Runtime, SessionAccess, tool
 from upcall.kit import approve
 from upcall.models import Script, call
+from upcall.workspace import Folder, file_tools
 
 RAN: list[str] = []
 
@@ -227,3 +228,37 @@ def _delegates(to: str) -> Any:
         return results[0].text if results else call("task", agent=to, prompt="go")
 
     return decide
+
+
+PATHS = (
+    "/secrets/x",
+    "secrets/x",
+    "//secrets/x",
+    "/a/../secrets/x",
+    "/./secrets/x",
+    "secrets//x",
+    "a/./../secrets/x",
+)
+
+
+@pytest.mark.parametrize("glob", ["/secrets/*", "secrets/*"])
+@pytest.mark.parametrize("path", PATHS)
+async def test_a_rule_for_a_path_counts_however_the_path_is_written(path: str, glob: str, tmp_path: Path) -> None:
+    workspace = tmp_path / "work"
+    (workspace / "secrets").mkdir(parents=True)
+    agent = Agent(
+        "a",
+        model=Script(
+            [call("write_file", path=path, content="x"), call("write_file", path="/b", content="x"), "end"]
+        ),
+        kit=[file_tools(), approve({"write_file": {"path": [glob]}})],
+        workspace=Folder(workspace),
+    )
+    async with Runtime(tmp_path / "log.db", agents=[agent], hold=0.0) as runtime:
+        waiting = await (await runtime.start(agent, id="s")).prompt("go")
+        assert waiting.status == "waiting"
+        assert not (workspace / "secrets" / "x").exists()
+        await runtime.answer((await runtime.inbox())[0].id, Approve())
+        assert (await runtime.resume("s")).status == "done"
+    assert (workspace / "secrets" / "x").exists()
+    assert (workspace / "b").exists()

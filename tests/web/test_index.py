@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import stat
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 from upcall import Agent, Hooks, Runtime, tool
+from upcall.hosts.web.index.file import open_index, position
 from upcall.messages import Result
 from upcall.models import Script, call
 from web.office import clerk
@@ -177,3 +179,36 @@ async def test_servers_that_begin_to_read_a_log_in_several_threads_do_not_crash(
             await asyncio.gather(*[get(client, path) for path in paths])
         for file in tmp_path.glob("log.db-index*"):
             file.unlink()
+
+
+TRIGGER = (
+    "CREATE TRIGGER planted AFTER INSERT ON state BEGIN INSERT INTO names VALUES (99, '', '', '', '', ''); END"
+)
+
+
+@pytest.mark.parametrize(
+    "change", [TRIGGER, "CREATE VIEW planted AS SELECT 1", "DROP INDEX trees_by_status", "mode", "journal"]
+)
+def test_an_index_that_somebody_else_made_is_made_again(change: str, tmp_path: Path) -> None:
+    path, journal = tmp_path / "log.db-index", tmp_path / "log.db-index-journal"
+    made = open_index(path)
+    made.execute("INSERT INTO state VALUES ('position', '7')")
+    if change not in ("mode", "journal"):
+        made.execute(change)
+    made.close()
+    if change == "mode":
+        path.chmod(0o644)
+    if change == "journal":
+        journal.write_bytes(b"planted")
+        os.utime(journal, (1, 1))
+
+    again = open_index(path)
+    declared = {str(name) for (name,) in again.execute("SELECT name FROM sqlite_schema")}
+    kept = position(again)
+    again.close()
+
+    assert kept == 0
+    assert "planted" not in declared
+    assert "trees_by_status" in declared
+    assert not journal.exists()
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any, cast
@@ -17,6 +18,9 @@ EDITS = ("edit_file", "run_python", "shell", "write_file")
 """The built-in tools that can change something. The preset `edits_ask` requires approval for them, and for tools
 that others describe by a schema and that are not known to be read-only."""
 
+_FILE_TOOLS = ("edit_file", "glob", "grep", "ls", "read_file", "write_file")
+"""The built-in tools with a path in the workspace, which can be written in several ways."""
+
 Globs = str | Sequence[str]
 Rules = Mapping[str, bool | Mapping[str, Globs]]
 
@@ -26,7 +30,8 @@ def approve(rules: Rules | str) -> Kit:
 
     rules: a dict, or the name of a preset. The dict maps a tool's name, or a glob of names, to True, False, or
         globs for arguments, by name: all named arguments must match; of a list of globs, one must match. A tool's
-        own name takes precedence over globs. Presets: `read_only` (ask for all tools that are not marked
+        own name takes precedence over globs. A `path` of the built-in file tools matches however it is written:
+        `/a/x`, `a/x` and `/b/../a/x` are the same. Presets: `read_only` (ask for all tools that are not marked
         `read_only`), `edits_ask` (for the built-in tools that change something, and for tools made of a schema
         that are not marked `read_only`), `all_ask`.
     """
@@ -58,21 +63,39 @@ def _by_name(rules: Rules) -> Rule:
                 condition for name, condition in globs if fnmatchcase(tool.name, name)
             ]
         return bool(conditions) and any(
-            _needs_approval(condition, {**tool.defaults, **args}) for condition in conditions
+            _needs_approval(condition, {**tool.defaults, **args}, tool.name in _FILE_TOOLS)
+            for condition in conditions
         )
 
     return rule
 
 
-def _needs_approval(condition: bool | Mapping[str, Globs], args: Mapping[str, Any]) -> bool:
+def _needs_approval(condition: bool | Mapping[str, Globs], args: Mapping[str, Any], has_path: bool) -> bool:
     if isinstance(condition, bool):
         return condition
     # a missing argument counts as a match: it can't be checked
-    return all(name not in args or _matches_any(_text(args[name]), globs) for name, globs in condition.items())
+    return all(
+        name not in args or _matches_any(_forms(_text(args[name]), has_path and name == "path"), globs)
+        for name, globs in condition.items()
+    )
 
 
-def _matches_any(text: str, globs: Globs) -> bool:
-    return any(fnmatchcase(text, glob) for glob in ([globs] if isinstance(globs, str) else globs))
+def _matches_any(forms: Sequence[str], globs: Globs) -> bool:
+    return any(fnmatchcase(text, glob) for glob in ([globs] if isinstance(globs, str) else globs) for text in forms)
+
+
+def _forms(text: str, is_path: bool) -> Sequence[str]:
+    """Return the texts to match: of a workspace path as it is written, from the root, and without the first `/`."""
+    if not is_path:
+        return (text,)
+    parts: list[str] = []
+    for part in unicodedata.normalize("NFC", text).split("/"):
+        if part == "..":
+            del parts[-1:]
+        elif part not in ("", "."):
+            parts.append(part)
+    plain = "/".join(parts)
+    return (text, f"/{plain}", plain)
 
 
 def _text(value: Any) -> str:

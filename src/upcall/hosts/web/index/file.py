@@ -5,17 +5,22 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
+import time
 from pathlib import Path
 from typing import Any
 
 import apsw
 
-from upcall.store.file_checks import check_own
+from upcall.store.file_checks import check_own, has_owners
 
 VERSION = 2
 _MARK = 0x75704978
 BUSY_MS = 5000
+_JOURNAL_SECONDS = 10
+"""A server that makes the index has a journal for a moment. SQLite would delete a file that an older one names."""
+
 _SUFFIXES = ("", "-wal", "-shm", "-journal")
 
 TABLES = """
@@ -46,11 +51,24 @@ def open_index(path: Path) -> apsw.Connection:
     """A connection to the index; one that can't be used is made anew. The file has mode 600."""
     for suffix in _SUFFIXES:
         check_own(f"{path}{suffix}", str(path), folder=False)
+    if _is_planted(path):
+        remove_index(path)
     try:
         return _open(path)
     except (apsw.Error, _Unusable):
         remove_index(path)
         return _open(path)
+
+
+def _is_planted(path: Path) -> bool:
+    """Tell whether another program made the file or one beside it: ours have mode 600, and no journal for long."""
+    for suffix in _SUFFIXES:
+        with contextlib.suppress(FileNotFoundError):
+            found = Path(f"{path}{suffix}").lstat()
+            is_left = suffix == "-journal" and time.time() - found.st_mtime > _JOURNAL_SECONDS
+            if is_left or (has_owners() and found.st_mode & 0o077):
+                return True
+    return False
 
 
 def remove_index(path: Path) -> None:
@@ -92,11 +110,28 @@ def _prepare(db: apsw.Connection) -> None:
 def _create_tables(db: apsw.Connection) -> None:
     mark, version = _pragma(db, "application_id"), _pragma(db, "user_version")
     if not mark and not version:
+        if _schema(db):
+            raise _Unusable
         db.execute(TABLES)
         db.execute(f"PRAGMA application_id = {_MARK}")
         db.execute(f"PRAGMA user_version = {VERSION}")
-    elif (mark, version) != (_MARK, VERSION):
+    elif (mark, version) != (_MARK, VERSION) or _schema(db) != _own_schema():
         raise _Unusable
+
+
+def _schema(db: apsw.Connection) -> list[Any]:
+    """Everything that the file declares. A trigger or view of somebody else's would run in this process."""
+    return sorted(db.execute("SELECT type, name, tbl_name, coalesce(sql, '') FROM sqlite_schema"))
+
+
+@functools.cache
+def _own_schema() -> list[Any]:
+    db = apsw.Connection(":memory:")
+    try:
+        db.execute(TABLES)
+        return _schema(db)
+    finally:
+        db.close()
 
 
 def _pragma(db: apsw.Connection, name: str) -> Any:
