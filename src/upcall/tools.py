@@ -418,12 +418,25 @@ def _check_rule(name: str, rule: Any, taken: Collection[str]) -> None:
 
 def unknown_tool_text(name: str, known: Iterable[str]) -> str:
     """Return the text for a model that called a tool it does not have."""
-    names = sorted(known)
-    import difflib
+    names, close = sorted(known), list[str]()
+    if len(name) <= _LONGEST_NAME:
+        import difflib
 
-    close = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
+        close = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
     rather = f"; did you mean {' or '.join(map(repr, close))}?" if close else "."
-    return f"there is no tool called {name!r}{rather} The tools are: {', '.join(names) or 'none'}"
+    return f"there is no tool called {_brief_name(name)}{rather} The tools are: {', '.join(names) or 'none'}"
+
+
+def unknown_tool_again(name: str) -> str:
+    """Return a shorter text, for a model that has called several tools which it does not have at once."""
+    return f"there is no tool called {_brief_name(name)}. An earlier result of this response lists the tools."
+
+
+_LONGEST_NAME = 64
+
+
+def _brief_name(name: str) -> str:
+    return repr(name if len(name) <= 2 * _LONGEST_NAME else f"{name[: 2 * _LONGEST_NAME]}…")
 
 
 _RESULT_DEPTH = 10_000  # deeper values are refused when they are encoded

@@ -16,10 +16,11 @@ from upcall.core.error_texts import did_you_mean, shown
 from upcall.core.routing.policy import name_problem
 from upcall.messages import Value
 from upcall.safety.small_files import read_small
+from upcall.safety.toml_text import read_toml
 from upcall.teams.team import OnFailure
 
 NAME = "team.toml"
-MAX_BYTES, _MAX_VALUE_LINES, _MAX_VALUE_CHARS = 200_000, 50, 5_000
+MAX_BYTES, _MAX_VALUE_LINES, _MAX_VALUE_CHARS = 150_000, 50, 5_000
 """The most bytes of a team.toml, and the longest value after which keys still get their lines."""
 
 
@@ -45,7 +46,7 @@ def read_team(path: Path) -> TeamReading:
     text = ""
     try:
         text = read_small(path, MAX_BYTES).decode("utf-8-sig").replace("\r\n", "\n")
-        document = tomllib.loads(text)
+        document = read_toml(text)
     except OSError as error:
         return _unreadable(path, 0, f"can't be read: {error.strerror}")
     except UnicodeDecodeError as error:

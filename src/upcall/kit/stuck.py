@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+import hashlib
+from collections import Counter, deque
+from collections.abc import Awaitable, Sequence
 
 import msgspec
 
 from upcall.agent import Kit
-from upcall.callbacks import same_json
 from upcall.contracts import SessionAccess
 from upcall.errors import CallbackExpired, CallbackUnresolved
 from upcall.hooks import Hooks
@@ -15,6 +16,12 @@ from upcall.kit.numbers import check_number
 from upcall.messages import Call, Message, Result, Text
 
 MARK = "Not run, because you seem to be stuck:"
+_LONGEST_CONTEXT, _MANY_CALLS = 10_000, 10
+
+Counts = dict[str, tuple[Call, int, int]]
+"""By id: the call, how often it was made before in this turn, and how many calls before it failed in a row."""
+Recent = deque[tuple[Message, Counts]]
+"""The last responses of many calls: each is counted once, and not once for each of its calls."""
 
 
 def stuck(times: int = 3) -> Kit:
@@ -25,16 +32,19 @@ def stuck(times: int = 3) -> Kit:
     times: at which repetition of the same call, or after how many failures in a row, the caller is asked
     """
     check_number("stuck", "times", times, whole=True)
+    recent: Recent = deque(maxlen=8)
 
     def refuse_repetition(session: SessionAccess, call: Call) -> Awaitable[Result] | None:
         messages = session.get_messages()
-        problem = "" if _too_few_calls(messages, times) else _problem(messages, call, times)
+        problem = "" if _too_few_calls(messages, times) else _problem(messages, call, times, recent)
         return refuse_and_ask(session, call, problem) if problem else None
 
     async def refuse_and_ask(session: SessionAccess, call: Call, problem: str) -> Result:
         advice = "Do something else, or say what is missing."
         if session.purpose != "side_turn":  # a side turn can't ask
-            context = {"tool": call.name, "arguments": call.args}
+            shown = msgspec.json.encode(call.args, enc_hook=str)
+            arguments = call.args if len(shown) <= _LONGEST_CONTEXT else _short(shown.decode(), 2_000)
+            context = {"tool": call.name, "arguments": arguments}
             try:
                 answer = await session.raise_callback(f"I seem to be stuck: {problem}", "blocker", context=context)
                 advice = f"Whoever gave you this work says: {_text(answer)}"
@@ -57,20 +67,51 @@ def _too_few_calls(messages: list[Message], times: int) -> bool:
     return True
 
 
-def _problem(messages: list[Message], call: Call, times: int) -> str:
-    own, before = _since_prompt(messages, call)
-    same = failures = 0
-    for part in before:
-        if isinstance(part, Call):
-            same += part.name == own.name and same_json(part.args, own.args)
-        elif part.text.startswith(MARK):
-            same = failures = 0
-        else:
-            failures = failures + 1 if part.is_error else 0
+def _problem(messages: list[Message], call: Call, times: int, recent: Recent) -> str:
+    own, same, failures = _counts_of(messages, call, recent)
     if same + 1 >= times:
         shown = msgspec.json.encode(own.args, enc_hook=str).decode()
         return f"this is call number {same + 1} of {own.name} with the same arguments, {_short(shown)}."
     return f"the last {failures} calls have failed; the next would be {own.name}." if failures >= times else ""
+
+
+def _counts_of(messages: list[Message], call: Call, recent: Recent) -> tuple[Call, int, int]:
+    newest = messages[-2:]  # the response, and the results of its calls so far
+    for response, counts in recent:
+        if call.id in counts and any(response is one for one in newest):
+            return counts[call.id]
+    for response in newest:
+        calls = response.calls
+        if len(calls) > _MANY_CALLS and any(one.id == call.id for one in calls):
+            recent.append((response, _count(_since_prompt(messages, calls[0])[1], calls)))
+            return recent[-1][1][call.id]
+    own, before = _since_prompt(messages, call)
+    return _count(before, [own])[own.id]
+
+
+def _count(before: list[Call | Result], calls: Sequence[Call]) -> Counts:
+    names = {call.name for call in calls}
+    same, failures = Counter[bytes](), 0
+    for part in before:
+        if isinstance(part, Call):
+            if part.name in names:
+                same[_digest(part)] += 1
+        elif part.text.startswith(MARK):
+            same.clear()
+            failures = 0
+        else:
+            failures = failures + 1 if part.is_error else 0
+    counts: Counts = {}
+    for call in calls:
+        digest = _digest(call)
+        counts[call.id] = call, same[digest], failures
+        same[digest] += 1
+    return counts
+
+
+def _digest(call: Call) -> bytes:
+    text = msgspec.json.encode((call.name, call.args), enc_hook=str, order="sorted")
+    return hashlib.blake2b(text, digest_size=16).digest()
 
 
 def _since_prompt(messages: list[Message], call: Call) -> tuple[Call, list[Call | Result]]:

@@ -17,9 +17,9 @@ def read_mapping(path: str | os.PathLike[str], what: str) -> dict[str, Any]:
     try:
         body = read_small(os.fspath(path))
         if os.fspath(path).endswith(".toml"):
-            import tomllib
+            from upcall.safety.toml_text import read_toml
 
-            data: Any = tomllib.loads(body.decode())
+            data: Any = read_toml(body.decode())
         else:
             data = msgspec.json.decode(body)
     except (OSError, ValueError, RecursionError, msgspec.MsgspecError) as error:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from functools import partial
+from itertools import islice
 from typing import Any, TypeVar
 
 import msgspec
@@ -32,9 +33,12 @@ from upcall.errors import (
 from upcall.events import HooksPassed, InnerCalled, ToolEnded, ToolStarted, ToolTriedAgain
 from upcall.messages import Call, Result, replace_surrogates
 from upcall.safety.bounds import ARGUMENTS, DEPTH
-from upcall.tools import BadArguments, CallRefused, Tool, to_result, unknown_tool_text
+from upcall.tools import BadArguments, CallRefused, Tool, to_result, unknown_tool_again, unknown_tool_text
 
 R = TypeVar("R")
+
+_TOLD_NAMES = 3
+"""Calls of tools that don't exist, of one response, whose results name the tools that do."""
 
 INTERRUPTED = (
     "interrupted, outcome unknown: the process ended while this tool ran, so it may have had some of its effects. "
@@ -139,7 +143,12 @@ class ToolStep(msgspec.Struct, eq=False):
             if one.status == "answered" and one.answer is not None
         ]
         told = f" The tool existed when the call began. While the call waited, it received: {'; '.join(answers)}."
-        return unknown_tool_text(call.name, self.toolbox) + (told if answers else "")
+        missing = (
+            one.call.id for one in self.turn.state.conversation.calls.values() if one.call.name not in self.toolbox
+        )
+        is_early = self.inner or call.id in islice(missing, _TOLD_NAMES)
+        text = unknown_tool_text(call.name, self.toolbox) if is_early else unknown_tool_again(call.name)
+        return text + (told if answers else "")
 
     async def _begin(self, call: Call) -> None:
         """Look, check, have it approved, write its start down, run it."""
