@@ -195,7 +195,7 @@ async def test_an_approval_of_git_does_not_become_a_shell(tmp_path: Path, monkey
         reply = await (await runtime.start(agent, id="s")).prompt("go")
         while reply.status == "waiting":
             (callback,) = await runtime.inbox()
-            asked.append(callback.args["command"].partition(" --")[0])
+            asked.append(str((callback.args or {})["command"]).partition(" --")[0])
             first = callback.patterns.get("this program") == "git"
             await runtime.answer(callback.id, Approve(pattern="this program") if first else Reject("no"))
             reply = await runtime.resume("s")

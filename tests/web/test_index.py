@@ -191,7 +191,7 @@ TRIGGER = (
 )
 def test_an_index_that_somebody_else_made_is_made_again(change: str, tmp_path: Path) -> None:
     path, journal = tmp_path / "log.db-index", tmp_path / "log.db-index-journal"
-    made = open_index(path)
+    made: Any = open_index(path)
     made.execute("INSERT INTO state VALUES ('position', '7')")
     if change not in ("mode", "journal"):
         made.execute(change)
@@ -202,7 +202,7 @@ def test_an_index_that_somebody_else_made_is_made_again(change: str, tmp_path: P
         journal.write_bytes(b"planted")
         os.utime(journal, (1, 1))
 
-    again = open_index(path)
+    again: Any = open_index(path)
     declared = {str(name) for (name,) in again.execute("SELECT name FROM sqlite_schema")}
     kept = position(again)
     again.close()

@@ -50,7 +50,7 @@ def sessions_of_clients(connections: Iterable[Connection]) -> dict[Connection, s
         found[one] = "" if inodes is not None and _GONE in inodes else None
         if inodes and found[one] is None:
             open_ones[one] = inodes
-    held = _Held(set().union(*open_ones.values())) if open_ones else None
+    held = _Held(set[str]().union(*open_ones.values())) if open_ones else None
     sockets = _sockets() if open_ones else {}  # the client may have ended while its processes were looked at
     for one, inodes in open_ones.items():
         assert held is not None
