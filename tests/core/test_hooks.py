@@ -876,3 +876,29 @@ async def test_a_hook_s_change_of_the_output_from_one_to_true_is_in_the_log() ->
             if isinstance(one, HooksPassed) and one.point == "end_turn"
         ]
     assert repr((reply.output, passed)) == "([True], [[True]])"
+
+
+async def test_a_hook_that_changes_one_to_true_in_a_message_is_in_the_rebuilt_request() -> None:
+    def truer(session: SessionAccess, request: Request) -> Request:
+        changed: list[Message] = []
+        for message in request.messages:
+            parts = [p.replace(args={"x": True}) if isinstance(p, Call) else p for p in message.parts]
+            changed.append(message.replace(parts=tuple(parts)))
+        return request.replace(messages=changed)
+
+    agent = Agent(
+        "a", model=Script([call("take", x=1), "done"]), tools=[take_number], hooks=Hooks(before_model=[truer])
+    )
+    async with Runtime(agents=[agent]) as runtime:
+        session = await runtime.start(agent, "s")
+        await session.prompt("go")
+        rebuilt = await runtime.model_call("s", 2)
+
+    assert rebuilt is not None
+    assert [repr(c.args) for m in rebuilt.request.messages for c in m.calls] == ["{'x': True}"]
+
+
+@tool(name="take")
+def take_number(x: int) -> str:
+    """Take a number."""
+    return "taken"

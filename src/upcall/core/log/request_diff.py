@@ -27,7 +27,7 @@ def change_of(
     if request.instructions != asked.instructions:
         instructions, body = named(request.instructions)
         keep(instructions, body)
-    if request.tools is not asked.tools and request.tools != asked.tools:
+    if request.tools is not asked.tools and msgspec.json.encode(request.tools) != msgspec.json.encode(asked.tools):
         body = msgspec.json.encode(request.tools)
         tools = content_hash(body)
         keep(tools, body)
@@ -54,12 +54,17 @@ def _with_settings(change: Change, asked: Settings | None, given: Settings | Non
 def _splice(old: Sequence[Message], new: Sequence[Message]) -> tuple[int, int, int]:
     """The differing middle of two lists: `(start, old_end, new_end)`, without the common prefix and suffix."""
     start, most = 0, min(len(old), len(new))
-    while start < most and (old[start] is new[start] or old[start] == new[start]):
+    while start < most and _is_same(old[start], new[start]):
         start += 1
     end_old, end_new = len(old), len(new)
-    while end_old > start and end_new > start and old[end_old - 1] == new[end_new - 1]:
+    while end_old > start and end_new > start and _is_same(old[end_old - 1], new[end_new - 1]):
         end_old, end_new = end_old - 1, end_new - 1
     return (start, end_old, end_new)
+
+
+def _is_same(old: Message, new: Message) -> bool:
+    """Tell whether two messages are written alike: 1 and true are equal in Python, but not in JSON."""
+    return old is new or (old == new and msgspec.json.encode(old) == msgspec.json.encode(new))
 
 
 async def apply_change(request: Request, change: Change | None, store: Store) -> Request:
