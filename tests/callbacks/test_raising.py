@@ -321,6 +321,17 @@ async def test_what_may_be_ignored_returns_none_with_a_warning(
     assert "agent 'developer' asked 'which?' but nobody answered; raise_callback returned None" in caplog.text
 
 
+async def test_the_warning_shows_a_long_question_on_one_short_line(caplog: pytest.LogCaptureFixture) -> None:
+    agent = asker("which?\n" * 100_000, "query")
+    with caplog.at_level(logging.WARNING, "upcall"):
+        async with Runtime(agents=[agent]) as runtime:
+            await (await runtime.start(agent)).prompt("go")
+
+    (warning,) = [one.getMessage() for one in caplog.records if "nobody answered" in one.getMessage()]
+    assert len(warning) < 400
+    assert "\n" not in warning
+
+
 @pytest.mark.parametrize("intent", ["blocker", "error", "approval", "user_input", "preference"])
 async def test_what_must_not_be_ignored_raises_and_names_what_would_have_helped(intent: str) -> None:
     agent = asker("config.py is missing", intent)

@@ -72,7 +72,7 @@ def read_json(text: str) -> Any:
         raise ValueError(f"the reply is not JSON that can be read: {problem}")
     value = _one_value(text)
     if len(text) > _FEW and (problem := excess(value, 6 * LONGEST)):
-        raise ValueError(f"the reply's JSON is too much: {problem}")
+        raise ValueError(f"the reply's JSON exceeds a bound: {problem}")
     return value
 
 

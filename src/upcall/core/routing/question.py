@@ -194,7 +194,8 @@ def outcome_of(callback: Callback) -> Any:
     if declined is None:
         if route.unresolved == "raise":
             raise CallbackUnresolved(callback.intent, message, asker, explain_unresolved(route, callback.path))
-        log.warning("agent %r asked %r but nobody answered; raise_callback returned None", asker, message)
+        asked = brief(message, 200)
+        log.warning("agent %r asked %s but nobody answered; raise_callback returned None", asker, asked)
         return None
     by, reason = printable(declined.by), printable(declined.reason)
     if route.unresolved == "raise":

@@ -487,10 +487,8 @@ class Sessions(Inbox):
         """Bring a session up to date and return its last reply."""
         await self._refresh(state)
         waits = state.turn.phase == "running" and state.turn.parked
-        if waits:
-            reply = reply_of(state, waits=True)
-        else:
-            reply = await typed_reply_of(state, self.agent_of(state.header).output)
+        output = None if waits else self.agent_of(state.header).output
+        reply = reply_of(state, waits=True) if waits else await typed_reply_of(state, output)
         return await self._with_callbacks(reply, state)
 
     async def compact(self, state: SessionState, keep_last: int) -> None:
