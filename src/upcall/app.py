@@ -100,6 +100,7 @@ class Runtime(Sessions):
         if self._notifier is not None:
             await self._notifier.close()
         if self._mirror is not None:
+            await self._mirror.settle()
             self._mirror.close()
             self._mirror = None
         if self._agent_logs is not None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import random
 import re
+import sys
 import weakref
 import zlib
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
@@ -101,6 +103,8 @@ class Wire:
 
         A broken stream is dropped and repeated as a whole.
         """
+        if "aiohttp" not in sys.modules:
+            await asyncio.to_thread(importlib.import_module, "aiohttp")  # takes a quarter of a second
         failure, tries = Failure("was not asked"), 0
         while tries <= self._timeouts.retries:
             reader = new_reader()

@@ -6,8 +6,11 @@ at once and whole, so several runs may share a file.
 
 from __future__ import annotations
 
+import asyncio
 import os
+from collections import deque
 from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import UTC, datetime
 from typing import Any, cast
 
@@ -22,21 +25,44 @@ from upcall.observe.shown_events import HeldBack
 _ALWAYS_LEFT_OUT = ("session", "seq", "time", "type", "pos", "version")
 
 
+_LARGE = 20_000  # bytes of an event's JSON; looking for secrets in more takes long
+_MOST_WAITING = 100  # large events that wait to be written
+
+
 class Mirror:
     """Writes each event that it gets to a file, without its secrets.
 
-    An event whose body hooks may still replace is written when they have passed it.
+    An event whose body hooks may still replace is written when they have passed it. A large event is written by a
+    thread, and so is what comes after it until the thread has nothing left to write: the order stays.
     """
 
     def __init__(self, path: str | os.PathLike[str], redactor: Redactor | None = None) -> None:
         self._redactor, self._held = redactor or Redactor(), HeldBack()
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        self._thread: ThreadPoolExecutor | None = None
+        self._waiting: deque[Future[None]] = deque()
 
     def __call__(self, item: AnyEvent | Delta) -> None:
         """Write an event. A Delta is not an event, and is ignored."""
         if not isinstance(item, Delta):
             for event in self._held.take(item):
-                self._write(event)
+                self._take(event)
+
+    async def settle(self) -> None:
+        """Return when everything is written that was given to it."""
+        while self._waiting:
+            await asyncio.wrap_future(self._waiting.popleft())
+
+    def _take(self, event: AnyEvent) -> None:
+        waiting = self._waiting
+        while waiting and (waiting[0].done() or len(waiting) >= _MOST_WAITING):
+            waiting.popleft().result()
+        if not waiting and not _is_large(event):
+            self._write(event)
+            return
+        if self._thread is None:
+            self._thread = ThreadPoolExecutor(1, "upcall-events-file")
+        waiting.append(self._thread.submit(self._write, event))
 
     def _write(self, item: AnyEvent) -> None:
         try:
@@ -55,9 +81,18 @@ class Mirror:
 
     def close(self) -> None:
         """Write what was held back, without its body, and close the file."""
+        if self._thread is not None:
+            self._thread.shutdown()
         for event in self._held.rest():
             self._write(event)
         os.close(self._file)
+
+
+def _is_large(event: AnyEvent) -> bool:
+    try:
+        return len(msgspec.json.encode(event)) > _LARGE
+    except (RecursionError, msgspec.MsgspecError, TypeError, ValueError):  # of an older log
+        return True
 
 
 def line(event: AnyEvent) -> dict[str, Any]:
