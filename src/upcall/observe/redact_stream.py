@@ -26,6 +26,9 @@ _DECIDED_LATER = 2
 
 _SECRET_ENDS = re.compile(r"[\s\"']")
 
+_LONG = 512
+"""Characters of a word; a longer one is looked at again only when it has grown by an eighth, or has ended."""
+
 
 class Looks(NamedTuple):
     """How secrets are found.
@@ -64,6 +67,8 @@ class RedactedStream:
         self._hidden = 0
         self._swallowing: _LongSecret | Value | None = None
         self._is_first = True
+        self._look_at = 0  # characters that are held when the next look is due, unless a word ends before
+        self._ends = re.compile("\n" if by_line else r"\s")
 
     def feed(self, text: str) -> str:
         """Take the next piece and return what can be shown by now."""
@@ -74,9 +79,15 @@ class RedactedStream:
                 return ""
             shown, text = self._end_swallowing(), rest
         self._held += text
+        if len(self._held) < self._look_at and self._ends.search(text) is None:
+            return shown
         whole = self._line + self._held
         shown += self._show(whole, *self._look(whole[: begun_sequence(whole)]))
-        return shown + self._make_room() if len(self._held) > _MOST_HELD else shown
+        if len(self._held) > _MOST_HELD:
+            shown += self._make_room()
+        held = len(self._held)
+        self._look_at = held + held // 8 if held > _LONG else 0
+        return shown
 
     def close(self) -> str:
         """Return the rest."""
