@@ -25,8 +25,8 @@ from upcall.observe.bare_text import bare_text
 from upcall.observe.masks import MASK, mask
 from upcall.observe.option_files import read_mapping
 from upcall.observe.redact_stream import Looks, RedactedStream
-from upcall.observe.secret_fields import secret_fields
-from upcall.observe.secret_patterns import SHORTEST, Span, merged, secret_spans, tells
+from upcall.observe.secret_fields import Span, secret_fields
+from upcall.observe.secret_patterns import SHORTEST, merged, secret_spans, tells
 from upcall.safety.bounds import DEPTH
 from upcall.safety.patterns import BadPattern, Pattern, TooSlow
 from upcall.safety.secrets import is_secret_name

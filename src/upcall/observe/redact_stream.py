@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from upcall.observe.bare_text import bare_text, begun_sequence
 from upcall.observe.masks import BEGUN_MASK, LONGEST_MASK, mask
-from upcall.observe.secret_fields import Value, secret_fields
-from upcall.observe.secret_patterns import KEY_ENDS, Span, merged, open_private_key
+from upcall.observe.secret_fields import Span, Value, secret_fields
+from upcall.observe.secret_patterns import KEY_ENDS, merged, open_private_key
 
 _MOST_HELD = 16_384
 """Characters that are held back; of a longer word the beginning is shown, of a longer secret nothing."""
