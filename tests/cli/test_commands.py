@@ -553,7 +553,7 @@ def test_every_command_works_as_it_is_installed(folder: Path) -> None:
         ).stderr
         for words in typed
     }  # fmt: skip
-    elsewhere = ["demo", "serve"]  # the demo was started above, the server is in tests/web
+    elsewhere = ["demo", "serve", "acp", "mcp"]  # started above, in tests/web, tests/editor and tests/mcp_server
     assert sorted([*errors, *elsewhere]) == sorted(COMMANDS)
     assert errors.pop("answer").startswith("upcall: no callback is called 'q1'")
     assert errors.pop("cancel") == "nothing to cancel: session s1 is done\n"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -99,7 +100,7 @@ async def test_the_place_is_in_the_first_event_and_left_out_of_it_when_empty(tmp
     async with Runtime(path) as runtime:
         assert place_of(await runtime.load("placed")) == PLACE
         assert place_of(await runtime.load("plain")) == {"title": "", "folder": None, "roots": ()}
-    with sqlite3.connect(path) as db:
+    with closing(sqlite3.connect(path)) as db, db:
         placed, plain = [json.loads(body) for (body,) in db.execute("SELECT body FROM events ORDER BY pos")]
     assert {name: placed[name] for name in PLACE} == {**PLACE, "roots": list(PLACE["roots"])}
     assert not PLACE.keys() & plain.keys()
@@ -138,7 +139,7 @@ async def test_the_place_goes_when_its_session_is_deleted(tmp_path: Path) -> Non
         await runtime.delete("gone")
         await runtime.start(agent, id="gone")
         assert [row.id for row in await runtime.rows(folder="/srv/shop")] == ["stays"]
-    with sqlite3.connect(path) as db:
+    with closing(sqlite3.connect(path)) as db, db:
         assert db.execute("SELECT title, folder, roots FROM places").fetchall() == [("", "/srv/shop", "[]")]
 
 

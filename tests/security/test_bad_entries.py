@@ -6,6 +6,7 @@ import asyncio
 import json
 import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any, cast
 
@@ -115,7 +116,7 @@ def _shallow(value: Any) -> Any:
 
 def spoil(path: Path, session: str, change: Change, kind: str = "callback_raised") -> None:
     """Rewrite the first event of that type in a session of a log that nobody has open."""
-    with sqlite3.connect(path) as db:
+    with closing(sqlite3.connect(path)) as db, db:
         (number,) = db.execute("SELECT n FROM sessions WHERE id = ?", (session,)).fetchone()
         rows = db.execute("SELECT key, body FROM events WHERE key >> 32 = ? ORDER BY key", (number,)).fetchall()
         key, body = next((key, json.loads(body)) for key, body in rows if json.loads(body)["type"] == kind)

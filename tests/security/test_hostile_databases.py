@@ -7,6 +7,7 @@ import os
 import shutil
 import sqlite3
 import struct
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -46,7 +47,7 @@ async def log(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("what", HOSTILE)
 async def test_a_log_with_anything_but_our_own_tables_is_refused_unchanged(what: str, log: Path) -> None:
-    with sqlite3.connect(log) as db:
+    with closing(sqlite3.connect(log)) as db, db:
         db.executescript(HOSTILE[what])
         db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     db.close()

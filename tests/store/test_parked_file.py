@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -26,7 +27,7 @@ REPLIES = {
 def path(tmp_path: Path) -> Path:
     """The stored file, as its owner's own."""
     path = tmp_path / "log.db"
-    with sqlite3.connect(path) as db:
+    with closing(sqlite3.connect(path)) as db, db:
         db.execute("PRAGMA journal_mode = wal")
         db.executescript(DUMP.read_text())
     path.chmod(0o600)

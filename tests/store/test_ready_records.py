@@ -6,6 +6,7 @@ import asyncio
 import signal
 import sqlite3
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -88,7 +89,7 @@ async def test_a_process_killed_while_it_settles_leaves_the_answer_and_the_recor
         held = await store.callback("q")
         assert held is not None
         assert held.status == ("open" if when == "before" else "answered")
-    with sqlite3.connect(path) as db:
+    with closing(sqlite3.connect(path)) as db, db:
         tables = db.execute("SELECT count(*) FROM sqlite_schema WHERE name = 'ready_queue'").fetchone()[0]
         queued = db.execute("SELECT root, reason FROM ready_queue").fetchall() if tables else []
     assert queued == ([] if when == "before" else [("s", "settled")])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -203,7 +204,7 @@ async def test_tags_go_when_their_session_is_deleted(tmp_path: Path) -> None:
         await store.delete(["gone"])
         await put(store, "gone", SessionStarted("writer"))
         assert await ids(store, tags={"customer": "acme"}) == ["kept"]
-    with sqlite3.connect(path) as db:
+    with closing(sqlite3.connect(path)) as db, db:
         assert db.execute("SELECT name, value FROM tags").fetchall() == [("customer", "acme")]
 
 
@@ -227,7 +228,7 @@ async def test_tags_and_sessions_are_looked_up_and_not_searched_for(tmp_path: Pa
 
 def scanned(path: Path, sql: str, values: Sequence[object]) -> set[str]:
     """The tables that a statement reads from beginning to end."""
-    with sqlite3.connect(path) as db:
+    with closing(sqlite3.connect(path)) as db, db:
         steps = [step[3] for step in db.execute(f"EXPLAIN QUERY PLAN {sql}", values)]
     assert "SCAN callbacks" not in steps
     return {step.split()[1] for step in steps if step.startswith("SCAN")}

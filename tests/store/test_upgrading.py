@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,7 @@ FOLDER = Path(__file__).parent / "golden"
 def path(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     """A file of an older format."""
     path = tmp_path / "log.db"
-    with sqlite3.connect(path) as db:
+    with closing(sqlite3.connect(path)) as db, db:
         db.execute("PRAGMA journal_mode = wal")
         db.executescript((FOLDER / str(request.param)).read_text())
     return path
@@ -32,7 +33,7 @@ def runtime(path: Path, now: float = NOW) -> Runtime:
 
 
 def log_of(path: Path) -> list[tuple[int, bytes]]:
-    with sqlite3.connect(path) as db:
+    with closing(sqlite3.connect(path)) as db, db:
         return db.execute("SELECT key, body FROM events ORDER BY key").fetchall()
 
 
@@ -46,7 +47,7 @@ async def test_opening_an_older_file_keeps_every_event_as_it_was(path: Path) -> 
 async def test_an_older_file_is_brought_to_the_newest_format_once(path: Path) -> None:
     async with open_sqlite(path), open_sqlite(path):
         pass
-    with sqlite3.connect(path) as db:
+    with closing(sqlite3.connect(path)) as db, db:
         assert db.execute("PRAGMA user_version").fetchone() == (VERSION,)
 
 
@@ -61,7 +62,7 @@ async def test_an_upgraded_file_has_the_same_tables_as_a_new_one(path: Path, tmp
         pass
     shapes: list[object] = []
     for file in (path, tmp_path / "new.db"):
-        with sqlite3.connect(file) as db:
+        with closing(sqlite3.connect(file)) as db, db:
             names = sorted(name for (name,) in db.execute("SELECT name FROM sqlite_schema"))
             tables = [n for (n,) in db.execute("SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY name")]
             shapes.append((names, [db.execute(f"PRAGMA table_info({name})").fetchall() for name in tables]))

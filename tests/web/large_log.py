@@ -11,6 +11,7 @@ import re
 import sqlite3
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -98,7 +99,7 @@ class Template(NamedTuple):
 
 def _templates(path: Path) -> dict[str, Template]:
     found: dict[str, Template] = {}
-    with sqlite3.connect(path) as db:
+    with closing(sqlite3.connect(path)) as db, db:
         for root, name in db.execute("SELECT n, id FROM sessions WHERE parent IS NULL").fetchall():
             sessions = db.execute("SELECT * FROM sessions WHERE root = ? ORDER BY n", (root,)).fetchall()
             of_tree = (

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import tempfile
+from contextlib import closing
 from pathlib import Path
 
 from upcall import Agent, Context, Hooks, Message, Request, Runtime, SessionAccess, Team, tool
@@ -130,7 +131,7 @@ async def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "log.db"
         await fill(path)
-        with sqlite3.connect(path) as db:
+        with closing(sqlite3.connect(path)) as db, db:
             db.execute("DELETE FROM processes")
             marks = [f"PRAGMA {name} = {db.execute(f'PRAGMA {name}').fetchone()[0]};" for name in MARKS]
             dump = "\n".join([*marks, *db.iterdump()])
