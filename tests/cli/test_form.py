@@ -203,7 +203,7 @@ def test_a_question_shows_its_age_deadline_way_and_why_an_answer_was_not_taken()
     path += (Step("user", "asked", "desk may ask a person"),)
     asked = question(created=940.0, expires=4600.0, path=path, priority="critical", problem="too short")
     shown = text_of(asked)
-    assert shown.startswith("developer asks · query · critical · 1 min 0 s ago · expires in 1 h 0 min\n\nWell?\n")
+    assert shown.startswith("developer asks · query · critical · 1 min 0 s ago · expires in 1 h 0 min\n\n│ Well?\n")
     for part in (
         "route     lead was skipped: it passes all\nroute     boss passed it up: no idea\n",
         "why you   desk may ask a person\n",
@@ -215,7 +215,7 @@ def test_a_question_shows_its_age_deadline_way_and_why_an_answer_was_not_taken()
 
 def test_a_reworded_question_keeps_what_was_asked_first() -> None:
     shown = text_of(question(reworded="May I?"))
-    assert "\n\nMay I?\n" in shown
+    assert "\n\n│ May I?\n" in shown
     assert "asked as  Well?" in shown
 
 

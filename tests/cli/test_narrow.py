@@ -104,7 +104,7 @@ def test_a_question_is_shown_whole_however_long_its_choices_and_its_facts_are() 
     lines = ["".join(piece.text for piece in row) for row in question_rows(asked, now=2000.0, width=38, waiting=2)]
     assert max(map(len, lines)) <= 38
     assert " ".join(" ".join(lines).split()).startswith(
-        "developer asks · clarification critical · 16 min 40 s ago expires in 50 min 0 s · 2 more wait Which? "
+        "developer asks · clarification critical · 16 min 40 s ago expires in 50 min 0 s · 2 more wait │ Which? "
         f"1 {long} 2 none"
     )
 
