@@ -183,20 +183,6 @@ def test_whatever_a_process_prints_passes_the_door(capsys: pytest.CaptureFixture
     assert capsys.readouterr().out == "\x1b[31m\n"
 
 
-def test_bytes_pass_the_door_as_text_does_also_if_a_character_is_split(capsys: pytest.CaptureFixture[str]) -> None:
-    with plain_output():
-        written = [sys.stdout.buffer.write(bytes([byte])) for byte in ALL.encode("utf-8", "surrogatepass")]
-        sys.stderr.buffer.write("größer \x1b]0;x\x07".encode() + b"\xff")
-        sys.stdout.buffer.flush()
-        io.TextIOWrapper(sys.stdout.buffer, "utf-8", write_through=True).write("\x1b[31mred")
-        print("still open")
-    shown = capsys.readouterr()
-    assert sum(written) == len(ALL.encode("utf-8", "surrogatepass"))
-    assert raw_in(shown.out + shown.err) == []
-    assert shown.err == "größer \ufffd"
-    assert shown.out.endswith("redstill open\n")
-
-
 def test_a_console_cleans_texts_and_keeps_its_own_colours_and_shows_no_hidden_link() -> None:
     from rich.markdown import Markdown
     from rich.text import Text

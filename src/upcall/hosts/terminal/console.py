@@ -8,9 +8,7 @@ log lines, the `print` of a tool.
 
 from __future__ import annotations
 
-import codecs
 import contextlib
-import io
 import sys
 from collections.abc import Generator, Iterable
 from functools import cache
@@ -21,18 +19,16 @@ from upcall.observe.plain import plain
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.segment import Segment
-    from typing_extensions import Buffer
 
 
 class PlainStream:
-    """A stream that removes control codes and invisible characters from text, also from text that comes as bytes.
+    """A stream that removes control codes and invisible characters from text.
 
     Everything else is delegated to `raw`, the stream it wraps.
     """
 
     def __init__(self, raw: TextIO) -> None:
         self.raw = raw
-        self.buffer = PlainBytes(self)
 
     def write(self, text: str, /) -> int:
         """Write the cleaned text."""
@@ -46,42 +42,6 @@ class PlainStream:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.raw, name)
-
-
-class PlainBytes(io.RawIOBase):
-    """The bytes of a PlainStream: what is written is read as UTF-8 and cleaned as text is.
-
-    A character may be split between two writes; what is no UTF-8 is shown as `\ufffd`.
-    """
-
-    def __init__(self, text: PlainStream) -> None:
-        super().__init__()
-        self._text, self._decoder = text, codecs.getincrementaldecoder("utf-8")("replace")
-
-    def writable(self) -> bool:
-        """Return True."""
-        return True
-
-    def write(self, data: Buffer, /) -> int:
-        """Write the cleaned bytes."""
-        given = bytes(data)
-        self._text.write(self._decoder.decode(given))
-        return len(given)
-
-    def flush(self) -> None:
-        """Flush the stream."""
-        self._text.raw.flush()
-
-    def fileno(self) -> int:
-        """Return the file descriptor of the stream."""
-        return self._text.raw.fileno()
-
-    def isatty(self) -> bool:
-        """Return whether the stream is a terminal."""
-        return self._text.raw.isatty()
-
-    def close(self) -> None:
-        """Leave the stream open: whoever wraps these bytes and forgets them must not close the screen."""
 
 
 def plain_stream(stream: TextIO) -> TextIO:
