@@ -104,6 +104,7 @@ def test_a_chat_names_the_approver_who_edited_a_call(folder: Path) -> None:
     assert "hook" not in screen
 
 
+@pytest.mark.slow
 def test_a_response_of_a_model_failed_hook_is_not_told_as_one_of_before_model(folder: Path) -> None:
     upcall("run", "desks:rescued", "go", "--id", "s1", cwd=folder)
     shown = upcall("show", "s1", cwd=folder).stdout

@@ -33,6 +33,7 @@ def prompts(folder: Path, session: str = "s1") -> list[str]:
 # --- typing while it works --------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_what_is_typed_while_a_turn_runs_steers_it(folder: Path) -> None:
     with chat(folder) as screen:
         screen.enter("hold gate", "steer ›", "running")
@@ -43,6 +44,7 @@ def test_what_is_typed_while_a_turn_runs_steers_it(folder: Path) -> None:
     assert prompts(folder) == ["hold gate"]
 
 
+@pytest.mark.slow
 def test_what_came_too_late_for_a_turn_is_told_and_read_with_the_next_one(folder: Path) -> None:
     with chat(folder) as screen:
         screen.enter("hold gate", "running")
@@ -74,6 +76,7 @@ def test_an_approval_is_asked_inline_and_its_turn_continues(folder: Path) -> Non
         screen.enter("a", "✓ approved once", "The tools said: deployed prod", "done ·")
 
 
+@pytest.mark.slow
 def test_ctrl_d_while_it_works_does_not_leave(folder: Path) -> None:
     with chat(folder) as screen:
         screen.enter("hold gate", "running")
@@ -119,6 +122,7 @@ def test_a_call_is_one_line_and_unfolds_whole(folder: Path) -> None:
         screen.enter("/unfold all", "/unfold all: not a valid number")
 
 
+@pytest.mark.slow
 def test_todos_are_shown_when_they_change(folder: Path) -> None:
     with Screen("chat", "crew:helper", cwd=folder) as screen:
         screen.see("›")
@@ -210,6 +214,7 @@ def test_commands_tell_about_tools_cost_sessions_and_inbox(folder: Path) -> None
     assert "answer_callback" not in screen.text
 
 
+@pytest.mark.slow
 def test_an_unknown_command_is_an_error_that_lists_them_and_a_space_before_it_says_it(folder: Path) -> None:
     with chat(folder) as screen:
         screen.enter(
@@ -222,6 +227,7 @@ def test_an_unknown_command_is_an_error_that_lists_them_and_a_space_before_it_sa
     assert len(prompts(folder)) == 2
 
 
+@pytest.mark.slow
 def test_the_inbox_and_the_cost_are_told_while_a_turn_runs(folder: Path) -> None:
     with chat(folder) as screen:
         screen.enter("hold gate", "running")
@@ -233,6 +239,7 @@ def test_the_inbox_and_the_cost_are_told_while_a_turn_runs(folder: Path) -> None
         screen.see("done ·")
 
 
+@pytest.mark.slow
 def test_compact_has_the_model_summarise_what_is_old(folder: Path) -> None:
     with chat(folder) as screen:
         screen.enter("one", "You said: one", "done ·")
@@ -251,6 +258,7 @@ def test_compact_has_the_model_summarise_what_is_old(folder: Path) -> None:
     assert "They talked." in upcall("events", "s1", "--json", cwd=folder).stdout
 
 
+@pytest.mark.slow
 def test_what_is_typed_during_a_summary_is_taken_after_it(folder: Path) -> None:
     with Screen("chat", "crew:helper", "--id", "s1", cwd=folder) as screen:
         screen.see("›")
@@ -271,6 +279,7 @@ def test_what_is_typed_during_a_summary_is_taken_after_it(folder: Path) -> None:
 # --- the line ---------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_several_lines_are_typed_with_alt_enter_or_pasted_and_sent_as_one(folder: Path) -> None:
     with chat(folder) as screen:
         screen.press("first" + ALT_ENTER + "second" + ENTER)
@@ -281,6 +290,7 @@ def test_several_lines_are_typed_with_alt_enter_or_pasted_and_sent_as_one(folder
     assert prompts(folder) == ["first\nsecond", "def f():\n    return 1\nwhat is it?"]
 
 
+@pytest.mark.slow
 def test_what_was_sent_before_comes_back_with_the_arrow_also_in_another_chat(folder: Path) -> None:
     with chat(folder) as screen:
         screen.enter("remember me", "done ·")
@@ -345,6 +355,7 @@ def test_files_that_an_agent_keeps_in_the_log_are_completed_too(folder: Path) ->
 # --- going on ---------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_c_continues_the_agents_newest_session_and_shows_where_it_was(folder: Path) -> None:
     upcall("run", "crew:helper", "older words", "--id", "s1", cwd=folder)
     upcall("run", "crew:helper", "newer words", "--id", "s2", cwd=folder)
@@ -402,6 +413,7 @@ def test_exit_leaves_as_ctrl_d_does_but_not_while_it_works(folder: Path) -> None
         assert screen.end() == 0
 
 
+@pytest.mark.slow
 def test_new_begins_another_session_and_keeps_the_first(folder: Path) -> None:
     with chat(folder) as screen:
         screen.enter("one", "You said: one", "done ·")
@@ -415,6 +427,7 @@ def test_new_begins_another_session_and_keeps_the_first(folder: Path) -> None:
     assert "stored; continue with" not in screen.text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("args", [[], ["--id", "s1"]], ids=["new", "named"])
 def test_a_chat_in_which_nothing_was_said_leaves_no_session_behind(args: list[str], folder: Path) -> None:
     with Screen("chat", "crew:helper", *args, cwd=folder) as screen:
@@ -453,6 +466,7 @@ def test_an_id_that_can_be_none_is_refused_before_anything_is_said(folder: Path)
 # --- through a pipe ---------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_pipe_takes_prompts_and_commands_line_by_line(folder: Path) -> None:
     given = "one\n/cost\n/nonsense\n /tools\n/unfold\n"
     done = upcall("chat", "crew:helper", "--id", "s1", cwd=folder, given=given)

@@ -173,6 +173,7 @@ def test_a_stack_trace_is_shown_to_whoever_asks_for_it(folder: Path) -> None:
     assert "Traceback" in upcall("run", "agents", "crash", "--trace", cwd=folder).stderr
 
 
+@pytest.mark.slow
 def test_nothing_that_a_model_wrote_steers_the_terminal(folder: Path) -> None:
     upcall("run", "agents", "escape", "--id", "s1", cwd=folder)
     for args in (
@@ -200,6 +201,7 @@ def test_the_log_is_in_a_folder_that_nobody_else_reads(folder: Path) -> None:
     assert (home / ".gitignore").read_text() == "*\n"
 
 
+@pytest.mark.slow
 def test_the_store_is_the_option_then_the_variable(folder: Path) -> None:
     upcall("run", "agents", "hello", "--id", "by-variable", cwd=folder, UPCALL_STORE="one.db")
     upcall("run", "agents", "hello", "--id", "by-option", "--store", "two.db", cwd=folder, UPCALL_STORE="one.db")
@@ -220,6 +222,7 @@ def test_a_file_that_is_no_log_is_refused_and_left_alone(tmp_path: Path) -> None
 # --- sessions and show ------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_sessions_and_show_have_the_same_shape(folder: Path) -> None:
     upcall("run", "agents", "hello", "--id", "s1", cwd=folder)
     upcall("run", "agents", "fail", "--id", "s2", cwd=folder)
@@ -253,6 +256,7 @@ def test_show_tells_the_conversation_the_calls_and_the_end(folder: Path) -> None
     assert re.search(r"done · 2 model calls · 2 tool calls · \d+ ms", shown)
 
 
+@pytest.mark.slow
 def test_children_are_listed_below_their_parent(folder: Path) -> None:
     (folder / "family.py").write_text(
         "from upcall import Agent, Hooks\nfrom upcall.models import Script\n"
@@ -582,6 +586,7 @@ def test_the_help_lists_every_command(tmp_path: Path) -> None:
     assert upcall("--version", cwd=tmp_path).stdout.startswith("upcall ")
 
 
+@pytest.mark.slow
 def test_help_and_version_are_commands_too(tmp_path: Path) -> None:
     assert upcall("help", cwd=tmp_path).stdout == upcall("--help", cwd=tmp_path).stdout
     assert upcall("version", cwd=tmp_path).stdout == upcall("--version", cwd=tmp_path).stdout

@@ -39,6 +39,7 @@ def test_questions_are_asked_one_at_a_time_most_urgent_first(folder: Path) -> No
     assert max(len(row) for row in screen.text.splitlines() if "┃" in row) <= 80
 
 
+@pytest.mark.slow
 def test_a_typed_answer_is_asked_field_by_field_and_wrong_ones_are_told_why(folder: Path) -> None:
     with Screen("run", "team:manager", "book", "--id", "s1", cwd=folder) as screen:
         screen.see("┃ route     manager passed it up: not mine to say")
@@ -151,6 +152,7 @@ def test_ctrl_c_pressed_fast_leaves_one_question_after_the_other_and_cancels_not
     assert len(out("inbox", cwd=folder)) == 3
 
 
+@pytest.mark.slow
 def test_equal_questions_are_put_once_for_all(folder: Path) -> None:
     with Screen("run", "team:manager", "three name", "--id", "s1", cwd=folder) as screen:
         screen.see("your answer ›")
@@ -161,6 +163,7 @@ def test_equal_questions_are_put_once_for_all(folder: Path) -> None:
     assert "called Otto | called Otto | called Otto" in screen.text
 
 
+@pytest.mark.slow
 def test_an_answer_from_another_process_takes_the_question_off_the_screen(folder: Path) -> None:
     with Screen("run", "team:manager", "paint", "--id", "s1", cwd=folder) as screen:
         screen.see("your choice, 1-2 ›")
@@ -185,6 +188,7 @@ def test_an_answer_from_another_process_reaches_a_run_that_still_works(folder: P
     assert said == "slow; painted red\n"
 
 
+@pytest.mark.slow
 def test_answer_at_a_terminal_puts_the_same_question(folder: Path) -> None:
     (entry,) = parked(folder, "paint")
     with Screen("answer", entry["id"], cwd=folder) as screen:
@@ -200,6 +204,7 @@ def test_answer_at_a_terminal_puts_the_same_question(folder: Path) -> None:
     assert upcall("resume", "s1", cwd=folder).stdout == "painted dark blue\n"
 
 
+@pytest.mark.slow
 def test_the_inbox_at_a_terminal_fits_and_has_no_raw_colours_without_colour(folder: Path) -> None:
     parked(folder, "many")
     with Screen("inbox", cwd=folder, NO_COLOR="1") as screen:
@@ -234,6 +239,7 @@ def test_ctrl_c_between_questions_still_cancels_the_run(folder: Path) -> None:
     assert code in (0, 130)
 
 
+@pytest.mark.slow
 def test_a_terminal_that_can_not_move_its_cursor_is_asked_too(folder: Path) -> None:
     with Screen("run", "team:manager", "paint", "--id", "s1", cwd=folder, TERM="dumb") as screen:
         screen.see("┃ │ Which colour?")

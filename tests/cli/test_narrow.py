@@ -35,6 +35,7 @@ def fits(text: str, columns: int) -> bool:
     return all(len(row) <= columns or len(row.split()) == 1 for row in text.splitlines())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("columns", [40, 60])
 @pytest.mark.parametrize(
     "command", slow_but(["", "answer", "sessions prune"], ["", *COMMANDS, "sessions prune", "sessions delete"])
@@ -69,6 +70,7 @@ def test_explain_hangs_reasons_behind_the_names_they_belong_to(columns: int, fol
     )
 
 
+@pytest.mark.slow
 def test_lists_fit_a_narrow_screen_with_their_last_column_whole(folder: Path) -> None:
     parked(folder, "three name", "release-of-the-website")
     listed = shown("sessions", cwd=folder, columns=40).splitlines()
@@ -87,6 +89,7 @@ def test_check_hangs_what_is_wrong_behind_how_bad_it_is(tmp_path: Path) -> None:
     assert "unknown key; allowed are name, description, model," in upcall("check", ".", cwd=tmp_path).stdout
 
 
+@pytest.mark.slow
 def test_the_inbox_leaves_only_commands_to_the_terminal_so_that_they_can_be_pasted(folder: Path) -> None:
     entry, *_ = parked(folder, "many")
     listed = shown("inbox", cwd=folder, columns=40)

@@ -143,6 +143,7 @@ def test_an_agent_that_a_function_made_is_noted_nowhere(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.slow
 def test_what_the_command_noted_stays_as_it_was_given(tmp_path: Path) -> None:
     (tmp_path / "shop.py").write_text(AGENTS)
     done = upcall("run", "shop:crew", "go", "--agent", "second", "--id", "s1", "--store", "work.db", cwd=tmp_path)

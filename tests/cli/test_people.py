@@ -34,6 +34,7 @@ def folder(tmp_path: Path) -> Path:
 # --- the inbox --------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_inbox_as_json_lists_callbacks_by_priority_with_all_their_fields(folder: Path) -> None:
     first, *rest = parked(folder, "many")
 
@@ -53,6 +54,7 @@ def test_the_inbox_as_json_lists_callbacks_by_priority_with_all_their_fields(fol
     assert (approval["tool"], approval["args"]) == ("deploy", {"env": "prod"})
 
 
+@pytest.mark.slow
 def test_the_inbox_shows_who_asks_what_for_its_way_and_what_to_type(folder: Path) -> None:
     first, *_ = parked(folder, "many")
     shown = upcall("inbox", cwd=folder).stdout
@@ -74,6 +76,7 @@ def test_the_inbox_shows_who_asks_what_for_its_way_and_what_to_type(folder: Path
     assert limited.count("answer  ") == 1
 
 
+@pytest.mark.slow
 def test_an_inbox_where_nothing_waits_says_so(folder: Path) -> None:
     (entry,) = parked(folder, "name")
     upcall("answer", entry["id"], "Otto", cwd=folder)
@@ -108,6 +111,7 @@ def test_only_one_of_several_equal_questions_is_answered_if_so_wanted(folder: Pa
     assert upcall("resume", "s1", cwd=folder).returncode == 3
 
 
+@pytest.mark.slow
 def test_what_an_agent_wrote_into_a_question_steers_no_terminal(folder: Path) -> None:
     program = (folder / "team.py").read_text()
     evil = "Which \\x1b[31mcolour\\u202e?"
@@ -121,6 +125,7 @@ def test_what_an_agent_wrote_into_a_question_steers_no_terminal(folder: Path) ->
 # --- answers ----------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_an_answer_is_given_by_the_systems_user_and_says_how_to_continue(folder: Path) -> None:
     (entry,) = parked(folder, "name")
     done = upcall("answer", entry["id"], "Otto", cwd=folder)
@@ -131,6 +136,7 @@ def test_an_answer_is_given_by_the_systems_user_and_says_how_to_continue(folder:
     assert (answer["value"], answer["by"], answer["right"]) == ("Otto", ME, "os-user")
 
 
+@pytest.mark.slow
 def test_who_is_named_with_by_is_only_asserted(folder: Path) -> None:
     (entry,) = parked(folder, "name")
     settled = out("answer", entry["id"], "Otto", "--by", "ops", cwd=folder)
@@ -219,6 +225,7 @@ def test_the_inbox_shows_how_to_approve_edit_and_reject_a_call(folder: Path) -> 
     assert "deployed staging" in upcall("resume", "s1", cwd=folder).stdout
 
 
+@pytest.mark.slow
 def test_arguments_that_are_too_long_for_a_prompt_are_edited_in_a_file(folder: Path) -> None:
     program = (folder / "team.py").read_text()
     (folder / "team.py").write_text(
@@ -228,6 +235,7 @@ def test_arguments_that_are_too_long_for_a_prompt_are_edited_in_a_file(folder: P
     assert f"upcall answer {entry['id']} --edit ARGUMENTS.json\n" in upcall("inbox", cwd=folder).stdout
 
 
+@pytest.mark.slow
 def test_an_approval_by_pattern_holds_for_the_session(folder: Path) -> None:
     (entry,) = parked(folder, "deploy")
     refused = upcall("answer", entry["id"], "--pattern", "nonsense", cwd=folder)
@@ -327,6 +335,7 @@ def test_a_prompt_from_a_pipe_is_bounded(folder: Path) -> None:
     assert "the prompt has more than 4000000 characters" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_second_answer_is_told_by_whom_and_when_it_was_settled(folder: Path) -> None:
     (entry,) = parked(folder, "name")
     assert upcall("answer", entry["id"], "Otto", "--by", "ops", cwd=folder).returncode == 0
@@ -339,6 +348,7 @@ def test_a_second_answer_is_told_by_whom_and_when_it_was_settled(folder: Path) -
     )
 
 
+@pytest.mark.slow
 def test_an_unknown_callback_and_a_log_that_is_not_there_are_told(folder: Path) -> None:
     lost = upcall("answer", "qnothing", "x", cwd=folder)
     assert (lost.returncode, lost.stderr.count("\n")) == (1, 1)
@@ -417,6 +427,7 @@ def test_a_run_is_mirrored_to_a_file_if_so_wanted(folder: Path) -> None:
 # --- explain ----------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_explain_draws_what_became_of_a_callback(folder: Path) -> None:
     (entry,) = parked(folder, "paint")
     before = upcall("explain", entry["id"], cwd=folder).stdout
@@ -449,6 +460,7 @@ def test_resume_all_takes_what_was_answered_and_leaves_what_waits(folder: Path) 
     assert [entry["session_id"] for entry in out("inbox", cwd=folder)] == ["s3~r1c0"]
 
 
+@pytest.mark.slow
 def test_resume_all_tells_a_session_whose_agents_are_gone_and_continues_with_the_others(folder: Path) -> None:
     (folder / "lost.py").write_text((folder / "team.py").read_text())
     assert upcall("run", "lost:manager", "name", "--id", "s1", cwd=folder).returncode == 3
@@ -462,6 +474,7 @@ def test_resume_all_tells_a_session_whose_agents_are_gone_and_continues_with_the
     assert "session s1: there is no module 'lost'" in done.stderr
 
 
+@pytest.mark.slow
 def test_resume_all_as_json_tells_a_failed_session_with_its_error(folder: Path) -> None:
     parked(folder, "name")
     (entry,) = out("inbox", cwd=folder)
@@ -556,6 +569,7 @@ def test_a_question_is_declined_with_a_reason_and_every_list_says_so(folder: Pat
     assert "called None" in resumed.stdout
 
 
+@pytest.mark.slow
 def test_an_approval_is_not_declined_and_a_value_does_not_stand_beside_a_reason(folder: Path) -> None:
     (entry,) = parked(folder, "deploy")
 

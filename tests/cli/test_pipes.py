@@ -115,11 +115,13 @@ def test_a_command_that_nobody_hears_at_all_ends_in_time(args: list[str], folder
     assert code in (1, 128 + signal.SIGPIPE)
 
 
+@pytest.mark.slow
 def test_the_turn_of_a_run_that_nobody_reads_is_kept(folder: Path) -> None:
     assert unread("run", "agents", "hello", "--id", "kept", cwd=folder) == (141, "")
     assert out("show", "kept", cwd=folder)["status"] == "done"
 
 
+@pytest.mark.slow
 def test_only_the_first_line_of_many_is_read_without_noise(folder: Path) -> None:
     line = f"{' '.join(COMMAND)} events | head -1"
     done = subprocess.run(

@@ -34,6 +34,7 @@ def test_ctrl_c_cancels_the_turn_and_the_exit_code_is_130(prompt: str, folder: P
     assert upcall("run", "agents", "hello", "--id", "s1", cwd=folder).stdout == "You said: hello\n"
 
 
+@pytest.mark.slow
 def test_ctrl_c_in_a_piped_chat_is_exit_code_130(folder: Path) -> None:
     (folder / "lines.txt").write_text("hello\nwait 60\nnever read\n")
     with (
@@ -62,6 +63,7 @@ def test_another_process_cancels_a_running_turn(folder: Path) -> None:
     assert (again.returncode, again.stderr) == (0, "nothing to cancel: session s1 is cancelled\n")
 
 
+@pytest.mark.slow
 def test_a_killed_run_is_interrupted_and_resumed_without_saying_where_its_agents_are(folder: Path) -> None:
     with start("run", "agents", "wait 60", "--id", "s1", cwd=folder) as running:
         eventually(lambda: started(folder, "s1"), "the tool has started")
@@ -76,6 +78,7 @@ def test_a_killed_run_is_interrupted_and_resumed_without_saying_where_its_agents
     assert out("show", "s1", cwd=folder)["status"] == "done"
 
 
+@pytest.mark.slow
 def test_a_killed_run_can_be_cancelled_for_good(folder: Path) -> None:
     with start("run", "agents", "wait 60", "--id", "s1", cwd=folder) as running:
         eventually(lambda: started(folder, "s1"), "the tool has started")
@@ -109,6 +112,7 @@ def test_agents_that_have_moved_are_given_by_hand(folder: Path) -> None:
     assert upcall("resume", "s1", "--agents", "moved", cwd=folder).stdout == "You said: hello\n"
 
 
+@pytest.mark.slow
 def test_events_are_followed_across_processes(folder: Path) -> None:
     with start("events", "--follow", "--json", cwd=folder) as following:
         assert following.stdout is not None
@@ -126,6 +130,7 @@ def test_events_are_followed_across_processes(folder: Path) -> None:
     assert errors == "no log here yet: .upcall/log.db does not exist, waiting for the first run\n"
 
 
+@pytest.mark.slow
 def test_one_session_is_followed_from_a_number_on(folder: Path) -> None:
     upcall("run", "agents", "hello", "--id", "s1", cwd=folder)
     with start("events", "s1", "--follow", "--after", "4", cwd=folder) as following:

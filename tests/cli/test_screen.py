@@ -73,6 +73,7 @@ def test_ctrl_c_during_a_run_cancels_it_with_130(folder: Path) -> None:
     assert out("show", "s1", cwd=folder)["status"] == "cancelled"
 
 
+@pytest.mark.slow
 def test_a_chat_streams_cancels_continues_and_is_left_with_ctrl_d(folder: Path) -> None:
     with Screen("chat", "agents", "--id", "s1", cwd=folder) as screen:
         screen.see("helper · new session s1")
@@ -146,6 +147,7 @@ def test_the_command_to_continue_a_chat_names_its_store(folder: Path) -> None:
         screen.see("upcall chat agents --store own.db --id s1")
 
 
+@pytest.mark.slow
 def test_tables_and_shown_sessions_fit_on_80_columns(folder: Path) -> None:
     upcall("run", "agents", "add " + "many words " * 30, "--id", "s1", cwd=folder)
     for args in (["sessions"], ["show", "s1"], ["events", "s1"]):

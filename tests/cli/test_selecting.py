@@ -81,6 +81,7 @@ def test_data_may_be_in_a_file_and_is_the_same_when_a_session_is_continued(folde
     assert (again.returncode, "is waiting for 1 answer" in again.stderr) == (3, True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "problem"),
     slow_after(

@@ -50,6 +50,7 @@ def interrupted(at: str, *command: str, cwd: Path) -> tuple[int, str]:
     return done.returncode, done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("at", ["upcall", "upcall.errors", "msgspec", "upcall.cli.inbox", "argparse"])
 def test_an_interrupt_while_the_command_is_imported_ends_it_quietly(at: str, tmp_path: Path) -> None:
     scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
@@ -58,11 +59,13 @@ def test_an_interrupt_while_the_command_is_imported_ends_it_quietly(at: str, tmp
     assert interrupted(at, "-c", script, cwd=tmp_path) == (130, "")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("at", ["upcall.cli", "upcall.cli.inbox"])
 def test_an_interrupt_while_the_module_is_run_ends_it_quietly(at: str, tmp_path: Path) -> None:
     assert interrupted(at, "-m", "upcall", cwd=tmp_path) == (130, "")
 
 
+@pytest.mark.slow
 def test_an_interrupt_that_is_ignored_stays_ignored(tmp_path: Path) -> None:
     nohup = "import signal; signal.signal(2, signal.SIG_IGN); import upcall.__main__"
     code, said = interrupted("upcall.cli.inbox", "-c", nohup, cwd=tmp_path)

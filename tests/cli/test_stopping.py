@@ -233,6 +233,7 @@ def test_a_follower_takes_nothing_more_after_the_signal(folder: Path) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_a_follower_that_runs_nothing_at_the_moment_ends_at_once(folder: Path) -> None:
     assert upcall("run", "crew:agent", "ask_only", "--id", "other", cwd=folder).returncode == 3
     with start("resume", "--all", "--follow", cwd=folder) as following:
@@ -242,6 +243,7 @@ def test_a_follower_that_runs_nothing_at_the_moment_ends_at_once(folder: Path) -
     assert (following.returncode, said, errors) == (143, "", "")
 
 
+@pytest.mark.slow
 def test_a_piped_chat_that_waits_for_a_line_ends_at_once(folder: Path) -> None:
     (folder / "go").touch()
     reads, writes = os.pipe()
@@ -290,6 +292,7 @@ def test_a_call_that_does_not_end_within_the_limit_is_interrupted_as_after_a_cra
 # --- at a terminal ----------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("command", "prompt"), [("run", ["ask_only"]), ("chat", [])])
 def test_a_question_on_the_screen_is_left_for_the_inbox(command: str, prompt: list[str], folder: Path) -> None:
     with Screen(command, "crew:agent", *prompt, "--id", "s1", cwd=folder) as screen:
@@ -302,6 +305,7 @@ def test_a_question_on_the_screen_is_left_for_the_inbox(command: str, prompt: li
     assert [one["message"] for one in out("inbox", cwd=folder)] == ["Which one?"]
 
 
+@pytest.mark.slow
 def test_a_chat_ends_when_its_turn_has_stopped_and_says_how_it_is_continued(folder: Path) -> None:
     with Screen("chat", "crew:agent", "--id", "s1", cwd=folder) as screen:
         screen.see("›")

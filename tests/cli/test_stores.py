@@ -43,6 +43,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("args", slow_but([["inbox"], ["resume", "--all"], ["show", "x"]], READING), ids=" ".join)
 def test_reading_a_named_log_that_is_not_there_names_it_and_is_wrong_usage(args: list[str], folder: Path) -> None:
     before = sorted(folder.rglob("*"))

@@ -68,6 +68,7 @@ def test_what_new_writes_works_at_once(
     assert "2 passed" in tested.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", ["agent", "team"])
 def test_new_says_what_it_wrote_and_every_command_that_it_names_runs(what: str, tmp_path: Path) -> None:
     told = upcall("new", what, "made", cwd=tmp_path).stdout
@@ -151,6 +152,7 @@ def test_a_changed_policy_takes_the_question_to_the_person_and_resume_finds_the_
     assert (again.returncode, again.stdout) == (3, "")  # the reply of the turn before is none of this one
 
 
+@pytest.mark.slow
 def test_a_manager_that_does_not_know_passes_the_question_up_to_the_terminal(site: Path) -> None:
     change(site / "site" / "manager.md", "The house colour is teal.", "")
     with Screen("run", "site", "hello", cwd=site) as screen:

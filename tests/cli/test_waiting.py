@@ -59,6 +59,7 @@ def answer(folder: Path, callback_id: str, value: str) -> None:
     asyncio.run(tell())
 
 
+@pytest.mark.slow
 def test_a_run_that_waits_is_exit_code_3_and_resumes_once_it_is_answered(folder: Path) -> None:
     done = upcall("run", "wall:boss", "go", "--id", "s1", cwd=folder)
     shown = out("show", "s1", cwd=folder)
@@ -115,6 +116,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.slow
 def test_a_question_is_waited_for_whatever_became_of_the_process_that_asked_it(folder: Path) -> None:
     (folder / "host.py").write_text(HOST_DIES)
     killed = subprocess.run([sys.executable, "host.py"], cwd=folder, env=environment(), check=False)

@@ -47,6 +47,7 @@ async def test_servers_of_both_eras_are_called_after_an_approval(kind: type[Clie
     assert b"everything" in log
 
 
+@pytest.mark.slow
 async def test_a_new_session_waits_for_no_server(folder: Path):
     async with connected(PythonSdk, folder, *COMMAND) as client:
         await client.new()  # what is opened once is opened
@@ -74,6 +75,7 @@ async def test_a_session_that_needs_a_server_is_left_alone_where_it_is_not(folde
                 await asyncio.sleep(0.05)
 
 
+@pytest.mark.slow
 async def test_a_server_that_can_not_be_used_is_named(folder: Path):
     async with connected(PythonSdk, folder, *COMMAND) as client:
         for wrong in ({"type": "sse", "name": "a", "url": "http://x"}, {"name": "a"}, {"command": "x"}):

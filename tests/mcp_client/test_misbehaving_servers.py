@@ -33,6 +33,7 @@ async def play(servers: McpServers, plan: Any, host: Any = None, **more: Any) ->
         return await session.prompt("Begin."), session
 
 
+@pytest.mark.slow
 async def test_a_server_that_never_answers_holds_up_the_others_for_less_than_two_seconds() -> None:
     servers = McpServers({"good": raw("plain", **UNASKED), "silent": raw("silent")})
     await servers.connect("good")  # the library is imported, and the machine's speed is not measured
@@ -51,6 +52,7 @@ async def test_a_server_that_never_answers_holds_up_the_others_for_less_than_two
     assert [one.text for one in results(session)] == ["act ran"]
 
 
+@pytest.mark.slow
 async def test_a_server_that_ignores_unknown_methods_is_connected_without_the_ten_seconds_of_the_probe() -> None:
     servers = McpServers({"one": raw("ignores")})
     await servers.connect("one")
@@ -180,6 +182,7 @@ async def test_an_own_tool_keeps_its_name_when_a_server_has_one_that_would_be_ca
     assert [one.text for one in results(session)] == ["ours", "act ran"]
 
 
+@pytest.mark.slow
 async def test_a_cancelled_call_is_cancelled_at_the_server_too(tmp_path: Path) -> None:
     notes = tmp_path / "notes"
     servers = McpServers({"one": raw("plain", str(notes), **UNASKED)}, wait=20)

@@ -88,6 +88,7 @@ async def test_a_form_that_expires_is_cancelled_at_the_server() -> None:
     assert any("expired" in reason for reason in person.withdrawn)
 
 
+@pytest.mark.slow
 async def test_a_legacy_question_is_answered_with_its_defaults(tmp_path: Path) -> None:
     servers = McpServers({"one": raw("asks", str(tmp_path / "notes"), **UNASKED)}, wait=20)
 
@@ -98,6 +99,7 @@ async def test_a_legacy_question_is_answered_with_its_defaults(tmp_path: Path) -
     assert schema["properties"]["name"]["title"] == "Name"  # without what was hidden in it
 
 
+@pytest.mark.slow
 async def test_a_question_that_its_server_takes_back_disappears(tmp_path: Path) -> None:
     servers = McpServers({"one": raw("takes_back", str(tmp_path / "notes"), **UNASKED)}, wait=20)
 
@@ -107,6 +109,7 @@ async def test_a_question_that_its_server_takes_back_disappears(tmp_path: Path) 
     assert len(person.asked) == len(person.withdrawn) == 1
 
 
+@pytest.mark.slow
 async def test_a_link_is_for_a_person_and_is_accepted_by_opening_it(tmp_path: Path) -> None:
     servers = McpServers({"one": raw("link", str(tmp_path / "notes"), **UNASKED)}, wait=20)
 
@@ -130,6 +133,7 @@ async def test_a_link_is_cancelled_where_the_agent_may_not_ask_a_person(tmp_path
     assert json.loads(results(session)[0].text) == {"action": "cancel"}
 
 
+@pytest.mark.slow
 async def test_a_legacy_question_is_held_in_memory_and_answered_from_the_inbox(tmp_path: Path) -> None:
     servers = McpServers({"one": raw("asks", str(tmp_path / "notes"), **UNASKED)}, wait=20)
     worker = agent(servers, [call("one__act")])
@@ -177,6 +181,7 @@ async def test_a_declined_question_of_the_2026_era_ends_the_call_and_orders_noth
     assert "ordered" not in effects.read_text()
 
 
+@pytest.mark.slow
 async def test_a_question_goes_to_the_session_whose_call_caused_it_when_two_sessions_use_one_server(
     tmp_path: Path,
 ) -> None:

@@ -93,6 +93,7 @@ async def test_an_edit_in_a_form_that_python_calls_equal_is_an_edit(tmp_path: Pa
     assert effects(tmp_path) == ["switched to True"]
 
 
+@pytest.mark.slow
 @BOTH
 async def test_a_declined_question_is_declined_and_a_declined_approval_is_rejected(
     tmp_path: Path, era: str
@@ -188,6 +189,7 @@ async def test_a_prompt_to_a_session_that_waits_asks_its_question_again(tmp_path
     assert again.structured_content["questions"] == asked.structured_content["questions"]
 
 
+@pytest.mark.slow
 @BOTH
 async def test_a_long_call_says_how_to_wait_and_status_gives_the_reply(tmp_path: Path, era: str) -> None:
     make_desk(tmp_path)
@@ -204,6 +206,7 @@ async def test_a_long_call_says_how_to_wait_and_status_gives_the_reply(tmp_path:
     assert looks[-1].structured_content["text"] == "done: slept 0.3"
 
 
+@pytest.mark.slow
 @BOTH
 async def test_status_waits_for_the_reply(tmp_path: Path, era: str) -> None:
     make_desk(tmp_path)
@@ -247,6 +250,7 @@ async def test_a_failed_turn_is_an_error_result_without_a_stack_trace(tmp_path: 
     assert "Traceback" not in text_of(failed)
 
 
+@pytest.mark.slow
 @BOTH
 async def test_progress_tells_what_the_agent_does(tmp_path: Path, era: str) -> None:
     make_desk(tmp_path)

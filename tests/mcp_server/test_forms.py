@@ -67,6 +67,7 @@ def test_every_schema_becomes_a_flat_form_of_simple_fields(schema: dict[str, Any
         assert set(one) - {"type", "title", "description", "default"} <= ALLOWED[one["type"]]
 
 
+@pytest.mark.slow
 @given(SCHEMAS, st.dictionaries(st.text(max_size=5), VALUES, max_size=4), VALUES)
 @settings(max_examples=examples(200))
 def test_whatever_a_client_sends_is_a_valid_answer_or_is_refused_with_a_reason(

@@ -105,6 +105,7 @@ async def test_openai_chat_speaks_with_the_same_server_by_itself():
     await chat.close()
 
 
+@pytest.mark.slow
 async def test_a_file_is_loaded_once_for_all_who_name_it():
     one, other = Local(weights(), max_tokens=4), resolve_model(f"local:{weights().name}", weights().parent)
     await one.respond(HELLO, None)
@@ -113,6 +114,7 @@ async def test_a_file_is_loaded_once_for_all_who_name_it():
     await one.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("given", "spins"), [({}, False), ({"OMP_WAIT_POLICY": "active"}, True)])
 def test_threads_of_llama_cpp_wait_asleep_unless_the_environment_says_otherwise(
     given: dict[str, str], spins: bool

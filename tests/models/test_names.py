@@ -96,6 +96,7 @@ async def test_a_missing_local_file_is_named(tmp_path: Path):
         await resolve_model("local:no.gguf", tmp_path).respond(HELLO, None)
 
 
+@pytest.mark.slow
 async def test_an_unknown_provider_is_refused():
     with pytest.raises(ModelRefused, match="nosuch"):
         await resolve_model("nosuch:model").respond(HELLO, None)

@@ -557,6 +557,7 @@ async def test_the_log_keeps_settings_once_and_never_a_header_s_value(tmp_path: 
     assert SECRET not in repr(agent.settings)
 
 
+@pytest.mark.slow
 async def test_no_error_shows_a_header_s_value(tmp_path: Path):
     from pydantic_ai.models.openai import OpenAIChatModel
     from pydantic_ai.providers.openai import OpenAIProvider

@@ -227,6 +227,7 @@ async def test_a_program_that_wants_all_memory_is_stopped(program: str, files: F
     assert "Error" in result.text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "program",
     [

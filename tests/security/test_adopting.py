@@ -229,6 +229,7 @@ def test_a_log_of_the_version_before_is_adopted_the_same_way(theirs: Path) -> No
     assert upcall("cancel", "s1", cwd=theirs).returncode == 0
 
 
+@pytest.mark.slow
 def test_adopting_a_log_makes_only_this_file_ours(theirs: Path, their_state: pytest.MonkeyPatch) -> None:
     # whoever made the log knows its first id, and may bring another log with it
     parked(theirs, "paint")
@@ -250,6 +251,7 @@ def test_a_log_stays_its_makers_own_when_somebody_else_adopts_it(
     assert upcall("cancel", "s1", cwd=ours).returncode == 0
 
 
+@pytest.mark.slow
 def test_adopting_ones_own_log_changes_nothing(theirs: Path) -> None:
     parked(theirs, "paint")
     before = upcall("events", "--json", cwd=theirs).stdout
@@ -268,6 +270,7 @@ def test_what_is_not_a_log_is_not_adopted(path: str, why: str, theirs: Path) -> 
     assert why in done.stderr
 
 
+@pytest.mark.slow
 def test_a_log_whose_events_make_no_sense_is_not_adopted(theirs: Path, their_state: pytest.MonkeyPatch) -> None:
     parked(theirs, "paint")
     ours = cloned(theirs, their_state)

@@ -69,6 +69,7 @@ def test_an_id_with_colons_is_completed_behind_them(tmp_path: Path) -> None:
     assert completions("upcall show o", tmp_path) == ["other"]
 
 
+@pytest.mark.slow
 def test_names_of_files_are_completed_without_running_them(tmp_path: Path) -> None:
     (tmp_path / "file $(touch pwned)").touch()
     assert completions("upcall check fi", tmp_path) in (

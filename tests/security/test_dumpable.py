@@ -59,6 +59,7 @@ def ran(folder: Path, options: str, **env: str) -> str:
     return subprocess.run(program, cwd=work, env=given, capture_output=True, text=True, check=True).stdout.strip()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "env", "seen"),
     [
@@ -82,6 +83,7 @@ def test_the_command_upcall_is_closed_to_other_processes_from_its_start(tmp_path
     assert said.stdout.strip().splitlines()[0] == "0", said.stderr
 
 
+@pytest.mark.slow
 def test_importing_the_package_and_calling_the_command_as_a_function_leave_a_process_open() -> None:
     program = "import ctypes, upcall, upcall.cli; upcall.cli.main(['version']); "
     program += "print(ctypes.CDLL(None).prctl(3, 0, 0, 0, 0))"

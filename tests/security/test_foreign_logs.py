@@ -85,6 +85,7 @@ def test_resuming_imports_nothing_that_a_foreign_log_names(folder: Path) -> None
     assert not (folder / "pwned").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("args", SHOWN, ids=" ".join)
 def test_a_foreign_log_is_shown_and_stays_as_it_is(args: list[str], folder: Path) -> None:
     before = content(folder)
@@ -97,6 +98,7 @@ def test_a_foreign_log_is_shown_and_stays_as_it_is(args: list[str], folder: Path
     assert content(folder) == before
 
 
+@pytest.mark.slow
 def test_a_foreign_log_with_hostile_files_beside_it_is_shown_without_touching_them(folder: Path) -> None:
     log = folder / ".upcall" / "log.db"
     db = sqlite3.connect(log, isolation_level=None)
@@ -111,6 +113,7 @@ def test_a_foreign_log_with_hostile_files_beside_it_is_shown_without_touching_th
     assert content(copy) == before
 
 
+@pytest.mark.slow
 def test_naming_a_foreign_log_is_one_way_on_and_makes_it_ours_only_while_it_is_named(folder: Path) -> None:
     named = ["--store", ".upcall/log.db", "--agents", "team:manager"]
     assert upcall("resume", "s1", *named, cwd=folder).returncode == 0
@@ -133,6 +136,7 @@ def test_a_log_of_ours_stays_ours_when_its_folder_is_moved_copied_or_vacuumed(tm
         assert upcall("cancel", "s1", cwd=tmp_path / place).returncode == 0
 
 
+@pytest.mark.slow
 def test_a_log_that_is_replaced_by_a_pull_becomes_foreign(folder: Path, tmp_path: Path) -> None:
     mine = tmp_path / "mine"
     mine.mkdir()

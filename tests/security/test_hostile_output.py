@@ -106,6 +106,7 @@ def assert_harmless(text: str) -> None:
     assert found is None, repr(text[max(found.start() - 60, 0) : found.start() + 60])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
 def test_no_command_prints_what_steers_a_terminal(command: tuple[str, ...], place: Path) -> None:
     done = upcall(*command, cwd=place)

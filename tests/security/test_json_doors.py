@@ -278,6 +278,7 @@ def test_results_keep_their_structure_up_to_a_megabyte_and_then_only_their_text(
     assert len(cut.text) == 1_000_004
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "attack", ["one text of a megabyte 400 times", "a list doubled 60 times", "a million empty texts"]
 )

@@ -49,6 +49,7 @@ ROWS = json.dumps([{"a": n} for n in range(33_000)])
 """As many values as a reply may have."""
 
 
+@pytest.mark.slow
 async def test_a_reply_at_the_bound_is_read_without_holding_the_loop() -> None:
     agent = Agent("a", model=Script([f"Rows [all of them]:\n{ROWS}"]), output=list[Row])
     async with Runtime(agents=[agent]) as runtime:
@@ -59,6 +60,7 @@ async def test_a_reply_at_the_bound_is_read_without_holding_the_loop() -> None:
     took.check()
 
 
+@pytest.mark.slow
 async def test_the_value_that_a_hook_gets_is_not_the_one_that_the_reply_has() -> None:
     def empties(_: Any, reply: Reply) -> None:
         reply.output.clear()
@@ -69,6 +71,7 @@ async def test_the_value_that_a_hook_gets_is_not_the_one_that_the_reply_has() ->
     assert len(reply.output) == 33_000
 
 
+@pytest.mark.slow
 async def test_a_steer_that_comes_while_a_long_reply_is_read_is_not_lost() -> None:
     seen: list[str] = []
     loop = asyncio.get_running_loop()

@@ -41,6 +41,7 @@ async def results_of(agent: Agent) -> list[Result]:
         return [result for message in session.get_messages() for result in message.results]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["serach_the_documents_of_nmuber_{}", "search_the_documents_" * 60 + "{}"])
 async def test_a_thousand_calls_of_unknown_tools_do_not_hold_the_loop(name: str) -> None:
     agent = Agent("a", model=Script([[call(name.format(n)) for n in range(1000)], "end"]), tools=TOOLS)
@@ -62,6 +63,7 @@ async def test_of_a_name_of_millions_of_characters_the_beginning_is_told() -> No
     assert f"there is no tool called '{'s' * 128}…'." in found.text
 
 
+@pytest.mark.slow
 async def test_a_thousand_equal_calls_are_counted_once() -> None:
     agent = Agent(
         "a", model=Script([[call("echo", word="x" * 3_000)] * 1000, "end"]), tools=[echo], kit=[stuck(1000)]

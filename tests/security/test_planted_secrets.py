@@ -125,11 +125,13 @@ LOOKS = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", LOOKS, ids=" ".join)
 def test_no_command_prints_a_secret_while_something_waits(command: tuple[str, ...], place: Path) -> None:
     assert "hidden" in clean(upcall(*command, cwd=place, **ENV), " ".join(command)) or command == ("sessions",)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", [one for one in LOOKS if "--json" not in one], ids=" ".join)
 def test_no_command_shows_a_secret_at_a_terminal(command: tuple[str, ...], place: Path) -> None:
     with Screen(*command, cwd=place, **ENV) as screen:
@@ -142,6 +144,7 @@ def test_raw_events_hide_nothing_but_what_a_hook_replaced(place: Path) -> None:
     assert set(found) == {*SECRETS} - {"behind a hook", "shown behind a hook", "reply"}
 
 
+@pytest.mark.slow
 def test_followed_events_hide_secrets(place: Path) -> None:
     following = start("events", "s", "--follow", "--json", cwd=place, SHOP_TOKEN=ENVIRON)
     lines: list[str] = []
@@ -182,6 +185,7 @@ def test_an_approval_that_is_edited_beside_a_hidden_value_runs_with_the_real_one
     assert {*paid} == {f"7 {SECRETS['argument']}"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", LOOKS, ids=" ".join)
 def test_no_command_prints_a_secret_of_a_session_that_is_done(command: tuple[str, ...], finished: Path) -> None:
     clean(upcall(*command, cwd=finished, **ENV), " ".join(command))
@@ -212,6 +216,7 @@ def test_what_is_hidden_is_revealed_to_a_person_and_the_log_says_so(tmp_path: Pa
     assert (late.returncode, "only what waits" in late.stderr) == (2, True)
 
 
+@pytest.mark.slow
 def test_a_reply_in_a_pipe_is_handed_over_unchanged_and_nothing_else(tmp_path: Path) -> None:
     waiting_session(tmp_path)
     (approval,) = upcall("inbox", "--ids", cwd=tmp_path, **ENV).stdout.split()
@@ -223,6 +228,7 @@ def test_a_reply_in_a_pipe_is_handed_over_unchanged_and_nothing_else(tmp_path: P
     assert upcall("run", "shop:clerk", "again", "--id", "s", cwd=tmp_path, **ENV).stdout == f"{reply}\n"
 
 
+@pytest.mark.slow
 def test_a_chat_shows_no_secret_in_a_pipe_and_at_a_terminal(finished: Path) -> None:
     clean(upcall("chat", "shop:clerk", "--id", "s", cwd=finished, given="again\n", **ENV), "chat")
     with Screen("chat", "shop:clerk", "--id", "s", cwd=finished, **ENV) as screen:

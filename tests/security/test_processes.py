@@ -108,6 +108,7 @@ async def test_a_cancelled_turn_gives_all_places_back(tmp_path: Path) -> None:
     assert results(session.get_messages())[-1].text == "ran"
 
 
+@pytest.mark.slow
 async def test_programs_of_one_response_use_a_few_interpreters_at_a_time() -> None:
     alive = Interpreters()
 
@@ -167,6 +168,7 @@ async def test_a_program_calls_the_shell_and_another_agents_program_with_a_singl
     assert said[1].text == "'FROM THE SHELL'"
 
 
+@pytest.mark.slow
 async def test_programs_with_large_variables_wait_and_are_continued(tmp_path: Path) -> None:
     @tool
     async def slow() -> str:

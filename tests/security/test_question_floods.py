@@ -245,6 +245,7 @@ async def answered_in_rounds(
     raise AssertionError("it never ended")
 
 
+@pytest.mark.slow
 async def test_a_hundred_questions_of_a_response_are_open_and_the_rest_wait_until_others_are_settled(desk: Desk):
     agent = asks(QUESTIONS)
     reply = await desk.prompt(agent)
@@ -309,6 +310,7 @@ async def test_the_questions_of_hooks_before_calls_wait_too(desk: Desk):
     assert text == " ".join(f"<{n}?>" for n in range(12))
 
 
+@pytest.mark.slow
 async def test_a_call_that_asks_many_at_once_has_as_many_open_as_a_response_may(desk: Desk):
     @tool
     async def survey(ctx: Context) -> str:
@@ -430,6 +432,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.slow
 async def test_what_waited_for_a_place_is_asked_after_its_process_was_killed(tmp_path: Path):
     program = tmp_path / "killed.py"
     program.write_text(KILLED)

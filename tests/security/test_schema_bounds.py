@@ -220,6 +220,7 @@ def _larger(below: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     )
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=examples(300))
 @given(st.recursive(_LEAVES, _larger, max_leaves=6), _VALUES)
 def test_whether_a_value_fits_is_what_another_library_says(schema: Any, value: Any) -> None:

@@ -120,6 +120,7 @@ async def test_log_calls_writes_no_field_that_is_named_like_a_secret_and_no_pass
     assert "connected to postgresql://ada@db.example/shop" in caplog.text
 
 
+@pytest.mark.slow
 def test_the_password_of_a_stores_url_is_in_nothing_that_a_command_prints(tmp_path: Path) -> None:
     make_team(tmp_path)
     store = "some://ada:hunter2@db.example/log.db"

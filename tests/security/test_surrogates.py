@@ -20,6 +20,7 @@ HALVES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", HALVES)
 async def test_a_result_of_halves_of_characters_does_not_hold_the_loop(name: str) -> None:
     @tool

@@ -117,6 +117,7 @@ def test_an_approval_shows_every_character_of_what_it_approves(editor: str, crew
         assert raw_in(screen.raw) == []
 
 
+@pytest.mark.slow
 def test_a_chat_sends_a_terminal_nothing_raw(crew: Path) -> None:
     with Screen("chat", "crew:crew", "--id", "s1", cwd=crew) as screen:
         screen.see("›")
@@ -144,6 +145,7 @@ def test_ids_in_a_log_from_elsewhere_are_shown_with_nothing_raw(crew: Path) -> N
             assert raw_in(done.stdout + done.stderr) == [], command
 
 
+@pytest.mark.slow
 def test_files_are_checked_and_explained_with_nothing_raw(tmp_path: Path) -> None:
     folder = tmp_path / "agents"
     folder.mkdir()

@@ -29,6 +29,7 @@ from workspace.doubles import played
 TEXTS = ["a" * 60_000 + "!", "ab" * 30_000, "word " * 10_000, "é" * 20_000]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("attack", PATTERNS)
 async def test_no_pattern_of_grep_holds_the_event_loop_or_fills_the_memory(tmp_path: Path, attack: str) -> None:
     for number, text in enumerate(TEXTS):
@@ -44,6 +45,7 @@ async def test_no_pattern_of_grep_holds_the_event_loop_or_fills_the_memory(tmp_p
     cost.check()
 
 
+@pytest.mark.slow
 async def test_a_pattern_of_a_thousand_characters_is_searched_for_and_a_longer_one_refused(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("x" * 1000 + "\n")
 
@@ -262,6 +264,7 @@ async def look(at: Any) -> str:
     return "seen"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("attack", PROGRAMS)
 async def test_no_program_takes_long_to_read(attack: str) -> None:
     async with measured() as cost:
@@ -280,6 +283,7 @@ USES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("use", USES)
 @pytest.mark.parametrize("attack", SHARED)
 async def test_values_that_share_their_parts_do_not_grow_the_process(attack: str, use: str) -> None:

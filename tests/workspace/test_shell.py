@@ -217,6 +217,7 @@ while time.monotonic() < end:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("orphan", ORPHANS)
 async def test_a_command_that_kills_all_its_watchers_leaves_nothing(folder: Path, orphan: str) -> None:
     out = await ran(folder, KILL_WATCHERS.format(orphan=orphan), seconds=10)
@@ -225,6 +226,7 @@ async def test_a_command_that_kills_all_its_watchers_leaves_nothing(folder: Path
     assert "(exit code 137)" in out.text or "may still run" in out.text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("setsid", ["pass", "os.setsid()"])
 async def test_processes_that_fork_and_exit_on_and_on_end_with_the_call(folder: Path, setsid: str) -> None:
     (folder / "storm.py").write_text(STORM.format(setsid=setsid))
@@ -302,6 +304,7 @@ async def test_without_namespaces_nothing_is_left_by_a_command_that_leaves_its_w
     assert said.endswith("subreaper 0\n")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("setsid", ["pass", "os.setsid()"])
 async def test_without_namespaces_a_storm_of_forks_ends_or_the_result_says_so(tmp_path: Path, setsid: str) -> None:
     folder = tmp_path / "work"
