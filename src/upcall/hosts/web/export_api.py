@@ -24,7 +24,7 @@ from upcall.observe.shown_events import shown_events
 MOST_AT_ONCE = 2
 """Pages that are made or sent at the same time; each may have 50 MB."""
 
-_PAGE, _PIECE = 500, 1 << 18
+_PAGE, _PIECE = 50, 1 << 18
 
 
 class ExportApi:
