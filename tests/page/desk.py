@@ -142,6 +142,34 @@ def planner_says(request: Request) -> Any:
     )
 
 
+def tester_says(request: Request) -> Any:
+    """Test two asks at once; test one asks when a file `begin` exists."""
+    done = results(request)
+    if request.messages[0].text.endswith("two"):
+        return done[-1] if done else call("ask_person", what="colour")
+    steps = [call("wait_for_file", name="begin"), call("ask_person", what="name")]
+    return steps[len(done)] if len(done) < len(steps) else done[-1]
+
+
+class Lead:
+    """A lead with two testers. It passes on what is a matter of taste, and thinks until a file `decided` exists."""
+
+    name = "lead"
+
+    async def respond(self, request: Request, emit: Callable[[Any, str], None] | None = None) -> Response:
+        if request.purpose != "side_turn":
+            tasks = [
+                {"role": "tester", "task": f"Test {n}", "sequence": 1, "caller": "lead"} for n in ("one", "two")
+            ]
+            return Response(json.dumps(tasks))
+        if "colour" in request.messages[-1].text:
+            return Response("", [call("pass_up_callback", reason="a matter of taste")])
+        async with asyncio.timeout(60):
+            while not Path("decided").exists():
+                await asyncio.sleep(0.02)
+        return Response("", [call("answer_callback", value="Ada")])
+
+
 def writer_says(request: Request) -> Any:
     paths = ("notes/a.txt", "notes/b.txt")
     done = results(request)
@@ -166,3 +194,8 @@ packer = Agent("packer", model=Script(packer_says), tools=[ask_person, import_or
 planner = Agent("planner", model=Script(planner_says))
 checker = Agent("checker", model=Script(lambda request: "Seven of eight boxes are packed."))
 crew = Team(planner, {"packer": packer}, checker)
+pair = Team(
+    Agent("lead", model=Lead()),
+    {"tester": Agent("tester", model=Script(tester_says), tools=[ask_person, wait_for_file])},
+    Agent("judge", model=Script(lambda request: "Both are tested.")),
+)

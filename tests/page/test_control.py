@@ -92,6 +92,27 @@ async def test_the_demo_team_is_watched_live_from_its_start_to_its_end(tmp_path:
     assert "orange" in (tmp_path / "Sign in.html").read_text()
 
 
+async def test_the_next_question_is_one_for_the_reader_even_below_one_that_an_agent_thinks_about(
+    tmp_path: Path,
+) -> None:
+    open_desk(tmp_path)
+    async with served(tmp_path, "desk:pair") as server, shown(server, "sessions") as page:
+        await start(page, "team", "Test both")
+        await expect(page.get_by_role("treeitem", name="asks you What about colour?")).to_be_visible()
+        (tmp_path / "begin").touch()
+        await expect(page.get_by_role("treeitem", name="asks What about name?")).to_be_visible()
+        await page.keyboard.press("n")
+        card = page.get_by_role("article")
+        await expect(card.get_by_role("heading", name="What about colour?")).to_be_visible()
+        await expect(card.get_by_text("How it came to you")).to_be_visible()
+        await page.get_by_role("treeitem", name="asks What about name?").click()
+        await expect(card.get_by_role("heading", name="What about name?")).to_be_visible()
+        await expect(card.get_by_text("Who was asked")).to_be_visible()
+        await expect(card.get_by_text("How it came to you")).to_have_count(0)
+        (tmp_path / "decided").touch()
+        await expect(card.get_by_text("lead answered Ada")).to_be_visible()
+
+
 async def test_a_page_that_only_shows_has_no_buttons_that_change_anything(tmp_path: Path) -> None:
     async with served(tmp_path, "--view-only") as server, shown(server, "sessions") as page:
         await expect(page.get_by_text("You can look here and not answer")).to_be_visible()

@@ -146,6 +146,11 @@ class App implements LiveHandlers {
     return this.limit < MOST_CARDS;
   }
 
+  /** Whether this question waits for the reader, by itself or as one of a group. */
+  asksYou(callback: string): boolean {
+    return this.open.some((card) => card.id === callback || card.group.includes(callback));
+  }
+
   get waiting(): number {
     return this.open.length + this.more;
   }
