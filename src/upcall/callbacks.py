@@ -172,7 +172,8 @@ class Callback(Value, frozen=True):
     def station(self) -> int:
         """The number of agents on its route that were to be asked and are behind it."""
         stations: Sequence[Mapping[str, Any]] = self.route.get("stations") or ()
-        return len([one for one in stations[: _stations_behind(self.path)] if one["step"] == "ask"])
+        behind = stations[: _stations_behind(self.path)] if stations else ()
+        return len([one for one in behind if one["step"] == "ask"])
 
     @property
     def group_key(self) -> tuple[str, ...]:
@@ -272,7 +273,7 @@ def settled(callback: Callback, event: events.AnyEvent) -> Callback:
 def reopened(callback: Callback) -> Callback:
     """Return the callback as the person is asked again: its log was adopted, so no earlier answer counts."""
     path = callback.path
-    for station in (callback.route.get("stations") or ())[_stations_behind(path) :]:
+    for station in _stations_ahead(path, callback.route):
         if station["step"] == "ask":
             path = with_step(path, callback.route, station["agent"], "skipped", ADOPTED)
     path = with_step(path, callback.route, "user", "asked")
@@ -305,7 +306,7 @@ def with_step(
     done: Any = step
     if step != "asked":
         return _with_skipped((*path, Step(agent, done, reason)), route)
-    ahead = (route.get("stations") or ())[_stations_behind(path) :]
+    ahead = _stations_ahead(path, route)
     return (*path, Step(agent, done, ahead[0]["reason"] if ahead else route.get("why", "")))
 
 
@@ -322,11 +323,17 @@ def steps_taken(callback: Callback) -> list[tuple[str, str, str]]:
 
 def _with_skipped(path: tuple[Step, ...], route: Mapping[str, Any]) -> tuple[Step, ...]:
     """Return the path with the agents that the route skips next."""
-    for station in (route.get("stations") or ())[_stations_behind(path) :]:
+    for station in _stations_ahead(path, route):
         if station["step"] == "ask":
             break
         path = (*path, Step(station["agent"], "skipped", station["reason"]))
     return path
+
+
+def _stations_ahead(path: tuple[Step, ...], route: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    """The route's stations that a callback with this path has not come to yet."""
+    stations: Sequence[Mapping[str, Any]] = route.get("stations") or ()
+    return stations[_stations_behind(path) :] if stations else ()
 
 
 def _stations_behind(path: tuple[Step, ...]) -> int:
