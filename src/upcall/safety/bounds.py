@@ -69,7 +69,7 @@ def excess(value: Any, most: int, parts: int = PARTS, depth: int = DEPTH) -> str
     `most` is in bytes; texts are counted by their characters. Objects of a class are not counted: the code that
     converts them to plain values counts again.
     """
-    return _scan(value, most, parts, depth).problem
+    return "" if _is_small(value) else _scan(value, most, parts, depth).problem
 
 
 class _Scan(NamedTuple):
@@ -84,8 +84,6 @@ class _Scan(NamedTuple):
 
 
 def _scan(value: Any, most: int, parts: int, depth: int) -> _Scan:
-    if _is_small(value):
-        return _SMALL
     level: list[Any] = [value]
     levels = size = count = 0
     has_objects, is_finite = False, True
@@ -180,7 +178,7 @@ def plain(value: Any, most: int, depth: int = DEPTH) -> Any:
 
     TooLarge says which bound it exceeds (`most` is in bytes of JSON), any other ValueError why JSON can't hold it.
     """
-    scan = _scan(value, most, PARTS, depth)
+    scan = _SMALL if _is_small(value) else _scan(value, most, PARTS, depth)
     if scan.problem:
         raise TooLarge(scan.problem)
     try:

@@ -17,17 +17,19 @@ _LONGEST_NAME = 200
 
 def bounded(response: Response, model: str) -> Response:
     """The response with its calls and its usage within bounds, whichever model or hook made it."""
-    used, calls = response.usage, response.calls
+    used, text, calls = response.usage, response.text, response.calls
     if used is not NO_USAGE and not _is_plausible(used):
         read = token_count(used.input_tokens)
         cached = min(read, token_count(used.cached_tokens))
         stored = min(read - cached, token_count(used.cache_written_tokens))
         counted = Usage(read, token_count(used.output_tokens), cached, stored)
         response = response.replace(usage=counted)
-    if len(response.text) > TEXT or (response.thinking and sum(len(t.text) for t in response.thinking) > TEXT):
+    if len(text) > TEXT or (response.thinking and sum(len(t.text) for t in response.thinking) > TEXT):
         raise ResponseTooLarge(model, f"more than {TEXT:,} characters of text in one response")
     if len(response.stop) > _LONGEST_NAME or len(response.model) > _LONGEST_NAME:
         response = response.replace(stop=response.stop[:_LONGEST_NAME], model=response.model[:_LONGEST_NAME])
+    if not calls and not response.thinking and text.isascii():
+        return response
     if len(calls) > CALLS:
         raise ResponseTooLarge(model, f"{len(calls)} tool calls in one response; at most {CALLS} are accepted")
     for call in calls:
@@ -39,8 +41,6 @@ def bounded(response: Response, model: str) -> Response:
 
 def _can_be_stored(response: Response) -> bool:
     """Tell whether the response has no lone surrogates. Providers send none, but a model written in Python may."""
-    if response.text.isascii() and not response.calls and not response.thinking:
-        return True
     try:
         msgspec.json.encode((response.text, response.thinking, response.calls))
     except UnicodeEncodeError:
