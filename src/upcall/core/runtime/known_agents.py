@@ -23,9 +23,8 @@ class KnownAgents:
 
     def get(self, name: str, root: str = "") -> Agent:
         """An agent by its name, as the run tree of this root knows it; UnknownAgent names those there are."""
-        own = self._own.get(root) if self._own else None
-        found = own.get(name) if own is not None else None
-        found = found or self._agents.get(name)
+        own = self._own.get(root)
+        found = (own.get(name) if own else None) or self._agents.get(name)
         if found is None:
             raise UnknownAgent(name, self.names(root))
         return found

@@ -437,11 +437,12 @@ def _logged_effect(name: str, ended: events.OnceEnded | None) -> Any:
 
 def prompt_message(given: str | Message) -> Message:
     """The message that a prompt is; SetupError where it is empty, which no provider takes."""
-    if not isinstance(given, str) and not hasattr(given, "parts"):
+    is_text = isinstance(given, str)
+    if not is_text and not hasattr(given, "parts"):
         raise SetupError(f"a prompt is a text or a Message, not {brief(given)}")
-    if not given.strip() if isinstance(given, str) else is_blank(given):
+    if not given.strip() if is_text else is_blank(given):
         raise SetupError("the prompt is empty; say what the agent should do")
-    return user(given) if isinstance(given, str) else given
+    return user(given) if is_text else given
 
 
 def message_from(role: str, content: str) -> Message:

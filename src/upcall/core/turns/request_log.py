@@ -25,6 +25,10 @@ def log_request(turn: Turn, asked: Request, request: Request, ordinal: int, purp
     change: Change | None = None
     if request is not asked:
         change = change_of(asked, request, state.conversation.messages, log.put_blob, actor.named)
-    model = actor.model.name if state.model != actor.model.name else ""
-    labels = actor.labels if state.labels != actor.labels else None
-    log.add(ModelStarted(ordinal, purpose, instructions, tools, change, options, model, labels))
+    model, labels = actor.model.name, actor.labels
+    log.add(
+        ModelStarted(
+            ordinal, purpose, instructions, tools, change, options,
+            "" if model == state.model else model, None if labels == state.labels else labels,
+        )
+    )  # fmt: skip

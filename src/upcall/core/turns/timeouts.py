@@ -91,11 +91,7 @@ class ToolTimeout(msgspec.Struct, eq=False):
     def begin(self, seconds: float, ran: float) -> None:
         """Let the call run so long in all its attempts; it has run for `ran` seconds before."""
         self.seconds = seconds
-        self.start(seconds - ran)
-
-    def start(self, seconds: float) -> None:
-        """Let the call run so long."""
-        self.deadlines.set(self, seconds, self._expire)
+        self.deadlines.set(self, seconds - ran, self._expire)
 
     def pause(self) -> None:
         """Count no time: the call waits for somebody."""
@@ -108,7 +104,7 @@ class ToolTimeout(msgspec.Struct, eq=False):
     def resume(self) -> None:
         """Let the call run for the time that was left."""
         if self.left is not None:
-            self.start(max(0.0, self.left))
+            self.deadlines.set(self, max(0.0, self.left), self._expire)
             self.left = None
 
     def ran(self) -> float:
