@@ -6,7 +6,7 @@ import abc
 from collections.abc import AsyncIterator, Collection, Mapping
 from typing import TYPE_CHECKING, get_args, get_type_hints
 
-from upcall.callbacks import Callback, public
+from upcall.callbacks import Callback, can_continue, public
 from upcall.contracts import ModelCall, Row, Selection, Store
 from upcall.core.error_texts import did_you_mean
 from upcall.core.log.load import readable_events
@@ -50,6 +50,20 @@ class Catalog(abc.ABC):
         """
         await self._open()
         return (await self._row(id)).current_status
+
+    async def ready(self) -> list[str]:
+        """The ids of all run trees that are ready to continue, oldest first.
+
+        No living process runs them, and they were interrupted, or something that they wait for is settled, expired
+        or to be asked of an agent next.
+        """
+        await self._open()
+        return [row.id for row in await self.store.unfinished()]
+
+    async def _is_ready(self, root: str) -> bool:
+        """Tell whether a parked run tree can continue; also where nothing is open any more: that was cancelled."""
+        now, callbacks = self.store.now(), await self.store.callbacks(root=root)
+        return can_continue(callbacks, now) or all(one.status != "open" for one in callbacks)
 
     async def rows(
         self,

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import os
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from msgspec.structs import replace
@@ -19,16 +19,18 @@ from upcall.core.declared import Declared, find
 from upcall.core.log.load import load_state, refresh
 from upcall.core.log.session_log import Sink
 from upcall.core.log.state import SessionState
-from upcall.core.runtime.broadcast import Subscription
+from upcall.core.routing.answer import check_principal
+from upcall.core.runtime.broadcast import Broadcast, Subscription
+from upcall.core.runtime.catalog import Catalog
 from upcall.core.runtime.children import make_ready
-from upcall.core.runtime.inbox import Inbox
+from upcall.core.runtime.inbox import Inbox, why_withdrawn
 from upcall.core.runtime.known_agents import KnownAgents
 from upcall.core.runtime.needed_servers import close_toolsets, given_servers
 from upcall.core.runtime.own_workspaces import OwnWorkspaces, checked_workspace
 from upcall.core.runtime.routes import can_ask_anyone
 from upcall.core.runtime.run_tree import RunTree
 from upcall.core.runtime.session import Session
-from upcall.core.runtime.session_data import NO_PLACE, checked_data, checked_id, checked_place, checked_tags
+from upcall.core.runtime.session_data import checked_data, checked_id, checked_place, checked_tags
 from upcall.core.runtime.session_options import check_is_root, check_model, checked_options
 from upcall.core.runtime.worker import STOP_LIMIT, Resume, Worker, drain_trees
 from upcall.core.turns.access import prompt_message
@@ -40,9 +42,12 @@ from upcall.core.turns.reply import reply_of, typed_reply_of
 from upcall.core.turns.side_turn import SIDE_TOOLS
 from upcall.core.turns.thread_cache import Threads
 from upcall.core.turns.timeouts import Deadlines
+from upcall.core.turns.turn import Turn
 from upcall.events import (
     DEFAULT_OPTIONS,
+    SETTLING,
     AnyEvent,
+    CallbackRevealed,
     CallbackWithdrawn,
     CancelRequested,
     OptionsSet,
@@ -68,7 +73,7 @@ CLAIM_ATTEMPTS = 60
 _MOST, _STEP = 0xFFFF_FFFF_FFFF, 0x9E37_79B9_7F4B  # an odd step passes every number before it repeats one
 
 
-class Sessions(Inbox):
+class Sessions(Catalog):
     """The sessions of one store, as this process may run them."""
 
     def __init__(
@@ -81,8 +86,16 @@ class Sessions(Inbox):
         deps: Any = None,
         processes: int | None = None,
     ) -> None:
-        super().__init__(store, host)
-        self.hold, self.deps = hold, deps
+        super().__init__(store)
+        self.host, self.hold, self.deps = host, hold, deps
+        self.turns: dict[str, Turn] = {}
+        self.sinks: list[Sink] = []  # who watches everything that this runtime runs
+        self.broadcast = Broadcast()
+        self.person_watchers: list[Callable[[Callback], None]] = []  # told once of each question to the person
+        self.host_inbox = Inbox(store, host, self.turns, self.spawn)
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._stop_listening: Callable[[], None] | None = None
+        self._closed = False
         self.capture = False  # whether what goes over the wire to models is logged
         self.workspaces = OwnWorkspaces()
         self._agents = KnownAgents(agents)
@@ -108,6 +121,37 @@ class Sessions(Inbox):
         """Close."""
         await self.close()
 
+    async def _open(self) -> None:
+        if self._closed:
+            raise errors.UpcallError("this runtime is closed; make another")
+        if self._stop_listening is None:
+            await self.store.open()
+            self._stop_listening = self.store.listen(self._hear)
+
+    def _hear(self, event: AnyEvent) -> None:
+        """Tell the turns and the watchers here of an event that was written without a claim."""
+        turn = self.turns.get(event.session)
+        if turn is not None:
+            turn.absorb(event)
+            turn.log.publish(event)
+        else:
+            for sink in (*self.sinks, *self.broadcast.sinks):
+                sink(event)
+        if isinstance(event, SETTLING):
+            self.host_inbox.withdraw(event.callback_id, why_withdrawn(event))
+
+    def spawn(self, work: Coroutine[Any, Any, R]) -> asyncio.Task[R]:
+        """Run a coroutine in the background. It outlives its caller; its failure is logged if nobody takes it."""
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._spawned_ended)
+        return task
+
+    def _spawned_ended(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            log.debug("a streamed turn failed: %s", task.exception())
+
     async def close(self, drain: float = 0.0) -> None:
         """Stop what runs (it can be resumed), and let go of everything.
 
@@ -124,8 +168,7 @@ class Sessions(Inbox):
         self._closed = True
         for turn in tuple(self.turns.values()):
             turn.stop(errors.RuntimeClosed())
-        for asked in tuple(self._asks.values()):
-            asked.cancel()
+        self.host_inbox.close()
         ends = [*[tree.when_ended() for tree in self._trees.values()], *self._tasks]
         ends += [asyncio.ensure_future(worker.ended.wait()) for worker in self._workers]
         if ends:
@@ -276,9 +319,9 @@ class Sessions(Inbox):
         session_id = self._new_id() if id is None else checked_id(id)
         kept = {} if data is None else checked_data(data)
         labels = {} if tags is None else checked_tags(tags)
-        where = NO_PLACE
+        path, further = "", ()
         if title != "" or folder is not None or roots != ():
-            where = checked_place(title, folder, roots)
+            title, path, further = checked_place(title, folder, roots)
         if workspace is not None:
             checked_workspace(workspace)
         begins = bool(declared.hooks.begin_session)
@@ -289,7 +332,7 @@ class Sessions(Inbox):
         started = SessionStarted(
             declared.name, kind="coordinator" if declared.run_program else "agent", begins=begins, asks=asks,
             source=place.source, program=place.program, data=kept, tags=labels,
-            title=where.title, folder=where.folder, roots=where.roots, workspace=workspace is not None,
+            title=title, folder=path, roots=further, workspace=workspace is not None,
             options=DEFAULT_OPTIONS if options is None else checked_options(declared, options),
             servers=given_servers(declared),
         )  # fmt: skip
@@ -607,6 +650,29 @@ class Sessions(Inbox):
         await self._open()
         await self.store.append_all({state.id: [chosen]})
         state.absorb(chosen)
+
+    async def answer(
+        self, id: str, value: Any, by: str = "", only: bool = False, right: str = "asserted"
+    ) -> Callback:
+        """Settle a callback, and equal ones of its run tree with it unless `only`; the first valid answer wins.
+
+        value: a JSON value, Approve, Reject or Decline
+        by: who answers
+        right: how the program knows that, such as `os-user` or `token`
+        """
+        await self._open()
+        return await self.host_inbox.answer(id, value, by, only, right)
+
+    async def reveal(self, id: str, by: str = "", right: str = "asserted") -> Callback:
+        """One callback for somebody who sees the values in it that screens hide; the log then says who saw them.
+
+        by: who is shown it
+        right: how the program knows that
+        """
+        by, right = check_principal(by, right)
+        callback = await self.callback(id)
+        await self.store.append_all({callback.session_id: [CallbackRevealed(id, by, right)]})
+        return callback
 
     async def steer(self, id: str, text: str, by: str = "") -> None:
         """Say something to a session that its next model call sees."""
