@@ -86,7 +86,7 @@ _PAIR = re.compile(
 """`"name": "API_KEY", "value": "…"`, on one line or on two, as in JSON and in YAML."""
 
 _URL_PASSWORD = re.compile(r"(?<=:/)/?[^\s/:@'\"]*:([^\s/'\"]+)@")
-_RAW_PASSWORD = re.compile(r"(?<=:/)/?[^\s/:@'\"\[]*:(?!\d*(?:[/?#]|$))((?:[^\s@'\":]++|:(?!//))++)@")
+_RAW_PASSWORD = re.compile(r"(?<=:/)/?[^\s/:@'\"\[]*:(?!\d*(?:[/?#]|$))((?:[^\s@'\":]++|:(?!/))++)@")
 """A password with a `/` in it, which some programs accept; digits and then a path are a port."""
 
 _URL_TOKEN = re.compile(r"(?<=://)([\w.~-]{16,1000})(?::(?:x-oauth-basic)?)?@")
