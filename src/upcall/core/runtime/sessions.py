@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import os
-from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from msgspec.structs import replace
@@ -19,11 +19,9 @@ from upcall.core.declared import Declared, find
 from upcall.core.log.load import load_state, refresh
 from upcall.core.log.session_log import Sink
 from upcall.core.log.state import SessionState
-from upcall.core.routing.answer import check_principal
-from upcall.core.runtime.broadcast import Broadcast, Subscription
+from upcall.core.runtime.broadcast import Subscription
 from upcall.core.runtime.catalog import Catalog
 from upcall.core.runtime.children import make_ready
-from upcall.core.runtime.inbox import Inbox, why_withdrawn
 from upcall.core.runtime.known_agents import KnownAgents
 from upcall.core.runtime.needed_servers import close_toolsets, given_servers
 from upcall.core.runtime.own_workspaces import OwnWorkspaces, checked_workspace
@@ -42,12 +40,9 @@ from upcall.core.turns.reply import reply_of, typed_reply_of
 from upcall.core.turns.side_turn import SIDE_TOOLS
 from upcall.core.turns.thread_cache import Threads
 from upcall.core.turns.timeouts import Deadlines
-from upcall.core.turns.turn import Turn
 from upcall.events import (
     DEFAULT_OPTIONS,
-    SETTLING,
     AnyEvent,
-    CallbackRevealed,
     CallbackWithdrawn,
     CancelRequested,
     OptionsSet,
@@ -86,16 +81,8 @@ class Sessions(Catalog):
         deps: Any = None,
         processes: int | None = None,
     ) -> None:
-        super().__init__(store)
-        self.host, self.hold, self.deps = host, hold, deps
-        self.turns: dict[str, Turn] = {}
-        self.sinks: list[Sink] = []  # who watches everything that this runtime runs
-        self.broadcast = Broadcast()
-        self.person_watchers: list[Callable[[Callback], None]] = []  # told once of each question to the person
-        self.host_inbox = Inbox(store, host, self.turns, self.spawn)
-        self._tasks: set[asyncio.Task[Any]] = set()
-        self._stop_listening: Callable[[], None] | None = None
-        self._closed = False
+        super().__init__(store, host)
+        self.hold, self.deps = hold, deps
         self.capture = False  # whether what goes over the wire to models is logged
         self.workspaces = OwnWorkspaces()
         self._agents = KnownAgents(agents)
@@ -120,37 +107,6 @@ class Sessions(Catalog):
     async def __aexit__(self, *_: object) -> None:
         """Close."""
         await self.close()
-
-    async def _open(self) -> None:
-        if self._closed:
-            raise errors.UpcallError("this runtime is closed; make another")
-        if self._stop_listening is None:
-            await self.store.open()
-            self._stop_listening = self.store.listen(self._hear)
-
-    def _hear(self, event: AnyEvent) -> None:
-        """Tell the turns and the watchers here of an event that was written without a claim."""
-        turn = self.turns.get(event.session)
-        if turn is not None:
-            turn.absorb(event)
-            turn.log.publish(event)
-        else:
-            for sink in (*self.sinks, *self.broadcast.sinks):
-                sink(event)
-        if isinstance(event, SETTLING):
-            self.host_inbox.withdraw(event.callback_id, why_withdrawn(event))
-
-    def spawn(self, work: Coroutine[Any, Any, R]) -> asyncio.Task[R]:
-        """Run a coroutine in the background. It outlives its caller; its failure is logged if nobody takes it."""
-        task = asyncio.ensure_future(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._spawned_ended)
-        return task
-
-    def _spawned_ended(self, task: asyncio.Task[Any]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and task.exception() is not None:
-            log.debug("a streamed turn failed: %s", task.exception())
 
     async def close(self, drain: float = 0.0) -> None:
         """Stop what runs (it can be resumed), and let go of everything.
@@ -650,29 +606,6 @@ class Sessions(Catalog):
         await self._open()
         await self.store.append_all({state.id: [chosen]})
         state.absorb(chosen)
-
-    async def answer(
-        self, id: str, value: Any, by: str = "", only: bool = False, right: str = "asserted"
-    ) -> Callback:
-        """Settle a callback, and equal ones of its run tree with it unless `only`; the first valid answer wins.
-
-        value: a JSON value, Approve, Reject or Decline
-        by: who answers
-        right: how the program knows that, such as `os-user` or `token`
-        """
-        await self._open()
-        return await self.host_inbox.answer(id, value, by, only, right)
-
-    async def reveal(self, id: str, by: str = "", right: str = "asserted") -> Callback:
-        """One callback for somebody who sees the values in it that screens hide; the log then says who saw them.
-
-        by: who is shown it
-        right: how the program knows that
-        """
-        by, right = check_principal(by, right)
-        callback = await self.callback(id)
-        await self.store.append_all({callback.session_id: [CallbackRevealed(id, by, right)]})
-        return callback
 
     async def steer(self, id: str, text: str, by: str = "") -> None:
         """Say something to a session that its next model call sees."""
