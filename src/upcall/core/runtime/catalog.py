@@ -1,4 +1,4 @@
-"""A runtime's store, without running anything: read sessions, callbacks and events, answer, hear what others write."""
+"""A runtime's store, without running anything: read it, answer what waits in it, hear what others write."""
 
 from __future__ import annotations
 
