@@ -201,7 +201,7 @@ class Catalog:
         right: how the program knows that, such as `os-user` or `token`
         """
         await self._open()
-        return await self.host_inbox.answer(id, value, by, only, right)
+        return await self.host_inbox.answer(id, value, by=by, right=right, only=only)
 
     async def reveal(self, id: str, by: str = "", right: str = "asserted") -> Callback:
         """One callback for somebody who sees the values in it that screens hide; the log then says who saw them.

@@ -58,15 +58,8 @@ class Inbox:
         for asked in tuple(self._asks.values()):
             asked.cancel()
 
-    async def answer(
-        self, id: str, value: Any, by: str = "", only: bool = False, right: str = "asserted"
-    ) -> Callback:
-        """Settle a callback, and equal ones of its run tree with it unless `only`; the first valid answer wins.
-
-        value: a JSON value, Approve, Reject or Decline
-        by: who answers
-        right: how the program knows that, such as `os-user` or `token`
-        """
+    async def answer(self, id: str, value: Any, *, by: str, right: str, only: bool = False) -> Callback:
+        """Settle a callback, as `Catalog.answer` says."""
         by, right = check_principal(by, right)
         callback = await self._store.callback(id)
         if callback is None:
