@@ -124,12 +124,9 @@ class ServersMissing(SetupError):
     def __init__(self, session: str, missing: Sequence[str]) -> None:
         self.session, self.missing = session, tuple(missing)
         names = ", ".join(map(repr, self.missing))
-        several = len(self.missing) > 1
-        what = (
-            f"the MCP server{'s' if several else ''} {names}, which {'are' if several else 'is'} not described here"
-        )
+        what = f"the MCP server{'s' if len(self.missing) > 1 else ''} {names}"
         do = "Describe them under these names in mcp.json beside the agent files, or continue it where they are"
-        super().__init__(f"session {session!r} needs {what}. {do}")
+        super().__init__(f"session {session!r} needs {what}, not described here. {do}")
 
 
 class RuntimeClosed(UpcallError):

@@ -193,7 +193,10 @@ def _telling_lines(text: str, low: str) -> list[Span]:
     Few lines of a program or a file have one, and only these are looked at closely.
     """
     if len(text) < _SHORT or len(low) != len(text):  # a few letters become two in lower case
-        return [(0, len(text))] if any(word in low for word in _SECRET_WORDS) else []
+        for word in _SECRET_WORDS:
+            if word in low:
+                return [(0, len(text))]
+        return []
     lines: set[Span] = set()
     for word in _SECRET_WORDS:
         at = low.find(word)
