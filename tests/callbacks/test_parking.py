@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from pathlib import Path
 from typing import Any, cast
 
@@ -64,16 +65,19 @@ def delayed(path: Path) -> Store:
     return cast("Store", DelayedStore(open_store(path)))
 
 
-async def test_the_first_of_two_answers_ends_its_call_when_commits_are_slow(tmp_path: Path) -> None:
-    @tool
-    async def first_of_two(ctx: Context) -> str:
-        """Ask two people and take whoever answers first."""
-        asking = [asyncio.ensure_future(ctx.raise_callback(who)) for who in ("legal?", "sales?")]
-        done, left = await asyncio.wait(asking, return_when=asyncio.FIRST_COMPLETED)
-        for task in left:
-            task.cancel()
-        return f"first: {done.pop().result()}"
+async def take_first_of_two(ctx: Context) -> str:
+    """Ask two people and take whoever answers first."""
+    asking = [asyncio.ensure_future(ctx.raise_callback(who)) for who in ("legal?", "sales?")]
+    done, left = await asyncio.wait(asking, return_when=asyncio.FIRST_COMPLETED)
+    for task in left:
+        task.cancel()
+    return f"first: {done.pop().result()}"
 
+
+first_of_two = tool(name="first_of_two")(take_first_of_two)
+
+
+async def test_the_first_of_two_answers_ends_its_call_when_commits_are_slow(tmp_path: Path) -> None:
     agent = Agent("a", model=calls_once("first_of_two"), tools=[first_of_two])
     async with Runtime(delayed(tmp_path / "log.db"), agents=[agent]) as runtime:
         await (await runtime.start(agent, "s")).prompt("go")
@@ -83,6 +87,38 @@ async def test_the_first_of_two_answers_ends_its_call_when_commits_are_slow(tmp_
 
     assert (reply.status, reply.text) == ("done", "first: yes")
     assert {c.message: c.status for c in reply.callbacks} == {"legal?": "withdrawn", "sales?": "answered"}
+
+
+async def block_the_loop(busy: asyncio.Event) -> None:
+    """Take a while of each pass of the event loop, as many other sessions of a process would."""
+    while busy.is_set():
+        time.sleep(0.12)
+        await asyncio.sleep(0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("nested", [0, 3])
+async def test_the_first_of_two_answers_ends_its_call_when_the_loop_is_busy(tmp_path: Path, nested: int) -> None:
+    @tool
+    async def inside(ctx: Context) -> str:
+        """Take the first of two answers in a task of a task."""
+        work: Any = take_first_of_two(ctx)
+        for _ in range(nested):
+            work = asyncio.ensure_future(work)
+        return await work
+
+    agent, busy = Agent("a", model=calls_once("inside"), tools=[inside]), asyncio.Event()
+    async with Runtime(tmp_path / "log.db", agents=[agent]) as runtime:
+        await (await runtime.start(agent, "s")).prompt("go")
+        sales = next(c for c in await runtime.inbox() if c.message == "sales?")
+        await runtime.answer(sales.id, "yes")
+        busy.set()
+        blocking = asyncio.ensure_future(block_the_loop(busy))
+        reply = await runtime.resume("s")
+        busy.clear()
+        await blocking
+
+    assert (reply.status, reply.text) == ("done", "first: yes")
 
 
 async def test_a_call_that_needs_all_its_answers_parks_again_after_the_first(tmp_path: Path) -> None:

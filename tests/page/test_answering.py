@@ -18,7 +18,7 @@ async def test_the_demo_is_answered_on_the_page_and_finishes(tmp_path: Path) -> 
         await expect(page.get_by_role("heading", name=QUESTION)).to_be_visible()
         await expect(page.get_by_text("passed it up: a matter of taste")).to_be_visible()
         await expect(page.get_by_text("because developer02 may ask people")).to_be_visible()
-        await expect(page.get_by_text("asked from a program that it wrote")).to_be_visible()
+        await expect(page.get_by_text("asked while its program ran")).to_be_visible()
         led = page.get_by_role("group", name="What led here")
         await expect(led.get_by_text('for page in ["Home", "Sign in", "Help"]:')).to_be_visible()
 

@@ -43,7 +43,7 @@ async def test_a_session_is_started_steered_prompted_and_cancelled_on_the_page(t
         await expect(main.get_by_text("I heard: and now louder").first).to_be_visible()
 
         await say(page, "wait forever")
-        await page.get_by_role("button", name="Cancel").click()
+        await page.get_by_role("button", name="Cancel the run").click()
         await expect(main.get_by_text("cancelled").first).to_be_visible()
         await page.get_by_role("link", name="Sessions").click()
         await expect(page.get_by_role("row", name="A quiet talk").get_by_text("cancelled")).to_be_visible()

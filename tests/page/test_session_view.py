@@ -51,7 +51,7 @@ async def test_a_session_is_replayed_with_a_slider_and_nothing_can_be_answered_t
         await page.get_by_role("menuitem", name="Replay").click()
         await expect(page.get_by_text("You see")).to_be_visible()
         await expect(page.get_by_role("button", name="green")).to_have_count(0)
-        await expect(page.get_by_role("button", name="Cancel")).to_have_count(0)
+        await expect(page.get_by_role("button", name="Cancel the run")).to_have_count(0)
         slider = page.get_by_role("slider", name="Moment")
         await slider.focus()
         await page.keyboard.press("Home")

@@ -71,10 +71,10 @@ function ownerOf(side: string): string {
   return cut > 0 ? side.slice(0, cut) : side;
 }
 
-/** The bar of a node; null where it has none, like a call that is drawn as what it started. */
+/** The bar of a node; null where it has none, like a call that is drawn as what it started or asked. */
 function barOf(node: TreeNode, now: number): RawBar | null {
   const { kind, start: from, end } = node.data;
-  if (kind === "session") return null;
+  if (kind === "session" || (kind === "tool" && node.transparent)) return null;
   if (kind === "tool" && node.children.some((one) => one.data.kind === "tool" || one.data.kind === "session")) return null;
   const drawn = kind === "callback" ? "wait" : kind === "side_turn" ? "side" : kind === "tool" ? "tool" : "model";
   return { node, kind: drawn, from, to: end ?? (isOver(node) ? from : now) };

@@ -155,7 +155,7 @@ export interface Card {
   /** What led to it. A call has its tool's label. */
   led: { label: string; text: string; time: number }[];
   fields: Field[] | null;
-  program: { text: string; line: number } | null;
+  program: { text: string } | null;
   hidden: number;
   seen: string;
   outcome: string;

@@ -36,8 +36,12 @@ from upcall.messages import user
 
 log = logging.getLogger("upcall")
 
-ANSWER_GRACE = 0.1
-"""Seconds that a call has to act on an answer before it is parked for another question that it also asked."""
+GRACE_TICK = 0.01
+"""Seconds between two looks at a call that has an answer and also waits for another one."""
+
+GRACE = 50
+"""What such a call has before it is parked. A look takes 5 of it. One that comes late takes 1: then the loop was
+busy, and the call may not have run."""
 
 _SETTLED_OTHERWISE = "the question that it was about is settled"
 
@@ -114,15 +118,18 @@ class CallbackDispatcher:
             asyncio.Future[None], CallbackScope
         ] = {}  # new questions of runs that have unused answers
 
-    def grace_left(self) -> float:
-        """Seconds that calls which were just given an answer have to act on it, though they also wait for another.
+    def has_grace(self) -> bool:
+        """Return whether a call that was just given an answer may still act on it, though it waits for another.
 
         A call that waits for the first of several answers ends, one that waits for all of them does not. Which of
         the two it is can't be seen from outside.
         """
-        answered = [scope.answered_at for scope in self.waiting.values()]
-        answered += [scope.answered_at for scope in self.held_back.values()]
-        return max(answered, default=-ANSWER_GRACE) + ANSWER_GRACE - asyncio.get_running_loop().time()
+        return any(scope.grace > 0 for scope in (*self.waiting.values(), *self.held_back.values()))
+
+    def use_grace(self, *, late: bool) -> None:
+        """Count one look at the calls that were given an answer. `late`: it came later than it was due."""
+        for scope in {*self.waiting.values(), *self.held_back.values()}:
+            scope.grace = max(0, scope.grace - (1 if late else 5))
 
     # --- raising --------------------------------------------------------------------------
 
@@ -185,7 +192,7 @@ class CallbackDispatcher:
         if not callback.delivered:
             log.add(events.CallbackDelivered(callback.id, callback.origin))
             await log.flush()
-        scope.answered_at = asyncio.get_running_loop().time()
+        scope.grace = GRACE
 
     async def _until_answers_used(self, scope: CallbackScope) -> None:
         """Return once this run has asked again for all the answers it was given; ReplayMismatch if it never does.
@@ -197,7 +204,7 @@ class CallbackDispatcher:
             return
         used: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         scope.held_back.append(used)
-        scope.answered_at = asyncio.get_running_loop().time()
+        scope.grace = GRACE
         self.held_back[used] = scope
         try:
             with scope.waiting(), self._services.activity.waiting():

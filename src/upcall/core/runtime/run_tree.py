@@ -30,7 +30,7 @@ from upcall.core.runtime.children import (
     logged_end,
     unfinished_children,
 )
-from upcall.core.runtime.dispatcher import ANSWER_GRACE, CallbackDispatcher
+from upcall.core.runtime.dispatcher import GRACE_TICK, CallbackDispatcher
 from upcall.core.runtime.home import RuntimeServices
 from upcall.core.runtime.needed_servers import check_servers
 from upcall.core.runtime.routes import can_ask_anyone, route_for
@@ -373,17 +373,19 @@ class RunTree:
 
     def _park_if_idle(self) -> None:
         """Unwind everything if all of it waits: at once, or when the hold is over."""
-        if self.activity.count or not (self.dispatcher.asked or self.dispatcher.held_back):
+        dispatcher = self._dispatcher
+        if self.activity.count or dispatcher is None or not (dispatcher.asked or dispatcher.held_back):
             return
         if self.home.host is not None and self.claim is not None:
             self.home.host_inbox.end_gathering(self.claim.root)
         if self._parking is not None:  # what it was set for may have been settled, or left for later, since
             self._parking.cancel()
             self._parking = None
-        left = max(self._hold_left(), self.dispatcher.grace_left())
-        if left > 0:
-            loop = asyncio.get_running_loop()
-            self._parking = loop.call_later(left, self._look_again, loop.time() + left)
+        loop = asyncio.get_running_loop()
+        if dispatcher.has_grace():
+            self._parking = loop.call_later(GRACE_TICK, self._look_again, loop.time() + GRACE_TICK)
+        elif (left := self._hold_left()) > 0:
+            self._parking = loop.call_later(left, self._park_if_idle)
         else:
             self._unwind()
 
@@ -401,12 +403,11 @@ class RunTree:
         return until - asyncio.get_running_loop().time()
 
     def _look_again(self, due: float) -> None:
-        """Unwind if all still waits. A timer that fires late had a busy loop: tasks get as long once more."""
-        loop, self._parking = asyncio.get_running_loop(), None
-        if loop.time() - due > ANSWER_GRACE / 2 and self.dispatcher.grace_left() > -ANSWER_GRACE:
-            self._parking = loop.call_later(ANSWER_GRACE, self._look_again, loop.time() + ANSWER_GRACE)
-        else:
-            self._park_if_idle()
+        """Look once more whether all waits: calls that were given an answer have a little time to act on it."""
+        if self._dispatcher is None:  # the tree has ended meanwhile
+            return
+        self._dispatcher.use_grace(late=asyncio.get_running_loop().time() - due > GRACE_TICK)
+        self._park_if_idle()
 
     def person_deferred(self, callback_id: str) -> None:
         """Note that the person leaves a question for later: the run is not held in memory for it."""

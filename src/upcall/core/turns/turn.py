@@ -371,7 +371,7 @@ class CallbackScope:
     """
 
     __slots__ = (
-        "_asked", "_counts", "_waiting", "answered_at", "closed", "guard", "held_back", "origin", "parked",
+        "_asked", "_counts", "_waiting", "closed", "grace", "guard", "held_back", "origin", "parked",
         "turn",
     )  # fmt: skip
 
@@ -379,7 +379,7 @@ class CallbackScope:
         self.turn, self.origin, self.guard = turn, origin, guard
         self._asked: set[str] = set()
         self.held_back: list[asyncio.Future[None]] = []  # new questions, until all answers are used
-        self.answered_at = 0.0  # by the loop's clock: when this run was last given an answer
+        self.grace = 0  # what is left to act on an answer before the run is parked for another question
         self.parked = self.closed = False
         self._counts: dict[str, int] = {}
         self._waiting = 0

@@ -81,7 +81,8 @@ def card_json(callback: Callback, around: Around, redactor: Redactor, *, reveal:
 def _after(callback: Callback, around: Around, label: str, redactor: Redactor) -> str:
     """The sentence of an open card about what an answer leads to; "" if that is not known."""
     if not is_approval(callback):
-        return f"After your answer: {around.goes_on}" if around.goes_on else ""
+        until = "" if callback.expires is not None else " Until then it waits."
+        return f"After your answer: {around.goes_on}{until}" if around.goes_on else ""
     runs = f"{label} runs with these values" if callback.args else f"{label} runs"
     said = f"After you approve, {runs}. If you reject, {redactor.text(callback.agent)} is told why."
     return said if around.runs_here else f"{said} {around.goes_on}"
@@ -127,7 +128,7 @@ def _program(context: Any) -> dict[str, Any] | None:
     """The program that asks, where agent-written code does."""
     match context:
         case {"tool": "run_python", "arguments": {"code": str(text)}}:
-            return {"text": text, "line": None}
+            return {"text": text}
         case _:
             return None
 
