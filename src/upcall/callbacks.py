@@ -416,7 +416,7 @@ class Hints(Value, frozen=True):
         """Make hints from values that code or a model wrote. Nothing is coerced; TypeError says what is wrong."""
         for name, value in hints.items():
             if name not in _HINTS:
-                raise TypeError(f"there is no option {name!r}; hints are {', '.join(_HINTS)}")
+                raise TypeError(f"unknown hint {name!r}; the hints are {', '.join(_HINTS)}")
             try:
                 msgspec.convert({name: value}, cls)
             except msgspec.ValidationError:

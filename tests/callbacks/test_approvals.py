@@ -104,7 +104,7 @@ async def test_edited_arguments_replace_the_old_ones_and_the_model_is_told(place
     done = await place.resume(agent)
 
     assert ran == [{"env": "staging", "force": False}]
-    assert 'changed its arguments to {"env":"staging"}' in done.text
+    assert 'changed the arguments to {"env":"staging"}' in done.text
     assert "deployed staging" in done.text
 
 
@@ -241,7 +241,7 @@ async def test_edited_arguments_that_a_hook_changes_once_more_need_another_appro
     done = await desk.resume(agent)
 
     assert ran == [{"env": "PROD", "force": False}]
-    assert 'changed its arguments to {"env":"staging"}' in done.text
+    assert 'changed the arguments to {"env":"staging"}' in done.text
 
 
 async def test_edited_arguments_that_a_hook_changes_back_end_the_call_and_nobody_is_asked_without_end(
@@ -301,7 +301,7 @@ async def test_the_model_is_told_of_edited_arguments_where_the_tool_itself_asks_
     await desk.settle(agent, "yes", "now?")
     done = await desk.resume(agent)
 
-    assert done.text.count('changed its arguments to {"env":"staging"}') == 1
+    assert done.text.count('changed the arguments to {"env":"staging"}') == 1
     assert "deployed staging yes" in done.text
 
 

@@ -12,8 +12,12 @@ import pytest
 
 from house.measure import ROOT
 from house.offline import blocks
+from quick import slow_but
 
 PAGES = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").glob("**/*.md")])
+FIRST_READ = [ROOT / "README.md", ROOT / "docs" / "tour.md", ROOT / "docs" / "how-to" / "hooks.md"]
+"""What `make check` runs; `make docs` and `make test` run every page."""
+
 OFFLINE = Path(__file__).with_name("offline.py")
 
 
@@ -34,7 +38,7 @@ def run_offline(path: Path, folder: Path) -> None:
     assert done.returncode == 0, f"{path.relative_to(ROOT)} ended with {done.returncode}:\n{said[-4000:]}"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
+@pytest.mark.parametrize("page", slow_but(FIRST_READ, PAGES), ids=lambda p: str(p.relative_to(ROOT)))
 def test_every_python_snippet_of_a_page_runs(page: Path, tmp_path: Path) -> None:
     if any(True for _ in blocks(page.read_text(encoding="utf-8"))):
         run_offline(page, tmp_path)

@@ -200,6 +200,7 @@ async def test_old_history_is_found_again_by_searching(place: Place) -> None:
         assert (await session.prompt("What was it?")).text.startswith("3. user: The secret")
 
 
+@pytest.mark.slow
 async def test_a_process_that_dies_while_it_compacts_continues(place: Place) -> None:
     def decide(request: Request) -> Any:
         if request.purpose == "summary":

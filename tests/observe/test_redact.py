@@ -67,6 +67,26 @@ SECRETS = {
     "zq8-11-ff-09-xy": "it echoed {}!",
     "pg-92-secret": "the server said {} is wrong",
     "first 11 second 22": "a value of two words: {} ends",
+    "hunter15": "run --password {} --user ada",
+    "hunter16": "deploy --token={} prod",
+    "hunter17": "deploy --api-key '{}' prod",
+    "hunter 18": 'deploy --db-password="{}" prod',
+    "hunter19": "java -DapiToken={} -jar shop.jar",
+    "hunter20": "curl -u ada:{} https://shop.example",
+    "hunter21": "curl -sS \\\n  -X POST \\\n  -u 'ada:{}' \\\n  https://shop.example",
+    "hunter22": "curl --user ada:{} -o page https://shop.example",
+    "hunter23": "/usr/bin/mysql -h db -p{} shop",
+    "hunter24": "sshpass -p {} ssh -p 22 ada@host",
+    "hunter25": "docker login -u ada -p {} registry.example && docker run -p 80:80 shop",
+    "hunter26": '{{"headers": ["Authorization", "{}"]}}',
+    "hunter27": '[["X-Api-Key", "{}"], ["Accept", "*/*"]]',
+    "hunter28": '["deploy", "--token", "{}", "--verbose"]',
+    "Bearer hunter29": '{{"text": "[\\"Authorization\\",\\"{}\\"]"}}',
+    "YWRhOmh1bnRlcjMw": "it sent Basic {} to the server",
+    "hunter31": "host=db user=ada password={} dbname=shop",
+    "hunter32": "Server=db;User Id=sa;Password={};Encrypt=true",
+    "0a1b2c3d4e5f0a1b2c3d": "git clone https://{}@git.example/shop.git",
+    "hunter33": "redis-cli -h cache -a {} ping",
 }
 
 
@@ -109,6 +129,16 @@ def test_the_two_lines_around_a_private_key_stay_and_one_that_is_cut_off_is_hidd
         "export API_KEY=$(cat key) && echo $API_KEY",
         "the postgres database, changeme later",
         '{"name": "colour", "value": "red and green"}, and its name = value',
+        "give it --password to be safe, or --token-file /run/token, or --ask-pass now",
+        "deploy --token $TOKEN --password=${PASSWORD} --secret <secret> --api-key @key.txt",
+        "docker run -u 1000:1000 -p 8080:80 shop; ssh -p 2222 ada@host; mkdir -p a/b",
+        "mysql -u root -p shop",
+        "curl -u ada https://shop.example",
+        '{"allow_headers": ["Authorization", "Content-Type", "X-Requested-With"]}',
+        "Basic information about authentication",
+        "git clone https://some-organisation@git.example/shop.git",
+        "connect(user, password=password, port=5432)",
+        "def connect(password=None):",
     ],
 )
 def test_ordinary_text_stays_as_it_is(redactor: Redactor, text: str) -> None:
@@ -225,6 +255,49 @@ def test_headers_and_pairs_are_hidden_in_any_case(redactor: Redactor) -> None:
     assert shown["headers"]["Accept"] == "*/*"
 
 
+LISTS: list[tuple[list[Any], list[str]]] = [
+    (["Authorization", "Bearer x"], ["Bearer x"]),
+    ([["X-Api-Key", "k"], ["Accept", "*/*"]], ["k"]),
+    ([("DB_PASSWORD", "p"), ("HOME", "/home")], ["p"]),
+    ([["token", "47"], ["port", 5432]], ["47"]),
+    (["Accept", "*/*", "Cookie", "id=1", "Host", "shop.example"], ["id=1"]),
+    (["deploy", "--password", "p", "--user", "ada"], ["p"]),
+    (["deploy", "--token=t1", "-v"], ["t1"]),
+    (["/usr/bin/curl", "-u", "ada:p", "https://shop.example"], ["p"]),
+    (["sshpass", "-p", "p", "ssh", "host"], ["p"]),
+]
+
+
+@pytest.mark.parametrize(("items", "secrets"), LISTS, ids=lambda one: str(one)[:30])
+def test_in_a_list_what_follows_a_header_or_an_option_is_hidden(
+    redactor: Redactor, items: list[Any], secrets: list[str]
+) -> None:
+    shown, hidden = redactor.hide({"items": items})
+
+    assert hidden == secrets
+    assert redactor.restore(shown, {"items": items})["items"] == json.loads(json.dumps(items))
+    if items[0] not in ("/usr/bin/curl", "sshpass"):
+        assert redactor.hide(json.dumps(items))[1] == secrets
+
+
+@pytest.mark.parametrize(
+    "items",
+    [
+        ["Authorization", "Content-Type", "Cookie", "Set-Cookie", "Accept"],
+        ["mkdir", "-p", "a/b"],
+        ["docker", "run", "-u", "1000:1000", "-p", "80:80"],
+        ["mysql", "-p", "shop"],
+        ["password", "username"],
+        ["deploy", "--password", "--verbose"],
+        [["name", "port"], ["shop", "5432"]],
+        [[], ["token"], ["token", "a", "b"]],
+    ],
+    ids=str,
+)
+def test_an_ordinary_list_stays_as_it_is(redactor: Redactor, items: list[Any]) -> None:
+    assert redactor.hide(items) == (items, [])
+
+
 def test_a_users_own_names_are_hidden_in_json_that_is_a_text() -> None:
     redactor = Redactor(names=["customer ref"])
 
@@ -303,6 +376,15 @@ PIECES = st.one_of(
         [
             *SECRETS,
             "Authorization: ",
+            '"Authorization", ',
+            "curl ",
+            " -u ada:",
+            " --token ",
+            " --token=",
+            "sshpass -p ",
+            "Basic ",
+            " password=",
+            "\\\n",
             '"token": ["',
             '"pin_token": {',
             "]",
@@ -439,6 +521,19 @@ HOSTILE = {
     "invisible": "p\u200bassword=",
     "colours": "\x1b[0mtoken: abcdefgh ",
     "titles": "\x1b]0;token=",
+    "options": " --token --token=",
+    "dashes": "-",
+    "commands": "curl -u ",
+    "flags": " -u a",
+    "logins": "curl -u a:b ",
+    "listed": '"Authorization", ',
+    "lists": '"--token", "',
+    "basic": "basic YWRhOmg",
+    "users": "token://a1-",
+    "databases": "; password=a,",
+    "telling lines": "key\n",
+    "short lines": "a\n=",
+    "letters that grow": "\u0130key=",
 }
 
 

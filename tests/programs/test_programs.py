@@ -453,7 +453,7 @@ async def test_a_call_out_that_needs_an_approval_waits_for_it_with_its_exact_arg
     await place.settle(agent, Reject("keep it"))
     await place.resume(agent)
     text = (await told(place, agent))[0].text
-    assert "changed its arguments to" in text
+    assert "changed the arguments to" in text
     assert text.endswith("delete_file was not run: rejected by ops: keep it\n")
     assert files.noted == ["delete z"]
 

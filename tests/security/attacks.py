@@ -204,3 +204,31 @@ FRAMED: dict[str, str] = {
     "brackets and line separators": "<\u2028" * 150_000,
 }
 """Texts that are put into a frame: questions, results, AGENTS.md."""
+
+RUNS: dict[str, str] = {
+    "escaped quotes": '\\"',
+    "quotes and escaped quotes": '"""\\"',
+    "single quotes": "'''\\",
+    "brackets and escaped quotes": '["\\"',
+    "question marks": "?",
+    "question marks and parameters": "?token=a?&",
+    "urls that do not end": "a://b:",
+    "urls in urls": ":/:0",
+    "urls with passwords": "a://b:c/d",
+    "variables that do not end": "${a:-",
+    "tildes": "~",
+    "calls and ids": "tool call id ",
+    "options": " --token",
+    "commands": " curl -u",
+    "blanks": " ",
+    "blank lines": " \n",
+    "dashes": "---\n",
+    "brackets": "[{",
+    "angle brackets": "<a",
+    "comments": "(?#",
+    "words": "a",
+    "dots": ".",
+    "escape sequences": "\x1b[",
+    "names": "name: a\t",
+}
+"""Beginnings that an expression tries again and again; repeated, they are a text of any length."""

@@ -34,6 +34,9 @@ async def read(path: str, ctx: Context) -> str:
     ctx.show(BAD + "\\n" + BAD)
     print("printed", BAD)
     sys.stderr.write("complained " + BAD + "\\n")
+    for stream in (sys.stdout, sys.stderr):
+        stream.buffer.write(b"bytes \\xff " + BAD.encode("utf-8", "surrogatepass") + b" were written\\n")
+        stream.buffer.flush()
     logging.getLogger("somebody").warning("logged %s", SAFE)
     return "result " + BAD
 

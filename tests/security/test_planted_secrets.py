@@ -191,6 +191,7 @@ def test_no_command_prints_a_secret_of_a_session_that_is_done(command: tuple[str
     clean(upcall(*command, cwd=finished, **ENV), " ".join(command))
 
 
+@pytest.mark.slow
 def test_files_for_people_hold_no_secret(finished: Path) -> None:
     files = [finished / "_events.jsonl", finished / "logs" / "clerk.log"]
     for file in files:

@@ -124,6 +124,7 @@ def test_a_chat_sends_a_terminal_nothing_raw(crew: Path) -> None:
         # The line of the whole turn, not that of the child in it: what is typed before that steers.
         for prompt, shown in (("tools", "done ·"), ("child", "1 tool call ·"), ("server", "upcall: server")):
             screen.enter(prompt, shown)
+        assert "were written" in screen.text
         for command in ("/tools", "/unfold", "/sessions", "/cost", "/inbox", "/unfold 2", "/\x1b]0;x\x07"):
             screen.press(f"{command}\r")
         screen.press("\x0f")
@@ -183,6 +184,20 @@ def test_whatever_a_process_prints_passes_the_door(capsys: pytest.CaptureFixture
     assert raw_in(shown.out + shown.err) == []
     print("\x1b[31m")
     assert capsys.readouterr().out == "\x1b[31m\n"
+
+
+def test_bytes_pass_the_door_as_text_does_also_if_a_character_is_split(capsys: pytest.CaptureFixture[str]) -> None:
+    with plain_output():
+        written = [sys.stdout.buffer.write(bytes([byte])) for byte in ALL.encode("utf-8", "surrogatepass")]
+        sys.stderr.buffer.write("größer \x1b]0;x\x07".encode() + b"\xff")
+        sys.stdout.buffer.flush()
+        io.TextIOWrapper(sys.stdout.buffer, "utf-8", write_through=True).write("\x1b[31mred")
+        print("still open")
+    shown = capsys.readouterr()
+    assert sum(written) == len(ALL.encode("utf-8", "surrogatepass"))
+    assert raw_in(shown.out + shown.err) == []
+    assert shown.err == "größer \ufffd"
+    assert shown.out.endswith("redstill open\n")
 
 
 def test_a_console_cleans_texts_and_keeps_its_own_colours_and_shows_no_hidden_link() -> None:

@@ -71,6 +71,7 @@ async def test_appending_costs_the_same_however_long_the_session_is(tmp_path: Pa
     assert late[1] <= early[1] * 1.1
 
 
+@pytest.mark.slow
 async def test_a_turn_costs_the_same_however_long_the_session_is(tmp_path: Path) -> None:
     with counted() as work:
         async with Runtime(tmp_path / "log.db", agents=[worker()]) as runtime:

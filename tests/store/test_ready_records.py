@@ -74,6 +74,7 @@ async def test_settling_parking_and_a_childs_end_record_that_a_run_tree_is_ready
     await store.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("when", ["before", "after"])
 async def test_a_process_killed_while_it_settles_leaves_the_answer_and_the_record_or_neither(
     when: str, tmp_path: Path

@@ -299,7 +299,7 @@ def test_all_that_is_wrong_is_said_at_once() -> None:
     with pytest.raises(BadArguments) as caught:
         write.check({"pth": "a", "text": 1, "size": "x" * 200})
     assert caught.value.problems == (
-        "pth: there is no such argument; did you mean 'path'?",
+        "pth: unknown argument; did you mean 'path'?",
         "text: expected string, got 1",
         'size: expected integer, got "' + "x" * 78 + "…",
         "path: missing; expected string",

@@ -98,7 +98,7 @@ def _no_constant(name: str) -> NoReturn:
 
 
 _PYTHON = {"True": "true", "False": "false", "None": "null"}
-_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]')
+_TOKEN = re.compile(r'"(?:[^"\\]++|\\.)*+"?|[{}\[\],:]')
 
 
 def key_lines(text: str) -> dict[str, int]:

@@ -77,7 +77,7 @@ async def prompt_of(agent: Agent, line: str) -> str | None:
         for prompt in servers.prompts():
             if prompt.command == found[1]:
                 return await servers.prompt(prompt.server, prompt.name, _arguments(prompt, found[2] or ""))
-    raise UpcallError(f"no connected MCP server has the prompt {found[1]!r}; /mcp lists those there are")
+    raise UpcallError(f"no connected MCP server has the prompt {found[1]!r}; /mcp lists the servers")
 
 
 def _arguments(prompt: ServerPrompt, text: str) -> dict[str, str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import re
 import sys
 import time
 from collections.abc import Iterable, Sequence
@@ -156,7 +155,8 @@ def _print_list(found: Sequence[tuple[Row, str]]) -> None:
         screen and sum(widths.values()) > width()
     ):  # drop the part of a child's id that the parent's row already shows
         for row in rows:
-            row[0] = re.sub(r"\S+(?=~)", "…", row[0])
+            _, is_child, name = row[0].rpartition("~")
+            row[0] = f"…~{name}" if is_child else row[0]
     room = width() - sum(widths.values())
     columns = [*widths, *([4] if room >= _FEWEST_COLUMNS or not screen else [])]
     cells = [(*row[:4], first_line(row[4], room if screen else max(room, 20))) for row in rows]

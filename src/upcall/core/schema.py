@@ -376,7 +376,7 @@ def check_each(
             problems.append("…")
             return out, problems
         if shape is None:
-            problems.append(f"{name[:100]}: there is no such argument{closest_or_all(name, known)}")
+            problems.append(f"{name[:100]}: unknown argument{closest_or_all(name, known)}")
             continue
         try:
             out[name] = value if type(value) in shape.quick else shape.convert(value)

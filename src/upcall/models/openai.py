@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
@@ -35,8 +34,9 @@ _OPTIONAL = {
     "response_format": ("response_format", "response format", "json_schema"),
     "stream_options": ("stream_options",),
 }
-# Mistral's rule for ids, as reported by servers that break it in their own ids
-_STRICT_IDS = re.compile(r"tool call id .* length of 9")
+_STRICT_IDS = ("tool call id ", " length of 9")
+"""In this order, Mistral's rule for ids, as reported by servers that break it in their own ids."""
+
 _MAX_NAME = 200
 _CHECKS = 20  # how often to check whether a call's arguments are complete
 _STOPS = {"stop": "end", "tool_calls": "calls", "function_call": "calls", "content_filter": "refused"}
@@ -114,7 +114,7 @@ class OpenAIChat:
                     self._refused.add("max_tokens")
                     continue
                 refused = [f for f, words in _OPTIONAL.items() if f in body and any(w in message for w in words)]
-                strict = self._takes_own_ids and _STRICT_IDS.search(message) is not None
+                strict = self._takes_own_ids and _says_strict_ids(message)
                 if error.status not in (400, 422) or not (refused or strict):
                     raise
                 self._refused.update(refused)
@@ -345,3 +345,9 @@ def _starts_new_call(piece: _Piece, slot: _Slot, args: str) -> bool:
         return False
     slot.checks += 1  # each check parses everything so far, so the number of checks is limited
     return slot.checks <= _CHECKS and json_object("".join(slot.args)) is not None
+
+
+def _says_strict_ids(message: str) -> bool:
+    """Return whether an error is about the length of the ids of calls."""
+    first, second = _STRICT_IDS
+    return message.find(second, message.find(first)) >= 0 if first in message else False

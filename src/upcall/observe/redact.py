@@ -25,13 +25,14 @@ from upcall.observe.bare_text import bare_text
 from upcall.observe.masks import MASK, mask
 from upcall.observe.option_files import read_mapping
 from upcall.observe.redact_stream import Looks, RedactedStream
+from upcall.observe.secret_commands import has_pairs, secret_items
 from upcall.observe.secret_fields import Span, secret_fields
 from upcall.observe.secret_patterns import SHORTEST, merged, secret_spans, tells
 from upcall.safety.bounds import DEPTH
 from upcall.safety.patterns import BadPattern, Pattern, TooSlow
 from upcall.safety.secrets import is_secret_name
 
-_LEAST_VALUE, _LEAST_OWN = 8, 4
+_LEAST_VALUE, _LEAST_OWN, _FEW, _SHORT = 8, 4, 10, 200
 _LONG, _AFTER = 4_096, 2
 """Characters of a secret that are looked for at the end of a beginning, and after it: the `@` after a password."""
 
@@ -154,7 +155,7 @@ class Redactor:
     def stream(self, *, numbered: bool = True) -> RedactedStream:
         """Return a stream that hides secrets in text that comes in pieces."""
         by_line = bool(self._patterns)
-        looks = Looks(self._spans_in, self._tells, self._values, self.words)
+        looks = Looks(self._spans_in, self.tells, self._values, self.words)
         return RedactedStream(looks, by_line=by_line, numbered=numbered)
 
     def is_secret_name(self, name: str) -> bool:
@@ -180,7 +181,7 @@ class Redactor:
     def _spans_in(self, text: str) -> list[Span]:
         """Return the places that are hidden in a text as it stands."""
         found = secret_spans(text)
-        if self._known is not None and len(text) >= _LEAST_OWN:
+        if self._known is not None and self._may_hold_known(text):
             found += [one.span() for one in self._known.finditer(text)]
         if self._names:
             found += secret_fields(text, self._is_own_name).spans
@@ -190,10 +191,15 @@ class Redactor:
             found += [one.span() for one in MASK.finditer(text)]
         return merged(found) if len(found) > 1 else found
 
+    def _may_hold_known(self, text: str) -> bool:
+        """Tell whether a known value may be in a text. In a long text each of a few values is looked for faster."""
+        return len(text) < _SHORT or len(self._values) > _FEW or any(value in text for value in self._values)
+
     def _is_own_name(self, name: str) -> bool:
         return _folded(name) in self._names
 
-    def _tells(self, name: str) -> bool:
+    def tells(self, name: str) -> bool:
+        """Tell whether a name in a text, or in a list of pairs, is one of a secret."""
         return tells(name) or (bool(self._names) and self._is_own_name(name))
 
     def _own_spans(self, text: str) -> list[Span]:
@@ -247,12 +253,32 @@ class _Document:
         if isinstance(value, list | tuple):
             if depth > DEPTH:
                 return self.mask(_plain(value))
-            return [self.walk(one, depth + 1) for one in cast("Sequence[Any]", value)]
+            return self._items(cast("Sequence[Any]", value), depth + 1)
         if isinstance(value, msgspec.Struct):
             return self._struct(value, depth)
         if value is None or isinstance(value, bool | int | float):
             return value
         return self.walk(_plain(value), depth + 1)
+
+    def _items(self, items: Sequence[Any], depth: int) -> list[Any]:
+        """Hide what is secret in a list: also what follows the name of a header, or an option of a command."""
+        first = items[0] if items else None
+        if isinstance(first, str) and len(items) > 1 and (secret := secret_items(items)):
+            return [
+                self._end(one, secret[index]) if index in secret else self.walk(one, depth)
+                for index, one in enumerate(items)
+            ]
+        if isinstance(first, list | tuple) and has_pairs(items):
+            return [[self.walk(name, depth + 1), self._named(name, one, depth + 1)] for name, one in items]
+        return [self.walk(one, depth) for one in items]
+
+    def _end(self, text: str, begins: int) -> str:
+        """Hide a text from a place in it."""
+        return self.text(text[:begins]) + self.mask(text[begins:]) if text[begins:] else text
+
+    def _named(self, name: str, value: Any, depth: int) -> Any:
+        """Hide what is secret in the value of a pair."""
+        return self._secret(value, depth) if self._redactor.tells(name) else self.walk(value, depth)
 
     def _mapping(self, value: dict[str, Any], depth: int) -> Any:
         if depth > DEPTH:

@@ -142,8 +142,7 @@ class RedactedStream:
         cut = max(cut, at)
         out.append(whole[at:cut])
         self._held = whole[cut:]
-        line = whole.rfind("\n", 0, cut)
-        self._line = whole[max(whole.rfind("\n", 0, max(line, 0)) + 1, cut - _OVERLAP, 0) : cut]
+        self._line = whole[_last_two_lines(whole, cut) : cut]
         self._is_first = self._is_first and not cut
         return "".join(out)
 
@@ -199,6 +198,15 @@ class _LongSecret:
         self._tail = text[-(len(self._ends) - 1) :]
         self.length += len(text) if end < 0 else end
         return text[end:] if end >= 0 else None
+
+
+def _last_two_lines(whole: str, cut: int) -> int:
+    """Return where the last two lines before a place begin; lines that a backslash joins are one."""
+    line = whole.rfind("\n", 0, cut)
+    at, least = whole.rfind("\n", 0, max(line, 0)) + 1, max(cut - _OVERLAP, 0)
+    while at > least and whole.endswith(("\\\n", "\\\r\n"), least, at):
+        at = whole.rfind("\n", 0, at - 1) + 1
+    return max(at, least)
 
 
 def _last_line(whole: str) -> int:

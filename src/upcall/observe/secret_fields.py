@@ -7,7 +7,7 @@ has a backslash before each quote, then three of them, then seven. Every text is
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 Span = tuple[int, int]
@@ -104,26 +104,31 @@ class Value:
             self.spans.append((start, end))
 
 
-def secret_fields(text: str, tells: Callable[[str], bool]) -> Fields:
-    """Return the values of fields in a text whose names tell of a secret."""
+def secret_fields(text: str, tells: Callable[[str], bool], lines: Iterable[Span] | None = None) -> Fields:
+    """Return the values of fields in a text whose names tell of a secret.
+
+    lines: where those names are, in order; anywhere unless given
+    """
     spans: list[Span] = []
     at = 0
     if ":" not in text or ('"' not in text and "'" not in text):
         return Fields(spans)
-    while found := _FIELD.search(text, at):
-        at = found.end()
-        if not tells(found[1]):
-            at = found.start(3)
-            continue
-        begins = found[3]
-        if begins[-1] not in "[{\"'":
-            spans.append(found.span(3))
-            continue
-        opens = begins in "[{"
-        value = Value(len(found[2]), 1 if opens else 0)
-        at = value.read(text, found.end() if opens else found.start(3))
-        spans += value.spans
-        if at < 0:
-            return Fields(spans, found.start(3), value)
-        at = max(at, found.start(3) + 1)
+    for start, end in ((0, len(text)),) if lines is None else lines:
+        at = max(at, start)
+        while found := _FIELD.search(text, at, end):
+            at = found.end()
+            if not tells(found[1]):
+                at = found.start(3)
+                continue
+            begins = found[3]
+            if begins[-1] not in "[{\"'":
+                spans.append(found.span(3))
+                continue
+            opens = begins in "[{"
+            value = Value(len(found[2]), 1 if opens else 0)
+            at = value.read(text, found.end() if opens else found.start(3))
+            spans += value.spans
+            if at < 0:
+                return Fields(spans, found.start(3), value)
+            at = max(at, found.start(3) + 1)
     return Fields(spans)

@@ -1,4 +1,4 @@
-"""Find secrets in text: tokens of known forms, passwords in URLs, headers, assignments, private keys.
+"""Find secrets in text: tokens of known forms, passwords in URLs, headers, assignments, options, private keys.
 
 Every expression here runs in linear time: it matches only where a run of its characters begins, so no run is read
 more than a few times, however hostile the text is. Apart from private keys, no secret is longer than a line, and
@@ -7,11 +7,14 @@ whatever tells of it is on that line or on the one before.
 
 from __future__ import annotations
 
+import base64
+import binascii
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import Final
 
+from upcall.observe.secret_commands import secrets_in_commands, secrets_in_lists, secrets_in_options
 from upcall.observe.secret_fields import Span, secret_fields
 from upcall.safety.secrets import is_secret_name
 
@@ -19,23 +22,12 @@ SHORTEST: Final = 8
 """Characters that a text must have to hold a secret that a pattern finds."""
 
 _TOKEN_STARTS = (
-    *(
-        "sk-",
-        "AKIA",
-        "ASIA",
-        "ghp_",
-        "gho_",
-        "ghu_",
-        "ghs_",
-        "ghr_",
-        "github_pat_",
-        "xox",
-        "xapp-",
-        "AIza",
-        "_live_",
-    ),
-    *("_test_", "glpat-", "npm_", "pypi-", "hf_", "eyJ"),
+    ("-", ("sk-", "xox", "xapp-", "glpat-", "pypi-")),
+    ("_", ("ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "k_live_", "k_test_", "npm_", "hf_")),
+    ("", ("AKIA", "ASIA", "AIza", "eyJ")),
 )
+"""What tokens begin with, by a character in them: one character is looked for much faster than several."""
+
 _TOKEN = re.compile(
     r"(?<![A-Za-z0-9_-])(?:"
     r"sk-[A-Za-z0-9_-]{16,}"  # OpenAI, Anthropic and others
@@ -48,8 +40,11 @@ _TOKEN = re.compile(
     r"|eyJ[A-Za-z0-9_-]{8,}+\.[A-Za-z0-9_-]{4,}+(?:\.[A-Za-z0-9_-]*+)?"  # JSON web tokens
     r")"
 )
-_SECRET_WORDS = ("key", "token", "secret", "pass", "pwd", "auth", "cred", "cookie", "webhook", "bearer", "_pat")
+_SECRET_WORDS = ("key", "token", "secret", "pass", "pwd", "auth", "cred", "cookie", "webhook", "_pat", "-pat")
 """In lower case. One of them is in every text in which a name or a header tells of a secret."""
+
+_BASIC = re.compile(r"(?i)(?<![a-z0-9])basic[ \t]+([a-z0-9+/]{8,}={0,2})(?![a-z0-9+/])")
+"""`Basic` with a user and a password in base64, which is checked."""
 
 _BEARER = re.compile(r"(?i)(?<![a-z0-9])bearer[ \t]+([a-z0-9._~+/=-]{16,})")
 _HEADER = re.compile(
@@ -91,17 +86,31 @@ _PAIR = re.compile(
 """`"name": "API_KEY", "value": "…"`, on one line or on two, as in JSON and in YAML."""
 
 _URL_PASSWORD = re.compile(r"(?<=:/)/?[^\s/:@'\"]*:([^\s/'\"]+)@")
-_RAW_PASSWORD = re.compile(r"(?<=:/)/?[^\s/:@'\"\[]*:(?!\d*(?:[/?#]|$))((?:[^\s@'\":]++|:(?!//))++)@")
+_RAW_PASSWORD = re.compile(r"(?<=:/)/?[^\s/:@'\"\[]*:(?!\d*(?:[/?#]|$))((?:[^\s@'\":]++|:(?!/))++)@")
 """A password with a `/` in it, which some programs accept; digits and then a path are a port."""
+
+_URL_TOKEN = re.compile(r"(?<=://)([\w.~-]{16,1000})(?::(?:x-oauth-basic)?)?@")
+"""A token in place of a user; it has a digit and a letter."""
+
+_DSN_PASSWORD = re.compile(
+    r"(?<![^\s;\"'])(?:[Pp]assword|PASSWORD|[Pp]asswd|[Pp]wd|PWD)=(?!\$)([^\s\"'`;&|<>(),\[\]{}]{3,}+)(?=[\s;\"'&]|$)"
+)
+"""`host=db password=…`, `Server=db;Password=…`: how programs name a database and its login."""
 
 _URL_PARAMETER = re.compile(r"[?&]([\w.-]{1,100})=([^&#\s'\"]+)")
 _TOO_COMMON = frozenset(("key", "keys", "auth", "pass", "pat"))
 """Names that mean something else too often to tell of a secret in prose and programs: `sorted(x, key="name")`."""
 
+_SHORT = 400
+"""Characters of a text that is looked at as a whole: choosing lines would take longer."""
+
+_LISTED_NAMES = ("authorization", "cookie", "apikey")
+"""Headers without a dash in their names that tell of the next item in a list."""
+
 _HEADERS = (
-    (_BEARER, ("bearer",)),
     (_HEADER, ("authorization", "api-key", "apikey", "x-")),
     (_COOKIE, ("cookie",)),
+    (_DSN_PASSWORD, ("password=", "passwd=", "pwd=")),
 )
 _NAMES = (
     (_QUOTED, ('"', "'")),
@@ -121,40 +130,112 @@ def secret_spans(text: str) -> list[Span]:
     """Return where secrets are in the text, in any order; they may overlap."""
     if len(text) < SHORTEST:
         return []
-    spans: list[Span] = []
-    for start in _TOKEN_STARTS:
-        if start not in text:
-            continue
-        spans += [found.span() for found in _TOKEN.finditer(text)]
-        break
-    if ":/" in text:
-        spans += [found.span(1) for found in _URL_PASSWORD.finditer(text)]
-        spans += [found.span(1) for found in _RAW_PASSWORD.finditer(text)]
-    if "PRIVATE KEY" in text:
-        spans += _private_keys(text)
+    spans = _tokens(text)
+    has_colon, has_option = ":" in text, False
+    if has_colon and "@" in text and ":/" in text:
+        spans += _in_urls(text)
+    if "-" in text:
+        if "PRIVATE KEY" in text:
+            spans += _private_keys(text)
+        has_option = " -" in text or "--" in text or text[0] == "-"
+        if has_option:
+            spans += secrets_in_commands(text)
     low = text.lower()
-    for word in _SECRET_WORDS:
-        if word in low:
-            spans += _named(text, low)
-            break
+    if "bearer" in low:
+        spans += [found.span(1) for found in _BEARER.finditer(text)]
+    if "basic" in low:
+        spans += [found.span(1) for found in _BASIC.finditer(text) if _is_login(found[1])]
+    if has_colon or has_option or "=" in text or ("," in text and ('"' in text or "'" in text)):
+        lines = _telling_lines(text, low)
+        spans += _named(text, low, lines) if lines else ()
     return spans
 
 
-def _named(text: str, low: str) -> Iterator[Span]:
-    """Yield where secrets are that a name or a header before them tells of. `low` is the text in lower case."""
-    for pattern, needed in _HEADERS:
-        if any(word in low for word in needed):
-            for found in pattern.finditer(text):
+def _tokens(text: str) -> list[Span]:
+    """Return where tokens of known forms are."""
+    spans: list[Span] = []
+    for character, starts in _TOKEN_STARTS:
+        if character not in text:
+            continue
+        for start in starts:
+            at = text.find(start)
+            while at >= 0:
+                found = _TOKEN.match(text, at - 1 if at and start[0] == "k" else at)  # `sk_live_`, `rk_live_`
+                if found is not None:
+                    spans.append(found.span())
+                at = text.find(start, max(at + 1, found.end() if found else 0))
+    return spans
+
+
+def _in_urls(text: str) -> Iterator[Span]:
+    """Yield the passwords in URLs, and tokens that stand in place of a user."""
+    for pattern in (_URL_PASSWORD, _RAW_PASSWORD):
+        for found in pattern.finditer(text):
+            yield found.span(1)
+    for found in _URL_TOKEN.finditer(text):
+        token = found[1]
+        if any(map(str.isdigit, token)) and any(map(str.isalpha, token)):
+            yield found.span(1)
+
+
+def _is_login(text: str) -> bool:
+    """Tell whether this is a user and a password in base64."""
+    try:
+        login = base64.b64decode(text[: len(text) // 4 * 4])
+    except binascii.Error:
+        return False
+    return b":" in login and login.isascii() and login.decode("ascii").isprintable()
+
+
+def _telling_lines(text: str, low: str) -> list[Span]:
+    """Return the lines that have a word of a secret, each with the next one, in order. `low` is in lower case.
+
+    Few lines of a program or a file have one, and only these are looked at closely.
+    """
+    if len(text) < _SHORT or len(low) != len(text):  # a few letters become two in lower case
+        for word in _SECRET_WORDS:
+            if word in low:
+                return [(0, len(text))]
+        return []
+    lines: set[Span] = set()
+    for word in _SECRET_WORDS:
+        at = low.find(word)
+        while at >= 0:
+            end = low.find("\n", at)
+            start = low.rfind("\n", 0, at) + 1
+            if end < 0:
+                lines.add((start, len(low)))
+                break
+            lines.add((start, end))
+            at = low.find(word, end)
+    joined: list[Span] = []
+    for start, end in sorted(lines):
+        end = low.find("\n", end + 1)
+        end = len(low) if end < 0 else end
+        if joined and start <= joined[-1][1] + 1:
+            joined[-1] = (joined[-1][0], end)
+        else:
+            joined.append((start, end))
+    return joined
+
+
+def _named(text: str, low: str, lines: Sequence[Span]) -> Iterator[Span]:
+    """Yield where secrets are in these lines that a name or a header before them tells of."""
+    headers = [pattern for pattern, needed in _HEADERS if any(word in low for word in needed)]
+    names = [pattern for pattern, needed in _NAMES if any(mark in text for mark in needed)]
+    for start, end in lines:
+        for pattern in headers:
+            for found in pattern.finditer(text, start, end):
                 yield found.span(1)
-    if "=" not in text and ":" not in text:
-        return
-    if '"' in text or "'" in text:
-        yield from secret_fields(text, tells).spans
-    for pattern, needed in _NAMES:
-        if any(mark in text for mark in needed):
-            for found in pattern.finditer(text):
+        for pattern in names:
+            for found in pattern.finditer(text, start, end):
                 if tells(found[1]) or (pattern is _URL_PARAMETER and found[1].lower() in _TOO_COMMON):
                     yield found.span(found.lastindex or 2)
+    yield from secret_fields(text, tells, lines).spans
+    if "-" in text:
+        yield from secrets_in_options(text, lines)
+    if "," in text and ("-" in text or "[" in text or any(name in low for name in _LISTED_NAMES)):
+        yield from secrets_in_lists(text, lines, tells)
 
 
 @lru_cache(4096)

@@ -216,7 +216,9 @@ def is_too_deep(body: str | bytes, depth: int = DEPTH) -> bool:
     return max(accumulate(map(_STEPS.__getitem__, brackets)), default=0) > depth
 
 
-_TEXTS = re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
+_TEXTS = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
+"""A text that does not end reaches to the end: no parser reads on there, and no later quote is looked at."""
+
 _STEPS = {ord(one): step for text, step in (("[{", 1), ("]}", -1)) for one in text}
 _NOT_BRACKETS = bytes(byte for byte in range(256) if byte not in _STEPS)
 

@@ -24,7 +24,7 @@ _SET_DUMPABLE = 4
 _AUTHORITY = re.compile(r"(?<=:/)(/?)([^\s/:@'\"]*):([^\s/'\"]*)@")
 """A user and a password before a host; the last `@` before the path ends them. In a file's path `//` became `/`."""
 
-_RAW_PASSWORD = re.compile(r"([A-Za-z][\w+.-]{0,40}://)([^\s/:@]*):(?!\d*(?:[/?#]|$))([^@]{0,1000})@")
+_RAW_PASSWORD = re.compile(r"([A-Za-z][\w+.-]{0,40}://)([^\s/:@]*):(?!\d*(?:[/?#]|$))((?:[^@:]|:(?!//)){0,1000}+)@")
 """A password with a `/` in it, which some programs accept; digits and then a path are a port."""
 
 _PARAMETER = re.compile(r"([?&])([\w.-]{1,100})=([^&#\s'\"]+)")
@@ -90,7 +90,7 @@ def _without_parameters(text: str) -> str:
     cut = _PARAMETER.sub(lambda found: found[1] if is_secret_name(found[2]) else found[0], text)
     if cut == text:
         return text
-    return re.sub(r"[?&]+(?=[\s'\"#]|$)", "", re.sub(r"([?&])&+", r"\1", cut))
+    return re.sub(r"(?<![?&])[?&]++(?=[\s'\"#]|$)", "", re.sub(r"([?&])&+", r"\1", cut))
 
 
 def redacted(value: Any, most: int = 100_000) -> Any:

@@ -10,7 +10,10 @@ import tomllib
 from typing import Any
 
 _MOST_PARTS = 10
-_TEXT = r'"""(?s:\\.|[^\\])*?"""|' + r"'''(?s:.)*?'''|" + r'"(?:[^"\\\n]|\\.)*+"' + r"|'[^'\n]*+'"
+_LONG_TEXT = r'"""(?s:\\.|[^\\])*?(?:"""|\\?\Z)|' + r"'''(?s:.)*?(?:'''|\Z)"
+_TEXT = _LONG_TEXT + r'|"(?:[^"\\\n]++|\\.)*+"?' + r"|'[^'\n]*+'?"
+"""A text that does not end reaches to the end, or to the end of its line, so that it is read only once."""
+
 _TEXT_OR_COMMENT = re.compile(f"({_TEXT})|#[^\n]*+")
 _END = r"\s.=\[\]{},"
 _LONG_KEY = re.compile(rf"(?<![^{_END}])(?:[^{_END}]++[ \t]*+\.[ \t]*+){{{_MOST_PARTS}}}")

@@ -117,7 +117,7 @@ def fold(store: Store, state: SessionState, events: Sequence[AnyEvent]) -> None:
         try:
             state.apply(event)
         except (LookupError, ValueError, TypeError, AttributeError, AssertionError) as error:
-            problem = f"event {event.seq} ({event.type}) of session {state.id!r} can't follow what is before it"
+            problem = f"event {event.seq} ({event.type}) of session {state.id!r} does not fit the events before it"
             raise StoreDamaged(store.where, problem) from error
 
 

@@ -216,7 +216,7 @@ def _read(callback_id: str, value: Any) -> Approve | Reject:
             if unknown := sorted(map(str, value.keys() - _APPROVE_KEYS)):  # "only if …" must not be dropped
                 known = ", ".join(sorted(_APPROVE_KEYS))
                 raise AnswerRefused(
-                    callback_id, f"an approval has no {', '.join(unknown):.80}; the keys are {known}"
+                    callback_id, f"unknown key {', '.join(unknown):.80} in an approval; the keys are {known}"
                 )
             try:
                 return msgspec.convert({k: v for k, v in value.items() if v is not None}, Approve)

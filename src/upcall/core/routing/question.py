@@ -29,11 +29,9 @@ from upcall.safety.bounds import DEPTH, KEPT, TooLarge, brief, plain
 log = logging.getLogger("upcall")
 
 
-class Missing:
-    """No default was given: None is a default like any other."""
+NO_DEFAULT: Any = object()
+"""No default was given: None is a default like any other."""
 
-
-NO_DEFAULT = Missing()
 _NO_HINTS = Hints()
 
 

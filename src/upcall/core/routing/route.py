@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from functools import lru_cache
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from upcall.callbacks import MUST_ANSWER, Hints, Kind, intent_warning, meant_intent, normal_kind
 from upcall.core.routing.policy import FAIL, USER, Policy
@@ -143,12 +143,8 @@ def _route(query: RouteQuery, ancestors: tuple[Ancestor, ...]) -> Route:
 
 # --- the climb --------------------------------------------------------------------------
 
-
-class _Skip(NamedTuple):
-    """Why an agent is not asked, and what would have let it be."""
-
-    reason: str
-    allow: str = ""
+_Skip = tuple[str, str]
+"""Why an agent is not asked, and what would have let it be."""
 
 
 def _climb(query: RouteQuery, ancestors: Sequence[Ancestor]) -> list[Station]:
@@ -160,11 +156,11 @@ def _climb(query: RouteQuery, ancestors: Sequence[Ancestor]) -> list[Station]:
         who = (ancestor.session_id, "" if ancestor.session_id else ancestor.name)
         skip = _barred(query, ancestor.name) or _passed_through(query, ancestor)
         if not skip and who in asked:
-            skip = _Skip("it was asked already")
+            skip = ("it was asked already", "")
         if not skip and limit is not None and len(asked) >= limit:
-            skip = _Skip(f"no hop is left: {limited_by}", f"max_bubble_hops above {limit}")
+            skip = f"no hop is left: {limited_by}", f"max_bubble_hops above {limit}"
         if skip:
-            stations.append(Station(ancestor.name, "skip", skip.reason, ancestor.session_id, allow=skip.allow))
+            stations.append(Station(ancestor.name, "skip", skip[0], ancestor.session_id, allow=skip[1]))
             continue
         asked.add(who)
         count = f"hop {len(asked)}" + (f" of {limit}" if limit is not None else "")
@@ -177,15 +173,15 @@ def _barred(query: RouteQuery, name: str) -> _Skip | None:
     """Why an agent can't be asked, whether it is an ancestor or the fallback."""
     hints, policy = query.hints, query.policy
     if query.kind == "request_user_input":
-        return _Skip("request_user_input goes straight to the person", "the kind callback_to_caller")
+        return "request_user_input goes straight to the person", "the kind callback_to_caller"
     if not policy.can_query_caller:
         says = policy.describe("can_query_caller", query.asker)
-        return _Skip(says, f"can_query_caller: true in {policy.where(query.asker)}")
+        return says, f"can_query_caller: true in {policy.where(query.asker)}"
     if name in hints.passthrough_agents:
-        return _Skip("the hint passthrough_agents names it", f"a hint passthrough_agents without {name}")
+        return "the hint passthrough_agents names it", f"a hint passthrough_agents without {name}"
     if hints.resolvable_by and name not in hints.resolvable_by:
         only = f"the hint resolvable_by names only {', '.join(hints.resolvable_by)}"
-        return _Skip(only, f"a hint resolvable_by with {name}")
+        return only, f"a hint resolvable_by with {name}"
     return None
 
 
@@ -193,10 +189,10 @@ def _passed_through(query: RouteQuery, ancestor: Ancestor) -> _Skip | None:
     key = "callback_policy.passthrough_child_callbacks"
     if query.hints.passthrough_child_callbacks:
         reason = "the hint passthrough_child_callbacks skips every agent above"
-        return _Skip(reason, "no hint passthrough_child_callbacks")
+        return reason, "no hint passthrough_child_callbacks"
     if ancestor.policy.callback_policy.passthrough_child_callbacks:
         where = ancestor.policy.where(ancestor.name)
-        return _Skip(ancestor.policy.describe(key, ancestor.name), f"{key}: false in {where}")
+        return ancestor.policy.describe(key, ancestor.name), f"{key}: false in {where}"
     return None
 
 
@@ -226,14 +222,14 @@ def _fallback(query: RouteQuery, ancestors: Sequence[Ancestor], asked: Sequence[
     above = next((ancestor for ancestor in ancestors if ancestor.name == name), None)
     skip = _barred(query, name)
     if not skip and any(ancestor.name == name for ancestor in asked):
-        skip = _Skip("it was asked already, and a fallback is never asked twice")
+        skip = ("it was asked already, and a fallback is never asked twice", "")
     elif not skip and above is None and name == query.asker:
-        skip = _Skip("the fallback is the one who asks")
+        skip = ("the fallback is the one who asks", "")
     elif not skip and above is None and query.known is not None and name not in query.known:
-        skip = _Skip(f"no agent is called {name!r}; there are {', '.join(query.known) or 'none'}")
+        skip = (f"no agent is called {name!r}; there are {', '.join(query.known) or 'none'}", "")
     session_id = above.session_id if above else ""
     if skip:
-        return Station(name, "skip", skip.reason, session_id, allow=skip.allow, fallback=True)
+        return Station(name, "skip", skip[0], session_id, allow=skip[1], fallback=True)
     reason = "fallback_target" + ("" if above else ", in a fresh session that holds only the question")
     approves = above.policy.callback_policy.may_approve if above else dict(query.fallback_approves).get(name, ())
     return Station(

@@ -1,23 +1,31 @@
-"""Read what a store holds: sessions and what they are doing, callbacks for people, events."""
+"""A runtime's store, without running anything: read it, answer what waits in it, hear what others write."""
 
 from __future__ import annotations
 
-import abc
-from collections.abc import AsyncIterator, Collection, Mapping
-from typing import TYPE_CHECKING, get_args, get_type_hints
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_type_hints
 
-from upcall.callbacks import Callback, public
-from upcall.contracts import ModelCall, Row, Selection, Store
+from upcall.callbacks import Callback, can_continue, public
+from upcall.contracts import Host, ModelCall, Row, Selection, Store
 from upcall.core.error_texts import did_you_mean
 from upcall.core.log.load import readable_events
 from upcall.core.log.model_calls import rebuild_model_call
-from upcall.core.routing.answer import covered_calls
+from upcall.core.log.session_log import Sink
+from upcall.core.routing.answer import check_principal, covered_calls
+from upcall.core.runtime.broadcast import Broadcast
+from upcall.core.runtime.inbox import Inbox, why_withdrawn
 from upcall.core.runtime.session_data import checked_path, checked_tags
-from upcall.errors import SetupError, UnknownCallback, UnknownSession
-from upcall.events import AnyEvent
+from upcall.core.turns.turn import Turn
+from upcall.errors import SetupError, UnknownCallback, UnknownSession, UpcallError
+from upcall.events import SETTLING, AnyEvent, CallbackRevealed
 
 if TYPE_CHECKING:
     from pathlib import PurePath
+
+log = logging.getLogger("upcall")
+R = TypeVar("R")
 
 SESSION_STATUSES = ("idle", "queued", "running", "waiting", "interrupted", "done", "failed", "limit", "cancelled")
 """All session states."""
@@ -27,15 +35,51 @@ CALLBACK_STATUSES: tuple[str, ...] = get_args(get_type_hints(Callback)["status"]
 _FOLLOW = 30.0
 
 
-class Catalog(abc.ABC):
-    """Read access to a store, whoever wrote it."""
+class Catalog:
+    """A store that is open here: read it, whoever wrote it; answer what waits in it; hear what others write."""
 
-    def __init__(self, store: Store) -> None:
-        self.store = store
+    def __init__(self, store: Store, host: Host | None) -> None:
+        self.store, self.host = store, host
+        self.turns: dict[str, Turn] = {}
+        self.sinks: list[Sink] = []  # who watches everything that this runtime runs
+        self.broadcast = Broadcast()
+        self.person_watchers: list[Callable[[Callback], None]] = []  # told once of each question to the person
+        self.host_inbox = Inbox(store, host, self.turns, self.spawn)
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._stop_listening: Callable[[], None] | None = None
+        self._closed = False
 
-    @abc.abstractmethod
     async def _open(self) -> None:
         """Open the store when it is first needed."""
+        if self._closed:
+            raise UpcallError("this runtime is closed; make another")
+        if self._stop_listening is None:
+            await self.store.open()
+            self._stop_listening = self.store.listen(self._hear)
+
+    def _hear(self, event: AnyEvent) -> None:
+        """Tell the turns and the watchers here of an event that was written without a claim."""
+        turn = self.turns.get(event.session)
+        if turn is not None:
+            turn.absorb(event)
+            turn.log.publish(event)
+        else:
+            for sink in (*self.sinks, *self.broadcast.sinks):
+                sink(event)
+        if isinstance(event, SETTLING):
+            self.host_inbox.withdraw(event.callback_id, why_withdrawn(event))
+
+    def spawn(self, work: Coroutine[Any, Any, R]) -> asyncio.Task[R]:
+        """Run a coroutine in the background. It outlives its caller; its failure is logged if nobody takes it."""
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._spawned_ended)
+        return task
+
+    def _spawned_ended(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            log.debug("a streamed turn failed: %s", task.exception())
 
     async def _row(self, id: str) -> Row:
         row = await self.store.row(id)
@@ -50,6 +94,20 @@ class Catalog(abc.ABC):
         """
         await self._open()
         return (await self._row(id)).current_status
+
+    async def ready(self) -> list[str]:
+        """The ids of all run trees that are ready to continue, oldest first.
+
+        No living process runs them, and they were interrupted, or something that they wait for is settled, expired
+        or to be asked of an agent next.
+        """
+        await self._open()
+        return [row.id for row in await self.store.unfinished()]
+
+    async def _is_ready(self, root: str) -> bool:
+        """Tell whether a parked run tree can continue; also where nothing is open any more: that was cancelled."""
+        now, callbacks = self.store.now(), await self.store.callbacks(root=root)
+        return can_continue(callbacks, now) or all(one.status != "open" for one in callbacks)
 
     async def rows(
         self,
@@ -132,6 +190,29 @@ class Catalog(abc.ABC):
         waiting = [one for one in tree if one.status == "open" and one.target == "user"]
         equal = [one.id for one in waiting if one.group_key == callback.group_key and one.id != id]
         return public(callback, group=(id, *equal), covers=covered_calls(callback, waiting))
+
+    async def answer(
+        self, id: str, value: Any, by: str = "", only: bool = False, right: str = "asserted"
+    ) -> Callback:
+        """Settle a callback, and equal ones of its run tree with it unless `only`; the first valid answer wins.
+
+        value: a JSON value, Approve, Reject or Decline
+        by: who answers
+        right: how the program knows that, such as `os-user` or `token`
+        """
+        await self._open()
+        return await self.host_inbox.answer(id, value, by=by, right=right, only=only)
+
+    async def reveal(self, id: str, by: str = "", right: str = "asserted") -> Callback:
+        """One callback for somebody who sees the values in it that screens hide; the log then says who saw them.
+
+        by: who is shown it
+        right: how the program knows that
+        """
+        by, right = check_principal(by, right)
+        callback = await self.callback(id)
+        await self.store.append_all({callback.session_id: [CallbackRevealed(id, by, right)]})
+        return callback
 
     async def model_call(self, id: str, ordinal: int = 0, *, seq: int = 0) -> ModelCall | None:
         """A model call of a session, rebuilt from the log; None if there is none.

@@ -10,6 +10,7 @@ from upcall.callbacks import Callback
 from upcall.contracts import Host, Store
 from upcall.core.log.session_log import Sink
 from upcall.core.runtime.broadcast import Broadcast
+from upcall.core.runtime.inbox import Inbox
 from upcall.core.runtime.own_workspaces import OwnWorkspaces
 from upcall.core.turns.prepared_agent import PreparedAgent
 from upcall.core.turns.process_limit import ProcessLimit
@@ -37,6 +38,7 @@ class RuntimeServices(Protocol):
     sinks: list[Sink]
     broadcast: Broadcast
     person_watchers: list[Callable[[Callback], None]]
+    host_inbox: Inbox
 
     def agent(self, name: str, root: str = "") -> Agent:
         """An agent by its name, as the run tree of this root knows it."""
@@ -57,16 +59,4 @@ class RuntimeServices(Protocol):
 
         `model` is the name of one of its models; empty is its own.
         """
-        ...
-
-    def ask_host(self, callback: Callback, *, gather: bool = False) -> None:
-        """Put a question before the person who is here: once for all equal ones, which share their `group`."""
-        ...
-
-    def end_gathering(self, root: str) -> None:
-        """Ask the host now: nothing of that run tree runs any more."""
-        ...
-
-    def withdraw(self, callback_id: str, reason: str) -> None:
-        """Tell the person who is here that an open ask has ended."""
         ...

@@ -1,16 +1,15 @@
-"""People and a store's callbacks: answers by id, the person who is here, and what can go on."""
+"""Answers to callbacks by id, and the callbacks that are put before the person who is here."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any
 
-from upcall.callbacks import Answer, Callback, CoveredCall, after, can_continue, public
+from upcall.callbacks import Answer, Callback, CoveredCall, after, public
 from upcall.contracts import Host, Store
-from upcall.core.log.session_log import Sink
 from upcall.core.routing.answer import (
     already_settled,
     check_principal,
@@ -18,21 +17,16 @@ from upcall.core.routing.answer import (
     settled_with,
     settling_event,
 )
-from upcall.core.runtime.broadcast import Broadcast
-from upcall.core.runtime.catalog import Catalog
 from upcall.core.turns.turn import Turn
-from upcall.errors import AlreadySettled, AnswerRefused, SetupError, UnknownCallback, UpcallError
+from upcall.errors import AlreadySettled, AnswerRefused, SetupError, UnknownCallback
 from upcall.events import (
-    SETTLING,
     AnyEvent,
     CallbackAnswered,
     CallbackDeclined,
     CallbackExpired,
-    CallbackRevealed,
 )
 
 log = logging.getLogger("upcall")
-R = TypeVar("R")
 
 MOST_REFUSED = 100
 """Answers in a row that a host may give and that are refused; then the question is left in the inbox."""
@@ -41,78 +35,33 @@ _GATHER = 0.25
 """Seconds before the host is asked, at most, while others of the run tree still run and may ask the same."""
 
 
-class Inbox(Catalog):
-    """Callbacks that wait for somebody, whether or not this runtime runs their sessions."""
+class Inbox:
+    """Settles callbacks by id, and puts them before the person who is here, if a host is given.
 
-    def __init__(self, store: Store, host: Host | None) -> None:
-        super().__init__(store)
-        self.host = host
-        self.turns: dict[str, Turn] = {}
-        self.sinks: list[Sink] = []  # who watches everything that this runtime runs
-        self.broadcast = Broadcast()
-        self.person_watchers: list[Callable[[Callback], None]] = []  # told once of each question to the person
+    turns: those that run here; they are told what the person leaves for later
+    spawn: runs something in the background
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        host: Host | None,
+        turns: Mapping[str, Turn],
+        spawn: Callable[[Coroutine[Any, Any, Any]], Any],
+    ) -> None:
+        self._store, self._host, self._turns, self._spawn = store, host, turns, spawn
         self._asks: dict[tuple[str, ...], HostAsk] = {}
         self._ask_of: dict[str, HostAsk] = {}  # by callback id
-        self._tasks: set[asyncio.Task[Any]] = set()
-        self._stop_listening: Callable[[], None] | None = None
-        self._closed = False
 
-    async def _open(self) -> None:
-        if self._closed:
-            raise UpcallError("this runtime is closed; make another")
-        if self._stop_listening is None:
-            await self.store.open()
-            self._stop_listening = self.store.listen(self._hear)
+    def close(self) -> None:
+        """Ask the host nothing any more."""
+        for asked in tuple(self._asks.values()):
+            asked.cancel()
 
-    def spawn(self, work: Coroutine[Any, Any, R]) -> asyncio.Task[R]:
-        """Run something that goes on whoever leaves; its failure is logged if nobody takes it."""
-        task = asyncio.ensure_future(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._ended)
-        return task
-
-    def _ended(self, task: asyncio.Task[Any]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and task.exception() is not None:
-            log.debug("a streamed turn failed: %s", task.exception())
-
-    def _hear(self, event: AnyEvent) -> None:
-        turn = self.turns.get(event.session)
-        if turn is not None:
-            turn.absorb(event)
-            turn.log.publish(event)
-        else:
-            for sink in (*self.sinks, *self.broadcast.sinks):
-                sink(event)
-        if isinstance(event, SETTLING):
-            self.withdraw(event.callback_id, _why_withdrawn(event))
-
-    async def _is_ready(self, root: str) -> bool:
-        """Tell whether a parked run tree can continue; also where nothing is open any more: that was cancelled."""
-        now, callbacks = self.store.now(), await self.store.callbacks(root=root)
-        return can_continue(callbacks, now) or all(one.status != "open" for one in callbacks)
-
-    async def ready(self) -> list[str]:
-        """The ids of all run trees that are ready to continue, oldest first.
-
-        No living process runs them, and they were interrupted, or something that they wait for is settled, expired
-        or to be asked of an agent next.
-        """
-        await self._open()
-        return [row.id for row in await self.store.unfinished()]
-
-    async def answer(
-        self, id: str, value: Any, by: str = "", only: bool = False, right: str = "asserted"
-    ) -> Callback:
-        """Settle a callback, and equal ones of its run tree with it unless `only`; the first valid answer wins.
-
-        value: a JSON value, Approve, Reject or Decline
-        by: who answers
-        right: how the program knows that, such as `os-user` or `token`
-        """
+    async def answer(self, id: str, value: Any, *, by: str, right: str, only: bool = False) -> Callback:
+        """Settle a callback, as `Catalog.answer` says."""
         by, right = check_principal(by, right)
-        await self._open()
-        callback = await self.store.callback(id)
+        callback = await self._store.callback(id)
         if callback is None:
             raise UnknownCallback(id)
         if callback.status != "open":
@@ -123,21 +72,10 @@ class Inbox(Catalog):
         events: dict[str, CallbackAnswered | CallbackDeclined] = {id: event}
         if not only:
             events |= {one.callback_id: one for one in await self._settled_too(callback, event)}
-        refused = await self.store.settle(id, events)
+        refused = await self._store.settle(id, events)
         if refused is not None:
             raise already_settled(refused)
         return public(after(callback, event), group=tuple(events))
-
-    async def reveal(self, id: str, by: str = "", right: str = "asserted") -> Callback:
-        """One callback for somebody who sees the values in it that screens hide; the log then says who saw them.
-
-        by: who is shown it
-        right: how the program knows that
-        """
-        by, right = check_principal(by, right)
-        callback = await self.callback(id)
-        await self.store.append_all({callback.session_id: [CallbackRevealed(id, by, right)]})
-        return callback
 
     async def _settled_too(
         self, callback: Callback, event: CallbackAnswered | CallbackDeclined
@@ -147,7 +85,7 @@ class Inbox(Catalog):
             return []
         if callback.gate and isinstance(event, CallbackAnswered) and not event.value["for_session"]:
             return []
-        tree, now = await self.store.callbacks(root=callback.root), self.store.now()
+        tree, now = await self._store.callbacks(root=callback.root), self._store.now()
         if callback.gate and isinstance(event, CallbackAnswered):
             return settled_with(callback, event, tree, now)
         equal = [one for one in tree if one.group_key == callback.group_key and one.status == "open"]
@@ -187,7 +125,7 @@ class Inbox(Catalog):
         try:
             everybody = (callback.id, *[i for i in asked.members if i != callback.id])
             shown = public(callback, group=everybody, covers=await self._covers(callback))
-            value = None if self.host is None else await self.host.ask(shown)
+            value = None if self._host is None else await self._host.ask(shown)
         except Exception:  # somebody else's program: the question itself is safe in the inbox
             log.exception("the host failed to ask callback %s; it waits in the inbox", callback.id)
             value = None
@@ -198,7 +136,7 @@ class Inbox(Catalog):
             return
         for member in asked.members.values():
             # the person who is here leaves it for later: nothing is gained by holding the run in memory
-            turn = self.turns.get(member.session_id)
+            turn = self._turns.get(member.session_id)
             if turn is not None:
                 turn.services.person_deferred(member.id)
 
@@ -206,12 +144,12 @@ class Inbox(Catalog):
         """For each pattern of an approval, the other calls of its session that wait now and that it covers."""
         if not callback.patterns:
             return {}
-        return covered_calls(callback, await self.store.callbacks(root=callback.root))
+        return covered_calls(callback, await self._store.callbacks(root=callback.root))
 
     async def _first_open(self, asked: HostAsk) -> Callback | None:
         """The question to show: the oldest of the group. Once one was taken off the screen, look which are open."""
         for callback in tuple(asked.members.values()):
-            now = await self.store.callback(callback.id) if asked.again else callback
+            now = await self._store.callback(callback.id) if asked.again else callback
             if now is not None and now.status == "open" and callback.id in asked.members:
                 return callback
         return None
@@ -247,7 +185,7 @@ class Inbox(Catalog):
         return True
 
     def withdraw(self, callback_id: str, reason: str) -> None:
-        """Tell the person who is here that an open ask has ended, if it is on the screen.
+        """Tell the person who is here that a callback has ended, if it is on the screen.
 
         Equal questions that are still open stay there, or take its place.
         """
@@ -263,10 +201,10 @@ class Inbox(Catalog):
             asked.task = asyncio.get_running_loop().create_task(self._ask_host(asked))
         else:
             self._forget(asked)
-        take_back = getattr(self.host, "withdraw", None) if shown else None  # not every host has a screen
+        take_back = getattr(self._host, "withdraw", None) if shown else None  # not every host has a screen
         withdrawn: Any = None if take_back is None else take_back(callback_id, reason)
         if hasattr(withdrawn, "__await__"):  # a host may do it in its own time
-            self.spawn(withdrawn)
+            self._spawn(withdrawn)
 
     def _forget(self, asked: HostAsk) -> None:
         """Note that the host no longer shows these questions."""
@@ -275,8 +213,8 @@ class Inbox(Catalog):
             self._ask_of.pop(callback_id, None)
 
 
-def _why_withdrawn(event: AnyEvent) -> str:
-    """The reason that a host is given when an open ask has ended elsewhere."""
+def why_withdrawn(event: AnyEvent) -> str:
+    """The reason that a host is given when a callback has ended elsewhere."""
     if isinstance(event, CallbackExpired):
         return "it expired"
     if isinstance(event, CallbackAnswered) and event.covered_by:

@@ -328,7 +328,7 @@ class RunTree:
     def withdraw(self, callback_id: str, reason: str) -> None:
         """Tell the person who is here that an open ask has ended."""
         self.dispatcher.stop(callback_id)
-        self.home.withdraw(callback_id, reason)
+        self.home.host_inbox.withdraw(callback_id, reason)
 
     async def end_children_of(self, turn: Turn, call_id: str, why: str) -> None:
         """End the children that a call started, with all below them. Nobody would take their results any more."""
@@ -377,7 +377,7 @@ class RunTree:
         if self.activity.count or dispatcher is None or not (dispatcher.asked or dispatcher.held_back):
             return
         if self.home.host is not None and self.claim is not None:
-            self.home.end_gathering(self.claim.root)
+            self.home.host_inbox.end_gathering(self.claim.root)
         if self._parking is not None:  # what it was set for may have been settled, or left for later, since
             self._parking.cancel()
             self._parking = None
@@ -629,4 +629,4 @@ class RunTree:
                 tell(shown)
         if self.home.host is not None and self.claim is not None:
             gather = self.activity.count > 0 and bool(callback.digest_of_group)
-            self.home.ask_host(callback, gather=gather)
+            self.home.host_inbox.ask_host(callback, gather=gather)

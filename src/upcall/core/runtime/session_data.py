@@ -6,7 +6,7 @@ import os
 import re
 import unicodedata
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 from upcall.callbacks import same_json
 from upcall.core.turns.access import SessionView
@@ -58,19 +58,8 @@ def _problem(name: Any, value: Any) -> str:
     return ""
 
 
-class SessionPlace(NamedTuple):
-    """The title of a session, and the folders that it works in and with."""
-
-    title: str = ""
-    folder: str = ""
-    roots: tuple[str, ...] = ()
-
-
-NO_PLACE = SessionPlace()
-
-
-def checked_place(title: Any, folder: Any, roots: Any) -> SessionPlace:
-    """Return the title and folders of `start(...)`; SetupError says what is wrong with them."""
+def checked_place(title: Any, folder: Any, roots: Any) -> tuple[str, str, tuple[str, ...]]:
+    """Return the title, the folder and further folders of `start(...)`; SetupError says what is wrong with them."""
     if type(title) is not str or len(title) > TITLE or not _is_one_line(title):
         raise SetupError(f"title is one line of at most {TITLE} characters, not {brief(title)}")
     if isinstance(roots, str | bytes) or not isinstance(roots, Sequence):
@@ -79,7 +68,7 @@ def checked_place(title: Any, folder: Any, roots: Any) -> SessionPlace:
     if len(further) > ROOTS:
         raise SetupError(f"a session has at most {ROOTS} roots, not {len(further)}")
     own = "" if folder is None else checked_path("folder", folder)
-    return SessionPlace(title, own, tuple([checked_path("each of roots", one) for one in further]))
+    return title, own, tuple([checked_path("each of roots", one) for one in further])
 
 
 def checked_path(what: str, path: Any) -> str:

@@ -20,15 +20,15 @@ from upcall.core.log.load import load_state, refresh
 from upcall.core.log.session_log import Sink
 from upcall.core.log.state import SessionState
 from upcall.core.runtime.broadcast import Subscription
+from upcall.core.runtime.catalog import Catalog
 from upcall.core.runtime.children import make_ready
-from upcall.core.runtime.inbox import Inbox
 from upcall.core.runtime.known_agents import KnownAgents
 from upcall.core.runtime.needed_servers import close_toolsets, given_servers
 from upcall.core.runtime.own_workspaces import OwnWorkspaces, checked_workspace
 from upcall.core.runtime.routes import can_ask_anyone
 from upcall.core.runtime.run_tree import RunTree
 from upcall.core.runtime.session import Session
-from upcall.core.runtime.session_data import NO_PLACE, checked_data, checked_id, checked_place, checked_tags
+from upcall.core.runtime.session_data import checked_data, checked_id, checked_place, checked_tags
 from upcall.core.runtime.session_options import check_is_root, check_model, checked_options
 from upcall.core.runtime.worker import STOP_LIMIT, Resume, Worker, drain_trees
 from upcall.core.turns.access import prompt_message
@@ -68,7 +68,7 @@ CLAIM_ATTEMPTS = 60
 _MOST, _STEP = 0xFFFF_FFFF_FFFF, 0x9E37_79B9_7F4B  # an odd step passes every number before it repeats one
 
 
-class Sessions(Inbox):
+class Sessions(Catalog):
     """The sessions of one store, as this process may run them."""
 
     def __init__(
@@ -124,8 +124,7 @@ class Sessions(Inbox):
         self._closed = True
         for turn in tuple(self.turns.values()):
             turn.stop(errors.RuntimeClosed())
-        for asked in tuple(self._asks.values()):
-            asked.cancel()
+        self.host_inbox.close()
         ends = [*[tree.when_ended() for tree in self._trees.values()], *self._tasks]
         ends += [asyncio.ensure_future(worker.ended.wait()) for worker in self._workers]
         if ends:
@@ -276,9 +275,9 @@ class Sessions(Inbox):
         session_id = self._new_id() if id is None else checked_id(id)
         kept = {} if data is None else checked_data(data)
         labels = {} if tags is None else checked_tags(tags)
-        where = NO_PLACE
+        path, further = "", ()
         if title != "" or folder is not None or roots != ():
-            where = checked_place(title, folder, roots)
+            title, path, further = checked_place(title, folder, roots)
         if workspace is not None:
             checked_workspace(workspace)
         begins = bool(declared.hooks.begin_session)
@@ -289,7 +288,7 @@ class Sessions(Inbox):
         started = SessionStarted(
             declared.name, kind="coordinator" if declared.run_program else "agent", begins=begins, asks=asks,
             source=place.source, program=place.program, data=kept, tags=labels,
-            title=where.title, folder=where.folder, roots=where.roots, workspace=workspace is not None,
+            title=title, folder=path, roots=further, workspace=workspace is not None,
             options=DEFAULT_OPTIONS if options is None else checked_options(declared, options),
             servers=given_servers(declared),
         )  # fmt: skip

@@ -122,7 +122,7 @@ def edits_of(turn: Turn, call_id: str) -> str:
         said = answer.value if answer is not None else None
         if isinstance(said, Approve) and said.args is not None:
             shown = msgspec.json.encode(said.args).decode()
-            return f"(Whoever approved this call changed its arguments to {shown}.)\n"
+            return f"(The approver changed the arguments to {shown}.)\n"
     return ""
 
 

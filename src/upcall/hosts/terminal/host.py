@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from upcall.callbacks import PRIORITIES, Answer, Approve, Callback, Decline, Reject
-from upcall.hosts.terminal.console import make_console
+from upcall.hosts.terminal.console import make_console, prompts_on_screen
 from upcall.hosts.terminal.dialogue import Later, ask_person
 from upcall.hosts.terminal.keys import drop_early_keys, keep_keys
 from upcall.hosts.terminal.layout import WIDEST, Piece, rich_text
@@ -113,7 +113,8 @@ class TerminalPrompter:
         if self._reader is None:
             from prompt_toolkit import PromptSession
 
-            self._reader = PromptSession()
+            with prompts_on_screen():
+                self._reader = PromptSession()
         return self._reader
 
     async def open_editor(self, text: str) -> str | None:

@@ -10,9 +10,9 @@ import signal
 import sys
 import time
 from collections.abc import Generator
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, Self, TextIO
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, Self, TextIO, cast
 
-from upcall.hosts.terminal.console import make_console, plain_stream, raw_stream
+from upcall.hosts.terminal.console import PlainStream, make_console, prompts_on_screen, raw_stream
 from upcall.hosts.terminal.views import Drawing
 
 if TYPE_CHECKING:
@@ -92,16 +92,17 @@ class EditorLine:
         self._running: asyncio.Task[str] | None = None
         self._above = _OutputAbove(self)
         self._context = contextlib.ExitStack()
-        self._editor: PromptSession[str] = PromptSession(
-            self._prompt,
-            multiline=True,
-            prompt_continuation="  ",
-            history=history,
-            completer=completer,
-            complete_while_typing=Condition(self._opens_menu),
-            key_bindings=self._keys(),
-            erase_when_done=True,
-        )
+        with prompts_on_screen():
+            self._editor: PromptSession[str] = PromptSession(
+                self._prompt,
+                multiline=True,
+                prompt_continuation="  ",
+                history=history,
+                completer=completer,
+                complete_while_typing=Condition(self._opens_menu),
+                key_bindings=self._keys(),
+                erase_when_done=True,
+            )
         self._buffer = self._editor.default_buffer
         self._buffer.on_text_changed += self._on_key
         # the terminal's answer would arrive after we have printed something, and be wrong
@@ -109,7 +110,7 @@ class EditorLine:
 
     async def __aenter__(self) -> Self:
         """Show the input line and redirect what is printed."""
-        above = plain_stream(self._above)
+        above = cast("TextIO", PlainStream(self._above, screen=self._screen))
         self._context.enter_context(contextlib.redirect_stdout(above))
         self._context.enter_context(contextlib.redirect_stderr(above))
         self._context.enter_context(_ctrl_c(self.events))

@@ -28,7 +28,8 @@ to, or None to have it waited for on this machine."""
 
 _NAME = 100
 _TYPES = ("stdio", "http", "streamable-http", "streamableHttp")
-_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
+_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-((?:[^}$]++|\$(?!\{))*+))?\}")
+"""`${NAME}`, `${NAME:-default}`; a default does not hold another variable."""
 
 
 class BadServer(SetupError):

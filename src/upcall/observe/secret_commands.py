@@ -1,0 +1,208 @@
+"""Find secrets in command lines and in lists: `--password hunter2`, `curl -u ada:hunter2`, `["Cookie", "id=1"]`.
+
+Options with one letter mean something else in every program, so they count only after the name of a program that
+takes a secret by them, in the same command. Every text is read once.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import lru_cache
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+from upcall.observe.secret_fields import Span
+from upcall.safety.secrets import is_secret_name
+
+_FARTHEST = 2_000
+"""Characters between the name of a program and an option that counts as its own."""
+
+_LONGEST_NAME, _LONGEST_WORD = 100, 8
+_VARIABLE = r"(?!\$(?:[({]|[A-Za-z_]\w*+(?![^\s\"'`;&|<>()])))"
+_VALUE = (
+    r"(?:\\?\"(?!\$[({A-Za-z_])([^\"\\\r\n]++)|\\?'([^'\\\r\n]++)|" + _VARIABLE + r"(?![-@<>{\[]|\.{0,2}/|~/)"
+    r"([^\s\"'`\\;&|<>()]*[^\s\"'`\\;&|<>(),.]))"
+)
+_OPTION = re.compile(r"-(?<![\w-]-)-?([A-Za-z][\w.-]{1,60}+)(=|[ \t]{1,8}+)" + _VALUE)
+_NO_VALUE = frozenset(
+    (
+        *("a", "and", "are", "as", "can", "for", "from", "has", "if", "in", "instead", "is", "it", "may", "must"),
+        *("of", "on", "option", "options", "or", "should", "so", "that", "the", "then", "to", "was", "when"),
+        *("which", "will", "with"),
+    )
+)
+"""Words that follow an option in a sentence about it."""
+
+_SWITCHES = frozenset(
+    (
+        *("allow", "ask", "disable", "enable", "force", "has", "no", "print", "prompt", "require", "show", "skip"),
+        *("use", "with", "without"),
+    )
+)
+"""What an option begins with that takes no value: `--ask-pass`."""
+
+_NAMES = frozenset(("pass", "auth", "pat"))
+_NOT_NAMES = frozenset(("key", "keys"))
+_HEADER_NAME = re.compile(
+    r"(?i)(?:(?:proxy-)?authorization|(?:set-)?cookie|(?:x-)?api-?key|(?:x-)?[a-z-]{1,40}-(?:key|token|secret|auth))"
+)
+_OTHER_HEADER = re.compile(
+    r"(?i)(?:accept|access-control|cache|content|if|origin|referer|user-agent|x-(?:request|requested|csrf|forwarded))"
+    r"[a-z-]{0,40}|(?:x-)?[a-z-]{0,40}(?:authorization|cookie|-key|-token)"
+)
+"""A header's name that stands where a value would: a list of names of headers holds no secret."""
+
+_LISTED = re.compile(
+    r"(?<![\w-])(--?[A-Za-z][\w.-]{1,60}+|[A-Za-z][\w-]{3,60}+)\\{0,7}[\"'][ \t]{0,8},[ \t]{0,8}"
+    r"(?:\r?\n[ \t]{0,80})?\\{0,7}(?:\"([^\"\\\r\n]++)|'([^'\\\r\n]++))"
+)
+"""`"Authorization", "Bearer …"`, `"--token", "…"`: two items of a list."""
+
+_IN_PAIRS = re.compile(r"[\[(,][ \t]{0,8}[\[(][ \t]{0,8}\\{0,7}[\"']\Z")
+"""What stands before the name in a list of pairs."""
+
+
+class _Program(NamedTuple):
+    """How a program takes a secret by an option with one letter.
+
+    flags: the letters
+    glued: the value may follow the letter at once
+    apart: the value may follow after a blank
+    after: the character in the value after which the secret begins; empty: all of it is secret
+    once: what follows the value is another command
+    """
+
+    flags: str
+    glued: bool = True
+    apart: bool = True
+    after: str = ""
+    once: bool = False
+
+
+_PROGRAMS: dict[str, _Program] = {
+    "curl": _Program("uU", after=":"),
+    **dict.fromkeys(("http", "https", "xh"), _Program("a", after=":")),
+    **dict.fromkeys(("mysql", "mysqldump", "mysqladmin", "mysqlimport", "mysqlsh"), _Program("p", apart=False)),
+    **dict.fromkeys(("mariadb", "mariadb-dump", "mariadb-admin", "7z", "7za", "7zz"), _Program("p", apart=False)),
+    "sshpass": _Program("p", once=True),
+    **dict.fromkeys(("mongo", "mongosh", "mongodump", "mongorestore", "snowsql", "twine"), _Program("p")),
+    "login": _Program("p", glued=False, once=True),  # of docker, podman, helm, az
+    "redis-cli": _Program("a", glued=False),
+    **dict.fromkeys(("sqlcmd", "bcp", "zip", "unzip"), _Program("P")),
+    **dict.fromkeys(("ldapsearch", "ldapmodify", "ldapadd", "ldapdelete", "ldapwhoami"), _Program("w")),
+    **dict.fromkeys(("smbclient", "rpcclient"), _Program("U", after="%")),
+}
+_PROGRAM = re.compile(
+    r"(?<!\\)(?<!\\\r)(\n)|(?<![\w.-])(" + "|".join(map(re.escape, sorted(_PROGRAMS, reverse=True))) + r")(?=[ \t])"
+)
+"""The end of a command's line, or the name of a program. A backslash before its end joins a line to the next."""
+
+_FLAG = re.compile(
+    r" -(?:-(?P<long>(?:proxy-)?user)(?=[= \t])|(?P<before>[A-Za-z#]{0,6}?)(?P<flag>[uUpaPw]))"
+    r"(?P<gap>=|[ \t]{0,8}+)" + _VALUE
+)
+
+
+def secrets_in_commands(text: str) -> Iterator[Span]:
+    """Yield where options with one letter hold secrets: `curl -u ada:hunter2`."""
+    program, named, read = None, 0, 0
+    for found in _FLAG.finditer(text):
+        at = found.start()
+        for one in _PROGRAM.finditer(text, max(read, at - _FARTHEST), at + 1):
+            program, named = _PROGRAMS.get(one[2]), one.end()
+        read = at
+        if program is not None and at - named <= _FARTHEST and _takes(program, found):
+            start, end = found.span(found.lastindex or 0)
+            begins = text.find(program.after, start, end) + 1 if program.after else start
+            if begins and begins < end:
+                yield begins, end
+                program = None if program.once else program
+
+
+def _takes(program: _Program, found: re.Match[str]) -> bool:
+    """Tell whether a program takes a secret by this option."""
+    is_curl = program.flags == "uU"
+    if found["long"]:
+        return is_curl
+    if found["flag"] not in program.flags or (found["before"] and not is_curl):
+        return False
+    return program.apart if found["gap"] else program.glued
+
+
+def secrets_in_options(text: str, lines: Iterable[Span]) -> Iterator[Span]:
+    """Yield the values of options in these lines that are named like secrets: `--password hunter2`, `--token=…`."""
+    for first, last in lines:
+        for found in _OPTION.finditer(text, first, last):
+            start, end = found.span(found.lastindex or 0)
+            is_assigned = found[2] == "="
+            if not is_secret_option(found[1], has_value=is_assigned):
+                continue
+            if is_assigned or end - start > _LONGEST_WORD or text[start:end].lower() not in _NO_VALUE:
+                yield start, end
+
+
+def secrets_in_lists(text: str, lines: Iterable[Span], tells: Callable[[str], bool]) -> Iterator[Span]:
+    """Yield the values that follow a header's name, or an option, in a list that stands in these lines.
+
+    tells: whether a value is secret that follows this name in a list of pairs
+    """
+    for at, last in lines:
+        while found := _LISTED.search(text, at, last):
+            start, end = found.span(found.lastindex or 0)
+            at = start  # the value may be the name of the next one
+            is_secret = _tells_next(found[1], text[start : min(end, start + _LONGEST_NAME)])
+            if is_secret or (tells(found[1]) and _IN_PAIRS.search(text, max(found.start() - 40, 0), found.start())):
+                yield start, end
+                at = end
+
+
+@lru_cache(1024)
+def is_secret_option(name: str, *, has_value: bool = False) -> bool:
+    """Tell whether an option of this name, without its dashes, is followed by a secret."""
+    words = [word.lower() for word in re.split(r"[\W_]+", name) if word]
+    if not words or (words[0] in _SWITCHES and not has_value):
+        return False
+    if len(words) == 1 and words[0] in _NOT_NAMES:
+        return False
+    return words[-1] in _NAMES or is_secret_name(re.split(r"[\W_]+", name)[-1])
+
+
+@lru_cache(1024)
+def _is_header(name: str) -> bool:
+    return _HEADER_NAME.fullmatch(name) is not None
+
+
+def _tells_next(name: str, value: str) -> bool:
+    """Tell whether the item after this one in a list is secret."""
+    if name[0] == "-":
+        return is_secret_option(name.lstrip("-")) and value[:1] != "-"
+    return _is_header(name) and _OTHER_HEADER.fullmatch(value[:_LONGEST_NAME]) is None
+
+
+def secret_items(items: Sequence[Any]) -> dict[int, int]:
+    """Return which items of a list are secret, each with the place in it at which the secret begins.
+
+    `["Authorization", "Bearer …"]`, `["mysql", "--password", "…"]`, `["curl", "-u", "ada:…"]`
+    """
+    found: dict[int, int] = {}
+    program: _Program | None = None
+    for index, (name, value) in enumerate(pairwise(items), 1):
+        if not isinstance(name, str) or not isinstance(value, str) or not 1 < len(name) <= _LONGEST_NAME:
+            continue
+        if (base := name.rpartition("/")[2]) in _PROGRAMS:
+            program = _PROGRAMS[base]
+        elif index - 1 not in found and _tells_next(name, value):
+            found[index] = 0
+        elif (
+            program is not None and program.apart and len(name) == 2 and name[0] == "-" and name[1] in program.flags
+        ):
+            begins = value.find(program.after) + 1
+            if begins or not program.after:
+                found[index] = begins if program.after else 0
+    return found
+
+
+def has_pairs(items: Iterable[Any]) -> bool:
+    """Tell whether every item is a pair of a name and a value: `[["API_KEY", "…"], ["HOME", "/home"]]`."""
+    return all(isinstance(one, list | tuple) and len(one) == 2 and isinstance(one[0], str) for one in items)  # pyright: ignore[reportUnknownArgumentType]
