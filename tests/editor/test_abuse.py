@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import time
 from pathlib import Path
 from typing import Any
 
@@ -132,7 +133,7 @@ async def test_what_tools_and_their_processes_print_is_not_in_the_protocol(folde
         assert (await agent.answered(await agent.prompt(session, "shout hey")))["result"][
             "stopReason"
         ] == "end_turn"
-        assert await agent.leave() < 2.5
+        await agent.leave()
         assert agent.process.stderr is not None
         errors = (await agent.process.stderr.read()).decode()
         assert "PRINTED hey" in errors
@@ -164,16 +165,19 @@ async def test_a_dialog_that_is_never_shown_is_answered_with_the_command(folder:
 @pytest.mark.parametrize(
     "text", ["", "hello", "wait 30", "deaf 30", "question why", "parallel deaf 30", "deploy x"]
 )
-async def test_an_editor_that_leaves_ends_the_agent_at_every_step(folder: Path, text: str):
-    async with raw_agent(folder) as agent:
-        await agent.initialize(elicitation={"form": {}})
-        session = await agent.new(folder)
-        if text:
-            await agent.prompt(session, text)
-            await agent.heard("session/update")
-            await asyncio.sleep(0.2)
-        assert await agent.leave() < 2.5
-        assert not [one for one in os.listdir("/proc") if one.isdecimal() and _group(one) == agent.process.pid]
+async def test_an_editor_that_leaves_ends_the_agent_within_two_seconds_at_every_step(folder: Path, text: str):
+    taken: list[float] = []
+    while not taken or (min(taken) >= 2 and len(taken) < 3):  # a busy machine may disturb one
+        async with raw_agent(folder) as agent:
+            await agent.initialize(elicitation={"form": {}})
+            session = await agent.new(folder)
+            if text:
+                await agent.prompt(session, text)
+                await agent.heard("session/update")
+                await asyncio.sleep(0.2)
+            taken.append(await agent.leave())
+            assert not [one for one in os.listdir("/proc") if one.isdecimal() and _group(one) == agent.process.pid]
+    assert min(taken) < 2, taken
 
 
 def _group(pid: str) -> int:
@@ -183,13 +187,19 @@ def _group(pid: str) -> int:
         return 0
 
 
-async def test_an_output_that_nobody_reads_any_more_ends_the_agent(folder: Path):
-    async with raw_agent(folder) as agent:
-        await agent.initialize()
-        session = await agent.new(folder)
-        await agent.prompt(session, "wait 0.3")
-        agent.process._transport.get_pipe_transport(1).close()  # type: ignore[attr-defined]
-        await asyncio.wait_for(agent.process.wait(), 5)
+@pytest.mark.parametrize("text", ["hello", "parallel deaf 30"])
+async def test_an_output_that_nobody_reads_any_more_ends_the_agent_within_two_seconds(folder: Path, text: str):
+    taken: list[float] = []
+    while not taken or (min(taken) >= 2 and len(taken) < 3):
+        async with raw_agent(folder) as agent:
+            await agent.initialize()
+            session = await agent.new(folder)
+            agent.process._transport.get_pipe_transport(1).close()  # type: ignore[attr-defined]
+            begun = time.monotonic()
+            await agent.prompt(session, text)
+            await asyncio.wait_for(agent.process.wait(), 20)
+            taken.append(time.monotonic() - begun)
+    assert min(taken) < 2, taken
 
 
 async def test_sigterm_ends_the_agent(folder: Path):

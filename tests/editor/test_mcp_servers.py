@@ -51,9 +51,12 @@ async def test_servers_of_both_eras_are_called_after_an_approval(kind: type[Clie
 async def test_a_new_session_waits_for_no_server(folder: Path):
     async with connected(PythonSdk, folder, *COMMAND) as client:
         await client.new()  # what is opened once is opened
-        before = time.monotonic()
-        session = await client.new([HANGING])
-        assert time.monotonic() - before < 0.5
+        taken: list[float] = []
+        for _ in range(3):  # one of them is not disturbed by what else the machine does
+            before = time.monotonic()
+            session = await client.new([HANGING])
+            taken.append(time.monotonic() - before)
+        assert min(taken) < 0.1, taken
         assert await client.prompt(session, "add") == "end_turn"
 
 
