@@ -12,6 +12,7 @@ import pytest
 
 from cli.command import upcall
 from editor.clients import CLIENTS, COMMAND, PEERS, Acpx, Client, PythonSdk, connected, node
+from mcp_client.peers import free_port, web_everything, web_shop
 
 SECRET = "hush-hush-1234567890"
 LEGACY: dict[str, Any] = {
@@ -26,14 +27,13 @@ HANGING: dict[str, Any] = {"name": "hanging", "command": "sleep", "args": ["60"]
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", CLIENTS, ids=[one.name for one in CLIENTS])
-async def test_servers_of_both_eras_are_called_after_an_approval(kind: type[Client], folder: Path):
-    Acpx.servers = [LEGACY, MODERN]
+async def test_servers_of_both_eras_are_called_after_an_approval(
+    kind: type[Client], folder: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(Acpx, "servers", [LEGACY, MODERN])
     async with connected(kind, folder, *COMMAND) as client:
         session = await client.new([LEGACY, MODERN])
-        async with asyncio.timeout(60):  # a model call waits only a moment for servers that are being connected
-            while "everything: connected" not in client.text() or "time: connected" not in client.text():
-                assert await client.prompt(session, "/mcp") == "end_turn"
-                await asyncio.sleep(0.3)
+        await _until_connected(client, session, "everything", "time")
         for prompt, found in (
             ('mcp everything__echo {"message": "heard"}', "heard"),
             ('mcp time__get_current_time {"timezone": "UTC"}', "UTC"),
@@ -45,6 +45,51 @@ async def test_servers_of_both_eras_are_called_after_an_approval(kind: type[Clie
     log = b"".join(file.read_bytes() for file in (folder / ".upcall").glob("log.db*"))
     assert SECRET.encode() not in log
     assert b"everything" in log
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", CLIENTS, ids=[one.name for one in CLIENTS])
+async def test_servers_over_http_of_both_eras_are_called_and_ask(
+    kind: type[Client], folder: Path, monkeypatch: pytest.MonkeyPatch
+):
+    orders, ports = folder / "orders", (free_port(), free_port())
+    running = [await web_shop(orders, ports[0], "--token", SECRET), await web_everything(ports[1])]
+    bearer = [{"name": "Authorization", "value": f"Bearer {SECRET}"}]
+    servers = [
+        {"type": "http", "name": "shop", "url": f"http://127.0.0.1:{ports[0]}/mcp", "headers": bearer},
+        {"type": "http", "name": "everything", "url": f"http://127.0.0.1:{ports[1]}/mcp", "headers": []},
+    ]
+    monkeypatch.setattr(Acpx, "servers", servers)
+    try:
+        async with connected(kind, folder, *COMMAND) as client:
+            session = await client.new(servers)
+            await _until_connected(client, session, "shop", "everything")
+            turn = client.prompt(session, 'mcp shop__order {"item": "lamp"}')
+            await (await client.asked(60)).select("Allow once")
+            form = await client.asked(60)
+            assert "Which colour for lamp?" in form.text
+            await form.accept(colour="red")
+            assert await turn == "end_turn"
+            turn = client.prompt(session, 'mcp everything__echo {"message": "heard"}')
+            await (await client.asked(60)).select("Allow once")
+            assert await turn == "end_turn"
+            assert "ordered lamp in red" in client.text()
+            assert "Echo: heard" in client.text()
+    finally:
+        for one in running:
+            one.kill()
+            await one.wait()
+    assert orders.read_text().splitlines().count("ordered lamp in red") == 1
+    log = b"".join(file.read_bytes() for file in (folder / ".upcall").glob("log.db*"))
+    assert SECRET.encode() not in log
+
+
+async def _until_connected(client: Client, session: str, *names: str) -> None:
+    """Wait until servers are connected: a model call waits only a moment for them."""
+    async with asyncio.timeout(60):
+        while not all(f"{name}: connected" in client.text() for name in names):
+            assert await client.prompt(session, "/mcp") == "end_turn"
+            await asyncio.sleep(0.3)
 
 
 @pytest.mark.slow

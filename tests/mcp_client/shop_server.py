@@ -1,13 +1,14 @@
 """A server of the 2026 era: ordering asks for a colour. Each order is a line of a file, outside of any log of ours.
 
-shop_server.py EFFECTS [--key KEY] [--http PORT]: with a key, states outlive the process.
+shop_server.py EFFECTS [--key KEY] [--http PORT [--token TOKEN]]: with a key, states outlive the process;
+with a token, only requests that bear it are answered.
 """
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from mcp.server.mcpserver import Context, MCPServer
 from mcp.server.mcpserver.resolve import Elicit, Resolve
@@ -108,8 +109,26 @@ def prices() -> str:
     return "lamp: 12"
 
 
+def guarded(app: Any, token: str) -> Any:
+    """The application, for requests that bear the token."""
+
+    async def serve(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "http" and (b"authorization", f"Bearer {token}".encode()) not in scope["headers"]:
+            await send({"type": "http.response.start", "status": 401, "headers": []})
+            await send({"type": "http.response.body", "body": b""})
+        else:
+            await app(scope, receive, send)
+
+    return serve
+
+
 if __name__ == "__main__":
-    if "--http" in options:
+    if "--token" in options:
+        import uvicorn
+
+        app = guarded(server.streamable_http_app(), options[options.index("--token") + 1])
+        uvicorn.run(app, port=int(options[options.index("--http") + 1]), log_level="error")
+    elif "--http" in options:
         server.run("streamable-http", port=int(options[options.index("--http") + 1]))
     else:
         server.run()

@@ -5,15 +5,23 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import socket
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from mcp_client.peers import HERE, UNASKED, agent, node_server, python_server, raw, shop, states
+from mcp_client.peers import (
+    UNASKED,
+    agent,
+    free_port,
+    node_server,
+    python_server,
+    raw,
+    shop,
+    states,
+    web_shop,
+)  # fmt: skip
 from upcall import Approve, Runtime, SessionAccess, ToolsetFailed
 from upcall.hooks import Hooks
 from upcall.links.mcp import McpServers, with_servers
@@ -115,29 +123,6 @@ async def test_a_killed_server_is_started_again_for_the_next_call(tmp_path: Path
     assert reply.status == "done"
     assert [one.text for one in results(session)] == ["act ran", "act ran"]
     assert Path(mark).read_text().splitlines().count("called act") == 2
-
-
-def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
-
-
-async def web_shop(effects: Path, port: int) -> asyncio.subprocess.Process:
-    """The shop at an address, once it listens."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, str(HERE / "shop_server.py"), str(effects), "--http", str(port),
-        stderr=asyncio.subprocess.DEVNULL,
-    )  # fmt: skip
-    for _ in range(600):
-        try:
-            _, writer = await asyncio.open_connection("127.0.0.1", port)
-        except OSError:
-            await asyncio.sleep(0.05)
-        else:
-            writer.close()
-            return process
-    raise AssertionError("the shop did not open")
 
 
 @pytest.mark.slow
