@@ -55,7 +55,7 @@ async def test_servers_over_http_of_both_eras_are_called_and_ask(
     orders, ports = folder / "orders", (free_port(), free_port())
     running = [await web_shop(orders, ports[0], "--token", SECRET), await web_everything(ports[1])]
     bearer = [{"name": "Authorization", "value": f"Bearer {SECRET}"}]
-    servers = [
+    servers: list[dict[str, Any]] = [
         {"type": "http", "name": "shop", "url": f"http://127.0.0.1:{ports[0]}/mcp", "headers": bearer},
         {"type": "http", "name": "everything", "url": f"http://127.0.0.1:{ports[1]}/mcp", "headers": []},
     ]
@@ -96,7 +96,7 @@ async def _until_connected(client: Client, session: str, *names: str) -> None:
 async def test_a_new_session_waits_for_no_server(folder: Path):
     async with connected(PythonSdk, folder, *COMMAND) as client:
         await client.new()  # what is opened once is opened
-        taken: list[float] = []
+        taken, session = list[float](), ""
         for _ in range(3):  # one of them is not disturbed by what else the machine does
             before = time.monotonic()
             session = await client.new([HANGING])
