@@ -1,7 +1,7 @@
 """A server of the 2026 era: ordering asks for a colour. Each order is a line of a file, outside of any log of ours.
 
-shop_server.py EFFECTS [--key KEY] [--http PORT [--token TOKEN]]: with a key, states outlive the process;
-with a token, only requests that bear it are answered.
+shop_server.py EFFECTS [--key KEY] [--http PORT [--token TOKEN] [--legacy]]: with a key, states outlive the process;
+with a token, only requests that bear it are answered; --legacy answers only the era before 2026.
 """
 
 from __future__ import annotations
@@ -109,13 +109,19 @@ def prices() -> str:
     return "lamp: 12"
 
 
-def guarded(app: Any, token: str) -> Any:
-    """The application, for requests that bear the token."""
+def only(app: Any, *, token: str, legacy: bool) -> Any:
+    """The application, for requests that bear the token, if there is one; or of the legacy era."""
+
+    async def refuse(send: Any, status: int) -> None:
+        await send({"type": "http.response.start", "status": status, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
 
     async def serve(scope: Any, receive: Any, send: Any) -> None:
-        if scope["type"] == "http" and (b"authorization", f"Bearer {token}".encode()) not in scope["headers"]:
-            await send({"type": "http.response.start", "status": 401, "headers": []})
-            await send({"type": "http.response.body", "body": b""})
+        headers = dict(scope.get("headers", ()))
+        if scope["type"] == "http" and token and headers.get(b"authorization") != f"Bearer {token}".encode():
+            await refuse(send, 401)
+        elif legacy and headers.get(b"mcp-protocol-version") == b"2026-07-28":
+            await refuse(send, 400)
         else:
             await app(scope, receive, send)
 
@@ -123,12 +129,11 @@ def guarded(app: Any, token: str) -> Any:
 
 
 if __name__ == "__main__":
-    if "--token" in options:
+    if "--http" in options:
         import uvicorn
 
-        app = guarded(server.streamable_http_app(), options[options.index("--token") + 1])
+        token = options[options.index("--token") + 1] if "--token" in options else ""
+        app = only(server.streamable_http_app(), token=token, legacy="--legacy" in options)
         uvicorn.run(app, port=int(options[options.index("--http") + 1]), log_level="error")
-    elif "--http" in options:
-        server.run("streamable-http", port=int(options[options.index("--http") + 1]))
     else:
         server.run()

@@ -20,6 +20,7 @@ from mcp_client.peers import (
     raw,
     shop,
     states,
+    web_everything,
     web_shop,
 )  # fmt: skip
 from upcall import Approve, Runtime, SessionAccess, ToolsetFailed
@@ -279,3 +280,40 @@ async def test_a_turn_fails_and_keeps_its_answer_while_the_server_of_an_open_cal
 
     assert reply.text == "ordered hat in blue"
     assert effects.read_text().splitlines().count("ordered hat in blue") == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("status", [404, 400])
+async def test_a_call_of_a_session_that_the_server_has_forgotten_runs_once_in_a_new_session(
+    tmp_path: Path, status: int
+) -> None:
+    effects, port = tmp_path / "orders", free_port()
+
+    async def serve() -> asyncio.subprocess.Process:
+        return await (web_everything(port) if status == 400 else web_shop(effects, port, "--legacy"))
+
+    server = await serve()
+    servers = McpServers({"one": {"url": f"http://127.0.0.1:{port}/mcp", **UNASKED}}, wait=30)
+
+    async def restart(session: SessionAccess[Any], call: Any) -> None:
+        nonlocal server
+        if len(results(session)) == 1:
+            server.kill()
+            await server.wait()
+            server = await serve()
+
+    name, args = ("one__echo", {"message": "lamp"}) if status == 400 else ("one__buy", {"item": "lamp"})
+    worker = agent(servers, [call(name, **args)] * 2, hooks=Hooks(before_tool=[restart]))
+    try:
+        async with Runtime(":memory:", agents=[worker]) as runtime:
+            session = await runtime.start("worker")
+            await session.prompt("Begin.")
+            (about,) = servers.status()
+    finally:
+        server.kill()
+        await server.wait()
+
+    assert about.version == "2025-11-25"
+    assert [one.text for one in results(session)] == ["Echo: lamp" if status == 400 else "bought lamp"] * 2
+    if status == 404:
+        assert effects.read_text().splitlines() == ["bought lamp"] * 2
