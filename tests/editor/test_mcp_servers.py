@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from cli.command import upcall
-from editor.clients import CLIENTS, COMMAND, PEERS, Acpx, Client, PythonSdk, connected, node
+from editor.clients import CLIENTS, COMMAND, PEERS, Acpx, Client, PythonSdk, connected, node, sent_requests
 from mcp_client.peers import free_port, web_everything, web_shop
 
 SECRET = "hush-hush-1234567890"
@@ -129,3 +129,30 @@ async def test_a_server_that_can_not_be_used_is_named(folder: Path):
         for wrong in ({"type": "sse", "name": "a", "url": "http://x"}, {"name": "a"}, {"command": "x"}):
             with pytest.raises(Exception, match="mcpServers"):
                 await client.request("session/new", cwd=str(folder), mcpServers=[wrong])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("can_show_links", [True, False])
+@pytest.mark.parametrize("kind", CLIENTS[:2], ids=[one.name for one in CLIENTS[:2]])
+async def test_a_page_that_a_server_wants_opened_is_a_link_or_a_text(
+    kind: type[Client], folder: Path, can_show_links: bool
+):
+    dialogs = {"form": {}, "url": {}} if can_show_links else {"form": {}}
+    async with connected(kind, folder, *COMMAND, capabilities={"elicitation": dialogs}) as client:
+        session = await client.new([LEGACY])
+        await _until_connected(client, session, "everything")
+        turn = client.prompt(
+            session, 'mcp everything__trigger-url-elicitation {"url": "https://pay.example/x?y=1"}'
+        )
+        await (await client.asked(60)).select("Allow once")
+        ask = await client.asked(60)
+        assert "Open this page on pay.example only if you expect it" in ask.params["message"]
+        sent = sent_requests(client, "elicitation/create")[-1]
+        if can_show_links:
+            assert (sent["mode"], sent["url"]) == ("url", "https://pay.example/x?y=1")
+            await ask.answer({"action": "accept"})
+        else:
+            assert sent["mode"] == "form"
+            await ask.accept(answer="I opened the page")
+        assert await turn == "end_turn"
+        assert "User completed the URL elicitation flow" in client.text()

@@ -261,7 +261,7 @@ async def test_a_question_of_a_stdio_server_that_was_killed_is_answered_in_the_n
     make_desk(tmp_path)
     async with started(tmp_path) as pipe:
         if era == "legacy":
-            able = {**INITIALIZE["params"], "capabilities": {"elicitation": {"form": {}}}}
+            able: dict[str, Any] = {**INITIALIZE["params"], "capabilities": {"elicitation": {"form": {}}}}
             await pipe.send({**INITIALIZE, "params": able}, INITIALIZED, tool_call(2, "name"))
             while (await pipe.receive()).get("method") != "elicitation/create":
                 pass
