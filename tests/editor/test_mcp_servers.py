@@ -13,6 +13,7 @@ import pytest
 from cli.command import upcall
 from editor.clients import CLIENTS, COMMAND, PEERS, Acpx, Client, PythonSdk, connected, node, sent_requests
 from mcp_client.peers import free_port, web_everything, web_shop
+from web.serving import Server, get, post
 
 SECRET = "hush-hush-1234567890"
 LEGACY: dict[str, Any] = {
@@ -114,8 +115,19 @@ async def test_a_session_that_needs_a_server_is_left_alone_where_it_is_not(folde
     callback = next(word for word in inbox if word.startswith("q") and len(word) > 10)
     assert upcall("answer", callback, "because", cwd=folder).returncode == 0
     resumed = upcall("resume", "--all", cwd=folder)
-    assert "time" in resumed.stderr
+    assert "needs the MCP server 'time'" in resumed.stderr
     assert "why -> because" not in resumed.stdout
+    server = Server(folder)
+    await server.start()
+    async with server.client() as web:
+        refused = await post(web, f"/api/sessions/{session}/resume", {}, 422)
+        assert "needs the MCP server 'time'" in refused["error"], refused
+        await asyncio.sleep(2.5)  # it looks for ready sessions every two seconds
+        assert (await get(web, f"/api/sessions/{session}"))["session"]["status"] == "interrupted"
+    _, errors = await server.stop()
+    assert f"session {session} can't be resumed" in errors
+    assert "needs the MCP server 'time'" in errors
+    assert errors.count("can't be resumed") == 1
     async with connected(PythonSdk, folder, *COMMAND, capabilities={}) as client:
         await client.request("session/load", sessionId=session, cwd=str(folder), mcpServers=[MODERN])
         async with asyncio.timeout(20):
@@ -137,7 +149,7 @@ async def test_a_server_that_can_not_be_used_is_named(folder: Path):
 async def test_a_page_that_a_server_wants_opened_is_a_link_or_a_text(
     kind: type[Client], folder: Path, can_show_links: bool
 ):
-    dialogs = {"form": {}, "url": {}} if can_show_links else {"form": {}}
+    dialogs: dict[str, Any] = {"form": {}, "url": {}} if can_show_links else {"form": {}}
     async with connected(kind, folder, *COMMAND, capabilities={"elicitation": dialogs}) as client:
         session = await client.new([LEGACY])
         await _until_connected(client, session, "everything")
