@@ -19,6 +19,7 @@ from upcall.cli.options import Commands, watching_options
 from upcall.cli.output import tell
 from upcall.cli.places import (
     command_line,
+    no_log_at,
     os_user,
     program,
     redactor,
@@ -140,9 +141,10 @@ async def _over_http(args: argparse.Namespace) -> int:
     from upcall.hosts.mcp.application import PATH, McpApplication, request_principal
 
     allow_files()
+    missing = no_log_at(args)
     async with contextlib.AsyncExitStack() as stack:
         runtime, server = await stack.enter_async_context(_serving(args, request_principal))
-        token = kept_token(token_path(runtime.store.where))
+        token = kept_token(token_path(runtime.store.where), no_log_at=missing)
         application = McpApplication(server.protocol, bearer_token(token, os_user()), "token", places(_HOST, ()))
         listening = stack.enter_context(listening_at(_HOST, PORT if args.port is None else args.port))
         web = server_for(application, _HOST, listening.getsockname()[1])
@@ -196,6 +198,7 @@ async def _serving(args: argparse.Namespace, principal: Any) -> AsyncGenerator[t
     from upcall.observe.labels import Labels
     from upcall.observe.lines import Lines
 
+    missing = no_log_at(args)
     known, served = _agents(args)
     _quiet_library()
     async with runtime_for(args, known) as runtime:
@@ -204,7 +207,7 @@ async def _serving(args: argparse.Namespace, principal: Any) -> AsyncGenerator[t
             served,
             principal,
             wait=args.wait,
-            key=kept_token(mcp_key_path(runtime.store.where)),
+            key=kept_token(mcp_key_path(runtime.store.where), no_log_at=missing),
             commands=_PastedCommands(args),
             lines=Lines(redactor(), shown_with(args).labels or Labels()),
         )

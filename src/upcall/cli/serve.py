@@ -21,6 +21,7 @@ from upcall.cli.places import (
     command_line,
     is_default,
     make_log_folder,
+    no_log_at,
     origin_of,
     os_user,
     redactor,
@@ -92,11 +93,12 @@ async def _serve(args: argparse.Namespace) -> int:
     _check_usage(args)
     sys.setswitchinterval(_SWITCH_INTERVAL)
     allow_files()
+    missing = no_log_at(args)
     async with contextlib.AsyncExitStack() as stack:
         runtime, foreign = await stack.enter_async_context(_log(args))
         args.view_only = args.view_only or foreign
         fleet = Fleet(args, runtime, stack)
-        token = _token(args, runtime, foreign)
+        token = _token(args, runtime, foreign, missing)
         index = stack.enter_context(_index(runtime, foreign))
         application = _application(args, runtime, fleet, token, index)
         listening = stack.enter_context(listening_at(args.host, args.port))
@@ -150,7 +152,7 @@ def _agents(args: argparse.Namespace) -> list[Any]:
     return list(found.values())
 
 
-def _token(args: argparse.Namespace, runtime: Runtime, foreign: bool) -> str:
+def _token(args: argparse.Namespace, runtime: Runtime, foreign: bool, missing: float | None) -> str:
     """The key of the page: kept beside the log, and only for this time beside somebody else's."""
     import secrets
 
@@ -158,7 +160,7 @@ def _token(args: argparse.Namespace, runtime: Runtime, foreign: bool) -> str:
 
     if foreign:
         return secrets.token_urlsafe(32)
-    return kept_token(token_path(runtime.store.where), new=args.new_token)
+    return kept_token(token_path(runtime.store.where), new=args.new_token, no_log_at=missing)
 
 
 @contextlib.contextmanager
