@@ -7,7 +7,6 @@ import asyncio
 import contextlib
 import importlib.util
 import logging
-import signal
 import sys
 from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path
@@ -29,7 +28,7 @@ from upcall.cli.places import (
     store_option,
 )
 from upcall.cli.run import CODES
-from upcall.cli.stopping import TERMINATED, stopping_of
+from upcall.cli.stopping import TERMINATED, leaving, stopping_of
 from upcall.errors import SetupError
 from upcall.hosts.terminal.question import answer_command
 
@@ -126,7 +125,7 @@ async def _over_stdio(args: argparse.Namespace) -> int:
 
     async with _serving(args, principal) as (runtime, server):
         serving = asyncio.ensure_future(serve_stdio(server.protocol, wire))
-        with _leaving(args, serving.cancel):
+        with leaving(args, serving.cancel):
             await asyncio.wait({serving})
             if not serving.cancelled():
                 serving.result()
@@ -137,14 +136,14 @@ async def _over_stdio(args: argparse.Namespace) -> int:
 
 async def _over_http(args: argparse.Namespace) -> int:
     from upcall.hosts.http.access import bearer_token, places
-    from upcall.hosts.http.token_file import kept_token, token_path
+    from upcall.hosts.http.token_file import KeptToken, token_path
     from upcall.hosts.mcp.application import PATH, McpApplication, request_principal
 
     allow_files()
     missing = no_log_at(args)
     async with contextlib.AsyncExitStack() as stack:
         runtime, server = await stack.enter_async_context(_serving(args, request_principal))
-        token = kept_token(token_path(runtime.store.where), no_log_at=missing)
+        token = KeptToken(token_path(runtime.store.where), no_log_at=missing)
         application = McpApplication(server.protocol, bearer_token(token, os_user()), "token", places(_HOST, ()))
         listening = stack.enter_context(listening_at(_HOST, PORT if args.port is None else args.port))
         web = server_for(application, _HOST, listening.getsockname()[1])
@@ -154,31 +153,13 @@ async def _over_http(args: argparse.Namespace) -> int:
         def stop() -> None:
             web.should_exit = True
 
-        with _leaving(args, stop):
+        with leaving(args, stop):
             await wait_until_started(web, serving)
             sys.stdout.write(f"http://{_HOST}:{listening.getsockname()[1]}{PATH}\n")
-            sys.stdout.write(f"Authorization: Bearer {token}\n")
+            sys.stdout.write(f"Authorization: Bearer {token()}\n")
             sys.stdout.flush()
             await serving
     return _exit_code(args)
-
-
-@contextlib.contextmanager
-def _leaving(args: argparse.Namespace, stop: Any) -> Any:
-    """Stop on Ctrl-C, and on SIGTERM once everything is drained."""
-    loop = asyncio.get_running_loop()
-
-    def leave() -> None:
-        args.left = True
-        stop()
-
-    args.left = False
-    loop.add_signal_handler(signal.SIGINT, leave)
-    try:
-        with stopping_of(args).on_drained(stop):
-            yield
-    finally:
-        loop.remove_signal_handler(signal.SIGINT)
 
 
 def _exit_code(args: argparse.Namespace) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import secrets
@@ -37,6 +38,33 @@ def kept_token(path: Path, *, new: bool = False, no_log_at: float | None = None)
     if found and not new:
         return found
     return _written(path, secrets.token_urlsafe(32), replace=new or found is not None)
+
+
+class KeptToken:
+    """The token in a file, as it is now: another process may make a new one, which ends the old one here too."""
+
+    def __init__(self, path: Path, *, new: bool = False, no_log_at: float | None = None) -> None:
+        """Read or make the token, as `kept_token` does."""
+        self._path, self._token = path, kept_token(path, new=new, no_log_at=no_log_at)
+        self._stamp = _stamp(path)
+
+    def __call__(self) -> str:
+        """Return the token. A file that is gone, or can't be accepted, leaves the token that was known."""
+        stamp = _stamp(self._path)
+        if stamp != self._stamp:
+            self._stamp = stamp
+            with contextlib.suppress(OSError, StoreUnavailable):
+                self._token = _read(self._path) or self._token
+        return self._token
+
+
+def _stamp(path: Path) -> tuple[int, int] | None:
+    """What changes when a file is replaced; None without a file."""
+    try:
+        about = path.lstat()
+    except OSError:
+        return None
+    return about.st_ino, about.st_ctime_ns
 
 
 def _written(path: Path, token: str, *, replace: bool) -> str:
