@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import gc
 import importlib.util
 import logging
 import sys
@@ -92,9 +93,23 @@ def _seconds(text: str) -> float:
 
 async def _mcp(args: argparse.Namespace) -> int:
     _check_usage(args)
+    _import_library()
     if args.http:
         return await _over_http(args)
     return await _over_stdio(args)
+
+
+def _import_library() -> None:
+    """Import the protocol's library, most of whose second is spent on types that stay for ever.
+
+    So the garbage collector, which would look at them again and again, waits until they are there.
+    """
+    gc.disable()
+    try:
+        importlib.import_module("upcall.hosts.mcp.server")
+        gc.freeze()
+    finally:
+        gc.enable()
 
 
 def _check_usage(args: argparse.Namespace) -> None:
