@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from cli.command import upcall
@@ -178,6 +179,28 @@ async def test_an_editor_that_leaves_ends_the_agent_within_two_seconds_at_every_
             taken.append(await agent.leave())
             assert not [one for one in os.listdir("/proc") if one.isdecimal() and _group(one) == agent.process.pid]
     assert min(taken) < 2, taken
+
+
+async def test_an_editor_that_leaves_cancels_nothing(folder: Path):
+    async with raw_agent(folder) as agent:
+        await agent.initialize(elicitation={"form": {}})
+        asking, working = await agent.new(folder), await agent.new(folder)
+        await agent.prompt(asking, "question why")
+        asked = await agent.heard("elicitation/create")
+        await agent.prompt(working, "wait 30")
+        while (await agent.heard("session/update"))["params"]["update"].get("status") != "in_progress":
+            pass
+        await agent.leave()
+    listed = upcall("sessions", "--json", cwd=folder).stdout
+    found = {one["id"]: one["status"] for one in msgspec.json.decode(listed)}
+    assert found == {asking: "waiting", working: "interrupted"}
+    assert upcall("answer", asked["params"]["toolCallId"], "because", cwd=folder).returncode == 0
+    async with raw_agent(folder) as agent:
+        await agent.initialize(elicitation={"form": {}})
+        await agent.request("session/load", sessionId=asking, cwd=str(folder), mcpServers=[])
+        async with asyncio.timeout(20):
+            while effects(folder) != "why because\n":
+                await asyncio.sleep(0.05)
 
 
 def _group(pid: str) -> int:

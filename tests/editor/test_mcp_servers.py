@@ -169,3 +169,57 @@ async def test_a_page_that_a_server_wants_opened_is_a_link_or_a_text(
             await ask.accept(answer="I opened the page")
         assert await turn == "end_turn"
         assert "User completed the URL elicitation flow" in client.text()
+
+
+TEAMS = """
+import json
+
+from upcall import Agent
+from upcall.models import Script, call
+from upcall.teams import Team, chain
+
+PLAN = json.dumps([{"role": "watch", "task": "Tell the time.", "sequence": 1}])
+
+
+def plan(request):
+    return PLAN
+
+
+def tell(request):
+    results = [one.text for message in request.messages for one in message.results]
+    if results and "UTC" in results[-1]:
+        return f"It is: {results[-1]}"
+    offered = {one.name for one in request.tools}
+    now = "time__get_current_time"
+    return call(now, timezone="UTC") if now in offered else call("time__wait_until_ready")
+
+
+def report(request):
+    return request.messages[-1].text
+
+
+watch = Agent("clockwatcher", model=Script(tell), can_use_host_interaction=True)
+team = Team(Agent("boss", model=Script(plan)), {"watch": watch})
+line = chain(watch, Agent("reporter", model=Script(report)), name="line")
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("root", ["team", "line"])
+async def test_the_members_of_a_team_or_a_chain_get_the_servers_that_the_editor_passes(folder: Path, root: str):
+    (folder / "teams.py").write_text(TEAMS)
+    async with connected(PythonSdk, folder, "upcall", "acp", f"teams:{root}") as client:
+        session = await client.new([MODERN])
+        turn = client.prompt(session, "What time is it?")
+        ask = await client.asked(60)
+        assert "get_current_time" in ask.text
+    await asyncio.gather(turn, return_exceptions=True)
+    resumed = upcall("resume", session, cwd=folder)  # the server is not described here
+    assert "needs the MCP server 'time'" in resumed.stderr
+    async with connected(PythonSdk, folder, "upcall", "acp", f"teams:{root}") as client:
+        loading = {"sessionId": session, "cwd": str(folder), "mcpServers": [MODERN]}
+        await client.request("session/load", **loading)
+        await (await client.asked(60)).select("Allow once")
+        async with asyncio.timeout(30):
+            while "It is: " not in client.text() or "timezone" not in client.text():
+                await asyncio.sleep(0.05)

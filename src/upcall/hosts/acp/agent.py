@@ -77,6 +77,11 @@ class AcpAgent:
         """What the editor can do."""
         return self._client
 
+    @property
+    def has_left(self) -> bool:
+        """True once the editor has closed the connection."""
+        return self._ended.is_set()
+
     def update(self, session_id: str, update: dict[str, Any]) -> None:
         """Send an update of a session."""
         self._peer.notify("session/update", {"sessionId": session_id, "update": update})

@@ -210,8 +210,10 @@ class EditorSession:
             await asyncio.wait({turn, waiting}, return_when="FIRST_COMPLETED")
             if not turn.done():
                 await asyncio.wait({turn}, timeout=CANCEL_SECONDS)
-        except asyncio.CancelledError:  # the editor cancels its request
-            await self.cancel()
+        except asyncio.CancelledError:
+            if self._connection.has_left:  # then the turn stops where it is, and can be resumed
+                raise
+            await self.cancel()  # the editor cancels its request
             return "cancelled"
         finally:
             waiting.cancel()
