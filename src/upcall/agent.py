@@ -315,6 +315,10 @@ class Agent(Generic[OutputT_co]):
         """Return the member of this team whose session has this header; a plain agent has no members."""
         raise UnknownAgent(header.agent, [self.name])
 
+    def with_members(self, change: Callable[[Agent], Agent]) -> Agent:
+        """Return the same team or chain with each member changed; a plain agent has no members."""
+        return self
+
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r})"
 

@@ -124,8 +124,12 @@ class ServersMissing(SetupError):
     def __init__(self, session: str, missing: Sequence[str]) -> None:
         self.session, self.missing = session, tuple(missing)
         names = ", ".join(map(repr, self.missing))
-        what = f"the MCP server{'s' if len(self.missing) > 1 else ''} {names}"
-        do = "Describe them under these names in mcp.json beside the agent files, or continue it where they are"
+        several = len(self.missing) > 1
+        what = f"the MCP server{'s' if several else ''} {names}"
+        do = (
+            f"Describe {'them under these names' if several else 'it under this name'} in mcp.json beside the agent"
+        )
+        do += f" files, or continue the session where {'they are' if several else 'it is'}"
         super().__init__(f"session {session!r} needs {what}, not described here. {do}")
 
 

@@ -85,7 +85,7 @@ class Raw:
 
 @contextlib.asynccontextmanager
 async def raw_agent(folder: Path, *, command: Sequence[str] = COMMAND) -> AsyncGenerator[Raw]:
-    """An agent; at the end it leaves within two seconds, without a stack trace, and leaves no process behind."""
+    """An agent; at the end it leaves soon, without a stack trace, and leaves no process behind."""
     process = await asyncio.create_subprocess_exec(
         *command, cwd=folder, env=environment(), limit=2**27, start_new_session=True,
         stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
@@ -94,7 +94,7 @@ async def raw_agent(folder: Path, *, command: Sequence[str] = COMMAND) -> AsyncG
     try:
         yield agent
         if process.returncode is None:
-            assert await agent.leave() < 2.5
+            assert await agent.leave() < 5  # a test of its own holds it to two seconds
         assert process.stderr is not None
         errors = (await process.stderr.read()).decode()
         assert "Traceback" not in errors, errors

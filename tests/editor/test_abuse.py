@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import time
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from cli.command import upcall
@@ -132,7 +134,7 @@ async def test_what_tools_and_their_processes_print_is_not_in_the_protocol(folde
         assert (await agent.answered(await agent.prompt(session, "shout hey")))["result"][
             "stopReason"
         ] == "end_turn"
-        assert await agent.leave() < 2.5
+        await agent.leave()
         assert agent.process.stderr is not None
         errors = (await agent.process.stderr.read()).decode()
         assert "PRINTED hey" in errors
@@ -164,16 +166,41 @@ async def test_a_dialog_that_is_never_shown_is_answered_with_the_command(folder:
 @pytest.mark.parametrize(
     "text", ["", "hello", "wait 30", "deaf 30", "question why", "parallel deaf 30", "deploy x"]
 )
-async def test_an_editor_that_leaves_ends_the_agent_at_every_step(folder: Path, text: str):
+async def test_an_editor_that_leaves_ends_the_agent_within_two_seconds_at_every_step(folder: Path, text: str):
+    taken: list[float] = []
+    while not taken or (min(taken) >= 2 and len(taken) < 3):  # a busy machine may disturb one
+        async with raw_agent(folder) as agent:
+            await agent.initialize(elicitation={"form": {}})
+            session = await agent.new(folder)
+            if text:
+                await agent.prompt(session, text)
+                await agent.heard("session/update")
+                await asyncio.sleep(0.2)
+            taken.append(await agent.leave())
+            assert not [one for one in os.listdir("/proc") if one.isdecimal() and _group(one) == agent.process.pid]
+    assert min(taken) < 2, taken
+
+
+async def test_an_editor_that_leaves_cancels_nothing(folder: Path):
     async with raw_agent(folder) as agent:
         await agent.initialize(elicitation={"form": {}})
-        session = await agent.new(folder)
-        if text:
-            await agent.prompt(session, text)
-            await agent.heard("session/update")
-            await asyncio.sleep(0.2)
-        assert await agent.leave() < 2.5
-        assert not [one for one in os.listdir("/proc") if one.isdecimal() and _group(one) == agent.process.pid]
+        asking, working = await agent.new(folder), await agent.new(folder)
+        await agent.prompt(asking, "question why")
+        asked = await agent.heard("elicitation/create")
+        await agent.prompt(working, "wait 30")
+        while (await agent.heard("session/update"))["params"]["update"].get("status") != "in_progress":
+            pass
+        await agent.leave()
+    listed = upcall("sessions", "--json", cwd=folder).stdout
+    found = {one["id"]: one["status"] for one in msgspec.json.decode(listed)}
+    assert found == {asking: "waiting", working: "interrupted"}
+    assert upcall("answer", asked["params"]["toolCallId"], "because", cwd=folder).returncode == 0
+    async with raw_agent(folder) as agent:
+        await agent.initialize(elicitation={"form": {}})
+        await agent.request("session/load", sessionId=asking, cwd=str(folder), mcpServers=[])
+        async with asyncio.timeout(20):
+            while effects(folder) != "why because\n":
+                await asyncio.sleep(0.05)
 
 
 def _group(pid: str) -> int:
@@ -183,13 +210,19 @@ def _group(pid: str) -> int:
         return 0
 
 
-async def test_an_output_that_nobody_reads_any_more_ends_the_agent(folder: Path):
-    async with raw_agent(folder) as agent:
-        await agent.initialize()
-        session = await agent.new(folder)
-        await agent.prompt(session, "wait 0.3")
-        agent.process._transport.get_pipe_transport(1).close()  # type: ignore[attr-defined]
-        await asyncio.wait_for(agent.process.wait(), 5)
+@pytest.mark.parametrize("text", ["hello", "parallel deaf 30"])
+async def test_an_output_that_nobody_reads_any_more_ends_the_agent_within_two_seconds(folder: Path, text: str):
+    taken: list[float] = []
+    while not taken or (min(taken) >= 2 and len(taken) < 3):
+        async with raw_agent(folder) as agent:
+            await agent.initialize()
+            session = await agent.new(folder)
+            agent.process._transport.get_pipe_transport(1).close()  # type: ignore[attr-defined]
+            begun = time.monotonic()
+            await agent.prompt(session, text)
+            await asyncio.wait_for(agent.process.wait(), 20)
+            taken.append(time.monotonic() - begun)
+    assert min(taken) < 2, taken
 
 
 async def test_sigterm_ends_the_agent(folder: Path):

@@ -7,9 +7,11 @@ import os
 import time
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from editor.raw import Raw, raw_agent
+from editor.test_mcp_servers import HANGING
 from upcall import Agent, Limits, Runtime
 from upcall.models import Script, call
 
@@ -63,6 +65,52 @@ async def test_the_first_answer_costs_at_most_250_milliseconds_of_cpu(folder: Pa
 
 
 @pytest.mark.slow
+async def test_the_first_session_is_there_within_100_milliseconds_beside_a_server_that_hangs(folder: Path):
+    taken = [await _seconds_of_first_session(folder) for _ in range(3)]
+    assert min(taken) < 0.1, taken  # the others may have been disturbed by what else the machine does
+
+
+async def _seconds_of_first_session(folder: Path) -> float:
+    """Start an agent, let it become idle, and return the seconds of its first session/new."""
+    async with raw_agent(folder) as agent:
+        await agent.initialize()
+        used, idle = cpu_seconds(agent.process.pid), 0
+        while idle < 5:
+            await asyncio.sleep(0.1)
+            used, before = cpu_seconds(agent.process.pid), used
+            idle = idle + 1 if used == before else 0
+        begun = time.monotonic()
+        opened = await agent.request("session/new", cwd=str(folder), mcpServers=[HANGING])
+        taken = time.monotonic() - begun
+        assert "sessionId" in opened["result"]
+        return taken
+
+
+@pytest.mark.slow
+async def test_a_cancel_amid_three_deaf_children_is_answered_within_a_second(folder: Path):
+    taken: list[float] = []
+    while not taken or (min(taken) >= 1 and len(taken) < 3):
+        async with raw_agent(folder) as agent:
+            await agent.initialize()
+            session = await agent.new(folder)
+            turn = await agent.prompt(session, "parallel deaf 30")
+            running: set[str] = set()
+            while len(running) < 6:  # three calls of children, and the tool in each child
+                update = (await agent.heard("session/update"))["params"]["update"]
+                if update.get("status") == "in_progress":
+                    running.add(update["toolCallId"])
+            begun = time.monotonic()
+            await agent.send(_notification("session/cancel", sessionId=session))
+            assert (await agent.answered(turn))["result"]["stopReason"] == "cancelled"
+            taken.append(time.monotonic() - begun)
+    assert min(taken) < 1, taken
+
+
+def _notification(method: str, **params: str) -> bytes:
+    return msgspec.json.encode({"jsonrpc": "2.0", "method": method, "params": params}) + b"\n"
+
+
+@pytest.mark.slow
 async def test_a_slow_editor_gets_every_character_and_the_agent_keeps_little(folder: Path):
     (folder / "crew.py").write_text(FLOOD)
     async with raw_agent(folder) as agent:
@@ -75,7 +123,7 @@ async def test_a_slow_editor_gets_every_character_and_the_agent_keeps_little(fol
         expected = [f"{done:03d}-{number:03d}" for done in range(200) for number in range(100)]
         assert [line[:7] for line in text.splitlines()] == expected
         assert {len(line) for line in text.splitlines()} == {1008}
-        assert most - before - 21_000_000 < 20_000_000, (before, most)  # the conversation itself is 20 MB
+        assert most - before - len(text) < 20_000_000, (before, most)  # the model reads the whole text again
 
 
 async def _read_slowly(agent: Raw, turn: int) -> tuple[str, int]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+import socket
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -67,6 +70,43 @@ class Person:
 
     def withdraw(self, callback_id: str, reason: str) -> None:
         self.withdrawn.append(reason)
+
+
+def free_port() -> int:
+    """A port of the loopback interface that nobody listens at."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
+async def listening(port: int, *command: str, **environ: str) -> asyncio.subprocess.Process:
+    """A server process, once it listens at a port of this machine."""
+    process = await asyncio.create_subprocess_exec(
+        *command, env={**os.environ, **environ},
+        stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL,
+    )  # fmt: skip
+    for _ in range(600):
+        try:
+            _, writer = await asyncio.open_connection("127.0.0.1", port)
+        except OSError:
+            await asyncio.sleep(0.05)
+        else:
+            writer.close()
+            return process
+    process.kill()
+    raise AssertionError("the server does not listen")
+
+
+async def web_shop(effects: Path, port: int, *args: str) -> asyncio.subprocess.Process:
+    """The shop at an address, once it listens."""
+    script = str(HERE / "shop_server.py")
+    return await listening(port, sys.executable, script, str(effects), "--http", str(port), *args)
+
+
+async def web_everything(port: int) -> asyncio.subprocess.Process:
+    """The npm server `everything`, of the legacy era, at an address, once it listens."""
+    script = str(PACKAGES / "server-everything" / "dist" / "index.js")
+    return await listening(port, NODE, script, "streamableHttp", PORT=str(port))
 
 
 def states(servers: McpServers) -> Mapping[str, str]:

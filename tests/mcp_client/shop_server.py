@@ -1,13 +1,14 @@
 """A server of the 2026 era: ordering asks for a colour. Each order is a line of a file, outside of any log of ours.
 
-shop_server.py EFFECTS [--key KEY] [--http PORT]: with a key, states outlive the process.
+shop_server.py EFFECTS [--key KEY] [--http PORT [--token TOKEN] [--legacy]]: with a key, states outlive the process;
+with a token, only requests that bear it are answered; --legacy answers only the era before 2026.
 """
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from mcp.server.mcpserver import Context, MCPServer
 from mcp.server.mcpserver.resolve import Elicit, Resolve
@@ -108,8 +109,31 @@ def prices() -> str:
     return "lamp: 12"
 
 
+def only(app: Any, *, token: str, legacy: bool) -> Any:
+    """The application, for requests that bear the token, if there is one; or of the legacy era."""
+
+    async def refuse(send: Any, status: int) -> None:
+        await send({"type": "http.response.start", "status": status, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
+    async def serve(scope: Any, receive: Any, send: Any) -> None:
+        headers = dict(scope.get("headers", ()))
+        if scope["type"] == "http" and token and headers.get(b"authorization") != f"Bearer {token}".encode():
+            await refuse(send, 401)
+        elif legacy and headers.get(b"mcp-protocol-version") == b"2026-07-28":
+            await refuse(send, 400)
+        else:
+            await app(scope, receive, send)
+
+    return serve
+
+
 if __name__ == "__main__":
     if "--http" in options:
-        server.run("streamable-http", port=int(options[options.index("--http") + 1]))
+        import uvicorn
+
+        token = options[options.index("--token") + 1] if "--token" in options else ""
+        app = only(server.streamable_http_app(), token=token, legacy="--legacy" in options)
+        uvicorn.run(app, port=int(options[options.index("--http") + 1]), log_level="error")
     else:
         server.run()

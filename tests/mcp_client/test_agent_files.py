@@ -15,6 +15,7 @@ from mcp_client.peers import UNASKED, raw
 from upcall import Runtime, load_agents
 from upcall.errors import BadAgentFile, ServersMissing
 from upcall.links.mcp import McpServers, with_servers
+from web.serving import get, post, serving
 
 PLAY = """
 from upcall.models import Script, call
@@ -173,3 +174,29 @@ async def test_resume_all_leaves_a_session_ready_and_says_which_servers_it_lacks
     assert "needs the MCP server 'one'" in out
     async with Runtime(str(store), agents=[plain]) as runtime:
         assert await runtime.ready() == ["given"]
+
+
+@pytest.mark.slow
+async def test_looking_at_a_session_whose_server_was_used_starts_no_server(tmp_path: Path) -> None:
+    notes = tmp_path / "started"
+    wrapped = raw("plain")
+    begin = f"import pathlib, runpy, sys; pathlib.Path({str(notes)!r}).touch(); sys.argv[1:] = ['plain']"
+    code = f"{begin}; runpy.run_path({wrapped['args'][1]!r}, run_name='__main__')"
+    servers = {"mcpServers": {"one": {"command": sys.executable, "args": ["-c", code]}}, "wait": 30}
+    folder = folder_with(tmp_path, servers)
+    upcall("run", str(folder), "Begin.", "--id", "s1", cwd=tmp_path, code=3)  # the call waits for an approval
+    assert notes.exists()
+    notes.unlink()
+
+    assert "one__act" in upcall("inbox", cwd=tmp_path)
+    assert "one__act" in upcall("show", "s1", cwd=tmp_path)
+    upcall("tree", "s1", cwd=tmp_path)
+    upcall("events", "s1", cwd=tmp_path)
+    upcall("sessions", cwd=tmp_path)
+    async with serving(tmp_path, "--view-only") as server, server.client() as client:
+        (card,) = (await get(client, "/api/inbox"))["open"]
+        assert card["tool"] == "one__act"
+        await get(client, "/api/sessions/s1")
+        await post(client, "/api/sessions/s1/resume", {}, 403)
+
+    assert not notes.exists()

@@ -5,15 +5,24 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import socket
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from mcp_client.peers import HERE, UNASKED, agent, node_server, python_server, raw, shop, states
+from mcp_client.peers import (
+    UNASKED,
+    agent,
+    free_port,
+    node_server,
+    python_server,
+    raw,
+    shop,
+    states,
+    web_everything,
+    web_shop,
+)  # fmt: skip
 from upcall import Approve, Runtime, SessionAccess, ToolsetFailed
 from upcall.hooks import Hooks
 from upcall.links.mcp import McpServers, with_servers
@@ -115,29 +124,6 @@ async def test_a_killed_server_is_started_again_for_the_next_call(tmp_path: Path
     assert reply.status == "done"
     assert [one.text for one in results(session)] == ["act ran", "act ran"]
     assert Path(mark).read_text().splitlines().count("called act") == 2
-
-
-def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
-
-
-async def web_shop(effects: Path, port: int) -> asyncio.subprocess.Process:
-    """The shop at an address, once it listens."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, str(HERE / "shop_server.py"), str(effects), "--http", str(port),
-        stderr=asyncio.subprocess.DEVNULL,
-    )  # fmt: skip
-    for _ in range(600):
-        try:
-            _, writer = await asyncio.open_connection("127.0.0.1", port)
-        except OSError:
-            await asyncio.sleep(0.05)
-        else:
-            writer.close()
-            return process
-    raise AssertionError("the shop did not open")
 
 
 @pytest.mark.slow
@@ -294,3 +280,40 @@ async def test_a_turn_fails_and_keeps_its_answer_while_the_server_of_an_open_cal
 
     assert reply.text == "ordered hat in blue"
     assert effects.read_text().splitlines().count("ordered hat in blue") == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("status", [404, 400])
+async def test_a_call_of_a_session_that_the_server_has_forgotten_runs_once_in_a_new_session(
+    tmp_path: Path, status: int
+) -> None:
+    effects, port = tmp_path / "orders", free_port()
+
+    async def serve() -> asyncio.subprocess.Process:
+        return await (web_everything(port) if status == 400 else web_shop(effects, port, "--legacy"))
+
+    server = await serve()
+    servers = McpServers({"one": {"url": f"http://127.0.0.1:{port}/mcp", **UNASKED}}, wait=30)
+
+    async def restart(session: SessionAccess[Any], call: Any) -> None:
+        nonlocal server
+        if len(results(session)) == 1:
+            server.kill()
+            await server.wait()
+            server = await serve()
+
+    name, args = ("one__echo", {"message": "lamp"}) if status == 400 else ("one__buy", {"item": "lamp"})
+    worker = agent(servers, [call(name, **args)] * 2, hooks=Hooks(before_tool=[restart]))
+    try:
+        async with Runtime(":memory:", agents=[worker]) as runtime:
+            session = await runtime.start("worker")
+            await session.prompt("Begin.")
+            (about,) = servers.status()
+    finally:
+        server.kill()
+        await server.wait()
+
+    assert about.version == "2025-11-25"
+    assert [one.text for one in results(session)] == ["Echo: lamp" if status == 400 else "bought lamp"] * 2
+    if status == 404:
+        assert effects.read_text().splitlines() == ["bought lamp"] * 2

@@ -134,6 +134,34 @@ async def test_a_link_is_cancelled_where_the_agent_may_not_ask_a_person(tmp_path
 
 
 @pytest.mark.slow
+async def test_a_call_that_needs_a_page_to_be_opened_first_is_repeated_once_that_was_done() -> None:
+    servers = McpServers({"everything": node_server("everything", **UNASKED)}, wait=30)
+    plan = [call("everything__trigger-url-elicitation", url="https://pay.example/login", errorPath=True)]
+
+    session, person = await play(servers, plan, lambda callback: OPENED)
+
+    first, second = person.asked  # the server's error -32042 names the first, and its request the second
+    assert first.context["url"] == "https://modelcontextprotocol.io"
+    assert "only while this process" in first.context["lasts"]
+    assert second.context["url"] == "https://pay.example/login"
+    (result,) = results(session)
+    assert not result.is_error, result.text
+
+
+@pytest.mark.slow
+async def test_a_call_whose_page_was_not_opened_says_so() -> None:
+    servers = McpServers({"everything": node_server("everything", **UNASKED)}, wait=30)
+    plan = [call("everything__trigger-url-elicitation", url="https://pay.example/login", errorPath=True)]
+
+    session, person = await play(servers, plan, lambda callback: Decline("no"))
+
+    (result,) = results(session)
+    assert result.is_error
+    assert "had to open a page, and did not: decline" in result.text
+    assert len(person.asked) == 1
+
+
+@pytest.mark.slow
 async def test_a_legacy_question_is_held_in_memory_and_answered_from_the_inbox(tmp_path: Path) -> None:
     servers = McpServers({"one": raw("asks", str(tmp_path / "notes"), **UNASKED)}, wait=20)
     worker = agent(servers, [call("one__act")])

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from upcall.mcp_wire.forms import BadForm, answer_from, answer_schema, form_for, with_defaults
+from upcall.mcp_wire.forms import BadForm, answer_schema, with_defaults
 from upcall.mcp_wire.names import LONGEST, clean, server_prefix, tool_name
 
 SERVERS = st.text(min_size=1, max_size=60)
@@ -74,19 +74,3 @@ def test_a_form_becomes_the_schema_of_its_answers() -> None:
 def test_a_form_that_is_not_flat_or_too_large_is_refused(form: Any) -> None:
     with pytest.raises(BadForm):
         answer_schema(form)
-
-
-@pytest.mark.parametrize(
-    ("choices", "schema", "content", "answer"),
-    [((), None, {"value": "hi"}, "hi"), (("a", "b"), None, {"value": "b"}, "b"),
-     ((), {"type": "integer"}, {"value": 3}, 3),
-     ((), {"type": "object", "properties": {"n": {"type": "integer"}}}, {"n": 3}, {"n": 3}),
-     ((), {"type": "object", "properties": {"n": {"type": "object"}}}, {"value": '{"n": {}}'}, {"n": {}})],
-)  # fmt: skip
-def test_a_question_becomes_a_form_and_its_content_the_answer(
-    choices: Any, schema: Any, content: Any, answer: Any
-) -> None:
-    form = form_for(choices, schema)
-
-    assert set(content) <= set(form["properties"])
-    assert answer_from(choices, schema, content) == answer

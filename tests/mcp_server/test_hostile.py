@@ -12,6 +12,7 @@ import pytest
 
 from mcp_server.serving import HttpServer, http_server, make_desk, modern_body, modern_post
 from upcall.hosts.mcp.application import LARGEST_BODY, MOST_REQUESTS
+from web.serving import get, serving
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 CALL = modern_body("tools/call", {"name": "desk", "arguments": {"prompt": "hello"}})
@@ -50,6 +51,21 @@ async def test_requests_without_the_token_or_from_other_places_are_refused(tmp_p
         async with server.plain_client() as client:
             assert (await modern_post(server, client, CALL))[0] == 200
     assert not (tmp_path / "effects.txt").exists()
+
+
+async def test_a_new_token_of_serve_ends_the_old_one_in_a_server_that_runs(tmp_path: Path) -> None:
+    make_desk(tmp_path)
+    async with http_server(tmp_path) as server, serving(tmp_path) as before:
+        assert before.token == server.token
+        async with serving(tmp_path, "--new-token") as after:
+            assert after.token != server.token
+            assert (await status(server, CALL))[0] == 401
+            async with before.client() as client:
+                await get(client, "/api/me", 401)
+            async with before.client(after.token) as client:
+                await get(client, "/api/me")
+            async with server.plain_client(after.token) as client:
+                assert (await modern_post(server, client, CALL))[0] == 200
 
 
 async def test_bodies_that_are_too_large_deep_or_broken_are_refused_and_the_server_lives(tmp_path: Path) -> None:

@@ -28,6 +28,7 @@ from mcp_server.serving import (
     text_of,
     until,
 )
+from mcp_server.test_stdio import INITIALIZE, INITIALIZED, started, tool_call
 from upcall import Runtime
 
 pytestmark = pytest.mark.timeout(240)
@@ -250,3 +251,35 @@ async def test_another_principal_and_a_changed_state_or_call_are_refused(tmp_pat
         with pytest.raises(Exception, match="Invalid or expired requestState"):
             await continue_call(client, "name", asked, answer="Rex")
     assert effects(tmp_path) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+async def test_a_question_of_a_stdio_server_that_was_killed_is_answered_in_the_next_one(
+    tmp_path: Path, era: str
+) -> None:
+    make_desk(tmp_path)
+    async with started(tmp_path) as pipe:
+        if era == "legacy":
+            able: dict[str, Any] = {**INITIALIZE["params"], "capabilities": {"elicitation": {"form": {}}}}
+            await pipe.send({**INITIALIZE, "params": able}, INITIALIZED, tool_call(2, "name"))
+            while (await pipe.receive()).get("method") != "elicitation/create":
+                pass
+        else:
+            await pipe.send(modern_body("tools/call", {"name": "desk", "arguments": {"prompt": "name"}}))
+            assert (await pipe.answer_to(1))["result"]["resultType"] == "input_required"
+        pipe.process.kill()
+        await pipe.process.wait()
+    async with stdio_session(tmp_path, era) as client:
+        waiting = await client.call_tool("inbox", {})
+        (question,) = waiting.structured_content["questions"]
+        reply = await client.call_tool("answer", {"callback": question["id"], "value": "Rex"})
+        session = reply.structured_content["session"]
+
+        async def done() -> Any:
+            found = await client.call_tool("status", {"session": session})
+            return found.structured_content["status"] == "done" and found.structured_content["text"]
+
+        assert await until(done) == "done: registered Rex"
+    assert question["message"] == "What is its name?"
+    assert effects(tmp_path) == ["registered Rex"]

@@ -6,17 +6,20 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from upcall import events
+from upcall import Agent, Limits, Runtime, events
 from upcall.callbacks import Answer, Callback, Reject, Step
 from upcall.hosts.acp.question_updates import route_text
 from upcall.hosts.acp.tool_calls import LONGEST_RESULT, ToolCalls
 from upcall.hosts.web.cards import Around, card_json
 from upcall.hosts.web.facts import Facts
 from upcall.hosts.web.index.texts import MOST, texts_of
+from upcall.links.mcp.results import result_of
 from upcall.messages import Message, Result, Text
+from upcall.models import Script, call
 from upcall.observe.labels import Labels
 from upcall.observe.lines import Lines
 from upcall.observe.redact import Redactor
+from upcall.safety.bounds import RESULT, head_of, tail_of
 
 SECRET = "zq8-11-ff-09-xy-and-a-long-tail-0123456789"
 REDACTOR = Redactor(environ={"SHOP_API_KEY": SECRET})
@@ -89,3 +92,44 @@ def test_no_part_of_a_secret_is_shown_wherever_a_text_is_cut(screen: Callable[[s
     for filling in _fillings():
         shown = screen(filling + SECRET + " end")
         assert SECRET[:2] not in shown, len(filling)
+
+
+@pytest.mark.parametrize("between", [" ", "\n", '"'])
+@pytest.mark.parametrize("into", [1, 20, 41])
+async def test_a_result_that_is_cut_for_the_model_is_not_cut_through_a_secret(between: str, into: int) -> None:
+    head = "y" * (500 - into - 1) + between + SECRET + between
+    tail = between + SECRET + between + "y" * (500 - into - 1)
+
+    async def look() -> str:
+        """Look."""
+        return head + "y" * 5_000 + tail
+
+    agent = Agent("a", model=Script([call("look"), "done"]), tools=[look], limits=Limits(result_chars=1_000))
+    async with Runtime(":memory:", agents=[agent]) as runtime:
+        session = await runtime.start("a")
+        await session.prompt("Begin.")
+    (result,) = [one for message in session.get_messages() for one in message.results]
+    kept, _, rest = result.text.partition("\n… ")
+    left_out, _, end = rest.partition(f" of {len(head + tail) + 5_000} characters left out …\n")
+    assert len(kept) + int(left_out) + len(end) == len(head + tail) + 5_000
+    assert SECRET[:4] not in result.text
+    assert SECRET[-4:] not in result.text
+    assert result.text.startswith("y" * 450)
+    assert result.text.endswith("y" * 450)
+
+
+@pytest.mark.parametrize("into", [1, 20, 41])
+def test_a_result_of_an_mcp_server_that_is_cut_is_not_cut_through_a_secret(into: int) -> None:
+    text = "y" * (RESULT - into - 1) + " " + SECRET + " and more"
+    result = result_of("c1", {"content": [{"type": "text", "text": text}]})
+    assert SECRET[:1] not in result.text[-200:].partition("(The result had")[0]
+    assert result.text.endswith("the rest was dropped.)")
+
+
+def test_a_text_is_cut_between_words_where_it_has_some_and_never_longer_than_wanted() -> None:
+    assert head_of("one two three", 6) == "one "
+    assert head_of("one two three", 7) == "one two"
+    assert tail_of("one two three", 6) == " three"
+    assert tail_of("one two three", 4) == "hree"  # as the last resort, where a word is as long as half of it
+    assert head_of("a" * 100, 10) == "a" * 10
+    assert (head_of("abc", 3), tail_of("abc", 3), head_of("abc", 0), tail_of("abc", 0)) == ("abc", "abc", "", "")

@@ -31,6 +31,9 @@ EXIT_GRACE = 1.0
 _LONGEST_ERROR = 10_000
 """The longest error text to print, in characters. It may contain a server's answer."""
 
+_SOON = ("acp", "mcp")
+"""Commands that another program starts and waits for; they are built without the others."""
+
 READ_ONLY_COMMANDS = frozenset(
     ("help", "version", "check", "explain", "completion", "events", "inbox", "new", "sessions", "show", "tree")
 )
@@ -90,11 +93,11 @@ def _on_broken_pipe() -> int:
 def build_commands(only: str = "") -> Commands:
     """Build all commands, in the order of the help; or only one that has to start soon."""
     commands = Commands()
-    if only == "acp":
-        from upcall.cli import acp
+    if only in _SOON:
+        from importlib import import_module
 
-        commands.group("Run agents")
-        acp.add(commands)
+        commands.group("Answer questions")
+        import_module(f"upcall.cli.{only}").add(commands)
         return commands
     _add_all(commands)
     return commands

@@ -21,8 +21,19 @@ if TYPE_CHECKING:
     from upcall.cli.acp_servers import EditorServers
     from upcall.hosts.acp.desk import Appearance, Desk
 
-EXIT_SECONDS = 1.5
+EXIT_SECONDS = 1.2
 """Seconds that everything has to end after the editor has left; then the process ends as it is."""
+
+_NEEDED = (
+    "upcall.agentfiles.load",
+    "upcall.cli.acp_servers",
+    "upcall.links.mcp.servers",
+    "upcall.models",
+    "upcall.observe.capture",
+    "upcall.store.opening",
+    "upcall.store.sqlite.store",
+)
+"""Modules that the first session needs."""
 
 
 def add(commands: Commands) -> None:
@@ -51,8 +62,7 @@ async def _acp(args: argparse.Namespace) -> int:
         async with contextlib.AsyncExitStack() as stack:
             agent = AcpAgent(_Place(args, stack), _version())
             with stopping_of(args).on_drained(agent.stop):
-                await agent.serve(given, taken)
-            _exit_soon()
+                await agent.serve(given, taken, _exit_soon)
     return 0
 
 
@@ -74,6 +84,13 @@ class _Place:
     def person(self) -> str:
         """The user of this machine who runs the editor."""
         return os_user()
+
+    def preload(self) -> None:
+        """Import what the first session needs."""
+        from importlib import import_module
+
+        for name in _NEEDED:
+            import_module(name)
 
     def appearance(self) -> Appearance:
         """Return how things are shown, as the options say."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import gc
 import importlib.util
 import logging
-import signal
 import sys
 from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path
@@ -19,6 +19,7 @@ from upcall.cli.options import Commands, watching_options
 from upcall.cli.output import tell
 from upcall.cli.places import (
     command_line,
+    no_log_at,
     os_user,
     program,
     redactor,
@@ -28,7 +29,7 @@ from upcall.cli.places import (
     store_option,
 )
 from upcall.cli.run import CODES
-from upcall.cli.stopping import TERMINATED, stopping_of
+from upcall.cli.stopping import TERMINATED, leaving, stopping_of
 from upcall.errors import SetupError
 from upcall.hosts.terminal.question import answer_command
 
@@ -92,9 +93,23 @@ def _seconds(text: str) -> float:
 
 async def _mcp(args: argparse.Namespace) -> int:
     _check_usage(args)
+    _import_library()
     if args.http:
         return await _over_http(args)
     return await _over_stdio(args)
+
+
+def _import_library() -> None:
+    """Import the protocol's library, most of whose second is spent on types that stay for ever.
+
+    So the garbage collector, which would look at them again and again, waits until they are there.
+    """
+    gc.disable()
+    try:
+        importlib.import_module("upcall.hosts.mcp.server")
+        gc.freeze()
+    finally:
+        gc.enable()
 
 
 def _check_usage(args: argparse.Namespace) -> None:
@@ -125,7 +140,7 @@ async def _over_stdio(args: argparse.Namespace) -> int:
 
     async with _serving(args, principal) as (runtime, server):
         serving = asyncio.ensure_future(serve_stdio(server.protocol, wire))
-        with _leaving(args, serving.cancel):
+        with leaving(args, serving.cancel):
             await asyncio.wait({serving})
             if not serving.cancelled():
                 serving.result()
@@ -136,13 +151,14 @@ async def _over_stdio(args: argparse.Namespace) -> int:
 
 async def _over_http(args: argparse.Namespace) -> int:
     from upcall.hosts.http.access import bearer_token, places
-    from upcall.hosts.http.token_file import kept_token, token_path
+    from upcall.hosts.http.token_file import KeptToken, token_path
     from upcall.hosts.mcp.application import PATH, McpApplication, request_principal
 
     allow_files()
+    missing = no_log_at(args)
     async with contextlib.AsyncExitStack() as stack:
         runtime, server = await stack.enter_async_context(_serving(args, request_principal))
-        token = kept_token(token_path(runtime.store.where))
+        token = KeptToken(token_path(runtime.store.where), no_log_at=missing)
         application = McpApplication(server.protocol, bearer_token(token, os_user()), "token", places(_HOST, ()))
         listening = stack.enter_context(listening_at(_HOST, PORT if args.port is None else args.port))
         web = server_for(application, _HOST, listening.getsockname()[1])
@@ -152,31 +168,13 @@ async def _over_http(args: argparse.Namespace) -> int:
         def stop() -> None:
             web.should_exit = True
 
-        with _leaving(args, stop):
+        with leaving(args, stop):
             await wait_until_started(web, serving)
             sys.stdout.write(f"http://{_HOST}:{listening.getsockname()[1]}{PATH}\n")
-            sys.stdout.write(f"Authorization: Bearer {token}\n")
+            sys.stdout.write(f"Authorization: Bearer {token()}\n")
             sys.stdout.flush()
             await serving
     return _exit_code(args)
-
-
-@contextlib.contextmanager
-def _leaving(args: argparse.Namespace, stop: Any) -> Any:
-    """Stop on Ctrl-C, and on SIGTERM once everything is drained."""
-    loop = asyncio.get_running_loop()
-
-    def leave() -> None:
-        args.left = True
-        stop()
-
-    args.left = False
-    loop.add_signal_handler(signal.SIGINT, leave)
-    try:
-        with stopping_of(args).on_drained(stop):
-            yield
-    finally:
-        loop.remove_signal_handler(signal.SIGINT)
 
 
 def _exit_code(args: argparse.Namespace) -> int:
@@ -196,6 +194,7 @@ async def _serving(args: argparse.Namespace, principal: Any) -> AsyncGenerator[t
     from upcall.observe.labels import Labels
     from upcall.observe.lines import Lines
 
+    missing = no_log_at(args)
     known, served = _agents(args)
     _quiet_library()
     async with runtime_for(args, known) as runtime:
@@ -204,7 +203,7 @@ async def _serving(args: argparse.Namespace, principal: Any) -> AsyncGenerator[t
             served,
             principal,
             wait=args.wait,
-            key=kept_token(mcp_key_path(runtime.store.where)),
+            key=kept_token(mcp_key_path(runtime.store.where), no_log_at=missing),
             commands=_PastedCommands(args),
             lines=Lines(redactor(), shown_with(args).labels or Labels()),
         )

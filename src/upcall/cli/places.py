@@ -12,6 +12,7 @@ import shlex
 import shutil
 import stat
 import sys
+import time
 from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -207,6 +208,12 @@ def has_log(args: argparse.Namespace) -> bool:
     except (OSError, ValueError) as error:
         raise _unusable(args, _unusable_reason(Path(store), error)) from error
     return True
+
+
+def no_log_at(args: argparse.Namespace) -> float | None:
+    """Return the present time if the log is a file that does not exist yet; otherwise None."""
+    store = store_of(args)
+    return None if is_url(store) or os.path.lexists(store) else time.time()
 
 
 def no_log(args: argparse.Namespace) -> str:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-import signal
 import socket
 import sys
 import tempfile
-from collections.abc import AsyncGenerator, Generator, Sequence
+from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +20,7 @@ from upcall.cli.places import (
     command_line,
     is_default,
     make_log_folder,
+    no_log_at,
     origin_of,
     os_user,
     redactor,
@@ -29,7 +29,7 @@ from upcall.cli.places import (
     store_of,
 )
 from upcall.cli.run import CODES
-from upcall.cli.stopping import DRAIN_SECONDS, TERMINATED, stopping_of
+from upcall.cli.stopping import DRAIN_SECONDS, TERMINATED, leaving, stopping_of
 from upcall.core.runtime.worker import STOP_LIMIT
 from upcall.errors import SetupError, UpcallError
 from upcall.observe.plain import plain
@@ -92,16 +92,22 @@ async def _serve(args: argparse.Namespace) -> int:
     _check_usage(args)
     sys.setswitchinterval(_SWITCH_INTERVAL)
     allow_files()
+    missing = no_log_at(args)
     async with contextlib.AsyncExitStack() as stack:
         runtime, foreign = await stack.enter_async_context(_log(args))
         args.view_only = args.view_only or foreign
         fleet = Fleet(args, runtime, stack)
-        token = _token(args, runtime, foreign)
+        token = _token(args, runtime, foreign, missing)
         index = stack.enter_context(_index(runtime, foreign))
         application = _application(args, runtime, fleet, token, index)
         listening = stack.enter_context(listening_at(args.host, args.port))
         server = server_for(application, args.host, args.port, args.tls_cert, args.tls_key)
-        with _stopping(args, server, application):
+
+        def stop() -> None:  # open streams end first
+            application.close()
+            server.should_exit = True
+
+        with leaving(args, stop):
             return await _run(args, runtime, fleet, server, application, token, listening)
 
 
@@ -150,15 +156,16 @@ def _agents(args: argparse.Namespace) -> list[Any]:
     return list(found.values())
 
 
-def _token(args: argparse.Namespace, runtime: Runtime, foreign: bool) -> str:
+def _token(args: argparse.Namespace, runtime: Runtime, foreign: bool, missing: float | None) -> Callable[[], str]:
     """The key of the page: kept beside the log, and only for this time beside somebody else's."""
     import secrets
 
-    from upcall.hosts.http.token_file import kept_token, token_path
+    from upcall.hosts.http.token_file import KeptToken, token_path
 
     if foreign:
-        return secrets.token_urlsafe(32)
-    return kept_token(token_path(runtime.store.where), new=args.new_token)
+        made = secrets.token_urlsafe(32)
+        return lambda: made
+    return KeptToken(token_path(runtime.store.where), new=args.new_token, no_log_at=missing)
 
 
 @contextlib.contextmanager
@@ -174,7 +181,7 @@ def _index(runtime: Runtime, foreign: bool) -> Generator[Path]:
 
 
 def _application(
-    args: argparse.Namespace, runtime: Runtime, fleet: Fleet, token: str, index: Path
+    args: argparse.Namespace, runtime: Runtime, fleet: Fleet, token: Callable[[], str], index: Path
 ) -> WebApplication:
     from urllib.parse import urlsplit
 
@@ -200,42 +207,20 @@ def _application(
     )
 
 
-@contextlib.contextmanager
-def _stopping(args: argparse.Namespace, server: uvicorn.Server, application: WebApplication) -> Generator[None]:
-    """Stop the server on Ctrl-C, and on SIGTERM once everything is drained; open streams end first."""
-    loop = asyncio.get_running_loop()
-
-    def stop() -> None:
-        application.close()
-        server.should_exit = True
-
-    def leave() -> None:
-        args.left = True
-        stop()
-
-    args.left = False
-    loop.add_signal_handler(signal.SIGINT, leave)
-    try:
-        with stopping_of(args).on_drained(stop):
-            yield
-    finally:
-        loop.remove_signal_handler(signal.SIGINT)
-
-
 async def _run(
     args: argparse.Namespace,
     runtime: Runtime,
     fleet: Fleet,
     server: uvicorn.Server,
     application: WebApplication,
-    token: str,
+    token: Callable[[], str],
     listening: socket.socket,
 ) -> int:
     stop = asyncio.Event()
     serving = asyncio.ensure_future(server.serve([listening]))
     working = asyncio.ensure_future(_work(args, runtime, fleet, stop))
     try:
-        await _announce(args, server, serving, token, listening.getsockname()[1])
+        await _announce(args, server, serving, token(), listening.getsockname()[1])
         await asyncio.wait({serving, working}, return_when="FIRST_COMPLETED")
         if working.done() and not args.view_only and not stopping_of(args).requested.is_set():
             working.result()

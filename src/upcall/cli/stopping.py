@@ -120,3 +120,21 @@ def stopping_of(args: argparse.Namespace) -> Stopping:
     """Return the `Stopping` of the command that these arguments belong to."""
     stopping: Stopping = args.stopping
     return stopping
+
+
+@contextlib.contextmanager
+def leaving(args: argparse.Namespace, stop: Callable[[], object]) -> Generator[None]:
+    """Call `stop` on Ctrl-C, and on SIGTERM once everything is drained. `args.left` says whether it was Ctrl-C."""
+    loop = asyncio.get_running_loop()
+
+    def leave() -> None:
+        args.left = True
+        stop()
+
+    args.left = False
+    loop.add_signal_handler(signal.SIGINT, leave)
+    try:
+        with stopping_of(args).on_drained(stop):
+            yield
+    finally:
+        loop.remove_signal_handler(signal.SIGINT)

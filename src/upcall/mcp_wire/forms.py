@@ -1,4 +1,4 @@
-"""Elicitation in both directions: a server's form as a question of ours, and our question as a form.
+"""A server's form as a question of ours. Our own questions become forms in `hosts/mcp/forms.py`.
 
 A form is a flat object: texts, numbers, yes or no, one of several values, several of several values.
 """
@@ -13,9 +13,6 @@ from upcall.mcp_wire.reading import as_list
 
 FIELDS, LABEL, CHOICES, MESSAGE = 100, 2_000, 500, 20_000
 """Fields of a form, characters of a title or description, choices of a field, and characters of a message."""
-
-VALUE = "value"
-"""The field of a form that stands for the whole answer where an answer is not an object."""
 
 _SIMPLE = ("string", "number", "integer", "boolean")
 _NUMBERS = ("minimum", "maximum", "minLength", "maxLength", "minItems", "maxItems")
@@ -110,44 +107,3 @@ def with_defaults(schema: Mapping[str, Any], content: Mapping[str, Any]) -> dict
     """Return an answer to a form with the defaults of the fields that it leaves out."""
     defaults = {name: one["default"] for name, one in schema.get("properties", {}).items() if "default" in one}
     return {**defaults, **content}
-
-
-# --- from a question to a form ------------------------------------------------------------
-
-
-def form_for(choices: Sequence[str], schema: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return the form by which a client asks for an answer to a question of ours.
-
-    A schema that a form can't express becomes one field that takes JSON.
-    """
-    if choices:
-        return _single({"type": "string", "title": "Answer", "enum": list(choices)})
-    if schema is None:
-        return _single({"type": "string", "title": "Answer"})
-    try:
-        if schema.get("type") == "object" and schema.get("properties"):
-            made = answer_schema(schema)
-            return {key: made[key] for key in ("type", "properties", "required")}
-        return _single(_field(VALUE, schema))
-    except BadForm:
-        return _single({"type": "string", "title": "Answer, as JSON"})
-
-
-def _single(field: Mapping[str, Any]) -> dict[str, Any]:
-    return {"type": "object", "properties": {VALUE: dict(field)}, "required": [VALUE]}
-
-
-def answer_from(choices: Sequence[str], schema: Mapping[str, Any] | None, content: Mapping[str, Any]) -> Any:
-    """Return the answer to a question of ours that a filled form means."""
-    form = form_for(choices, schema)
-    if list(form["properties"]) != [VALUE] or (schema is not None and VALUE in schema.get("properties", {})):
-        return dict(content)
-    given = content.get(VALUE)
-    if form["properties"][VALUE].get("title") == "Answer, as JSON" and isinstance(given, str):
-        import json
-
-        try:
-            return json.loads(given)
-        except (ValueError, RecursionError):
-            return given
-    return given

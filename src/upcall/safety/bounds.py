@@ -250,3 +250,27 @@ def read_bounded_json(text: str | bytes, most: int) -> Any:
     if len(text) > 2 * DEPTH and (problem := excess(value, max(most, 6 * len(text)))):
         raise TooLarge(problem)
     return value
+
+
+_WORD = 2_000
+_BETWEEN_WORDS = (" \t\r\n", "\"'")
+
+
+def head_of(text: str, most: int) -> str:
+    """Return the beginning of a text, of at most `most` characters, that does not end inside a word.
+
+    A secret of which only a part is left can't be recognised any more, and so would be shown. A text without spaces
+    is cut at a quotation mark, and one word of thousands of characters anywhere.
+    """
+    if len(text) <= most or text[most].isspace():
+        return text[:most]
+    for characters in _BETWEEN_WORDS:
+        at = max(text.rfind(one, max(0, most - min(_WORD, most // 2)), most) for one in characters)
+        if at >= 0:
+            return text[: at + 1]
+    return text[:most]
+
+
+def tail_of(text: str, most: int) -> str:
+    """Return the end of a text, of at most `most` characters, that does not begin inside a word."""
+    return head_of(text[-(most + 1) :][::-1], most)[::-1]

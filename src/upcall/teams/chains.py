@@ -32,6 +32,10 @@ class Branch:
         self.pick, self.ways = pick, dict(ways)
         self.agents = [_agent("branch", a) for a in self.ways.values()]
 
+    def rebuilt(self, change: Callable[[Agent], Agent]) -> Branch:
+        """Return the same step with changed agents."""
+        return Branch(self.pick, {key: change(agent) for key, agent in self.ways.items()})
+
     async def run(self, work: Coordination, number: int, previous: StepText) -> StepText:
         """Pick a branch, once, and run its agent."""
         key = await work.decide(f"{number}", lambda: _call_function(f"{number}", "pick", self.pick, previous.reply))
@@ -48,6 +52,10 @@ class FanOut:
         if isinstance(agents, Agent) or not agents or (join is not None and not callable(join)):
             raise BadAgent("fan_out", "fan_out([a, b], join=function) takes a list of at least one agent")
         self.agents, self.join = [_agent("fan_out", a) for a in agents], join
+
+    def rebuilt(self, change: Callable[[Agent], Agent]) -> FanOut:
+        """Return the same step with changed agents."""
+        return FanOut([change(agent) for agent in self.agents], self.join)
 
     async def run(self, work: Coordination, number: int, previous: StepText) -> StepText:
         """Run all agents, then join their replies."""
@@ -85,6 +93,11 @@ class Chain(Coordinator):
         unique = {id(agent): agent for agent in below}
         structure = [[a.name for a in _agents(step)] for step in steps]
         super().__init__(name, list(unique.values()), description, ["chain", structure, loop])
+
+    def rebuilt(self, change: Callable[[Agent], Agent]) -> Chain:
+        """Return a chain with the same arguments and changed agents."""
+        steps = [change(step) if isinstance(step, Agent) else step.rebuilt(change) for step in self.steps]
+        return Chain(steps, self.name, self.loop, self.description)
 
     async def coordinate(self, work: Coordination, prompt: str) -> str:
         """Run each step once a round, with the reply of the step before."""

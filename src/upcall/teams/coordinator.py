@@ -148,6 +148,23 @@ class Coordinator(Agent[None]):
         """Run the steps and return the turn's reply."""
         raise NotImplementedError
 
+    def with_members(self, change: Callable[[Agent], Agent]) -> Agent:
+        """Return the same team or chain with each member changed, once; a member keeps its name."""
+        made: dict[int, Agent] = {}
+
+        def changed(member: Agent) -> Agent:
+            if id(member) not in made:
+                made[id(member)] = change(member)
+            return made[id(member)]
+
+        copy = self.rebuilt(changed)
+        vars(copy)["source"] = self.source
+        return copy
+
+    def rebuilt(self, change: Callable[[Agent], Agent]) -> Coordinator:
+        """Return a declaration with the same arguments and changed members."""
+        raise NotImplementedError
+
     def replace(self, **changes: Any) -> NoReturn:
         """Refuse: teams and chains are built again instead."""
         raise UpcallError(f"{self.name!r} can't be changed; create a new {type(self).__name__} instead")

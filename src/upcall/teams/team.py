@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, cast, get_args
 
 import msgspec
@@ -141,6 +141,20 @@ class Team(Coordinator):
         return (await work.step(step)).text
 
     # --- members --------------------------------------------------------------------------
+
+    def rebuilt(self, change: Callable[[Agent], Agent]) -> Team:
+        """Return a team with the same arguments and changed members."""
+        return Team(
+            change(self.manager),
+            {role: change(agent) for role, agent in self.roles.items()},
+            change(self.reviewer) if self.reviewer is not None else None,
+            self.name,
+            self.on_failure,
+            entries=self.entries,
+            task_chars=self.task_chars,
+            tries=self.tries,
+            description=self.description,
+        )
 
     def _manager_step(self, name: str, prompt: str) -> Step:
         spec = ChildSpec(self.manager.name, MANAGER, self.name)

@@ -7,26 +7,32 @@ end without their tools.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from upcall.agent import Agent
+from upcall.agent import Agent, all_agents
+from upcall.contracts import Toolset
 from upcall.core.log.state import SessionState
 from upcall.errors import ServersMissing
 
 
 def given_servers(agent: Agent[Any]) -> tuple[str, ...]:
     """Return the names of the servers that an agent's toolsets give to every session."""
-    if not agent.toolsets:
-        return ()
-    return tuple(dict.fromkeys(name for one in agent.toolsets for name in getattr(one, "servers", ())))
+    return tuple(dict.fromkeys(name for one in _toolsets(agent) for name in getattr(one, "servers", ())))
+
+
+def _toolsets(agent: Agent[Any]) -> Sequence[Toolset]:
+    """Return the toolsets of an agent; a team or a chain has those of its members."""
+    if agent.run_program is None:
+        return agent.toolsets
+    return [one for member in all_agents([agent]).values() for one in member.toolsets]
 
 
 def check_servers(state: SessionState, agent: Agent[Any] | None) -> None:
     """Raise ServersMissing if the run tree's agent does not have every server that the session was given."""
     if agent is None:
         return
-    here = {name for one in agent.toolsets for name in getattr(one, "available", ())}
+    here = {name for one in _toolsets(agent) for name in getattr(one, "available", ())}
     missing = [name for name in state.root_header.servers if name not in here]
     if missing:
         raise ServersMissing(state.header.root or state.id, missing)

@@ -32,7 +32,7 @@ from upcall.errors import (
 )
 from upcall.events import HooksPassed, InnerCalled, ToolEnded, ToolStarted, ToolTriedAgain
 from upcall.messages import Call, Result, replace_surrogates
-from upcall.safety.bounds import ARGUMENTS, DEPTH
+from upcall.safety.bounds import ARGUMENTS, DEPTH, head_of, tail_of
 from upcall.tools import BadArguments, CallRefused, Tool, to_result, unknown_tool_again, unknown_tool_text
 
 R = TypeVar("R")
@@ -333,9 +333,10 @@ def _truncate(result: Result, most: int | None) -> Result:
     """A preview in place of a text that is too long."""
     if most is None or len(result.text) <= most:
         return result
-    text, half = result.text, most // 2
-    gap = f"\n… {len(text) - 2 * half} of {len(text)} characters left out …\n"
-    return result.replace(text=text[:half] + gap + text[len(text) - half :], json=None)
+    head, tail = head_of(result.text, most // 2), tail_of(result.text, most // 2)
+    size = len(result.text)
+    gap = f"\n… {size - len(head) - len(tail)} of {size} characters left out …\n"
+    return result.replace(text=head + gap + tail, json=None)
 
 
 def failure_text(tool: str, error: Exception | SystemExit) -> str:

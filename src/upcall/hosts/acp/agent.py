@@ -6,8 +6,10 @@ Nothing heavy is imported before the first request is answered.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import threading
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -34,13 +36,6 @@ _SESSION_METHODS = frozenset(
 )
 
 
-def _preload() -> None:
-    """Import what sessions need, in a thread that an editor which leaves does not wait for."""
-    from importlib import import_module
-
-    threading.Thread(target=import_module, args=("upcall.hosts.acp.desk",), daemon=True).start()
-
-
 class AcpAgent:
     """One connection to an editor."""
 
@@ -53,14 +48,15 @@ class AcpAgent:
         self._ended = asyncio.Event()
         self._desk: Desk | None = None
 
-    async def serve(self, input: int, output: int) -> None:
-        """Answer an editor over two file descriptors, until it leaves."""
+    async def serve(self, input: int, output: int, left: Callable[[], object]) -> None:
+        """Answer an editor over two file descriptors, until it leaves; `left` is called at that moment."""
         self._writer = LineWriter(output, self._ended.set)
         self._peer = Peer(self._writer.send, self, most=MOST_LINE)
         reader = LineReader(self._peer.receive, self._peer.refuse_long_line, MOST_LINE)
         try:
             await read_lines(input, reader, self._ended)
         finally:
+            left()
             await self._close()
 
     def stop(self) -> None:
@@ -81,6 +77,11 @@ class AcpAgent:
         """What the editor can do."""
         return self._client
 
+    @property
+    def has_left(self) -> bool:
+        """True once the editor has closed the connection."""
+        return self._ended.is_set()
+
     def update(self, session_id: str, update: dict[str, Any]) -> None:
         """Send an update of a session."""
         self._peer.notify("session/update", {"sessionId": session_id, "update": update})
@@ -100,7 +101,7 @@ class AcpAgent:
         """Answer a request."""
         if method == "initialize":
             given = msgspec.json.decode(params, type=Initialize)
-            asyncio.get_running_loop().call_later(_PRELOAD, _preload)
+            asyncio.get_running_loop().call_later(_PRELOAD, self._preload)
             return self._initialize(given)
         if method not in _SESSION_METHODS and method != "authenticate":
             raise RpcError(METHOD_NOT_FOUND, f"unknown method {method[:100]!r}")
@@ -138,6 +139,17 @@ class AcpAgent:
             },
             "authMethods": [],
         }
+
+    def _preload(self) -> None:
+        """Import what sessions need, in a thread that an editor which leaves does not wait for."""
+        threading.Thread(target=self._import, name="upcall-imports", daemon=True).start()
+
+    def _import(self) -> None:
+        from importlib import import_module
+
+        with contextlib.suppress(Exception):  # the first session fails in the same way, and says so
+            import_module("upcall.hosts.acp.desk")
+            self._place.preload()
 
     def _opened_desk(self) -> Desk:
         if self._desk is None:

@@ -1,7 +1,8 @@
 """Ask the person in an editor, by the best means that the editor has.
 
-The approval of a call is a permission request. A question is a form; where the editor has no forms, its choices are
-the options of a permission request; else the turn ends with the question, and the person's next message answers it.
+The approval of a call is a permission request, and a page to open is a link. A question is a form; where the editor
+has no forms, its choices are the options of a permission request; else the turn ends with the question, and the
+person's next message answers it.
 A dialog that is closed settles nothing: the question keeps waiting.
 """
 
@@ -16,7 +17,7 @@ import msgspec
 
 from upcall.callbacks import Answer, Approve, Callback, Decline, Reject
 from upcall.hosts.acp.connection import Connection
-from upcall.hosts.acp.forms import Form, arguments_form, has_options, question_form
+from upcall.hosts.acp.forms import Form, arguments_form, has_options, link_of, question_form
 from upcall.hosts.acp.question_updates import question_text, route_text
 from upcall.hosts.acp.tool_calls import text_content
 from upcall.jsonrpc.errors import RpcError
@@ -63,6 +64,11 @@ class Asking:
     async def _ask(self, callback: Callback, call: Mapping[str, Any] | None) -> Any:
         if is_approval(callback):
             return await self._approval(callback, call or {})
+        if self._editor.client.links and (link := link_of(callback, self._redactor)):
+            try:
+                return await self._link(callback, link)
+            except RpcError:  # as with forms
+                pass
         if self._editor.client.forms and (form := question_form(callback, self._redactor)) is not None:
             try:
                 return await self._form(callback, form)
@@ -132,6 +138,24 @@ class Asking:
         if action == "decline":
             return Decline()
         return value if action == "accept" else None
+
+    async def _link(self, callback: Callback, url: str) -> Any:
+        """Ask the person to open a page; the editor shows where it leads before it does so."""
+        params = {
+            "mode": "url",
+            "sessionId": self._session_id,
+            "toolCallId": callback.id,
+            "message": self._message(callback, callback.problem),
+            "elicitationId": callback.id,
+            "url": url,
+        }
+        match await self._editor.call("elicitation/create", params):
+            case {"action": "accept"}:
+                return callback.choices[0]
+            case {"action": "decline"}:
+                return Decline()
+            case _:
+                return None
 
     async def _fill_in(self, callback: Callback, form: Form, problem: str) -> tuple[str, Any]:
         """Show a form until what was filled in is valid; returns what the person did, and the value."""

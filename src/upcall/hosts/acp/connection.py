@@ -15,6 +15,11 @@ class Connection(Protocol):
         """What the editor can do."""
         ...
 
+    @property
+    def has_left(self) -> bool:
+        """True once the editor has closed the connection."""
+        ...
+
     def update(self, session_id: str, update: dict[str, Any]) -> None:
         """Send an update of a session."""
         ...

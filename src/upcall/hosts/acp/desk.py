@@ -51,6 +51,10 @@ class Place(Protocol):
         """The name of the person who runs the editor."""
         ...
 
+    def preload(self) -> None:
+        """Import what `open` and `servers` need. It is called in a thread, before the first session."""
+        ...
+
     def appearance(self) -> Appearance:
         """Return how things are shown; SetupError says what is wrong with a file that says so."""
         ...
@@ -163,13 +167,11 @@ class Desk:
         return {"sessionId": session.id, **self._choices(agent, opened)}
 
     def _servers(self, agent: Agent, passed: Sequence[Mapping[str, Any]] | None) -> SessionServers:
-        """Return the MCP servers of a session, and begin to connect them."""
+        """Return the MCP servers of a session. Nothing is started."""
         try:
-            servers = self._place.servers(agent, described(passed))
+            return self._place.servers(agent, described(passed))
         except SetupError as error:
             raise RpcError(INVALID_PARAMS, self._shown(error)) from None
-        servers.start()
-        return servers
 
     def _workspace(self, agent: Agent, folder: str, roots: Sequence[str]) -> EditorWorkspace | None:
         """Return the workspace of a session: its folder, unless the agent declares something else than a folder."""
@@ -220,9 +222,10 @@ class Desk:
         return self._choices(agent, opened)
 
     async def _announce(self, runtime: Runtime, session: EditorSession, *, is_new: bool = False) -> None:
-        """Send what an editor has to know of a session, after the answer that opens it."""
+        """Send what an editor has to know of a session, after the answer that opens it, and connect its servers."""
         update = {"sessionUpdate": "available_commands_update", "availableCommands": session.commands.listed()}
         self._connection.update(session.id, update)
+        asyncio.get_running_loop().call_soon(session.connect_servers)  # once the answer is on its way
         if is_new and not self._has_told:
             self._has_told = True
             if waiting := await self._waiting_elsewhere(runtime):

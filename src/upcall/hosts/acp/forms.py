@@ -22,6 +22,7 @@ _FORMATS = ("email", "uri", "date", "date-time")
 MOST_OPTIONS = 20
 """Choices that are shown as options of a permission request."""
 
+_LONGEST_LINK = 4000
 _MOST_FIELDS = 50
 _MOST_CHOICES = 200
 _MISSING: Any = object()
@@ -95,6 +96,18 @@ def asks_secret(callback: Callback, redactor: Redactor) -> bool:
         return False
     found = fields(callback.schema) or [Field(ANSWER, resolve_reference(callback.schema, callback.schema), True)]
     return any(_is_secret(one, redactor) for one in found)
+
+
+def link_of(callback: Callback, redactor: Redactor) -> str:
+    """Return the page that a question asks a person to open, such as one of an MCP server; "" for other questions.
+
+    A link with a secret in it is not returned: it is shown as text, where the secret is hidden.
+    """
+    url = callback.context.get("url")
+    if len(callback.choices) != 1 or not isinstance(url, str) or len(url) > _LONGEST_LINK:
+        return ""
+    is_link = url.startswith(("https://", "http://")) and url.isprintable() and " " not in url
+    return url if is_link and redactor.text(url) == url else ""
 
 
 def has_options(callback: Callback) -> bool:

@@ -27,7 +27,7 @@ from upcall.observe.hidden_question import is_approval
 
 log = logging.getLogger("upcall")
 
-CANCEL_SECONDS = 0.6
+CANCEL_SECONDS = 0.5
 """Seconds that a cancelled turn has to end before the editor is told that it is cancelled; it ends later."""
 
 BUFFER = 1000
@@ -72,6 +72,7 @@ class EditorSession:
         self._syncs: list[asyncio.Future[None]] = []
         self._timer: asyncio.TimerHandle | None = None
         self._last_stop = ""
+        self._is_closed = False
 
     @property
     def id(self) -> str:
@@ -94,8 +95,14 @@ class EditorSession:
             self.updates.echo = False
         self._pump = asyncio.ensure_future(self._send_updates())
 
+    def connect_servers(self) -> None:
+        """Begin to connect the MCP servers that the editor passed, and return at once."""
+        if not self._is_closed:
+            self._servers.start()
+
     async def close(self) -> None:
         """Send nothing more."""
+        self._is_closed = True
         if self._timer is not None:
             self._timer.cancel()
         await self._subscription.aclose()
@@ -203,8 +210,10 @@ class EditorSession:
             await asyncio.wait({turn, waiting}, return_when="FIRST_COMPLETED")
             if not turn.done():
                 await asyncio.wait({turn}, timeout=CANCEL_SECONDS)
-        except asyncio.CancelledError:  # the editor cancels its request
-            await self.cancel()
+        except asyncio.CancelledError:
+            if self._connection.has_left:  # then the turn stops where it is, and can be resumed
+                raise
+            await self.cancel()  # the editor cancels its request
             return "cancelled"
         finally:
             waiting.cancel()

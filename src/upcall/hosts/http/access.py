@@ -126,11 +126,11 @@ class Authentication:
         return Principal(name, self._right) if name else None
 
 
-def bearer_token(token: str, user: str) -> Authenticate:
-    """Let in requests that carry this token, as this user. The comparison takes the same time for every token."""
-    expected = hashlib.sha256(token.encode()).digest()
+def bearer_token(token: Callable[[], str], user: str) -> Authenticate:
+    """Let in requests that carry the token, as this user. The comparison takes the same time for every token."""
 
     def authenticate(request: Request) -> str | None:
+        expected = hashlib.sha256(token().encode()).digest()
         scheme, _, given = request.headers.get("authorization", "").partition(" ")
         digest = hashlib.sha256(given.strip().encode("utf-8", "replace")).digest()
         return user if hmac.compare_digest(digest, expected) and scheme.lower() == "bearer" else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import secrets
@@ -24,16 +25,46 @@ def mcp_key_path(store: str) -> Path:
     return Path(NAME, "mcp-key") if "://" in store else Path(f"{store}-mcp-key")
 
 
-def kept_token(path: Path, *, new: bool = False) -> str:
+def kept_token(path: Path, *, new: bool = False, no_log_at: float | None = None) -> str:
     """The token that the file holds; a new one where there is none, or where `new` says so.
 
     The file has mode 600. StoreUnavailable where it is a link or belongs to somebody else.
+
+    no_log_at: the time at which there was no log yet; a file from before that time came from elsewhere, such as an
+        archive whose author knows the token, so it is replaced
     """
     check_own(str(path), str(path), folder=False)
-    found = _read(path)
+    found = _read(path, no_log_at)
     if found and not new:
         return found
     return _written(path, secrets.token_urlsafe(32), replace=new or found is not None)
+
+
+class KeptToken:
+    """The token in a file, as it is now: another process may make a new one, which ends the old one here too."""
+
+    def __init__(self, path: Path, *, new: bool = False, no_log_at: float | None = None) -> None:
+        """Read or make the token, as `kept_token` does."""
+        self._path, self._token = path, kept_token(path, new=new, no_log_at=no_log_at)
+        self._stamp = _stamp(path)
+
+    def __call__(self) -> str:
+        """Return the token. A file that is gone, or can't be accepted, leaves the token that was known."""
+        stamp = _stamp(self._path)
+        if stamp != self._stamp:
+            self._stamp = stamp
+            with contextlib.suppress(OSError, StoreUnavailable):
+                self._token = _read(self._path) or self._token
+        return self._token
+
+
+def _stamp(path: Path) -> tuple[int, int] | None:
+    """What changes when a file is replaced; None without a file."""
+    try:
+        about = path.lstat()
+    except OSError:
+        return None
+    return about.st_ino, about.st_ctime_ns
 
 
 def _written(path: Path, token: str, *, replace: bool) -> str:
@@ -57,14 +88,15 @@ def _written(path: Path, token: str, *, replace: bool) -> str:
     return token
 
 
-def _read(path: Path) -> str | None:
-    """The token in the file; None without a file, "" where it is not valid or other users could have read it."""
+def _read(path: Path, since: float | None = None) -> str | None:
+    """The token in the file; None without a file, "" where it is not valid, too old, or others could read it."""
     try:
         file = open_own_file(path, os.O_RDONLY)
     except FileNotFoundError:
         return None
     with os.fdopen(file, "rb") as kept:
-        if os.fstat(kept.fileno()).st_mode & 0o077:
+        about = os.fstat(kept.fileno())
+        if about.st_mode & 0o077 or (since is not None and about.st_ctime < since):
             return ""
         text = kept.read(200).decode("ascii", "replace").strip()
     return text if _TOKEN.fullmatch(text) else ""

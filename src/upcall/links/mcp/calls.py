@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from upcall.contracts import Context
 from upcall.errors import UpcallError
 from upcall.links.mcp.connection import Connection
-from upcall.links.mcp.failures import AnswerLost, RequestRefused, ServerFailed
+from upcall.links.mcp.failures import AnswerLost, RequestRefused, ServerFailed, SessionForgotten
 from upcall.links.mcp.questions import Asked, InFlight, Pending, elicit, refusal
 from upcall.links.mcp.results import result_of
 from upcall.mcp_wire.eras import INVALID_PARAMS, URL_REQUIRED
@@ -193,7 +193,7 @@ class ToolCall:
     async def _held(self, live: Live) -> Json:
         """Call the tool, and call it again once a person has opened the page that the server asked for."""
         try:
-            return await self._with_questions(live)
+            return await self._known_there(live)
         except RequestRefused as error:
             if error.code != URL_REQUIRED:
                 raise
@@ -203,7 +203,17 @@ class ToolCall:
                     raise RequestRefused(
                         0, f"a person had to open a page, and did not: {answer['action']}"
                     ) from None
-        return await self._with_questions(live)
+        return await self._known_there(live)
+
+    async def _known_there(self, live: Live) -> Json:
+        """Call the tool; over a new connection where the server has forgotten this one, and so did not call it."""
+        try:
+            return await self._with_questions(live)
+        except SessionForgotten:
+            live = await self._connection.live()
+            if live.era != "legacy":  # it was replaced by another server
+                raise
+            return await self._with_questions(live)
 
     async def _with_questions(self, live: Live) -> Json:
         """Wait for the result, and answer what the server asks meanwhile."""
@@ -275,6 +285,6 @@ def _asking(given: Json, at: str) -> Json:
 
 def _link(server: str, tool: str, params: Json) -> Asked:
     try:
-        return Asked(server, tool, params)
+        return Asked(server, tool, params, held=True)
     except BadForm as error:
         raise RequestRefused(0, f"its link can't be shown: {error}") from None

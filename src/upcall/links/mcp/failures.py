@@ -11,6 +11,10 @@ class ServerFailed(UpcallError):
     """A server can't be reached, or was not; the request was not sent."""
 
 
+class SessionForgotten(ServerFailed):
+    """A legacy server does not know the session of this connection any more; it has not looked at the request."""
+
+
 class AnswerLost(UpcallError):
     """The connection ended after a request was sent. Nobody knows whether it was carried out."""
 

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import httpx2
+import msgspec
 from mcp.client.streamable_http import streamable_http_client
 
 from upcall.links.mcp.config import ServerConfig
@@ -14,6 +15,9 @@ from upcall.links.mcp.stdio import MESSAGE
 
 _CONNECT, _SILENCE = 10.0, 300.0
 """Seconds for connecting and sending, and seconds without a byte of an answer."""
+
+_SESSION, _BAD_REQUEST, _NOT_FOUND = "mcp-session-id", 400, 404
+_SMALL = 10_000
 
 
 class _Bounded(httpx2.AsyncByteStream):
@@ -43,7 +47,30 @@ class _BoundedTransport(httpx2.AsyncHTTPTransport):
         response = await super().handle_async_request(request)
         if not response.headers.get("content-type", "").lower().startswith("text/event-stream"):
             response.stream = _Bounded(response.stream)
+        if _SESSION in request.headers and await _is_forgotten(response):
+            await response.aclose()
+            return httpx2.Response(404, request=request)  # the library understands only this form of it
         return response
+
+
+async def _is_forgotten(response: httpx2.Response) -> bool:
+    """Return whether a server does not know the session of a request.
+
+    It answers 404, as the protocol says. Servers made after an example of the TypeScript SDK answer 400, with an
+    error that belongs to no request.
+    """
+    if response.status_code != _BAD_REQUEST:
+        return response.status_code == _NOT_FOUND
+    try:
+        data = await response.aread()
+        body: Any = msgspec.json.decode(data) if len(data) <= _SMALL else None
+    except (ValueError, RecursionError, httpx2.HTTPError, httpx2.StreamError):
+        return False
+    match body:
+        case {"error": {"message": str(text)}} if body.get("id") is None:
+            return "session" in text.lower()
+        case _:
+            return False
 
 
 @asynccontextmanager

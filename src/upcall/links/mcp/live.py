@@ -21,7 +21,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
 from pydantic import TypeAdapter, ValidationError
 
-from upcall.links.mcp.failures import AnswerLost, RequestRefused, ServerFailed
+from upcall.links.mcp.failures import AnswerLost, RequestRefused, ServerFailed, SessionForgotten
 from upcall.mcp_wire.eras import CONNECTION_CLOSED, HEADER_MISMATCH, MODERN_VERSION, Era
 from upcall.mcp_wire.names import clean
 
@@ -176,7 +176,7 @@ class Live:
                 raise AnswerLost(text) from None
             if text == _FORGOTTEN:  # a server that was started anew: it has not looked at the request
                 self.end("the server has forgotten this connection")
-                raise ServerFailed(self.lost.result()) from None
+                raise SessionForgotten(self.lost.result()) from None
             raise RequestRefused(error.code, text, error.error.data) from None
         except ValidationError as error:
             text = f"its answer does not fit the protocol: {error.error_count()} mistakes"

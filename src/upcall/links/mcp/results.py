@@ -12,7 +12,7 @@ import msgspec
 from upcall.mcp_wire.names import clean_line
 from upcall.mcp_wire.reading import as_list, as_object, objects
 from upcall.messages import Image, Result, replace_surrogates
-from upcall.safety.bounds import RESULT, STRUCTURE, is_too_deep
+from upcall.safety.bounds import RESULT, STRUCTURE, head_of, is_too_deep
 from upcall.safety.schema_check import misfit_of
 
 Json = dict[str, Any]
@@ -39,7 +39,7 @@ def result_of(call_id: str, given: Json, output_schema: Any = None) -> Result:
             value = structured
         text = text or written
     if len(text) > RESULT:
-        text = f"{text[:RESULT]}\n(The result had {len(text)} characters; the rest was dropped.)"
+        text = f"{head_of(text, RESULT)}\n(The result had {len(text)} characters; the rest was dropped.)"
     if not text:
         text = f"({len(images)} images)" if images else "done"
     return Result(call_id, replace_surrogates(text), is_error=bool(given.get("isError")), json=value, images=images)
@@ -114,4 +114,4 @@ def message_texts(message: Mapping[str, Any]) -> list[str]:
 def prompt_text(given: Json) -> str:
     """Return the text of a prompt's messages."""
     texts = [text for one in objects(given.get("messages"))[:ITEMS] for text in message_texts(one)]
-    return replace_surrogates("\n\n".join(texts))[:RESULT]
+    return head_of(replace_surrogates("\n\n".join(texts)), RESULT)

@@ -13,7 +13,7 @@ import msgspec
 
 from upcall.agent import Agent, Kit
 from upcall.contracts import Context, Model, SessionReads
-from upcall.errors import BadAgent, SetupError
+from upcall.errors import SetupError
 from upcall.links.mcp.calls import Sample
 from upcall.links.mcp.config import Authorize, ServerConfig, read_servers
 from upcall.links.mcp.connection import CONNECT, Connection
@@ -299,10 +299,11 @@ def _waiting_tool(connection: Connection) -> Tool:
 def with_servers(agent: Agent[Any], servers: McpServers) -> Agent[Any]:
     """Return the agent with these servers added, for one session: `runtime.start(with_servers(agent, servers))`.
 
-    A server of the same name that the agent has already is replaced for that session.
+    A server of the same name that the agent has already is replaced for that session. Of a team or a chain, each
+    member gets them.
     """
     if agent.run_program is not None:
-        raise BadAgent(agent.name, "a team or a chain has no tools of its own; give MCP servers to its members")
+        return agent.with_members(lambda member: with_servers(member, servers))
 
     def trimmed(tools: Sequence[Any]) -> list[Any]:
         return [one.without(servers.available) if isinstance(one, McpServers) else one for one in tools]
