@@ -11,6 +11,7 @@ import msgspec
 from upcall.callbacks import Callback, HostAnswer
 from upcall.events import AnyEvent
 from upcall.messages import NO_USAGE, Message, Priority, Purpose, Request, Response, Status, Usage, Value
+from upcall.tokens import RefusedRequest, Token
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar as TypeVarWithDefault
@@ -510,6 +511,45 @@ class Store(Protocol):
 
     async def delete(self, sessions: Sequence[str]) -> int:
         """Delete whole run trees that nobody owns; return the number of deleted sessions."""
+        ...
+
+    async def tokens(self) -> list[Token]:
+        """Return the tokens of people, in the order in which they were made; revoked ones too."""
+        ...
+
+    async def token(self, digest: str) -> Token | None:
+        """Return the token with this digest, revoked or not; None if there is none.
+
+        It is asked often: an index finds it. What was committed before the call is seen, whoever wrote it.
+        """
+        ...
+
+    async def add_token(self, token: Token) -> Token:
+        """Keep a token; return it with `created` by the store's clock. It is durable when this returns.
+
+        TokenExists if a token that is not revoked has the name, in the same transaction.
+        """
+        ...
+
+    async def revoke_token(self, name: str) -> Token:
+        """Revoke the valid token with this name, by the store's clock; return it. It is durable when this returns.
+
+        Its row is kept, and the name may be given again. UnknownToken if no valid token has it.
+        """
+        ...
+
+    async def add_refusal(self, refusal: RefusedRequest) -> None:
+        """Keep a refused request, with the next number and a time by the store's clock.
+
+        Only the newest `tokens.KEPT_REFUSALS` are kept; older ones are deleted in the same transaction.
+        """
+        ...
+
+    async def refusals(self, after: int = 0, limit: int = 1000) -> list[RefusedRequest]:
+        """Return the refused requests with a `number` above `after`, oldest first.
+
+        Numbers are never given twice. They become readable in their order, as positions do.
+        """
         ...
 
     async def open(self) -> None:

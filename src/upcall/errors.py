@@ -44,6 +44,10 @@ UpcallError
 │   ├── AlreadySettled
 │   └── UnknownCallback
 ├── WorkspaceError              a file or a path that can't be used, and why
+├── AccessError                 tokens of people, and what they allow
+│   ├── AccessDenied            a token is not valid, or its role does not allow that
+│   ├── TokenExists             a token with that name is valid already
+│   └── UnknownToken            no valid token has that name
 └── StoreError                  the log can't be read or written
     ├── NotAStore               a file that is something else
     ├── StoreTooNew
@@ -464,6 +468,37 @@ class WorkspaceError(UpcallError):
     def __init__(self, path: str, problem: str, *, missing: bool = False) -> None:
         self.path, self.problem, self.missing = path, problem, missing
         super().__init__(f"{path}: {problem}")
+
+
+class AccessError(UpcallError):
+    """Something about the tokens of people."""
+
+
+class AccessDenied(AccessError):
+    """A token is not valid, or its role does not allow what was asked for. Nothing was changed."""
+
+    def __init__(self, by: str, problem: str) -> None:
+        self.by, self.problem = by, problem
+        super().__init__(f"{problem}; nothing was changed")
+
+
+class TokenExists(AccessError):
+    """A token with that name is valid already."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        super().__init__(
+            f"a token called {name!r} is valid already; choose another name, or revoke it first: "
+            f"upcall tokens revoke {shlex.quote(name)}"
+        )
+
+
+class UnknownToken(AccessError):
+    """No valid token has that name."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        super().__init__(f"no valid token is called {name!r}; `upcall tokens list` shows all of them")
 
 
 class StoreError(UpcallError):

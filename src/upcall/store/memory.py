@@ -19,6 +19,7 @@ from upcall.contracts import EVERYTHING, Claim, OnReady, Ready, Row, Selection, 
 from upcall.errors import SessionBusy, SessionTakenOver, StoreError, UnknownSession, UpcallError
 from upcall.events import FOREIGN, AnyEvent, SessionStarted, TurnEnded, encode
 from upcall.store.callback_index import CallbackIndex
+from upcall.store.memory_tokens import MemoryTokens
 from upcall.store.rules import (
     ENDED,
     INDEXED_EVENTS,
@@ -79,7 +80,7 @@ class _Stored(msgspec.Struct, eq=False):
     pauses: dict[str, float] = {}
 
 
-class MemoryStore:
+class MemoryStore(MemoryTokens):
     """A store that lives as long as the program."""
 
     where = ":memory:"
@@ -88,8 +89,8 @@ class MemoryStore:
 
     def __init__(self, clock: Callable[[], float] = time.time, on_ready: OnReady | None = None) -> None:
         """`on_ready` is called as a run tree becomes ready, with None for a transaction."""
+        super().__init__(clock)
         self._on_ready = on_ready
-        self.now = clock
         self._stored = _Stored()
         self._listeners: list[Callable[[AnyEvent], None]] = []
         self._waiters: list[asyncio.Future[None]] = []

@@ -42,6 +42,7 @@ from upcall.store.sqlite.listing_sql import (
     sessions_listing,
     tree_values,
 )
+from upcall.store.sqlite.people import SqlitePeople, revoke_all
 from upcall.store.sqlite.private_copy import PrivateCopy
 from upcall.store.sqlite.process import LEASE_TIMEOUT, Identity, is_gone
 from upcall.store.sqlite.queries import DUE, QUEUED, READY, Rows
@@ -66,7 +67,7 @@ _SEQ = (1 << SEQ_BITS) - 1
 _HASH = re.compile(rb'"([0-9a-f]{32})"')
 
 
-class SqliteStore:
+class SqliteStore(SqlitePeople):
     """A store in one file. Open it with `await store.open()`; many processes may have it open."""
 
     durable = True
@@ -134,11 +135,19 @@ class SqliteStore:
         return self._copy is not None
 
     async def adopt(self) -> None:
-        """Make the log the user's own by recording a new id for it; its maker knows the old ones."""
+        """Make the log the user's own by recording a new id for it; its maker knows the old ones.
+
+        The tokens in it are revoked: its maker knows them, too.
+        """
         log_id = new_id()
         if self._place.known is not None:
             self._place.known.note(log_id)
-        await self._operate(lambda tx: tx.execute(ADD_ID, (log_id,)), sync=True)
+
+        def adopt(tx: Tx) -> None:
+            tx.execute(ADD_ID, (log_id,))
+            revoke_all(tx)
+
+        await self._operate(adopt, sync=True)
 
     def _remove_copy(self) -> None:
         copy, self._copy = self._copy, None
