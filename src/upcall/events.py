@@ -227,11 +227,13 @@ class Steered(Event, frozen=True, tag="steered"):
 
     text: what was said
     by: who said it
+    right: how that is known, such as `token`; empty if nobody said so
     """
 
     type: ClassVar[Literal["steered"]] = "steered"
     text: str
     by: str = ""
+    right: str = ""
 
 
 class OptionsSet(Event, frozen=True, tag="options_set"):
@@ -249,11 +251,13 @@ class CancelRequested(Event, frozen=True, tag="cancel_requested"):
 
     by: who wants it
     reason: why
+    right: how it is known who wants it, such as `token`; empty if nobody said so
     """
 
     type: ClassVar[Literal["cancel_requested"]] = "cancel_requested"
     by: str = ""
     reason: str = ""
+    right: str = ""
 
 
 # --- a team's or chain's steps ----------------------------------------------------------

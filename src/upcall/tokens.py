@@ -1,15 +1,15 @@
 """Tokens of people, what their roles allow, and the requests that were refused.
 
 A token is 256 random bits. The store keeps its SHA-256 digest only: nobody can guess such a token, or find it from
-its digest, so a slow hash as for passwords would protect nothing more. A token is found by its digest. How long that
-takes says something about digests at most, never about a token.
+its digest, so a slow hash as for passwords would protect nothing more. A token is found by its digest. How long
+that takes says something about digests at most, never about a token.
 """
 
 from __future__ import annotations
 
 import re
 from hashlib import sha256
-from typing import Literal
+from typing import Any, Literal
 
 from upcall.errors import SetupError
 from upcall.messages import Value
@@ -30,6 +30,9 @@ RIGHT = "token"
 
 KEPT_REFUSALS = 100_000
 """The refused requests that a store keeps; older ones are deleted."""
+
+LONGEST_PART = 200
+"""Characters of each part of a refused request that are kept."""
 
 START = "upcall_"
 """The beginning of each token, so that people and programs that look for secrets recognise it."""
@@ -84,6 +87,15 @@ class RefusedRequest(Value, frozen=True):
     time: float = 0.0
 
 
+def refused(by: str, action: str, target: str, reason: str, address: str) -> RefusedRequest:
+    """Return a refused request within bounds: clients word some of it. What can't be printed is shown as `?`."""
+    return RefusedRequest(*(_bounded(text) for text in (by, action, target, reason, address)))
+
+
+def _bounded(text: str) -> Any:
+    return "".join(char if char.isprintable() else "?" for char in text[:LONGEST_PART])
+
+
 def allows(role: str, needed: Role) -> bool:
     """Return whether a role allows what needs another one. An unknown role, of a newer version, allows nothing."""
     return role in ROLES and ROLES.index(role) >= ROLES.index(needed)
@@ -115,6 +127,6 @@ def digest_of(token: str) -> str:
     return sha256(token.encode("utf-8", "replace")).hexdigest()
 
 
-def too_weak(by: str, role: str, needed: Role, action: str) -> str:
-    """Return why a role does not allow an action, for the person who asked."""
-    return f"the token {by!r} has the role {role}; to {action}, it needs the role {needed}"
+def too_weak(by: str, role: str, needed: Role) -> str:
+    """Return why a role does not allow something, for the person who asked."""
+    return f"this needs the role {needed}, and the token {by!r} has the role {role}"

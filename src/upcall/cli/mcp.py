@@ -31,6 +31,7 @@ from upcall.cli.run import CODES
 from upcall.cli.stopping import TERMINATED, stopping_of
 from upcall.errors import SetupError
 from upcall.hosts.terminal.question import answer_command
+from upcall.tokens import RIGHT
 
 if TYPE_CHECKING:
     from upcall.agent import Agent
@@ -136,6 +137,7 @@ async def _over_stdio(args: argparse.Namespace) -> int:
 
 async def _over_http(args: argparse.Namespace) -> int:
     from upcall.hosts.http.access import bearer_token, places
+    from upcall.hosts.http.people import People
     from upcall.hosts.http.token_file import kept_token, token_path
     from upcall.hosts.mcp.application import PATH, McpApplication, request_principal
 
@@ -143,7 +145,8 @@ async def _over_http(args: argparse.Namespace) -> int:
     async with contextlib.AsyncExitStack() as stack:
         runtime, server = await stack.enter_async_context(_serving(args, request_principal))
         token = kept_token(token_path(runtime.store.where))
-        application = McpApplication(server.protocol, bearer_token(token, os_user()), "token", places(_HOST, ()))
+        own, people = bearer_token(token, os_user()), People(runtime.store)
+        application = McpApplication(server.protocol, own, RIGHT, places(_HOST, ()), people)
         listening = stack.enter_context(listening_at(_HOST, PORT if args.port is None else args.port))
         web = server_for(application, _HOST, listening.getsockname()[1])
         await stack.enter_async_context(application.run())

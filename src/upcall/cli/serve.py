@@ -33,6 +33,7 @@ from upcall.cli.stopping import DRAIN_SECONDS, TERMINATED, stopping_of
 from upcall.core.runtime.worker import STOP_LIMIT
 from upcall.errors import SetupError, UpcallError
 from upcall.observe.plain import plain
+from upcall.tokens import RIGHT
 
 if TYPE_CHECKING:
     import uvicorn
@@ -179,6 +180,7 @@ def _application(
     from urllib.parse import urlsplit
 
     from upcall.hosts.http.access import bearer_token, places
+    from upcall.hosts.http.people import People
     from upcall.hosts.web.application import WebApplication
     from upcall.hosts.web.page_files import PageFiles
 
@@ -188,7 +190,8 @@ def _application(
     return WebApplication(
         runtime,
         bearer_token(token, os_user()),
-        right="token",
+        right=RIGHT,
+        people=None if getattr(runtime.store, "foreign", False) else People(runtime.store),
         places=places(args.host, args.origin),
         runs=fleet,
         redactor=redactor(),
