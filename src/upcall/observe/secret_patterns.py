@@ -34,7 +34,7 @@ _TOKEN_STARTS = (
         "AIza",
         "_live_",
     ),
-    *("_test_", "glpat-", "npm_", "pypi-", "hf_", "eyJ"),
+    *("_test_", "glpat-", "npm_", "pypi-", "hf_", "eyJ", "upcall_"),
 )
 _TOKEN = re.compile(
     r"(?<![A-Za-z0-9_-])(?:"
@@ -45,6 +45,7 @@ _TOKEN = re.compile(
     r"|AIza[0-9A-Za-z_-]{30,}"  # Google
     r"|[rs]k_(?:live|test)_[0-9A-Za-z]{10,}"  # Stripe
     r"|glpat-[A-Za-z0-9_-]{16,}|npm_[A-Za-z0-9]{30,}|pypi-[A-Za-z0-9_-]{30,}|hf_[A-Za-z0-9]{20,}"
+    r"|upcall_[A-Za-z0-9_-]{43}"  # our own, of `upcall tokens new`
     r"|eyJ[A-Za-z0-9_-]{8,}+\.[A-Za-z0-9_-]{4,}+(?:\.[A-Za-z0-9_-]*+)?"  # JSON web tokens
     r")"
 )
