@@ -1,7 +1,7 @@
 """Find out who acts with a command: the owner of a token, or the user of this system.
 
-Whoever may write to the log can do everything with it, so a command without a token is an operator's. With a token, a
-script or a shared account acts as somebody who may do less, and under that name.
+Whoever may write to the log can do everything with it, so a command without a token is an operator's. With a token,
+a script or a shared account acts as somebody who may do less, and under that name.
 """
 
 from __future__ import annotations
