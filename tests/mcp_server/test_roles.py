@@ -106,7 +106,7 @@ async def test_each_role_calls_what_it_may_and_answers_bear_the_token_s_name(tmp
 
 def asked_session(listed: dict[str, Any]) -> str:
     """The session of the first question that `inbox` lists."""
-    return str(listed["result"]["structuredContent"]["questions"][0]["session"])
+    return str(listed["result"]["structuredContent"]["questions"][0]["session_id"])
 
 
 async def check_revoked(folder: Path, server: HttpServer, token: str) -> None:
