@@ -15,7 +15,11 @@ import pytest
 from cli import command
 from cli.asking import make_team, parked
 from cli.command import out
-from upcall.tokens import is_token
+from store.factories import put
+from upcall.cli.audit import PAGE, entries
+from upcall.events import AnyEvent, CancelRequested, ContextSet, SessionStarted
+from upcall.store.memory import MemoryStore
+from upcall.tokens import RefusedRequest, is_token
 
 ME = pwd.getpwuid(os.getuid()).pw_name
 LINE = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[+-]\d\d:\d\d  (.*)")
@@ -164,3 +168,37 @@ def test_the_audit_lists_answers_cancels_and_refusals_newest_last(folder: Path) 
     assert audited(folder, "--limit", "2") == entries[-2:]
     assert [one["kind"] for one in audited(folder, "--session", "s1~r1c0")] == ["callback_answered"]
     assert "no session" in upcall("audit", "--session", "nope", cwd=folder, code=1).stderr
+
+
+class _Counted(MemoryStore):
+    """A store that counts the events that are read of it."""
+
+    read_events = 0
+    largest_page = 0
+
+    async def read_all(self, after: int = 0, limit: int = 1000) -> list[AnyEvent]:
+        page = await super().read_all(after, limit)
+        self.read_events += len(page)
+        self.largest_page = max(self.largest_page, len(page))
+        return page
+
+
+async def test_the_newest_entries_of_a_long_log_are_found_without_reading_all_of_it() -> None:
+    store = _Counted()
+    await put(store, "s", SessionStarted("clerk"))
+    await put(store, "s", CancelRequested("ada"))
+    claim = await store.claim("s")
+    for at in range(100):
+        await put(store, "s", *[ContextSet(f"key{at}-{n}", n) for n in range(100)], claim=claim)
+    for by in ("ben", "cleo", "dora"):
+        await put(store, "s", CancelRequested(by))
+        await store.add_refusal(RefusedRequest(by, "answer", "q1", "too weak"))
+
+    newest = [entry async for entry in entries(store, None, 3)]
+    few = store.read_events
+    everything = [entry async for entry in entries(store, None, None)]
+
+    assert [getattr(one, "by", "") for one in newest] == ["cleo", "dora", "dora"]
+    assert few < 2000 < store.read_events
+    assert [getattr(one, "by", "") for one in everything] == ["ada", "ben", "ben", "cleo", "cleo", "dora", "dora"]
+    assert store.largest_page == PAGE

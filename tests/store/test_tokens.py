@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from store.factories import StoreFactory, open_sqlite
-from upcall import SetupError, TokenExists, UnknownToken
+from upcall import SetupError, StoreDamaged, TokenExists, UnknownToken
 from upcall.contracts import Store
 from upcall.store import memory_tokens
 from upcall.store.memory import MemoryStore
@@ -155,6 +155,22 @@ async def test_a_token_is_found_through_an_index_however_many_there_are(tmp_path
     with closing(sqlite3.connect(tmp_path / "log.db")) as db:
         (plan,) = db.execute("EXPLAIN QUERY PLAN SELECT * FROM tokens WHERE digest = 'x'").fetchall()
     assert "SEARCH tokens USING INDEX" in plan[3]
+
+
+async def test_a_row_that_somebody_else_wrote_is_refused_as_damaged(tmp_path: Path) -> None:
+    async with open_sqlite(tmp_path / "log.db") as store:
+        await store.add_token(made("ada"))
+        await store.add_refusal(refusal())
+    with closing(sqlite3.connect(tmp_path / "log.db")) as db, db:
+        db.execute("UPDATE tokens SET name = x'00'")
+        db.execute("UPDATE refusals SET target = x'ff'")
+    async with open_sqlite(tmp_path / "log.db") as store:
+        with pytest.raises(StoreDamaged, match="`tokens`"):
+            await store.tokens()
+        with pytest.raises(StoreDamaged, match="`tokens`"):
+            await store.token(made("ada").digest)
+        with pytest.raises(StoreDamaged, match="`refusals`"):
+            await store.refusals()
 
 
 # --- tokens and names -------------------------------------------------------------------

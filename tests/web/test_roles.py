@@ -104,7 +104,7 @@ def test_the_document_says_which_role_each_operation_needs() -> None:
     paths = document("1", "")["paths"]
     needed = {(path, method): one["x-role"] for path, found in paths.items() for method, one in found.items()}
     assert {role for (_, method), role in needed.items() if method == "get"} == {"viewer"}
-    assert {path for (path, method), role in needed.items() if role == "answerer"} == {"/api/callbacks/{id}/answer"}
+    assert {path for (path, _), role in needed.items() if role == "answerer"} == {"/api/callbacks/{id}/answer"}
     assert all(role == "operator" for (path, _), role in needed.items() if path.endswith(("/prompt", "/cancel")))
     assert "Needs the role `operator`." in paths["/api/sessions"]["post"]["description"]
 

@@ -67,7 +67,7 @@ async def _audit(args: argparse.Namespace) -> int:
         if args.session is not None:
             await runtime.status(args.session)  # UnknownSession if there is none
         hides, found = redactor(), False
-        async for entry in _entries(runtime.store, args.session, args.limit):
+        async for entry in entries(runtime.store, args.session, args.limit):
             found = True
             if args.json:
                 dump(await _json(runtime, entry, hides), lines=True)
@@ -81,7 +81,7 @@ async def _audit(args: argparse.Namespace) -> int:
 # --- reading ----------------------------------------------------------------------------
 
 
-async def _entries(store: Store, session: str | None, limit: int | None) -> AsyncIterator[_Entry]:
+async def entries(store: Store, session: str | None, limit: int | None) -> AsyncIterator[_Entry]:
     """All entries, or the newest, oldest first. At most a page, or `limit` entries, is in memory."""
     if limit is None:
         async for entry in _merged(_from_log(store, session, 0), _refusals(store, session)):

@@ -5,11 +5,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
-from upcall.errors import TokenExists, UnknownToken
+from upcall.errors import StoreDamaged, TokenExists, UnknownToken
 from upcall.store.sqlite.transaction import Tx
-from upcall.tokens import KEPT_REFUSALS, RefusedRequest, Token
+from upcall.tokens import KEPT_REFUSALS, RefusedRequest, Role, Token
 
 _TOKENS = "SELECT name, role, digest, created, revoked FROM tokens"
 _TAKEN = "SELECT 1 FROM tokens WHERE digest = ? OR (name = ? AND revoked IS NULL)"
@@ -28,6 +28,8 @@ _REFUSALS = (
 class SqlitePeople:
     """The part of a store in a file that is about people."""
 
+    where: str
+
     async def _operate(self, work: Callable[[Tx], Any], root: str = "", *, sync: bool = False) -> Any:
         """Run a function in a transaction."""
         raise NotImplementedError
@@ -38,12 +40,19 @@ class SqlitePeople:
 
     async def tokens(self) -> list[Token]:
         """Return the tokens of people, in the order in which they were made; revoked ones too."""
-        return [Token(*row) for row in self._query(f"{_TOKENS} ORDER BY n")]
+        return [self._token(row) for row in self._query(f"{_TOKENS} ORDER BY n")]
 
     async def token(self, digest: str) -> Token | None:
         """Return the token with this digest, revoked or not; None if there is none."""
         rows = self._query(f"{_TOKENS} WHERE digest = ?", (digest,))
-        return Token(*rows[0]) if rows else None
+        return self._token(rows[0]) if rows else None
+
+    def _token(self, row: Sequence[Any]) -> Token:
+        name, role, digest, created, revoked = row
+        texts = all(isinstance(one, str) for one in (name, role, digest))
+        if not texts or not isinstance(created, float) or not isinstance(revoked, float | None):
+            raise StoreDamaged(self.where, "a row of the table `tokens` can't be read; restore a backup")
+        return Token(name, cast("Role", role), digest, created, revoked)
 
     async def add_token(self, token: Token) -> Token:
         """Keep a token; return it with the time at which it was made."""
@@ -64,7 +73,7 @@ class SqlitePeople:
             if found is None:
                 raise UnknownToken(name)
             tx.execute(_REVOKE, (tx.now, name))
-            return Token(*found).replace(revoked=tx.now)
+            return self._token(found).replace(revoked=tx.now)
 
         return await self._operate(revoke, sync=True)
 
@@ -80,7 +89,10 @@ class SqlitePeople:
 
     async def refusals(self, after: int = 0, limit: int = 1000) -> list[RefusedRequest]:
         """Return the refused requests with a number above `after`, oldest first."""
-        return [RefusedRequest(*row) for row in self._query(_REFUSALS, (after, limit))]
+        rows = self._query(_REFUSALS, (after, limit))
+        if any(not isinstance(text, str) for row in rows for text in row[:5]):
+            raise StoreDamaged(self.where, "a row of the table `refusals` can't be read; restore a backup")
+        return [RefusedRequest(*row) for row in rows]
 
 
 def revoke_all(tx: Tx) -> None:
