@@ -74,7 +74,7 @@ def add(commands: Commands) -> None:
     wait = f"seconds that a call waits for the reply, before it says how to continue (default: {WAIT:.0f})"
     parser.add_argument("--wait", metavar="SECONDS", type=_seconds, default=WAIT, help=wait)
     parser.add_argument(
-        "--http", action="store_true", help="serve HTTP on this machine, with the key of `upcall serve`"
+        "--http", action="store_true", help="serve HTTP on this machine, with the key of `upcall serve` or a token"
     )
     port = f"the port of --http; 0 picks a free one (default: {PORT})"
     parser.add_argument("--port", type=port_number, help=port)

@@ -57,7 +57,8 @@ def add(commands: Commands) -> None:
         _serve,
         about="When the page can be opened, prints its address, which contains a key. Sessions whose\n"
         "questions were answered continue here, with the agents of AGENT or with the agents in\n"
-        "the current folder that the log names. The key stays the same until --new-token.",
+        "the current folder that the log names. The key stays the same until --new-token.\n"
+        "Others can use tokens of their own: see `upcall tokens`.",
         examples=[
             "upcall serve",
             "upcall serve agents/ --open",
