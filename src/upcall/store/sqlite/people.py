@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 from upcall.errors import StoreDamaged, TokenExists, UnknownToken
+from upcall.store.sqlite.tables import ADD_ID
 from upcall.store.sqlite.transaction import Tx
 from upcall.tokens import KEPT_REFUSALS, RefusedRequest, Role, Token
 
@@ -95,6 +96,7 @@ class SqlitePeople:
         return [RefusedRequest(*row) for row in rows]
 
 
-def revoke_all(tx: Tx) -> None:
-    """Revoke every token: whoever made the log knows them."""
+def adopt(tx: Tx, log_id: str) -> None:
+    """Give the log one more id, and revoke every token: whoever made the log knows them."""
+    tx.execute(ADD_ID, (log_id,))
     tx.execute(_REVOKE_ALL, (tx.now,))

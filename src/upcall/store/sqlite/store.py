@@ -42,12 +42,12 @@ from upcall.store.sqlite.listing_sql import (
     sessions_listing,
     tree_values,
 )
-from upcall.store.sqlite.people import SqlitePeople, revoke_all
+from upcall.store.sqlite.people import SqlitePeople, adopt
 from upcall.store.sqlite.private_copy import PrivateCopy
 from upcall.store.sqlite.process import LEASE_TIMEOUT, Identity, is_gone
 from upcall.store.sqlite.queries import DUE, QUEUED, READY, Rows
 from upcall.store.sqlite.queue import mark_taken, next_root
-from upcall.store.sqlite.tables import ADD_ID, BUSY, SEQ_BITS, connect, explain, new_id
+from upcall.store.sqlite.tables import BUSY, SEQ_BITS, connect, explain, new_id
 from upcall.store.sqlite.transaction import Tx
 from upcall.store.sqlite.wakeup import Wakeup
 from upcall.store.sqlite.writer import Writer, fail_soon
@@ -142,12 +142,7 @@ class SqliteStore(SqlitePeople):
         log_id = new_id()
         if self._place.known is not None:
             self._place.known.note(log_id)
-
-        def adopt(tx: Tx) -> None:
-            tx.execute(ADD_ID, (log_id,))
-            revoke_all(tx)
-
-        await self._operate(adopt, sync=True)
+        await self._operate(lambda tx: adopt(tx, log_id), sync=True)
 
     def _remove_copy(self) -> None:
         copy, self._copy = self._copy, None
