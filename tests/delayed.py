@@ -16,6 +16,10 @@ from upcall.errors import StoreError
 from upcall.events import AnyEvent
 
 SHORTEST, LONGEST = 0.0005, 0.003
+_WRITES = (
+    *("claim", "take", "release", "append_all", "park", "settle", "delete", "prune", "pause"),
+    *("add_token", "revoke_token", "add_refusal"),
+)
 
 
 class DelayedStore:
@@ -29,7 +33,7 @@ class DelayedStore:
 
     def __getattr__(self, name: str) -> Any:
         value = getattr(self._inner, name)
-        if name not in ("claim", "release", "append_all", "park", "settle", "delete"):
+        if name not in _WRITES:
             return value
 
         async def call(*args: Any, **options: Any) -> Any:

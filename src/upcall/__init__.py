@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     )
     from upcall.core.runtime.session import Session
     from upcall.errors import (
+        AccessDenied,
+        AccessError,
         AlreadySettled,
         AnswerRefused,
         BadAgent,
@@ -59,6 +61,7 @@ if TYPE_CHECKING:
         StoreError,
         StoreTooNew,
         StoreUnavailable,
+        TokenExists,
         ToolsetFailed,
         ToolSwallowedParking,
         TurnError,
@@ -66,6 +69,7 @@ if TYPE_CHECKING:
         UnknownCallback,
         UnknownSession,
         UnknownSetting,
+        UnknownToken,
         UpcallError,
         WorkspaceError,
     )
@@ -79,6 +83,8 @@ if TYPE_CHECKING:
     __version__: str
 
 __all__ = [
+    "AccessDenied",
+    "AccessError",
     "Agent",
     "AlreadySettled",
     "Answer",
@@ -145,6 +151,7 @@ __all__ = [
     "StoreUnavailable",
     "SyncContext",
     "Team",
+    "TokenExists",
     "Tool",
     "ToolSwallowedParking",
     "Toolset",
@@ -154,6 +161,7 @@ __all__ = [
     "UnknownCallback",
     "UnknownSession",
     "UnknownSetting",
+    "UnknownToken",
     "UpcallError",
     "Usage",
     "WorkspaceError",

@@ -13,6 +13,8 @@ UpcallError
 ├── SessionError                a session can't do that now
 │   ├── UnknownSession
 │   ├── SessionExists
+│   ├── TurnExists              another prompt was submitted for that turn
+│   ├── QueueFull               as much is queued as the limit allows
 │   ├── SessionBusy             somebody else drives it
 │   ├── SessionWaiting          it waits for answers
 │   └── SessionTakenOver        this process lost it to another
@@ -42,6 +44,10 @@ UpcallError
 │   ├── AlreadySettled
 │   └── UnknownCallback
 ├── WorkspaceError              a file or a path that can't be used, and why
+├── AccessError                 tokens of people, and what they allow
+│   ├── AccessDenied            a token is not valid, or its role does not allow that
+│   ├── TokenExists             a token with that name is valid already
+│   └── UnknownToken            no valid token has that name
 └── StoreError                  the log can't be read or written
     ├── NotAStore               a file that is something else
     ├── StoreTooNew
@@ -170,6 +176,25 @@ class SessionExists(SessionError):
         super().__init__(
             f"a session called {session_id!r} exists already; continue it with runtime.load({session_id!r}), "
             "or start with another id"
+        )
+
+
+class TurnExists(SessionError):
+    """Another prompt was submitted for a turn that exists already, or the turns before it are missing."""
+
+    def __init__(self, session_id: str, turn: int, problem: str = "it has another prompt") -> None:
+        self.session_id, self.turn, self.problem = session_id, turn, problem
+        super().__init__(f"turn {turn} of session {session_id!r} can't be queued: {problem}")
+
+
+class QueueFull(SessionError):
+    """Nothing was queued: as many sessions as the limit allows are queued already."""
+
+    def __init__(self, session_id: str, limit: int) -> None:
+        self.session_id, self.limit = session_id, limit
+        super().__init__(
+            f"session {session_id!r} was not queued: the queue is at its limit of {limit}; "
+            "try again later, start more workers, or raise the limit"
         )
 
 
@@ -447,6 +472,37 @@ class WorkspaceError(UpcallError):
     def __init__(self, path: str, problem: str, *, missing: bool = False) -> None:
         self.path, self.problem, self.missing = path, problem, missing
         super().__init__(f"{path}: {problem}")
+
+
+class AccessError(UpcallError):
+    """Something about the tokens of people."""
+
+
+class AccessDenied(AccessError):
+    """A token is not valid, or its role does not allow what was asked for. Nothing was changed."""
+
+    def __init__(self, by: str, problem: str) -> None:
+        self.by, self.problem = by, problem
+        super().__init__(f"{problem}; nothing was changed")
+
+
+class TokenExists(AccessError):
+    """A token with that name is valid already."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        super().__init__(
+            f"a token called {name!r} is valid already; choose another name, or revoke it first: "
+            f"upcall tokens revoke {shlex.quote(name)}"
+        )
+
+
+class UnknownToken(AccessError):
+    """No valid token has that name."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        super().__init__(f"no valid token is called {name!r}; `upcall tokens list` shows all of them")
 
 
 class StoreError(UpcallError):

@@ -34,6 +34,8 @@ COMMANDS = [
     "tree",
     "show",
     "events",
+    "audit",
+    "tokens",
     "check",
     "explain",
     "completion",
@@ -548,7 +550,7 @@ def test_every_command_works_as_it_is_installed(folder: Path) -> None:
     typed = [
         "new agent made", "check made", "run agents hello --id s1", "chat agents --id s1", "resume s1", "cancel s1",
         "inbox", "sessions", "show s1", "events s1", "explain agents callback_to_caller query", "completion bash",
-        "tree s1", "answer q1 yes", "adopt .upcall/log.db", "help run", "version",
+        "tree s1", "answer q1 yes", "adopt .upcall/log.db", "help run", "version", "audit", "tokens list",
     ]  # fmt: skip
     errors = {
         words.split()[0]: subprocess.run(
@@ -568,7 +570,7 @@ def test_every_command_works_as_it_is_installed(folder: Path) -> None:
 # --- help and wrong usage ---------------------------------------------------------------
 
 
-@pytest.mark.parametrize("command", [*COMMANDS, "sessions delete", "sessions prune"])
+@pytest.mark.parametrize("command", [*COMMANDS, "sessions delete", "sessions prune", "tokens new"])
 def test_every_command_explains_itself_with_an_example(command: str, tmp_path: Path) -> None:
     done = upcall(*command.split(), "--help", cwd=tmp_path)
     assert done.returncode == 0

@@ -7,6 +7,7 @@ from pathlib import Path
 from playwright.async_api import Page, expect
 
 from page.browser import DEMO, open_desk, served, shown
+from web.people import give_token, revoke
 
 
 async def start(page: Page, agent: str, text: str, title: str = "") -> None:
@@ -118,3 +119,26 @@ async def test_a_page_that_only_shows_has_no_buttons_that_change_anything(tmp_pa
         await expect(page.get_by_text("You can look here and not answer")).to_be_visible()
         await expect(page.get_by_text("Nothing has run here yet.")).to_be_visible()
         await expect(page.get_by_role("button", name="Start one")).to_have_count(0)
+
+
+async def test_a_page_shows_who_one_is_and_only_what_the_role_allows(tmp_path: Path) -> None:
+    open_desk(tmp_path)
+    async with served(tmp_path, "desk:talker") as server:
+        place = tmp_path / ".upcall"
+        viewer, answerer = await give_token(place, "vic", "viewer"), await give_token(place, "ada", "answerer")
+        async with shown(server, "sessions") as page:
+            await start(page, "talker", "wait go", "A quiet talk")
+        server.token = viewer
+        async with shown(server, "sessions") as page:
+            await expect(page.get_by_role("banner").get_by_text("vic (viewer)")).to_be_visible()
+            await expect(page.get_by_text("your token has the role viewer")).to_be_visible()
+            await page.get_by_role("row", name="A quiet talk").get_by_role("link").first.click()
+            await expect(page.get_by_role("heading", name="A quiet talk", level=1)).to_be_visible()
+            await expect(page.get_by_role("button", name="Cancel")).to_have_count(0)
+        server.token = answerer
+        async with shown(server, "sessions") as page:
+            await expect(page.get_by_role("banner").get_by_text("ada (answerer)")).to_be_visible()
+            await expect(page.get_by_text("You can look here and not answer")).to_have_count(0)
+            await expect(page.get_by_role("button", name="Start one")).to_have_count(0)
+            await revoke(place, "ada")
+            await expect(page.get_by_text("This page's key is no longer valid")).to_be_visible(timeout=20_000)

@@ -41,7 +41,13 @@ NAMESPACES = (
 WRITING = (
     *("answer q1 --approve", "answer q1 yes", "resume s1", "resume --all", "cancel s1", "run team:manager go"),
     *("chat team:manager", "sessions delete s1 --yes", "sessions prune --older-than 1 --yes", "demo"),
-    "adopt .upcall/log.db --yes",
+    *(
+        "adopt .upcall/log.db --yes",
+        "tokens new mallory --role operator",
+        "tokens revoke ada",
+        "tokens list",
+        "audit",
+    ),
 )
 READING = ("inbox", "sessions", "show s1", "events s1", "check agents", "version", "help answer")
 

@@ -13,6 +13,7 @@ from mcp_server.serving import http_server, make_desk
 from quick import slow_but
 from upcall.models import call
 from upcall.workspace import Folder, shell
+from web.people import give_token, refusals
 from web.serving import get, make_agents, post, serving, until
 from workspace.doubles import played
 
@@ -94,3 +95,23 @@ async def test_an_agent_s_command_calls_nothing_at_an_mcp_server_with_the_token(
 
     assert result.text.startswith("403 ")
     assert "a command of the session s sends this" in result.text
+
+
+@pytest.mark.slow
+async def test_an_agent_s_command_does_not_use_the_token_of_a_person_either(tmp_path: Path) -> None:
+    agent = make_agents(tmp_path)
+    (tmp_path / "post.py").write_text(POST.replace("log.db-token", "ada.token"))
+    async with serving(tmp_path, agent, "--store", "log.db") as server, server.client() as client:
+        token = await give_token(tmp_path, "ada", "answerer")
+        (tmp_path / "ada.token").write_text(token)
+        await post(client, "/api/sessions", {"agent": "clerk", "text": "switch"})
+        (card,) = (await until(client, "/api/inbox", lambda found: found["open"]))["open"]
+        command = shlex.join(("env", "-i", sys.executable, "post.py", server.url, card["id"], "plain"))
+
+        (result,) = await played(Folder(tmp_path), shell(seconds=50), call("shell", command=command))
+
+        assert "403 Forbidden" in result.text
+        assert [one["id"] for one in (await get(client, "/api/inbox"))["open"]] == [card["id"]]
+    (refused,) = await refusals(tmp_path)
+    assert refused.by == "ada"
+    assert "a command of the session s sends this" in refused.reason

@@ -48,6 +48,11 @@ class App implements LiveHandlers {
     return this.me?.view_only ?? false;
   }
 
+  /** Whether the person may do more than answer: start, say something, cancel, continue. */
+  get canOperate(): boolean {
+    return this.me?.can_operate ?? false;
+  }
+
   async start(): Promise<void> {
     this.clock ||= window.setInterval(() => (this.now = Date.now() / 1000 + this.offset), 1000);
     try {

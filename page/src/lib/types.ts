@@ -4,7 +4,9 @@ export type Json = null | boolean | number | string | Json[] | { [key: string]: 
 
 export interface Me {
   user: string;
+  role: string;
   view_only: boolean;
+  can_operate: boolean;
   can_start: boolean;
   store: string;
   time: number;

@@ -109,6 +109,7 @@ def _add_all(commands: Commands) -> None:
         acp,
         adopt,
         agents,
+        audit,
         chat,
         completion,
         demo,
@@ -120,6 +121,7 @@ def _add_all(commands: Commands) -> None:
         run,
         serve,
         sessions,
+        tokens,
         tree,
     )
 
@@ -136,10 +138,12 @@ def _add_all(commands: Commands) -> None:
     serve.add(commands)
     acp.add(commands)
     mcp.add(commands)
+    tokens.add(commands)
     commands.group("Inspect sessions")
     sessions.add(commands)
     tree.add(commands)
     events.add(commands)
+    audit.add(commands)
     commands.group("Check agents")
     agents.add(commands)
     commands.group("Set up")

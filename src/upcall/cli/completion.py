@@ -80,7 +80,7 @@ _upcall() {{
         return
     fi
     case "$prev" in
-        --store|--agents) _upcall_files; return ;;
+        --store|--agents|--token-file) _upcall_files; return ;;
         --id|--session|delete) _upcall_lines < <({IDS}); return ;;
     esac
     case "$command" in
@@ -89,6 +89,7 @@ _upcall() {{
         {_names_taking(commands, "command", "|")}) _upcall_words "{_names(commands)}" ;;
         explain) _upcall_lines < <({WAITING}); _upcall_files ;;
         sessions) _upcall_words "delete prune" ;;
+        tokens) _upcall_words "new list revoke" ;;
         new) _upcall_words "agent team" ;;
         completion) _upcall_words "{" ".join(_SHELLS)}" ;;
         *) _upcall_files ;;
@@ -118,7 +119,7 @@ _upcall() {{
         return
     fi
     case "$words[CURRENT-1]" in
-        --store|--agents) _files; return ;;
+        --store|--agents|--token-file) _files; return ;;
         --id|--session|delete) compadd -- ${{(f)"$({IDS})"}}; return ;;
     esac
     case "$words[2]" in
@@ -127,12 +128,16 @@ _upcall() {{
         {_names_taking(commands, "command", "|")}) compadd -- {_names(commands)} ;;
         explain) compadd -- ${{(f)"$({WAITING})"}}; _files ;;
         sessions) compadd -- delete prune ;;
+        tokens) compadd -- new list revoke ;;
         new) compadd -- agent team ;;
         completion) compadd -- {" ".join(_SHELLS)} ;;
         *) _files ;;
     esac
 }}
 compdef _upcall upcall"""
+
+
+_NOT_TOKENS = "not __fish_seen_subcommand_from tokens; and"
 
 
 def _fish(commands: Sequence[Command]) -> str:
@@ -151,7 +156,8 @@ def _fish(commands: Sequence[Command]) -> str:
         f"complete -c upcall -n '__fish_seen_subcommand_from {helped}' -f -a '{_names(commands)}'",
         f"complete -c upcall -n '__fish_seen_subcommand_from explain' -a '({WAITING})'",
         "complete -c upcall -n '__fish_seen_subcommand_from sessions' -f -a 'delete prune'",
-        "complete -c upcall -n '__fish_seen_subcommand_from new' -f -a 'agent team'",
+        "complete -c upcall -n '__fish_seen_subcommand_from tokens' -f -a 'new list revoke'",
+        f"complete -c upcall -n '{_NOT_TOKENS} __fish_seen_subcommand_from new' -f -a 'agent team'",
         f"complete -c upcall -n '__fish_seen_subcommand_from completion' -f -a '{' '.join(_SHELLS)}'",
     ]
     return "\n".join(lines)

@@ -12,13 +12,13 @@ import msgspec
 
 from upcall.agentfiles.sidecar import json_problem
 from upcall.callbacks import Approve, Callback, Decline, Reject
+from upcall.cli.identity import Actor, principal_for, token_option
 from upcall.cli.options import Commands, filter_options, filters_of, json_option, name_value, positive_number
 from upcall.cli.output import ago, dump, report_no_log, say, tell, width
 from upcall.cli.places import (
     editor,
     has_log,
     open_log,
-    os_user,
     program,
     redactor,
     resume_command,
@@ -39,6 +39,7 @@ from upcall.observe.hidden_question import HiddenQuestion, callback_json, hide_s
 from upcall.observe.plain import visible
 from upcall.observe.public_json import all_fields
 from upcall.safety.small_files import read_small
+from upcall.tokens import RIGHT
 
 if TYPE_CHECKING:
     from upcall.app import Runtime
@@ -70,6 +71,7 @@ def add(commands: Commands) -> None:
     parser.add_argument("--ids", action="store_true", help="print only the ids, one per line")
     reveal = "show this question with what is hidden in it; the log says who saw it"
     parser.add_argument("--reveal", metavar="ID", help=reveal)
+    token_option(parser)
     json_option(parser)
     parser = commands.add(
         "answer",
@@ -114,7 +116,9 @@ def _answer_arguments(parser: argparse.ArgumentParser) -> None:
     also = "with --pattern: another waiting call that it covers; may be given several times"
     parser.add_argument("--also", metavar="ID", action="append", help=also)
     parser.add_argument("--only", action="store_true", help="answer only this question, not equal ones")
-    parser.add_argument("--by", metavar="NAME", help="who answers (default: the user of this system)")
+    by = "who answers (default: the token's name, or the user of this system)"
+    parser.add_argument("--by", metavar="NAME", help=by)
+    token_option(parser)
     json_option(parser)
 
 
@@ -145,10 +149,11 @@ async def _reveal(args: argparse.Namespace) -> int:
     if args.ids or filters_of(args):
         raise SetupError("--reveal shows one question; leave out --ids and the filters")
     async with open_log(args) as runtime:
+        actor = await principal_for(args, runtime.store, "answerer", "inbox --reveal", args.reveal)
         callback = await runtime.callback(args.reveal)
         if callback.status != "open":
             raise SetupError(f"{args.reveal} is {callback.status}; only what waits for an answer can be revealed")
-        callback = await runtime.reveal(args.reveal, os_user(), "os-user")
+        callback = await runtime.reveal(args.reveal, *actor)
         if args.json:
             dump(all_fields(callback))
         else:
@@ -214,6 +219,7 @@ def _outcome(callback: Callback) -> str:
 async def _answer(args: argparse.Namespace) -> int:
     _check_usage(args)
     async with open_log(args) as runtime:
+        by, right = await _answerer(args, runtime)
         callback = await runtime.store.callback(args.id)
         if callback is None:
             raise UnknownCallback(args.id)
@@ -225,7 +231,6 @@ async def _answer(args: argparse.Namespace) -> int:
                 return 1
         else:
             value = ""  # any value is too late; the runtime reports why
-        by, right = (args.by, "asserted") if args.by else (os_user(), "os-user")
         # read before answering: the process that runs it may finish right after
         row = await runtime.store.row(callback.root)
         settled = await runtime.answer(args.id, value, by=by, right=right, only=args.only)
@@ -238,6 +243,14 @@ async def _answer(args: argparse.Namespace) -> int:
             else:
                 say(f"continue with: {await resume_command(runtime, callback.session_id, args)}")
     return 0
+
+
+async def _answerer(args: argparse.Namespace, runtime: Runtime) -> Actor:
+    """Return who answers: whom --by names, unless there is a token."""
+    actor = await principal_for(args, runtime.store, "answerer", "answer", args.id)
+    if args.by and actor.right == RIGHT:
+        raise SetupError(f"--by is for answers without a token; this one is given by {actor.by!r}")
+    return Actor(args.by, "asserted") if args.by else actor
 
 
 def _check_usage(args: argparse.Namespace) -> None:

@@ -32,6 +32,7 @@ from upcall.cli.run import CODES
 from upcall.cli.stopping import TERMINATED, leaving, stopping_of
 from upcall.errors import SetupError
 from upcall.hosts.terminal.question import answer_command
+from upcall.tokens import RIGHT
 
 if TYPE_CHECKING:
     from upcall.agent import Agent
@@ -74,7 +75,7 @@ def add(commands: Commands) -> None:
     wait = f"seconds that a call waits for the reply, before it says how to continue (default: {WAIT:.0f})"
     parser.add_argument("--wait", metavar="SECONDS", type=_seconds, default=WAIT, help=wait)
     parser.add_argument(
-        "--http", action="store_true", help="serve HTTP on this machine, with the key of `upcall serve`"
+        "--http", action="store_true", help="serve HTTP on this machine, with the key of `upcall serve` or a token"
     )
     port = f"the port of --http; 0 picks a free one (default: {PORT})"
     parser.add_argument("--port", type=port_number, help=port)
@@ -151,6 +152,7 @@ async def _over_stdio(args: argparse.Namespace) -> int:
 
 async def _over_http(args: argparse.Namespace) -> int:
     from upcall.hosts.http.access import bearer_token, places
+    from upcall.hosts.http.people import People
     from upcall.hosts.http.token_file import KeptToken, token_path
     from upcall.hosts.mcp.application import PATH, McpApplication, request_principal
 
@@ -159,7 +161,8 @@ async def _over_http(args: argparse.Namespace) -> int:
     async with contextlib.AsyncExitStack() as stack:
         runtime, server = await stack.enter_async_context(_serving(args, request_principal))
         token = KeptToken(token_path(runtime.store.where), no_log_at=missing)
-        application = McpApplication(server.protocol, bearer_token(token, os_user()), "token", places(_HOST, ()))
+        own, people = bearer_token(token, os_user()), People(runtime.store)
+        application = McpApplication(server.protocol, own, RIGHT, places(_HOST, ()), people)
         listening = stack.enter_context(listening_at(_HOST, PORT if args.port is None else args.port))
         web = server_for(application, _HOST, listening.getsockname()[1])
         await stack.enter_async_context(application.run())

@@ -175,6 +175,11 @@ def os_user() -> str:
         return str(os.getuid())
 
 
+def token_variable() -> str | None:
+    """Return the token that the environment gives to commands; None without one."""
+    return os.environ.get("UPCALL_TOKEN")
+
+
 def editor() -> str:
     """Return the person's preferred editor, or ""."""
     return os.environ.get("VISUAL", "") or os.environ.get("EDITOR", "")

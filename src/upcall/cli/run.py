@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from upcall.app import Runtime, open_session
 from upcall.callbacks import Callback
+from upcall.cli.identity import principal_for, token_option
 from upcall.cli.options import (
     Commands,
     agent_argument,
@@ -97,6 +98,7 @@ def add_cancel(commands: Commands) -> None:
         takes="session",
     )
     parser.add_argument("id", metavar="ID", help="the session")
+    token_option(parser)
 
 
 # --- the commands -----------------------------------------------------------------------
@@ -113,11 +115,12 @@ async def _run(args: argparse.Namespace) -> int:
 
 async def _cancel(args: argparse.Namespace) -> int:
     async with open_log(args) as runtime:
+        by, right = await principal_for(args, runtime.store, "operator", "cancel", args.id)
         before = await runtime.status(args.id)
         if before not in ("running", "interrupted", "waiting"):
             tell(f"nothing to cancel: session {visible(args.id)} is {before}")
             return 0
-        await runtime.cancel(args.id, "by `upcall cancel`")
+        await runtime.cancel(args.id, "by `upcall cancel`", by=by, right=right)
         status = await _wait_for_end(runtime, args.id)
     tell(f"session {visible(args.id)}: {status}")
     return 0

@@ -33,6 +33,7 @@ from upcall.cli.stopping import DRAIN_SECONDS, TERMINATED, leaving, stopping_of
 from upcall.core.runtime.worker import STOP_LIMIT
 from upcall.errors import SetupError, UpcallError
 from upcall.observe.plain import plain
+from upcall.tokens import RIGHT
 
 if TYPE_CHECKING:
     import uvicorn
@@ -56,7 +57,8 @@ def add(commands: Commands) -> None:
         _serve,
         about="When the page can be opened, prints its address, which contains a key. Sessions whose\n"
         "questions were answered continue here, with the agents of AGENT or with the agents in\n"
-        "the current folder that the log names. The key stays the same until --new-token.",
+        "the current folder that the log names. The key stays the same until --new-token.\n"
+        "Others can use tokens of their own: see `upcall tokens`.",
         examples=[
             "upcall serve",
             "upcall serve agents/ --open",
@@ -186,6 +188,7 @@ def _application(
     from urllib.parse import urlsplit
 
     from upcall.hosts.http.access import bearer_token, places
+    from upcall.hosts.http.people import People
     from upcall.hosts.web.application import WebApplication
     from upcall.hosts.web.page_files import PageFiles
 
@@ -195,7 +198,8 @@ def _application(
     return WebApplication(
         runtime,
         bearer_token(token, os_user()),
-        right="token",
+        right=RIGHT,
+        people=None if getattr(runtime.store, "foreign", False) else People(runtime.store),
         places=places(args.host, args.origin),
         runs=fleet,
         redactor=redactor(),

@@ -23,7 +23,7 @@ SHORTEST: Final = 8
 
 _TOKEN_STARTS = (
     ("-", ("sk-", "xox", "xapp-", "glpat-", "pypi-")),
-    ("_", ("ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "k_live_", "k_test_", "npm_", "hf_")),
+    ("_", ("ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "k_live_", "k_test_", "npm_", "hf_", "upcall_")),
     ("", ("AKIA", "ASIA", "AIza", "eyJ")),
 )
 """What tokens begin with, by a character in them: one character is looked for much faster than several."""
@@ -37,6 +37,7 @@ _TOKEN = re.compile(
     r"|AIza[0-9A-Za-z_-]{30,}"  # Google
     r"|[rs]k_(?:live|test)_[0-9A-Za-z]{10,}"  # Stripe
     r"|glpat-[A-Za-z0-9_-]{16,}|npm_[A-Za-z0-9]{30,}|pypi-[A-Za-z0-9_-]{30,}|hf_[A-Za-z0-9]{20,}"
+    r"|upcall_[A-Za-z0-9_-]{43}"  # our own, of `upcall tokens new`
     r"|eyJ[A-Za-z0-9_-]{8,}+\.[A-Za-z0-9_-]{4,}+(?:\.[A-Za-z0-9_-]*+)?"  # JSON web tokens
     r")"
 )

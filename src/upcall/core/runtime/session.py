@@ -44,11 +44,11 @@ class SessionRunner(Protocol):
         """Bring a session up to date and return its last reply."""
         ...
 
-    async def cancel(self, id: str, reason: str = "", by: str = "") -> None:
+    async def cancel(self, id: str, reason: str = "", by: str = "", right: str = "") -> None:
         """End a session's running or waiting turn."""
         ...
 
-    async def steer(self, id: str, text: str, by: str = "") -> None:
+    async def steer(self, id: str, text: str, by: str = "", right: str = "") -> None:
         """Add a text that the next model call sees."""
         ...
 

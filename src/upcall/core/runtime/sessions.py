@@ -607,13 +607,13 @@ class Sessions(Catalog):
         await self.store.append_all({state.id: [chosen]})
         state.absorb(chosen)
 
-    async def steer(self, id: str, text: str, by: str = "") -> None:
+    async def steer(self, id: str, text: str, by: str = "", right: str = "") -> None:
         """Say something to a session that its next model call sees."""
         prompt_message(text)
         await self._open()
-        await self.store.append_all({id: [Steered(replace_surrogates(text), by)]})
+        await self.store.append_all({id: [Steered(replace_surrogates(text), by, right)]})
 
-    async def cancel(self, id: str, reason: str = "", by: str = "") -> None:
+    async def cancel(self, id: str, reason: str = "", by: str = "", right: str = "") -> None:
         """End a session's running or waiting turn, in whichever process it runs; an ownerless one is ended here.
 
         Every open callback below it is withdrawn in the same transaction.
@@ -625,7 +625,7 @@ class Sessions(Catalog):
         row = await self._row(id)
         events: dict[str, list[AnyEvent]] = {}
         if row.status in ("running", "waiting"):  # of another turn, only what it asks may still be open
-            events[id] = [CancelRequested(by, reason)]
+            events[id] = [CancelRequested(by, reason, right)]
         why = f"cancelled: {reason}" if reason else "cancelled"
         for one in await self.store.callbacks(root=row.root):
             if one.status == "open" and f"{one.session_id}~".startswith(f"{id}~"):

@@ -16,15 +16,15 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from starlette.requests import Request
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from upcall.errors import SetupError
-from upcall.hosts.http.senders import Senders
+from upcall.hosts.http.people import People, bearer
+from upcall.hosts.http.senders import OwnCommand, Senders
+from upcall.tokens import RIGHT, Role, allows, too_weak
 
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 """The names of this machine for itself, as a Host header has them."""
-
-TOKEN = "token"
-"""The right of a principal that is known by the token beside the log."""
 
 _WILDCARDS = ("0.0.0.0", "::")
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s:/?#@,\[\]\\]+)(?::[0-9]{0,5})?")
@@ -32,10 +32,16 @@ _PORTS = {"http": ":80", "https": ":443"}
 
 
 class Principal(NamedTuple):
-    """The maker of a request, and how the server knows: an answer stores these as `by` and `right`."""
+    """The maker of a request, and how the server knows: an answer stores these as `by` and `right`.
+
+    role: what it may do
+    digest: of its token, where the store has that
+    """
 
     name: str
     right: str
+    role: Role = "operator"
+    digest: str = ""
 
 
 Authenticate = Callable[[Request], str | Awaitable[str | None] | None]
@@ -108,22 +114,57 @@ def _is_address(name: str) -> bool:
 
 
 class Authentication:
-    """Asks for the principal of a request. `right` is how the program knows who it is."""
+    """Asks for the principal of a request. `right` is how the program knows who it is.
 
-    def __init__(self, authenticate: Authenticate, right: str) -> None:
-        self._authenticate, self._right = authenticate, right
+    people: who has a token in the store; None where such tokens are not accepted
+    """
+
+    def __init__(self, authenticate: Authenticate, right: str, people: People | None = None) -> None:
+        self._authenticate, self._right, self.people = authenticate, right, people
         self._senders = Senders()
 
-    async def check_sender(self, request: Request) -> None:
-        """Raise OwnCommand where an agent's command uses the token of this machine to change something."""
-        if self._right == TOKEN:
+    async def check_sender(self, request: Request, principal: Principal) -> None:
+        """Raise OwnCommand where an agent's command uses a token to change something."""
+        if principal.right != RIGHT:
+            return
+        try:
             await self._senders.check(request)
+        except OwnCommand as error:
+            await self._record(request, principal.name, str(error))
+            raise
 
     async def principal(self, request: Request) -> Principal | None:
         """The principal; None for a request that may not come in."""
         found = self._authenticate(request)
         name = await found if inspect.isawaitable(found) else found
-        return Principal(name, self._right) if name else None
+        if name:
+            return Principal(name, self._right)
+        token = await self.people.find(request) if self.people is not None else None
+        return Principal(token.name, RIGHT, token.role, token.digest) if token is not None else None
+
+    async def record_unknown(self, request: Request) -> None:
+        """Keep that a token was not accepted."""
+        if self.people is not None:
+            await self.people.record_unknown(request)
+
+    async def refuse_weak(self, request: Request, principal: Principal, needed: Role, action: str = "") -> str:
+        """Why the principal's role does not allow a request, which is then recorded; "" if it does."""
+        if allows(principal.role, needed):
+            return ""
+        problem = too_weak(principal.name, principal.role, needed)
+        await self._record(request, principal.name, problem, action)
+        return problem
+
+    async def _record(self, request: Request, by: str, reason: str, action: str = "") -> None:
+        if self.people is not None:
+            await self.people.record(request, by, reason, action)
+
+    async def handle(self, principal: Principal, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let an application handle a request; it ends where the principal's token is revoked meanwhile."""
+        if self.people is None or not principal.digest:
+            await app(scope, receive, send)
+        else:
+            await self.people.open_requests.run(principal.digest, app, scope, receive, send)
 
 
 def bearer_token(token: Callable[[], str], user: str) -> Authenticate:
@@ -131,8 +172,7 @@ def bearer_token(token: Callable[[], str], user: str) -> Authenticate:
 
     def authenticate(request: Request) -> str | None:
         expected = hashlib.sha256(token().encode()).digest()
-        scheme, _, given = request.headers.get("authorization", "").partition(" ")
-        digest = hashlib.sha256(given.strip().encode("utf-8", "replace")).digest()
-        return user if hmac.compare_digest(digest, expected) and scheme.lower() == "bearer" else None
+        digest = hashlib.sha256(bearer(request).encode("utf-8", "replace")).digest()
+        return user if hmac.compare_digest(digest, expected) else None
 
     return authenticate

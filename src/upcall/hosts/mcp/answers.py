@@ -12,13 +12,14 @@ import msgspec
 
 from upcall.app import Runtime
 from upcall.callbacks import Approve, Callback, Decline, Reject
-from upcall.errors import AlreadySettled, AnswerRefused, SetupError
+from upcall.errors import AccessDenied, AlreadySettled, AnswerRefused, SetupError
 from upcall.hosts.http.access import Principal
 from upcall.hosts.mcp.forms import Reply, answer_of, edited_arguments
 from upcall.observe.form import InvalidInput
 from upcall.observe.hidden_question import is_approval
 from upcall.observe.plain import visible
 from upcall.observe.redact import Redactor
+from upcall.tokens import allows, too_weak
 
 DIGEST = 12
 """Characters of a digest that whoever approves a call repeats."""
@@ -88,8 +89,9 @@ class Answers:
     async def _answer(
         self, callback: Callback, value: Any, principal: Principal, *, only: bool = False
     ) -> Callback:
-        by, right = principal
-        return await self._runtime.answer(callback.id, value, by=by, right=right, only=only)
+        if not allows(principal.role, "answerer"):
+            raise AccessDenied(principal.name, too_weak(principal.name, principal.role, "answerer"))
+        return await self._runtime.answer(callback.id, value, by=principal.name, right=principal.right, only=only)
 
     def _value(self, callback: Callback, given: AnswerArguments) -> Any:
         ways = (given.value, given.approve, given.reject, given.decline)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import time
 from collections.abc import AsyncGenerator
 from typing import Any
 
+import msgspec
+from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
+from mcp.server.auth.provider import AccessToken
 from mcp.server.lowlevel import Server
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from starlette.requests import Request
@@ -14,9 +18,12 @@ from starlette.responses import JSONResponse
 from starlette.types import Message, Receive, Scope, Send
 
 from upcall.hosts.http.access import Authenticate, Authentication, Places, Principal
+from upcall.hosts.http.people import People
 from upcall.hosts.http.rates import REFUSED, Rate, Rates
 from upcall.hosts.http.senders import OwnCommand
+from upcall.hosts.mcp.roles import Needed, role_needed
 from upcall.safety.bounds import excess_in_text
+from upcall.tokens import ROLES
 
 PATH = "/mcp"
 LARGEST_BODY = 4_000_000
@@ -43,11 +50,19 @@ class _Refusal(Exception):
 class McpApplication:
     """An ASGI application. `run` has to be entered while it serves."""
 
-    def __init__(self, server: Server[Any], authenticate: Authenticate, right: str, places: Places) -> None:
+    def __init__(
+        self,
+        server: Server[Any],
+        authenticate: Authenticate,
+        right: str,
+        places: Places,
+        people: People | None = None,
+    ) -> None:
+        """`people` have a token in the store; None where such tokens are not accepted."""
         self._manager = StreamableHTTPSessionManager(
             server, max_request_body_size=LARGEST_BODY, max_sessions=MOST_SESSIONS
         )
-        self._authentication, self._places = Authentication(authenticate, right), places
+        self._authentication, self._places = Authentication(authenticate, right, people), places
         self._rates = Rates(time.monotonic)
         self._handling = 0
 
@@ -66,7 +81,8 @@ class McpApplication:
         request = Request(scope, receive)
         try:
             await self._check(request)
-            await self._handle(request, scope, receive, _answered_once(send))
+            principal: Principal = request.state.principal
+            await self._authentication.handle(principal, self._handle, scope, receive, _answered_once(send))
         except _Refusal as refusal:
             await _refused(refusal)(scope, receive, send)
 
@@ -83,17 +99,25 @@ class McpApplication:
             address = request.client.host if request.client else ""
             if wait := self._rates.wait(address, REFUSED):
                 raise _Refusal(429, "too many requests without a valid token; wait a moment", wait)
+            await self._authentication.record_unknown(request)
             raise _Refusal(401, "this needs a valid token: Authorization: Bearer TOKEN")
         if wait := self._rates.wait(principal.name, REQUESTS):
             raise _Refusal(429, "too many requests; wait a moment", wait)
         request.state.principal = principal
+        request.scope["user"] = _user(principal)  # binds what the library calls a session to it
         if request.method != "GET":
             try:
-                await self._authentication.check_sender(request)
+                await self._authentication.check_sender(request, principal)
             except OwnCommand as error:
                 raise _Refusal(403, str(error)) from None
 
-    async def _handle(self, request: Request, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await self._handle_request(Request(scope, receive), scope, receive, send)
+        except _Refusal as refusal:
+            await _refused(refusal)(scope, receive, send)
+
+    async def _handle_request(self, request: Request, scope: Scope, receive: Receive, send: Send) -> None:
         if request.method != "POST":
             await self._manager.handle_request(scope, receive, send)
             return
@@ -102,9 +126,28 @@ class McpApplication:
         self._handling += 1
         try:
             body = await _body(request)
+            await self._check_role(request, body)
             await self._manager.handle_request(scope, _replayed(body, receive), send)
         finally:
             self._handling -= 1
+
+    async def _check_role(self, request: Request, body: bytes) -> None:
+        """Refuse what the principal's role does not allow. What is not JSON is left to the library."""
+        principal: Principal = request.state.principal
+        if principal.role == ROLES[-1]:
+            return
+        try:
+            needed = role_needed(await asyncio.to_thread(msgspec.json.decode, body))
+        except msgspec.DecodeError:
+            needed = Needed(ROLES[-1], "something that is not JSON")
+        if problem := await self._authentication.refuse_weak(request, principal, needed.role, needed.action):
+            raise _Refusal(403, problem)
+
+
+def _user(principal: Principal) -> AuthenticatedUser:
+    """The principal as the library knows users; the token itself is nowhere in it."""
+    who = f"{principal.right}:{principal.name}:{principal.digest}"
+    return AuthenticatedUser(AccessToken(token="", client_id=who, scopes=[principal.role]))
 
 
 def request_principal(ctx: Any) -> Principal:

@@ -24,6 +24,7 @@ from upcall.hosts.mcp.results import Commands, Results
 from upcall.observe.hidden_question import hide_secrets
 from upcall.observe.lines import Lines
 from upcall.observe.redact import Redactor
+from upcall.tokens import allows
 
 TASK_GRACE = 0.5
 """Seconds that a call may take without becoming a task, for clients that have tasks."""
@@ -65,6 +66,7 @@ class Conversation:
         lines: Lines,
     ) -> None:
         self._client, self._principal = client, principal
+        self._may_answer = allows(principal.role, "answerer")
         self._calls, self._answers, self._results, self._forms = calls, answers, results, forms
         self._progress = Progress(client.report, lines, asyncio.get_running_loop().time)
 
@@ -91,7 +93,7 @@ class Conversation:
             left -= loop.time() - began
             if task is not None and not outcome.has_ended and not outcome.note:
                 return task(outcome)
-            if outcome.status != "waiting" or not self._client.has_forms:
+            if outcome.status != "waiting" or not self._client.has_forms or not self._may_answer:
                 return self._results.of(outcome, notes)
             if self._client.is_modern:
                 return self.input_required(outcome, notes) or self._results.of(outcome, notes)

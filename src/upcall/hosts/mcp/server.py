@@ -71,7 +71,7 @@ class AgentServer:
         self._answers = Answers(runtime, lines.redactor)
         self._results = Results(lines.redactor, commands)
         self._forms = Forms(lines.redactor, commands)
-        self._tasks = Tasks(self.calls, self._results, self._forms, self._settle)
+        self._tasks = Tasks(self.calls, self._results, self._forms, self._settle, principal)
         self._handling = 0
         self._own: dict[str, Callable[..., Any]] = {
             "answer": self._answer,
@@ -183,7 +183,8 @@ class AgentServer:
     async def _cancel(self, ctx: Context, talk: Conversation, arguments: dict[str, Any] | None) -> Any:
         given = read_arguments(arguments, CancelArguments)
         turn: Turn = await self.calls.current_turn(given.session)
-        await self._runtime.cancel(given.session, given.reason or "by the MCP client", by=self._principal(ctx).name)
+        who, reason = self._principal(ctx), given.reason or "by the MCP client"
+        await self._runtime.cancel(given.session, reason, by=who.name, right=who.right)
         outcome = await self.calls.outcome(turn, min(self._wait, 5.0))
         return self._results.note(
             f"Session {given.session}: {outcome.status}.", session=given.session, status=outcome.status

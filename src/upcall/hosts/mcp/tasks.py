@@ -17,10 +17,12 @@ from mcp_types.jsonrpc import HEADER_MISMATCH, MISSING_REQUIRED_CLIENT_CAPABILIT
 from pydantic import ValidationError
 
 from upcall.errors import UnknownCallback, UnknownSession
+from upcall.hosts.http.access import Principal
 from upcall.hosts.mcp.calls import AgentCalls, Outcome, Turn
 from upcall.hosts.mcp.client import TASKS, Client, Context, input_request, reply_of
 from upcall.hosts.mcp.conversation import Forms
 from upcall.hosts.mcp.results import Results
+from upcall.tokens import allows
 
 POLL_MS = 1000
 _MOST_PROBLEMS = 1000
@@ -42,10 +44,22 @@ class UpdateParams(TaskParams):
 
 
 class Tasks:
-    """Serves the methods of the extension. `settle` stores one reply to a form, as the client of a request."""
+    """Serves the methods of the extension.
 
-    def __init__(self, calls: AgentCalls, results: Results, forms: Forms, settle: Callable[..., Any]) -> None:
+    settle: stores one reply to a form, as the client of a request
+    principal: who makes a request
+    """
+
+    def __init__(
+        self,
+        calls: AgentCalls,
+        results: Results,
+        forms: Forms,
+        settle: Callable[..., Any],
+        principal: Callable[[Context], Principal],
+    ) -> None:
         self._calls, self._results, self._forms, self._settle = calls, results, forms, settle
+        self._principal = principal
         self._problems: OrderedDict[str, tuple[int, str]] = (
             OrderedDict()
         )  # attempts and the last problem, by question
@@ -76,7 +90,8 @@ class Tasks:
         if outcome.has_ended:
             result = self._results.of(outcome).model_dump(by_alias=True, mode="json", exclude_none=True)
             return {**task, "status": "completed", "result": result}
-        requests = self._requests(outcome) if client.has_forms else {}
+        may_answer = client.has_forms and allows(self._principal(ctx).role, "answerer")
+        requests = self._requests(outcome) if may_answer else {}
         if requests:
             return {**task, "status": "input_required", "inputRequests": requests}
         said = self._results.of(outcome).content[0]
@@ -95,7 +110,8 @@ class Tasks:
     async def _cancel(self, ctx: Context, params: TaskParams) -> dict[str, Any]:
         _, turn = _checked(ctx, params)
         if not (await self._outcome(turn)).has_ended:
-            await self._calls.runtime.cancel(turn.session, "by the MCP client")
+            who = self._principal(ctx)
+            await self._calls.runtime.cancel(turn.session, "by the MCP client", by=who.name, right=who.right)
         return {}
 
     # --- questions ----------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from starlette.types import Receive, Scope, Send
 
 from upcall.app import Runtime
 from upcall.hosts.http.access import Authenticate, Authentication, Places
+from upcall.hosts.http.people import People
 from upcall.hosts.web.callback_api import CallbackApi
 from upcall.hosts.web.exchange import error_response, failure_response, json_response
 from upcall.hosts.web.export_api import ExportApi
@@ -46,6 +47,7 @@ class WebApplication:
         authenticate: Authenticate,
         *,
         right: str = "asserted",
+        people: People | None = None,
         places: Places = Places(),  # noqa: B008
         runs: Runs | None = None,
         redactor: Redactor | None = None,
@@ -67,7 +69,7 @@ class WebApplication:
         self._page = page or PageFiles()
         self._all_routes = self._routes()
         app = Starlette(routes=self._all_routes, exception_handlers={404: _missing, 405: _missing, 500: _failed})
-        self._guard = Guard(app, places, Authentication(authenticate, right))
+        self._guard = Guard(app, places, Authentication(authenticate, right, people))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request; a mounted application has no lifespan of its own."""
@@ -102,7 +104,7 @@ class WebApplication:
         ]
 
     async def _me(self, request: Request) -> Response:
-        service = self.service
+        service, principal = self.service, principal_of(request)
 
         async def read(runtime: Runtime) -> dict[str, Any]:
             return {"time": runtime.store.now(), "pos": await runtime.store.last()}
@@ -110,9 +112,11 @@ class WebApplication:
         agents = [one["name"] for one in service.runs.agents()]
         return json_response(
             {
-                "user": principal_of(request).name,
-                "view_only": service.view_only,
-                "can_start": bool(agents) and not service.view_only,
+                "user": principal.name,
+                "role": principal.role,
+                "view_only": not service.may(principal, "answerer"),
+                "can_operate": service.may(principal, "operator"),
+                "can_start": bool(agents) and service.may(principal, "operator"),
                 "store": without_password(service.runtime.store.where),
                 "version": version("upcall"),
                 "agents": agents,

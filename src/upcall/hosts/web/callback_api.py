@@ -65,14 +65,15 @@ class CallbackApi:
         At most `limit` of each; `more` says how many others wait, and `uncounted` that there are even more.
         """
         limit = number(request, "limit", CARDS, MOST_CARDS) or CARDS
-        return await large_json_response(await self._service.read(lambda r: self._inbox(r, limit)))
+        can_answer = self._service.may(principal_of(request), "answerer")
+        return await large_json_response(await self._service.read(lambda r: self._inbox(r, limit, can_answer)))
 
-    async def _inbox(self, runtime: Runtime, limit: int) -> dict[str, Any]:
+    async def _inbox(self, runtime: Runtime, limit: int, can_answer: bool) -> dict[str, Any]:
         position, now = self._service.changes.position, runtime.store.now()
-        found = await self._service.waiting.get(runtime)
+        found, settled = await self._service.waiting.get(runtime), await self._settled(runtime, limit)
         return {
-            "open": [await self.card(runtime, one) for one in found[:limit]],
-            "settled": [await self.card(runtime, one, led=False) for one in await self._settled(runtime, limit)],
+            "open": [await self.card(runtime, one, can_answer) for one in found[:limit]],
+            "settled": [await self.card(runtime, one, can_answer, led=False) for one in settled],
             "more": max(0, len(found) - limit),
             "uncounted": not self._service.waiting.has_all,
             "time": now,
@@ -99,12 +100,12 @@ class CallbackApi:
             raise Refusal(422, "reveal is 0 or 1")
         if reveal == "1":
             self._service.check_writable()
-            by, right = principal_of(request)
+            who = principal_of(request)
             callback = await self._service.runtime.callback(callback_id)
             if callback.status == "open":
-                callback = await self._service.runtime.reveal(callback_id, by, right)
-                return await self._card_response(callback, reveal=True)
-        return await self._card_response(await self._service.runtime.callback(callback_id))
+                callback = await self._service.runtime.reveal(callback_id, who.name, who.right)
+                return await self._card_response(request, callback, reveal=True)
+        return await self._card_response(request, await self._service.runtime.callback(callback_id))
 
     async def answer(self, request: Request) -> Response:
         """Settle a callback; the first valid answer wins."""
@@ -114,9 +115,9 @@ class CallbackApi:
         value = self._value(callback, body)
         if callback.status == "open" and differs(callback, body.digest, pattern=body.pattern is not None):
             raise Refusal(409, "it has changed since you saw it; look at it again", status=callback.status)
-        by, right = principal_of(request)
-        settled = await runtime.answer(callback.id, value, by=by, right=right, only=body.only)
-        return await self._card_response(settled)
+        who = principal_of(request)
+        settled = await runtime.answer(callback.id, value, by=who.name, right=who.right, only=body.only)
+        return await self._card_response(request, settled)
 
     def _value(self, callback: Callback, body: AnswerBody) -> Any:
         given = [one for one in (body.value, body.approve, body.reject, body.decline) if one is not UNSET]
@@ -143,16 +144,18 @@ class CallbackApi:
 
     # --- cards ----------------------------------------------------------------------------
 
-    async def _card_response(self, callback: Callback, *, reveal: bool = False) -> Response:
+    async def _card_response(self, request: Request, callback: Callback, *, reveal: bool = False) -> Response:
+        can_answer = self._service.may(principal_of(request), "answerer")
+
         async def read(runtime: Runtime) -> dict[str, Any]:
-            return await self.card(runtime, callback, reveal=reveal)
+            return await self.card(runtime, callback, can_answer, reveal=reveal)
 
         return await large_json_response(await self._service.read(read))
 
     async def card(
-        self, runtime: Runtime, callback: Callback, *, led: bool = True, reveal: bool = False
+        self, runtime: Runtime, callback: Callback, can_answer: bool, *, led: bool = True, reveal: bool = False
     ) -> dict[str, Any]:
-        """A callback as a card, with what the log says around it."""
+        """A callback as a card, with what the log says around it. `can_answer`: whether its reader may."""
         service, root = self._service, root_of(callback.session_id)
         facts = (await service.listing.cache.get(runtime.store, [root]))[root]
         lines = Lines(service.redactor, service.labels)
@@ -161,7 +164,7 @@ class CallbackApi:
         around = Around(
             title=facts.title,
             led=tuple(before),
-            can_answer=not service.view_only,
+            can_answer=can_answer,
             goes_on=goes_on,
             runs_here=runs_here,
             label=service.labels.of(callback.tool) if callback.tool else "",

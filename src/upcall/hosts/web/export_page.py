@@ -157,7 +157,7 @@ class TreeExport:
     async def _add_cards(self, runtime: Runtime, nodes: list[Node], bodies: Bodies) -> None:
         for callback_id in dict.fromkeys(node.callback for node in nodes if node.callback):
             callback = await runtime.callback(callback_id)
-            bodies.put("cards", callback_id, await self._cards.card(runtime, callback))
+            bodies.put("cards", callback_id, await self._cards.card(runtime, callback, can_answer=False))
 
     async def _add_model_calls(self, runtime: Runtime, nodes: list[Node], bodies: Bodies) -> None:
         """Add the requests and responses of model calls."""

@@ -15,16 +15,16 @@ from starlette.datastructures import MutableHeaders
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from upcall.hosts.http.access import Authentication, Places
+from upcall.hosts.http.access import Authentication, Places, Principal
 from upcall.hosts.http.rates import READS, REFUSED, SEARCHES, WRITES, Rate, Rates
 from upcall.hosts.http.senders import OwnCommand
 from upcall.hosts.web.exchange import Refusal, error_response, failure_response
+from upcall.hosts.web.roles import SAFE, role_needed
 
 API = "/api/"
 MOST_WRITES = 32
 """Requests with a body that are handled at the same time: each may hold a body of the largest size."""
 
-_SAFE = ("GET", "HEAD", "OPTIONS")
 _HEADERS = {
     "x-content-type-options": "nosniff",
     "x-frame-options": "DENY",
@@ -73,10 +73,12 @@ class Guard:
         except Exception as error:  # of the service's own authentication
             await failure_response(error)(scope, receive, guarded)
             return
-        if request.method in _SAFE:
-            await self._app(scope, receive, guarded)
+        app = self._app if request.method in SAFE else self._write
+        principal: Principal | None = state["principal"] if is_api(request) else None
+        if principal is None:
+            await app(scope, receive, guarded)
         else:
-            await self._write(scope, receive, guarded)
+            await self._authentication.handle(principal, app, scope, receive, guarded)
 
     async def _write(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle a request that may have a body, if not too many are handled already."""
@@ -108,13 +110,18 @@ class Guard:
             address = request.client.host if request.client else ""
             if wait := self._rates.wait(address, REFUSED):
                 raise Refusal(429, "too many requests without a valid token; wait a moment", retry_after=wait)
+            await self._authentication.record_unknown(request)
             raise Refusal(401, "this needs a valid token: Authorization: Bearer TOKEN")
         if wait := self._rates.wait(principal.name, _rate_of(request)):
             raise Refusal(429, "too many requests; wait a moment", retry_after=wait)
         request.state.principal = principal
-        if request.method not in _SAFE or "reveal" in request.query_params:
+        reveal = request.query_params.get("reveal", "")
+        needed = role_needed(request.method, route_path(request.scope), reveal)
+        if problem := await self._authentication.refuse_weak(request, principal, needed):
+            raise Refusal(403, problem, needs_role=needed)
+        if request.method not in SAFE or "reveal" in request.query_params:
             try:
-                await self._authentication.check_sender(request)
+                await self._authentication.check_sender(request, principal)
             except OwnCommand as error:
                 raise Refusal(403, str(error)) from None
 
@@ -131,7 +138,7 @@ def route_path(scope: Scope) -> str:
 
 
 def _rate_of(request: Request) -> Rate:
-    if request.method not in _SAFE:
+    if request.method not in SAFE:
         return WRITES
     return SEARCHES if route_path(request.scope) == "/api/search" else READS
 

@@ -22,7 +22,7 @@ from upcall.hosts.web.callback_api import CallbackApi
 from upcall.hosts.web.deltas import Deltas, Watcher
 from upcall.hosts.web.feed import INTERVAL, Batch
 from upcall.hosts.web.listing import root_of
-from upcall.hosts.web.service import Service, answering_errors
+from upcall.hosts.web.service import Service, answering_errors, principal_of
 from upcall.hosts.web.streams import PING, Streams, frame, last_event_id
 
 MOST_ROWS = 100
@@ -31,6 +31,10 @@ MOST_CHANGES = 20_000
 """Changes of a tree that are told one by one; beyond that a page reads the tree again."""
 AT_ONCE = 2000
 """Changes of a tree in one piece: a page takes in that many within a frame."""
+
+
+_ANSWERS, _LOOKS = "", " "
+"""Keys of what is shared by all who may answer, and by all who may only look. No session has them as its id."""
 
 
 class News(NamedTuple):
@@ -43,8 +47,8 @@ class News(NamedTuple):
 class Client:
     """One page that is connected."""
 
-    def __init__(self, tree: str) -> None:
-        self.tree, self.ended = tree, False
+    def __init__(self, tree: str, can_answer: bool) -> None:
+        self.tree, self.can_answer, self.ended = tree, can_answer, False
         self._more = asyncio.Event()
         self.watcher = Watcher(tree, self._more.set)
 
@@ -95,8 +99,9 @@ class Live:
                 await self._service.trees.get(runtime.store, root_of(tree))
 
         await self._service.read(check)
+        can_answer = self._service.may(principal_of(request), "answerer")
         position = self._service.feed.position if after is None else min(after, self._service.feed.position)
-        return self._streams.response(self._frames(Client(root_of(tree)), position))
+        return self._streams.response(self._frames(Client(root_of(tree), can_answer), position))
 
     def _hear(self, batch: Batch) -> None:
         self._shared.clear()
@@ -117,7 +122,7 @@ class Live:
             while not client.ended:
                 news = [News((), common), News((), of_tree)]
                 if self._service.feed.position > min(common, of_tree):
-                    news = await self._news(client.tree, common, of_tree)
+                    news = await self._news(client, common, of_tree)
                 common, of_tree = news[0].position, news[1].position if client.tree else news[0].position
                 pieces = [*news[1].pieces, *news[0].pieces]
                 if is_new := bool(pieces):
@@ -134,9 +139,11 @@ class Live:
             if client.tree:
                 self._deltas.remove(client.watcher)
 
-    async def _news(self, tree: str, common: int, of_tree: int) -> list[News]:
+    async def _news(self, client: Client, common: int, of_tree: int) -> list[News]:
         """The changes in all sessions, and those in one run tree."""
-        everywhere = await self._share(("", common), lambda runtime: self._everywhere(runtime, common))
+        tree, can_answer = client.tree, client.can_answer
+        key = (_ANSWERS if can_answer else _LOOKS, common)
+        everywhere = await self._share(key, lambda runtime: self._everywhere(runtime, common, can_answer))
         if not tree:
             return [everywhere, News((), everywhere.position)]
         return [
@@ -158,7 +165,7 @@ class Live:
 
     # --- where the log is read ------------------------------------------------------------
 
-    async def _everywhere(self, runtime: Runtime, after: int) -> News:
+    async def _everywhere(self, runtime: Runtime, after: int, can_answer: bool) -> News:
         position = self._service.changes.position
         roots = self._service.changes.roots.since(after, MOST_ROWS)
         callbacks = self._service.changes.callbacks.since(after, MOST_CARDS)
@@ -169,7 +176,7 @@ class Live:
         rows = [row for root in roots if (row := await runtime.store.row(root)) is not None]
         if rows:
             pieces.append(("rows", msgspec.json.encode(await self._service.listing.json(runtime, rows))))
-        if callbacks and (questions := await self._questions(runtime, callbacks)):
+        if callbacks and (questions := await self._questions(runtime, callbacks, can_answer)):
             pieces.append(("questions", msgspec.json.encode(questions)))
             pieces.append(("counts", msgspec.json.encode(await self._counts(runtime))))
         return News(tuple(pieces), position)
@@ -185,7 +192,7 @@ class Live:
             changed = [one for one in changed if one.pos <= position]
         return News((("nodes", msgspec.json.encode(changed)),) if changed else (), position)
 
-    async def _questions(self, runtime: Runtime, callback_ids: list[str]) -> dict[str, Any]:
+    async def _questions(self, runtime: Runtime, callback_ids: list[str], can_answer: bool) -> dict[str, Any]:
         """The cards of changed callbacks that a person is or was asked."""
         found: dict[str, list[Any]] = {"open": [], "settled": []}
         for callback_id in callback_ids:
@@ -195,7 +202,7 @@ class Live:
                 continue
             if any(step.agent == "user" for step in callback.path):
                 kind = "open" if callback.status == "open" else "settled"
-                found[kind].append(await self._cards.card(runtime, callback, led=kind == "open"))
+                found[kind].append(await self._cards.card(runtime, callback, can_answer, led=kind == "open"))
         return found if found["open"] or found["settled"] else {}
 
     async def _counts(self, runtime: Runtime) -> dict[str, int]:

@@ -8,7 +8,9 @@ from typing import Any, NamedTuple
 import msgspec
 
 from upcall.hosts.web.callback_api import AnswerBody
+from upcall.hosts.web.roles import role_needed
 from upcall.hosts.web.session_api import CancelBody, NoBody, StartBody, TextBody
+from upcall.tokens import ROLE_TEXTS
 
 _TEXT: dict[str, Any] = {"type": "string"}
 _NUMBER: dict[str, Any] = {"type": "integer", "minimum": 0, "maximum": 10**17}
@@ -17,7 +19,7 @@ _LIST: dict[str, Any] = {"type": "array"}
 _STREAM = "text/event-stream"
 _PROBLEMS = {
     "401": "no valid token",
-    "403": "another Host or Origin, or the server is view-only",
+    "403": "another Host or Origin, a role that does not allow it, or the server is view-only",
     "404": "not found",
     "408": "the body took too long to arrive",
     "409": "settled or busy",
@@ -27,6 +29,11 @@ _PROBLEMS = {
     "503": "the server is stopping, or has no index",
 }
 _STATUSES = ("idle", "running", "waiting", "interrupted", "done", "failed", "limit", "cancelled")
+
+
+_ROLES = "The key of the server, or a token of `upcall tokens new`. " + " ".join(
+    f"A token with the role `{role}` {text}." for role, text in ROLE_TEXTS.items()
+)
 
 
 class _Path(NamedTuple):
@@ -112,18 +119,23 @@ def document(version: str, server: str) -> dict[str, Any]:
                 **schemas,
                 "Problem": {"type": "object", "required": ["error"], "properties": {"error": _TEXT}},
             },
-            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer", "description": _ROLES}},
         },
     }
 
 
 def _operation(path: str, method: str, operation: _Path) -> dict[str, Any]:
+    needed = role_needed(method.upper(), path)
     made: dict[str, Any] = {
         "operationId": f"{method} {path.removeprefix('/api/')}".replace("/", " ").replace(" ", "_").strip("_"),
         "summary": operation.about,
         "parameters": [*_in_path(path), *_in_query(operation.query)],
         "responses": {"200": _answer(operation), **_problems()},
+        "x-role": needed,
     }
+    made["description"] = f"Needs the role `{needed}`." + (
+        " With `reveal=1`: `answerer`." if "reveal" in operation.query else ""
+    )
     if operation.body is not None:
         schema = {"$ref": f"#/components/schemas/{operation.body.__name__}"}
         made["requestBody"] = {"required": True, "content": {"application/json": {"schema": schema}}}

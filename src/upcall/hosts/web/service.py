@@ -29,6 +29,7 @@ from upcall.observe.labels import Labels
 from upcall.observe.nodes import RunTreeNodes
 from upcall.observe.redact import Redactor
 from upcall.prices import Cost
+from upcall.tokens import Role, allows
 
 log = logging.getLogger("upcall")
 R = TypeVar("R")
@@ -90,6 +91,10 @@ class Service:
             self._indexing.cancel()
         self._index_thread.close()
         self.reader.close()
+
+    def may(self, principal: Principal, needed: Role) -> bool:
+        """Tell whether a principal may do what needs this role; on a server that only shows, nobody may change."""
+        return allows(principal.role, needed) and not (self.view_only and needed != "viewer")
 
     def check_writable(self) -> None:
         """Refuse with 403 where nothing may be changed."""

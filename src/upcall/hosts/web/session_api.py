@@ -145,7 +145,8 @@ class SessionApi:
         found = await self._service.read(lambda runtime: self.whole(runtime, session_id))
         root: str = found["session"]["root"]
         runnable = await self._service.runs.runnable(root)
-        status, here = found["session"]["status"], runnable.runtime is not None and not self._service.view_only
+        status = found["session"]["status"]
+        here = runnable.runtime is not None and self._service.may(principal_of(request), "operator")
         found["session"] |= {
             "can_prompt": here and status in _TO_PROMPT,
             "can_resume": here and status in _TO_RESUME,
@@ -238,7 +239,7 @@ class SessionApi:
         _check_text(body.text)
         runtime = self._service.runs.starting(body.agent)
         session = await runtime.start(body.agent, body.id, title=body.title)
-        await begin(runtime, session.id, session.prompt(body.text))
+        await begin(runtime, session.id, session.prompt(body.text, by=principal_of(request).name))
         return await self._row_response(session.id)
 
     async def prompt(self, request: Request) -> Response:
@@ -249,7 +250,7 @@ class SessionApi:
         _check_free(row)
         runtime = await self._service.runs.runtime_for(row.root)
         session = await runtime.load(row.id)
-        await begin(runtime, row.id, session.prompt(body.text))
+        await begin(runtime, row.id, session.prompt(body.text, by=principal_of(request).name))
         return await self._row_response(row.id)
 
     async def steer(self, request: Request) -> Response:
@@ -259,15 +260,16 @@ class SessionApi:
         _check_text(body.text)
         if row.current_status not in ("running", "waiting"):
             raise Refusal(409, "no turn is running; send a prompt instead", status=row.current_status)
-        await self._service.runtime.steer(row.id, body.text, by=principal_of(request).name)
+        who = principal_of(request)
+        await self._service.runtime.steer(row.id, body.text, by=who.name, right=who.right)
         return await self._row_response(row.id)
 
     async def cancel(self, request: Request) -> Response:
         """End a running or waiting turn."""
         self._service.check_writable()
         row, body = await self._service.row(request), await read_body(request, CancelBody)
-        by = principal_of(request).name
-        await self._service.runtime.cancel(row.id, body.reason, by=by)
+        who = principal_of(request)
+        await self._service.runtime.cancel(row.id, body.reason, by=who.name, right=who.right)
         return await self._row_response(row.id)
 
     async def resume(self, request: Request) -> Response:

@@ -1,0 +1,41 @@
+"""The role that each message of a client needs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, cast
+
+from upcall.tokens import ROLES, Role
+
+_LOOKS = ("status", "inbox")
+_METHODS: dict[str, Role] = {"tasks/update": "answerer", "tasks/cancel": "operator"}
+
+
+class Needed(NamedTuple):
+    """The weakest role that may send a message, and what the message asks for."""
+
+    role: Role
+    action: str
+
+
+def role_needed(message: Any) -> Needed:
+    """What a message needs: a call of an agent an operator, and what fills in a form an answerer.
+
+    A message that is not valid needs nothing: it is answered with an error.
+    """
+    if isinstance(message, Sequence) and not isinstance(message, str | bytes):
+        all_needed = [role_needed(one) for one in cast("Sequence[Any]", message)]
+        return max(all_needed, key=lambda one: ROLES.index(one.role), default=Needed("viewer", "nothing"))
+    if not isinstance(message, Mapping):
+        return Needed("viewer", "nothing")
+    fields = cast("Mapping[str, Any]", message)
+    method, params = fields.get("method"), fields.get("params")
+    if method is None:
+        return Needed("answerer", "answer a form")
+    if method != "tools/call":
+        return Needed(_METHODS.get(str(method), "viewer"), str(method))
+    given: Mapping[str, Any] = cast("Mapping[str, Any]", params) if isinstance(params, Mapping) else {}
+    name = given.get("name")
+    if name == "answer" or (name in _LOOKS and given.keys() & {"requestState", "inputResponses"}):
+        return Needed("answerer", f"tools/call {name}")
+    return Needed("viewer" if name in _LOOKS else "operator", f"tools/call {name}")
