@@ -820,6 +820,23 @@ class SessionAccess(InSession, InRuntime[DepsT_co], Protocol[DepsT_co]):
         """Run another agent (or a named one below this) as a child, and return its reply."""
         ...
 
+    async def submit(
+        self,
+        agent: Any,
+        text: str,
+        *,
+        priority: Priority = "normal",
+        tenant: str = "",
+        tags: Mapping[str, str] | None = None,
+        data: Mapping[str, Any] | None = None,
+    ) -> str:
+        """Queue a session of its own for a worker, and return its id without waiting for it.
+
+        It is queued once for this occurrence: a hook or tool that runs again does not queue it again. The worker,
+        or `runtime.work()`, runs it; nothing of it comes back here.
+        """
+        ...
+
     async def trigger_compaction(self, keep_last: int = 10) -> None:
         """Let the model summarise the conversation: now if no call is open, else before the next model call."""
         ...
@@ -892,6 +909,19 @@ class SyncContext(InSession, InRuntime[DepsT_co], InCall, Protocol[DepsT_co]):
 
     def start_child(self, agent: Any, prompt: str) -> Reply:
         """Run another agent as a child, and return its reply."""
+        ...
+
+    def submit(
+        self,
+        agent: Any,
+        text: str,
+        *,
+        priority: Priority = "normal",
+        tenant: str = "",
+        tags: Mapping[str, str] | None = None,
+        data: Mapping[str, Any] | None = None,
+    ) -> str:
+        """Queue a session of its own for a worker, and return its id without waiting for it."""
         ...
 
     def trigger_compaction(self, keep_last: int = 10) -> None:

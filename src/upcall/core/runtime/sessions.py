@@ -6,15 +6,15 @@ import asyncio
 import contextlib
 import logging
 import os
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 from msgspec.structs import replace
 
 from upcall import errors
-from upcall.agent import Agent
+from upcall.agent import Agent, models_used
 from upcall.callbacks import Callback, public
-from upcall.contracts import Host, Model, OutputT_co, Reply, Store, Workspace
+from upcall.contracts import Claim, Host, Model, OutputT_co, Reply, Store, TakeLimit, Workspace
 from upcall.core.declared import Declared, find
 from upcall.core.log.load import load_state, refresh
 from upcall.core.log.session_log import Sink
@@ -25,12 +25,28 @@ from upcall.core.runtime.inbox import Inbox
 from upcall.core.runtime.known_agents import KnownAgents
 from upcall.core.runtime.needed_servers import close_toolsets, given_servers
 from upcall.core.runtime.own_workspaces import OwnWorkspaces, checked_workspace
+from upcall.core.runtime.retrying import DEFAULT_RETRIES, Retries
 from upcall.core.runtime.routes import can_ask_anyone
 from upcall.core.runtime.run_tree import RunTree
 from upcall.core.runtime.session import Session
-from upcall.core.runtime.session_data import NO_PLACE, checked_data, checked_id, checked_place, checked_tags
-from upcall.core.runtime.session_options import check_is_root, check_model, checked_options
-from upcall.core.runtime.worker import STOP_LIMIT, Resume, Worker, drain_trees
+from upcall.core.runtime.session_data import (
+    NO_PLACE,
+    SessionPlace,
+    checked_data,
+    checked_id,
+    checked_place,
+    checked_tags,
+)
+from upcall.core.runtime.session_options import ASKING, check_is_root, check_model, checked_options
+from upcall.core.runtime.submitting import (
+    Submission,
+    checked_priority,
+    checked_tenant,
+    checked_turn,
+    queue_turns,
+)
+from upcall.core.runtime.taking import Rules, Taking
+from upcall.core.runtime.worker import STOP_LIMIT, Listing, OnSegment, Resume, Worker, drain_trees
 from upcall.core.turns.access import prompt_message
 from upcall.core.turns.builtin_tools import ask, task_tool
 from upcall.core.turns.compaction import summarise_between_turns
@@ -40,6 +56,7 @@ from upcall.core.turns.reply import reply_of, typed_reply_of
 from upcall.core.turns.side_turn import SIDE_TOOLS
 from upcall.core.turns.thread_cache import Threads
 from upcall.core.turns.timeouts import Deadlines
+from upcall.core.turns.turn import Turn
 from upcall.events import (
     DEFAULT_OPTIONS,
     AnyEvent,
@@ -51,7 +68,7 @@ from upcall.events import (
     Steered,
 )
 from upcall.hooks import NO_HOOKS, Hooks
-from upcall.messages import Message, replace_surrogates
+from upcall.messages import Message, Priority, replace_surrogates
 
 if TYPE_CHECKING:
     from pathlib import PurePath
@@ -164,20 +181,36 @@ class Sessions(Inbox):
         concurrency: int = 100,
         resume: Resume | None = None,
         settled_only: bool = False,
+        once: bool = False,
+        changed: Literal["run", "leave"] = "run",
+        limits: Sequence[TakeLimit] = (),
+        retries: Retries = DEFAULT_RETRIES,
+        on_segment: OnSegment | None = None,
     ) -> None:
-        """Resume run trees as they become ready, until `stop` is set or this runtime is closed.
+        """Run queued turns and resume run trees as they become ready, until `stop` is set or this is closed.
 
         It takes the trees whose agents this runtime has and leaves all others alone. When told to stop it drains
-        what it resumed, as `close(drain=...)` does. At most `concurrency` trees run at once.
+        what it took, as `close(drain=...)` does. At most `concurrency` trees run at once. A turn whose failure may
+        pass (its model is unavailable, a connection was lost) is tried again after a while; a tree whose workers
+        died three times with nothing new in its log fails.
 
-        `resume`, if given, is called with the id of each ready root and runs it in place of this runtime; it
-        returns False to leave the tree alone until it changes. After `stop` its calls have `drain` seconds to end.
+        once: return when nothing is left that can be taken now
+        changed: `leave` leaves turns to others that began with other instructions, tools or policies of the agent
+        limits: how many trees all workers of the store together may run
+        retries: how often, and after how many seconds, a failed turn is tried again
+        on_segment: called with what was done with each tree
 
-        `settled_only`: only trees that hold a callback which was settled or has expired; a tree whose process died
-        in the middle of something else waits until somebody resumes it.
+        resume: called with the id of each ready root to run it in place of this runtime; it returns False to skip
+            the tree until it changes. After `stop` its calls have `drain` seconds to end. What is above does not
+            apply then
+        settled_only: with `resume`, only trees that hold a callback which was settled or has expired; a tree whose
+            process died in the middle of something else waits until somebody resumes it
         """
         await self._open()
-        worker = Worker(self.store, resume or self._resume_ready, concurrency, settled_only=settled_only)
+        find = Listing(self.store, resume or self._resume_ready, settled_only=settled_only).find
+        if resume is None and not settled_only:
+            find = Taking(self, Rules(changed, tuple(limits), retries, on_segment)).find
+        worker = Worker(self.store, find, concurrency, once=once)
         self._workers.append(worker)
         try:
             await worker.run(stop)
@@ -189,7 +222,7 @@ class Sessions(Inbox):
             self._workers.remove(worker)
 
     async def _resume_ready(self, root: str) -> bool:
-        """Resume a ready run tree for `work`; False where this runtime does not have its agent."""
+        """Resume a ready run tree; False where this runtime does not have its agent."""
         row = await self._row(root)
         if not self._agents.has(row.agent, root):
             return False
@@ -274,27 +307,14 @@ class Sessions(Inbox):
         declared = self.agent(agent) if isinstance(agent, str) else agent
         own = None if isinstance(agent, str) else self._agents.register(agent)
         session_id = self._new_id() if id is None else checked_id(id)
-        kept = {} if data is None else checked_data(data)
-        labels = {} if tags is None else checked_tags(tags)
         where = NO_PLACE
         if title != "" or folder is not None or roots != ():
             where = checked_place(title, folder, roots)
         if workspace is not None:
             checked_workspace(workspace)
-        begins = bool(declared.hooks.begin_session)
-        asks = self.can_ask_cache.get((declared, self.host is None))
-        if asks is None:
-            asks = can_ask_anyone(self, declared, declared.policy, [])
-        place = self._place(declared)
-        started = SessionStarted(
-            declared.name, kind="coordinator" if declared.run_program else "agent", begins=begins, asks=asks,
-            source=place.source, program=place.program, data=kept, tags=labels,
-            title=where.title, folder=where.folder, roots=where.roots, workspace=workspace is not None,
-            options=DEFAULT_OPTIONS if options is None else checked_options(declared, options),
-            servers=given_servers(declared),
-        )  # fmt: skip
+        started = self._header(declared, data, tags, where, workspace, options)
         state = SessionState(session_id)
-        if begins:
+        if started.begins:
             if id is not None and await self.store.row(id) is not None:
                 raise errors.SessionExists(id)
             self._bind(session_id, own, workspace)  # its begin_session hooks may start children
@@ -313,6 +333,95 @@ class Sessions(Inbox):
                     sink(started)
             self._bind(session_id, own, workspace)
         return Session(state, self)
+
+    def _header(
+        self,
+        agent: Agent,
+        data: Mapping[str, Any] | None,
+        tags: Mapping[str, str] | None,
+        where: SessionPlace = NO_PLACE,
+        workspace: Workspace | None = None,
+        options: SessionOptions | None = None,
+    ) -> SessionStarted:
+        """The first event of a new root session."""
+        asks = self.can_ask_cache.get((agent, self.host is None))
+        if asks is None:
+            asks = can_ask_anyone(self, agent, agent.policy, [])
+        place = self._place(agent)
+        return SessionStarted(
+            agent.name, kind="coordinator" if agent.run_program else "agent",
+            begins=bool(agent.hooks.begin_session), asks=asks, source=place.source, program=place.program,
+            data={} if data is None else checked_data(data), tags={} if tags is None else checked_tags(tags),
+            title=where.title, folder=where.folder, roots=where.roots, workspace=workspace is not None,
+            options=DEFAULT_OPTIONS if options is None else checked_options(agent, options),
+            servers=given_servers(agent),
+        )  # fmt: skip
+
+    async def submit(
+        self,
+        agent: Agent[Any] | str,
+        text: str | Message,
+        id: str | None = None,
+        *,
+        turn: int = 1,
+        priority: Priority = "normal",
+        tenant: str = "",
+        data: Mapping[str, Any] | None = None,
+        tags: Mapping[str, str] | None = None,
+        queue_limit: int | None = None,
+        by: str = "",
+    ) -> str:
+        """Queue a turn for whoever runs `work()` or `upcall worker`, and return the session's id. It runs nothing.
+
+        Submitting the same again does nothing; TurnExists if the turn was submitted with another text.
+
+        agent: the agent, or the name of one that this runtime has; the worker finds it by its name
+        text: the prompt
+        id: the session's id, of a new session or of an existing one; without one it is a new session
+        turn: the number of the turn in its session; the turns before it must exist
+        priority: workers take `critical` before `high`, `normal` and `low`
+        tenant: on whose behalf; of several tenants workers take the one with the fewest running sessions first
+        data, tags: those of `start`, for a new session
+        queue_limit: QueueFull if more sessions than this would be queued
+        by: who submits it
+        """
+        await self._open()
+        one = self.submission(
+            agent, text, id, turn=turn, priority=priority, tenant=tenant, data=data, tags=tags, by=by
+        )
+        await queue_turns(self.store, [one], queue_limit)
+        return one.id
+
+    def submission(
+        self,
+        agent: Agent[Any] | str,
+        text: str | Message,
+        id: str | None = None,
+        *,
+        turn: int = 1,
+        priority: Priority = "normal",
+        tenant: str = "",
+        data: Mapping[str, Any] | None = None,
+        tags: Mapping[str, str] | None = None,
+        by: str = "",
+    ) -> Submission:
+        """Check what is to be submitted; nothing is stored yet."""
+        declared = self.agent(agent) if isinstance(agent, str) else agent
+        if not isinstance(agent, str) and self._agents.register(agent) is not None:
+            raise errors.SetupError(
+                f"this runtime has another agent called {agent.name!r}; a worker finds an agent by its name"
+            )
+        return Submission(
+            self._new_id() if id is None else checked_id(id), checked_turn(turn), prompt_message(text),
+            self._header(declared, data, tags), checked_priority(priority), checked_tenant(tenant), by, data, tags,
+        )  # fmt: skip
+
+    async def submit_all(
+        self, submissions: Sequence[Submission], queue_limit: int | None = None
+    ) -> dict[tuple[str, int], bool]:
+        """Queue several turns; returns which of them are new, by session and turn."""
+        await self._open()
+        return await queue_turns(self.store, submissions, queue_limit)
 
     def _bind(self, session_id: str, agents: Mapping[str, Agent] | None, workspace: Workspace | None) -> None:
         """Have a new session use what it was started with."""
@@ -411,13 +520,30 @@ class Sessions(Inbox):
                 raise await self._waiting(state)
             await self._own(tree, take_over)
             turn = await tree.direct(state)
-        if state.turn.phase == "failed" and not turn.actor.agent.run_program:  # a team continues with what it left
-            await tree.end_below(state.id, "its turn failed, and another one began")
+        while state.queued:  # what was submitted before comes first
+            if (await self._run_queued(tree, turn)).status == "waiting":
+                raise await self._waiting(state)
+            await self._own(tree, take_over)
+            turn = await tree.direct(state)
+        await self._end_failed(tree, turn)
         tree.record_prompt(turn, message, by)
         reply = await tree.run_root(turn)
         if tree.has_asked or reply.status == "waiting":
             reply = await self._with_callbacks(reply, state)
         return reply
+
+    async def _end_failed(self, tree: RunTree, turn: Turn) -> None:
+        """End what a failed turn left below it, before another turn begins."""
+        if turn.state.turn.phase == "failed" and not turn.actor.agent.run_program:  # a team continues with it
+            await tree.end_below(turn.id, "its turn failed, and another one began")
+
+    async def _run_queued(self, tree: RunTree, turn: Turn) -> Reply:
+        """Start the next queued turn and run it."""
+        queued = turn.state.queued[0]
+        await self._end_failed(tree, turn)
+        tree.record_prompt(turn, queued.message, queued.by, queued)
+        await turn.log.flush()  # from here on, who takes the tree over resumes this turn
+        return await tree.run_root(turn)
 
     async def resume(
         self,
@@ -451,14 +577,24 @@ class Sessions(Inbox):
         child: str = "",
     ) -> Reply:
         tree = await self._claim(root, take_over, sink, wait=wait)
+
+        async def load() -> SessionState | None:
+            state = await load_state(self.store, root, claim=tree.claim)
+            if child and state is not None and state.turn.phase not in ("running", "failed") and not state.queued:
+                state = await load_state(self.store, child) or state  # the child was prompted by itself
+            return state
+
+        reply = await self.run_claimed(tree, load)
+        assert reply is not None
+        return reply
+
+    async def run_claimed(self, tree: RunTree, load: Callable[[], Awaitable[SessionState | None]]) -> Reply | None:
+        """Continue a tree that is claimed, and release it. `load` returns its state, or None to leave it."""
         outcome: Reply | Exception | None = None
         state: SessionState | None = None
         try:
-            state = await load_state(self.store, root, claim=tree.claim)
-            assert state is not None
-            if child and state.turn.phase not in ("running", "failed"):  # the child was prompted by itself
-                state = await load_state(self.store, child) or state
-            outcome = await self._resume(tree, state)
+            state = await load()
+            outcome = None if state is None else await self._resume(tree, state)
             return outcome
         except Exception as error:
             outcome = error
@@ -469,19 +605,36 @@ class Sessions(Inbox):
 
     async def _resume(self, tree: RunTree, state: SessionState) -> Reply:
         agent = self.agent_of(state.header)
-        beginning = state.turn.phase == "idle" and not state.begun
-        if state.turn.phase not in ("running", "failed") and not beginning:
+        beginning = state.turn.phase in ("idle", "failed") and not state.begun
+        if state.turn.phase not in ("running", "failed") and not beginning and not state.queued:
             return await self._with_callbacks(await typed_reply_of(state, agent.output), state)
         turn = await tree.direct(state)
-        if beginning and await tree.begin_root(turn):
+        if beginning and not await self._begin_submitted(tree, turn):
+            reply = reply_of(state, waits=True)
+        elif state.queued and state.turn.phase != "running" and not state.turn.retry:
+            reply = await self._run_queued(tree, turn)
+        elif state.turn.phase == "idle":
             await turn.log.flush(release=True)
             reply = await typed_reply_of(state, agent.output)
-        elif not beginning and (self.host is not None or not state.turn.parked or await self._is_ready(tree.root)):
+        elif self.host is not None or not state.turn.parked or await self._is_ready(tree.root):
             tree.record_resume(turn)
             reply = await tree.run_root(turn)
         else:
             reply = reply_of(state, waits=True)
         return await self._with_callbacks(reply, state)
+
+    @staticmethod
+    async def _begin_submitted(tree: RunTree, turn: Turn) -> bool:
+        """Run the begin_session hooks of a stored session. One that raises fails the turn that is queued."""
+        try:
+            return await tree.begin_root(turn)
+        except errors.HookFailed as error:
+            if turn.state.queued:
+                queued = turn.state.queued[0]
+                tree.record_prompt(turn, queued.message, queued.by, queued)
+                turn.end("failed", error=f"HookFailed: {error}", retry=tree.retry_at(turn, error))
+                await turn.log.flush(release=True)
+            raise
 
     async def reread(self, state: SessionState) -> Reply:
         """Bring a session up to date and return its last reply."""
@@ -556,6 +709,24 @@ class Sessions(Inbox):
             raise
         return tree
 
+    def adopt_claim(self, claim: Claim) -> RunTree:
+        """Register the run tree of a claim that was taken."""
+        tree = self._trees[claim.root] = RunTree(self, claim.root)
+        tree.own(claim)
+        tree.draining = self._closing
+        return tree
+
+    def models_of_agents(self) -> Mapping[str, frozenset[str]]:
+        """The agents whose trees can be taken, each with the names of the models that it and all below it use."""
+        return {agent.name: models_used(agent) for agent in self._agents.all()}
+
+    def setup_of(self, state: SessionState) -> str:
+        """The digest of a session's agent as it is now."""
+        options = state.options_in_force
+        hooks = ASKING if options.approvals else NO_HOOKS
+        agent = self.agent_of(state.header)
+        return self.actor(agent, hooks, asks=state.header.asks, model=options.model).setup
+
     async def _own(self, tree: RunTree, take_over: bool, *, wait: bool = True) -> None:
         attempts = CLAIM_ATTEMPTS if wait else 0
         while True:
@@ -625,7 +796,7 @@ class Sessions(Inbox):
             await turn.log.flush()  # that it runs may not have been written yet
         row = await self._row(id)
         events: dict[str, list[AnyEvent]] = {}
-        if row.status in ("running", "waiting"):  # of another turn, only what it asks may still be open
+        if row.status in ("running", "waiting", "queued"):  # of another turn, only what it asks may still be open
             events[id] = [CancelRequested(by, reason)]
         why = f"cancelled: {reason}" if reason else "cancelled"
         for one in await self.store.callbacks(root=row.root):
