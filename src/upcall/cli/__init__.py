@@ -32,7 +32,20 @@ _LONGEST_ERROR = 10_000
 """The longest error text to print, in characters. It may contain a server's answer."""
 
 READ_ONLY_COMMANDS = frozenset(
-    ("help", "version", "check", "explain", "completion", "events", "inbox", "new", "sessions", "show", "tree")
+    (
+        "help",
+        "version",
+        "check",
+        "explain",
+        "completion",
+        "events",
+        "inbox",
+        "new",
+        "sessions",
+        "show",
+        "status",
+        "tree",
+    )
 )
 """Commands that agents may run too: they change no session. `sessions delete` is not one of them.
 
@@ -117,7 +130,10 @@ def _add_all(commands: Commands) -> None:
         run,
         serve,
         sessions,
+        status,
+        submit,
         tree,
+        worker,
     )
 
     commands.group("Get started")
@@ -128,6 +144,10 @@ def _add_all(commands: Commands) -> None:
     chat.add(commands)
     resume.add(commands)
     run.add_cancel(commands)
+    commands.group("Queue work")
+    submit.add(commands)
+    worker.add(commands)
+    status.add(commands)
     commands.group("Answer questions")
     inbox.add(commands)
     serve.add(commands)

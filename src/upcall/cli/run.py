@@ -114,7 +114,7 @@ async def _run(args: argparse.Namespace) -> int:
 async def _cancel(args: argparse.Namespace) -> int:
     async with open_log(args) as runtime:
         before = await runtime.status(args.id)
-        if before not in ("running", "interrupted", "waiting"):
+        if before not in ("running", "interrupted", "waiting", "queued"):
             tell(f"nothing to cancel: session {visible(args.id)} is {before}")
             return 0
         await runtime.cancel(args.id, "by `upcall cancel`")

@@ -108,7 +108,7 @@ class Taking:
             raise
         finally:
             self._report(claim, state, outcome, time.monotonic() - started, error)
-        if error:
+        if error and self._rules.on_segment is None:
             log.warning("session %s: %s", claim.root, error)
         return outcome != "left"
 

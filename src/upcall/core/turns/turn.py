@@ -373,7 +373,8 @@ class Turn:
     def end(self, status: Any, limit: str = "", error: str = "", retry: float = 0.0) -> None:
         """Add the turn's end to the log."""
         seconds = self.state.turn.running_seconds(self.log.store.now())
-        self.log.add(events.TurnEnded(self.state.turn.number, status, limit, error, seconds, retry))
+        ended = events.TurnEnded(self.state.turn.number, status, limit, error, seconds)
+        self.log.add(ended.replace(retry=retry) if retry else ended)  # a 0.0 that is given would be written
 
     async def reply(self) -> Reply:
         """Return what the turn has come to so far. Each has a value of its own: hooks may change theirs."""
