@@ -30,7 +30,7 @@ from upcall.errors import (
 from upcall.events import FOREIGN, AnyEvent, decode
 from upcall.store.opening import Place, open_log
 from upcall.store.rules import as_of, claim_error
-from upcall.store.sqlite.heartbeat import BEATS, HEARTBEAT_INTERVAL, Heartbeat
+from upcall.store.sqlite.heartbeat import BEATS, Heartbeat, interval
 from upcall.store.sqlite.jobs import Append, Job, MultiAppend, Operation, Settle
 from upcall.store.sqlite.listing_sql import (
     COLUMNS,
@@ -41,7 +41,7 @@ from upcall.store.sqlite.listing_sql import (
     tree_values,
 )
 from upcall.store.sqlite.private_copy import PrivateCopy
-from upcall.store.sqlite.process import LEASE_TIMEOUT, Identity, is_gone
+from upcall.store.sqlite.process import LEASE, Identity, is_gone
 from upcall.store.sqlite.queries import DUE, READY, Rows
 from upcall.store.sqlite.tables import ADD_ID, BUSY, SEQ_BITS, connect, explain, new_id
 from upcall.store.sqlite.transaction import Tx
@@ -67,7 +67,6 @@ class SqliteStore:
     """A store in one file. Open it with `await store.open()`; many processes may have it open."""
 
     durable = True
-    lease = LEASE_TIMEOUT
 
     def __init__(
         self,
@@ -75,8 +74,14 @@ class SqliteStore:
         clock: Callable[[], float] = time.time,
         busy: float = BUSY,
         on_ready: OnReady | None = None,
+        lease: float = LEASE,
     ) -> None:
-        """`on_ready` is called in the transaction that makes a run tree ready: see `upcall.contracts.OnReady`."""
+        """`on_ready` is called in the transaction that makes a run tree ready: see `upcall.contracts.OnReady`.
+
+        `lease`: seconds without a heartbeat after which an owner counts as dead; the same for all processes that
+        share the file.
+        """
+        self.lease = lease
         place = path if isinstance(path, Place) else Place(os.fspath(path))
         self.where = place.path if os.path.isabs(place.path) else str(Path(place.path).absolute())  # noqa: PTH117
         self.now = clock
@@ -94,7 +99,7 @@ class SqliteStore:
         self._version = -1
         self._look: asyncio.TimerHandle | None = None
         self._heart: Heartbeat | None = None
-        self._beaten = 0.0
+        self._beaten = self._until = 0.0
 
     # --- opening and closing --------------------------------------------------------------
 
@@ -123,7 +128,7 @@ class SqliteStore:
 
     def duplicate(self) -> SqliteStore:
         """Another connection to the same log, for a thread of its own; it is not open yet."""
-        return SqliteStore(self._place, self.now, self._busy)
+        return SqliteStore(self._place, self.now, self._busy, lease=self.lease)
 
     @property
     def foreign(self) -> bool:
@@ -239,16 +244,20 @@ class SqliteStore:
         if not take_over and (root in self._claiming or (mine is not None and mine.is_active)):
             raise SessionBusy(root, "this program", is_local=True)
         self._claiming.append(root)
+        until, beaten = time.monotonic() + self.lease, self._beaten
         try:
             epoch, seq, base, self._beaten = await self._operate(lambda tx: self._take(tx, root, take_over), root)
         finally:
             self._claiming.remove(root)
+        if self._beaten != beaten:  # else the heartbeat before this one still counts
+            self._until = until
         mine = self._claims.get(root)
         if mine is not None and mine.is_active:
             mine.fail(SessionTakenOver(root))
-        claim = self._claims[root] = Claim(root, epoch, seq, base)
+        claim = self._claims[root] = Claim(root, epoch, seq, base, self._until)
         if self._heart is None:
-            self._heart = Heartbeat(self._file, self._me, self.now, self._claims, asyncio.get_running_loop())
+            loop = asyncio.get_running_loop()
+            self._heart = Heartbeat(self._file, self._me, self.now, self._claims, loop, self.lease)
         self._heart.wake()
         self._watch()
         return claim
@@ -260,9 +269,7 @@ class SqliteStore:
             raise UnknownSession(root)
         if not take_over and found.owner != me.id:  # else it is a failed claim of this process
             self._refuse_owned(tx, root, found.owner)
-        if (
-            not 0.0 <= tx.now - beaten < HEARTBEAT_INTERVAL
-        ):  # else its row is there: only late ones are ever deleted
+        if not 0.0 <= tx.now - beaten < interval(self.lease):  # else its row is there: only late ones are deleted
             tx.execute(BEATS, me.beat(tx.now))
             beaten = tx.now
         found.epoch, found.owner = found.epoch + 1, me.id
@@ -282,6 +289,27 @@ class SqliteStore:
         if self.now() - beat > self.lease or (machine == self._me.machine and is_gone(pid, born)):
             return ""
         return name
+
+    async def confirm(self, claim: Claim) -> None:
+        """Return when a new heartbeat has been stored and the claim still holds; raise what it was lost to."""
+        while claim.is_active:
+            until = time.monotonic() + self.lease
+            try:
+                await self._operate(lambda tx: self._confirm(tx, claim), claim.root)
+            except SessionTakenOver as error:
+                claim.fail(error)
+            except StoreUnavailable:
+                if self._writer is None:
+                    raise
+                await asyncio.sleep(LOOK)
+            else:
+                claim.until = max(claim.until, until)
+                return
+        raise claim_error(claim, self.where)
+
+    def _confirm(self, tx: Tx, claim: Claim) -> None:
+        tx.check_fence(claim)
+        tx.execute(BEATS, self._me.beat(tx.now))
 
     async def release(self, claim: Claim) -> None:
         """Stop owning; nothing happens if the claim was lost."""
