@@ -1,0 +1,425 @@
+"""The tables and functions in the database, in a schema of their own called `upcall`.
+
+Every write is one statement: a call of one of these functions, which checks, locks, numbers and inserts. So no
+transaction ever waits for a client, and a write works the same through a transaction pooler.
+
+Whoever writes to a run tree first locks it, by an advisory lock on its root's id. Several trees are locked in the
+order of their keys. Only then does the transaction get its id, on which positions are built: so positions rise in
+the order in which a tree's events are written, and no transaction with an id waits for a lock.
+"""
+
+from __future__ import annotations
+
+VERSION = 1
+
+TABLES = """
+CREATE SCHEMA upcall;
+
+-- 'version' of this schema; 'offset' is added to transaction ids, so that positions rise after a restored dump.
+CREATE TABLE upcall.meta (name text PRIMARY KEY, value bigint NOT NULL);
+INSERT INTO upcall.meta VALUES ('version', 1), ('offset', 0);
+
+CREATE SEQUENCE upcall.epochs;
+
+CREATE TABLE upcall.sessions (
+    n bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    root bigint NOT NULL,
+    parent bigint,
+    seq bigint NOT NULL DEFAULT 0,
+    base bigint NOT NULL DEFAULT 0,
+    epoch bigint NOT NULL DEFAULT 0,
+    created double precision NOT NULL,
+    updated double precision NOT NULL,
+    id text COLLATE "C" NOT NULL UNIQUE,
+    agent text NOT NULL,
+    kind text NOT NULL,
+    status text NOT NULL DEFAULT 'idle',
+    owner text NOT NULL DEFAULT '',
+    tags bytea,
+    title bytea,
+    folder bytea,
+    roots bytea
+) WITH (fillfactor = 70);
+CREATE INDEX sessions_by_parent ON upcall.sessions (parent) WHERE parent IS NOT NULL;
+CREATE INDEX sessions_by_root ON upcall.sessions (root) WHERE parent IS NOT NULL;
+CREATE INDEX sessions_running ON upcall.sessions (n) WHERE parent IS NULL AND status = 'running';
+CREATE INDEX sessions_by_folder ON upcall.sessions (folder, n) WHERE folder IS NOT NULL;
+
+CREATE TABLE upcall.events (
+    n bigint NOT NULL,
+    pos bigint NOT NULL,
+    time double precision NOT NULL,
+    seq integer NOT NULL,
+    append bigint,    -- the number of the append: of the claim's epoch, and in the claim
+    by_others uuid,   -- the id of an append without a claim
+    body bytea NOT NULL,
+    PRIMARY KEY (n, seq)
+);
+CREATE UNIQUE INDEX events_by_pos ON upcall.events (pos);
+CREATE INDEX events_by_others ON upcall.events (pos) WHERE by_others IS NOT NULL;
+
+CREATE TABLE upcall.callbacks (
+    root bigint NOT NULL,
+    n bigint NOT NULL,
+    raised integer NOT NULL,
+    settled integer,
+    pos bigint NOT NULL,
+    created double precision NOT NULL,
+    expires double precision,
+    version integer NOT NULL DEFAULT 1,
+    rank integer NOT NULL,
+    delivered boolean NOT NULL DEFAULT false,
+    awaited boolean NOT NULL DEFAULT false, -- its session is parked and waits for it
+    id text COLLATE "C" PRIMARY KEY,
+    status text NOT NULL,
+    target text NOT NULL,
+    message bytea,
+    path bytea NOT NULL
+) WITH (fillfactor = 80);
+CREATE INDEX callbacks_waiting ON upcall.callbacks (rank, created, pos) WHERE status = 'open' AND target = 'user';
+CREATE INDEX callbacks_by_root ON upcall.callbacks (root, pos);
+CREATE INDEX callbacks_due ON upcall.callbacks
+    ((CASE WHEN status = 'open' AND target = 'user' THEN expires ELSE 0 END), root) WHERE awaited;
+
+CREATE TABLE upcall.tags (name bytea, value bytea, root bigint, PRIMARY KEY (name, value, root));
+CREATE INDEX tags_by_root ON upcall.tags (root);
+
+CREATE TABLE upcall.blobs (hash text COLLATE "C" PRIMARY KEY, body bytea NOT NULL);
+CREATE TABLE upcall.blob_uses (root bigint, hash text COLLATE "C", PRIMARY KEY (root, hash));
+CREATE INDEX blob_uses_by_hash ON upcall.blob_uses (hash);
+
+CREATE TABLE upcall.processes (
+    id text PRIMARY KEY, name text NOT NULL, machine text NOT NULL, pid bigint NOT NULL, born text NOT NULL,
+    lease double precision NOT NULL, beat double precision NOT NULL
+) WITH (fillfactor = 50);
+"""
+
+_SMALL_FUNCTIONS = """
+CREATE OR REPLACE FUNCTION upcall.clock() RETURNS double precision LANGUAGE sql VOLATILE AS
+$$ SELECT extract(epoch FROM clock_timestamp())::double precision $$;
+
+-- When the server was started: while it was down nobody could send a heartbeat.
+CREATE OR REPLACE FUNCTION upcall.started() RETURNS double precision LANGUAGE sql STABLE AS
+$$ SELECT extract(epoch FROM pg_postmaster_start_time())::double precision $$;
+
+CREATE OR REPLACE FUNCTION upcall.tree_key(root text) RETURNS bigint LANGUAGE sql IMMUTABLE AS
+$$ SELECT hashtextextended(root, 7513) $$;
+
+CREATE OR REPLACE FUNCTION upcall.alive(process text) RETURNS boolean LANGUAGE sql VOLATILE AS $$
+    SELECT EXISTS (SELECT 1 FROM upcall.processes p WHERE p.id = process
+        AND upcall.clock() - greatest(p.beat, upcall.started()) <= p.lease)
+$$;
+
+-- The first position that may still be committed: events below it can be read by position.
+CREATE OR REPLACE FUNCTION upcall.horizon() RETURNS bigint LANGUAGE sql VOLATILE AS $$
+    SELECT (pg_snapshot_xmin(pg_current_snapshot())::text::bigint
+        + (SELECT value FROM upcall.meta WHERE name = 'offset')) << 16
+$$;
+
+-- In a restored dump positions are above this server's transaction ids: continue above them.
+CREATE OR REPLACE FUNCTION upcall.continue_positions() RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    newest bigint := (SELECT max(pos) >> 16 FROM upcall.events);
+    next bigint := pg_snapshot_xmax(pg_current_snapshot())::text::bigint
+        + (SELECT value FROM upcall.meta WHERE name = 'offset');
+BEGIN
+    IF newest >= next THEN
+        UPDATE upcall.meta SET value = value + newest - next + 1 WHERE name = 'offset';
+    END IF;
+END $$;
+
+CREATE OR REPLACE FUNCTION upcall.beat(
+    me text, my_name text, my_machine text, my_pid bigint, my_birth text, my_lease double precision
+) RETURNS void LANGUAGE sql AS $$
+    INSERT INTO upcall.processes VALUES (me, my_name, my_machine, my_pid, my_birth, my_lease, upcall.clock())
+    ON CONFLICT (id) DO UPDATE SET beat = excluded.beat, lease = excluded.lease
+$$;
+"""
+
+_WRITE = """
+-- Write several jobs in one transaction; each is written whole or not at all. `jobs` says what to do, everything that
+-- a model can word is in `bodies`. A row without a problem says how the events of one part of a job were stamped.
+CREATE OR REPLACE FUNCTION upcall.write(jobs jsonb, bodies bytea[], lazy boolean)
+RETURNS TABLE (job integer, part integer, first bigint, start bigint, at double precision, problem text, detail text)
+LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+    keys bigint[]; key bigint; failed text[] := '{}'; notify boolean := false;
+    j jsonb; p jsonb; claimed text; k bigint; others uuid; at_root bigint; tree bigint; held bigint;
+    found_rows upcall.sessions[]; one upcall.sessions; root_id text; jn integer; pn integer; number integer; wrong text; why text;
+    now double precision; place bigint; count integer;
+BEGIN
+    IF lazy THEN PERFORM set_config('synchronous_commit', 'off', true); END IF;
+    IF jsonb_path_exists(jobs, '$[*].blobs[0]') THEN PERFORM pg_advisory_xact_lock_shared(7513); END IF;
+    SELECT array_agg(DISTINCT upcall.tree_key(t.root) ORDER BY upcall.tree_key(t.root)) INTO keys FROM (
+        SELECT x->>'claim' AS root FROM jsonb_array_elements(jobs) x WHERE x ? 'claim'
+        UNION ALL
+        SELECT coalesce((SELECT r.id FROM upcall.sessions s JOIN upcall.sessions r ON r.n = s.root WHERE s.id = y->>'s'),
+            y->'new'->>'root', y->>'s')
+        FROM jsonb_array_elements(jobs) x, jsonb_array_elements(x->'parts') y WHERE NOT x ? 'k'
+    ) t;
+    FOREACH key IN ARRAY keys LOOP PERFORM pg_advisory_xact_lock(key); END LOOP;
+    now := upcall.clock();
+
+    <<each_job>>
+    FOR jn IN 0 .. jsonb_array_length(jobs) - 1 LOOP
+        job := jn; j := jobs->jn; claimed := j->>'claim'; k := (j->>'k')::bigint; others := (j->>'id')::uuid;
+        part := 0; first := NULL; start := NULL; at := NULL; problem := NULL; detail := NULL; at_root := NULL;
+        tree := NULL; held := NULL; one := NULL;
+        IF j ? 'again' THEN -- an earlier attempt may have written it
+            number := 0;
+            FOR pn IN 0 .. jsonb_array_length(j->'parts') - 1 LOOP
+                part := pn;
+                SELECT e.seq, e.pos, e.time INTO first, start, at FROM upcall.sessions s JOIN upcall.events e ON e.n = s.n
+                WHERE s.id = j->'parts'->pn->>'s' AND (e.append = k OR e.by_others = others)
+                ORDER BY e.n DESC, e.seq DESC LIMIT 1;
+                IF FOUND THEN
+                    count := jsonb_array_length(j->'parts'->pn->'b');
+                    first := first - count + 1; start := start - count + 1;
+                    number := number + 1; RETURN NEXT;
+                END IF;
+            END LOOP;
+            CONTINUE each_job WHEN number > 0;
+            part := 0;
+        END IF;
+
+        IF claimed IS NOT NULL THEN
+            SELECT n, epoch INTO tree, held FROM upcall.sessions WHERE id = claimed;
+            IF NOT FOUND OR held <> (j->>'epoch')::bigint THEN
+                problem := 'taken'; failed := failed || claimed; RETURN NEXT; CONTINUE;
+            END IF;
+            IF claimed = ANY (failed) THEN problem := 'failed'; RETURN NEXT; CONTINUE; END IF;
+            IF k IS NOT NULL THEN at_root := tree; END IF;
+        END IF;
+        -- check everything before anything is written
+        IF (j->>'before')::double precision <= now OR EXISTS (
+            SELECT 1 FROM jsonb_array_elements(j->'expect') x LEFT JOIN upcall.callbacks b ON b.id = x->>0
+            WHERE b.version IS DISTINCT FROM (x->>1)::integer
+        ) THEN
+            problem := 'stale'; RETURN NEXT; CONTINUE;
+        END IF;
+        found_rows := '{}'; wrong := NULL;
+        FOR pn IN 0 .. jsonb_array_length(j->'parts') - 1 LOOP
+            p := j->'parts'->pn; why := NULL;
+            SELECT s.* INTO one FROM upcall.sessions s WHERE s.id = p->>'s';
+            IF one.n IS NULL THEN
+                IF NOT p ? 'new' OR at_root IS NOT NULL AND claimed <> coalesce(p->'new'->>'root', p->>'s') THEN
+                    why := 'absent';
+                ELSE
+                    SELECT x INTO why FROM jsonb_array_elements_text(p->'new'->'needs') x
+                    WHERE NOT EXISTS (SELECT 1 FROM upcall.sessions s WHERE s.id = x)
+                    ORDER BY x LIMIT 1;
+                    why := 'needs ' || why;
+                END IF;
+            ELSIF (p->>'seq')::bigint <> one.seq THEN
+                why := 'stale';
+            ELSIF p ? 'new' THEN
+                why := 'present';
+            ELSIF at_root IS NULL THEN
+                IF NOT (p->>'foreign')::boolean THEN why := 'present'; END IF;
+                SELECT r.id INTO root_id FROM upcall.sessions r WHERE r.n = one.root;
+                IF NOT upcall.tree_key(root_id) = ANY (keys) THEN -- it was created while this waited for a lock
+                    RAISE serialization_failure USING MESSAGE = 'the session was just created';
+                END IF;
+            ELSIF one.root <> at_root THEN
+                why := 'present';
+            END IF;
+            IF why IS NOT NULL AND wrong IS NULL THEN wrong := why; part := pn; END IF;
+            found_rows[pn] := one;
+        END LOOP;
+        IF wrong IS NOT NULL THEN
+            IF wrong = 'stale' THEN
+                problem := 'stale';
+            ELSE
+                problem := 'refused'; detail := wrong;
+                IF at_root IS NOT NULL THEN failed := failed || claimed; END IF;
+            END IF;
+            RETURN NEXT; CONTINUE;
+        END IF;
+
+        IF place IS NULL THEN
+            SELECT (pg_current_xact_id()::text::bigint + value) << 16 INTO place FROM upcall.meta WHERE name = 'offset';
+        END IF;
+        at := now;
+        FOR pn IN 0 .. jsonb_array_length(j->'parts') - 1 LOOP
+            part := pn; p := j->'parts'->pn; one := found_rows[pn];
+            IF one.n IS NULL THEN one := upcall.create_session(p, bodies, now); END IF;
+            first := one.seq + 1; start := place + 1;
+            count := jsonb_array_length(p->'b');
+            INSERT INTO upcall.events (n, pos, time, seq, append, by_others, body)
+            SELECT one.n, place + i, now, one.seq + i, k, others, bodies[(p->'b'->>(i - 1))::integer]
+            FROM generate_series(1, count) i;
+            place := place + count;
+            IF p ? 'effects' THEN PERFORM upcall.apply_effects(one, p->'effects', bodies, now, start, first); END IF;
+            UPDATE upcall.sessions SET seq = one.seq + count, updated = now,
+                status = coalesce(p->'effects'->>'status', status),
+                base = coalesce((p->'effects'->>'base')::bigint, first + (p->'effects'->>'base_at')::bigint, base),
+                owner = CASE WHEN n = at_root AND (j->>'release')::boolean THEN '' ELSE owner END
+            WHERE n = one.n AND (n IS DISTINCT FROM at_root OR epoch = held);
+            IF NOT FOUND THEN RAISE serialization_failure USING MESSAGE = 'the tree was taken just now'; END IF;
+            IF one.n = at_root THEN at_root := NULL; END IF;
+            RETURN NEXT;
+        END LOOP;
+        IF at_root IS NOT NULL AND (j->>'release')::boolean THEN -- only other sessions of the tree were written
+            UPDATE upcall.sessions SET owner = '' WHERE n = at_root AND epoch = held;
+        END IF;
+        IF j ? 'blobs' THEN PERFORM upcall.put_blobs(coalesce(one.root, tree), j->'blobs', bodies); END IF;
+        notify := notify OR j ? 'notify';
+    END LOOP;
+    IF notify THEN PERFORM pg_notify('upcall', ''); END IF;
+END $$;
+"""
+
+_PARTS = """
+CREATE OR REPLACE FUNCTION upcall.create_session(p jsonb, bodies bytea[], now double precision)
+RETURNS upcall.sessions LANGUAGE plpgsql AS $$
+DECLARE
+    new jsonb := p->'new'; one upcall.sessions; number bigint := nextval(pg_get_serial_sequence('upcall.sessions', 'n'));
+BEGIN
+    INSERT INTO upcall.sessions (n, id, agent, parent, root, kind, created, updated, tags, title, folder, roots)
+    OVERRIDING SYSTEM VALUE VALUES (
+        number, p->>'s', new->>'agent', (SELECT n FROM upcall.sessions WHERE id = new->>'parent'),
+        coalesce((SELECT n FROM upcall.sessions WHERE id = new->>'root'), number), new->>'kind', now, now,
+        bodies[(new->>'tags')::integer], bodies[(new->>'title')::integer], bodies[(new->>'folder')::integer],
+        bodies[(new->>'roots')::integer]
+    ) RETURNING * INTO one;
+    INSERT INTO upcall.tags SELECT bodies[(x->>0)::integer], bodies[(x->>1)::integer], one.root
+    FROM jsonb_array_elements(new->'tag_rows') x ON CONFLICT DO NOTHING;
+    RETURN one;
+END $$;
+
+-- The rows of callbacks, and bodies that a hook replaced.
+CREATE OR REPLACE FUNCTION upcall.apply_effects(
+    one upcall.sessions, effects jsonb, bodies bytea[], now double precision, start bigint, first bigint
+) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    x jsonb;
+BEGIN
+    IF effects ? 'status' AND one.status = 'waiting' THEN
+        UPDATE upcall.callbacks SET awaited = false WHERE root = one.root AND n = one.n AND awaited;
+    END IF;
+    FOR x IN SELECT * FROM jsonb_array_elements(effects->'drop') LOOP
+        UPDATE upcall.events SET body = bodies[(x->>1)::integer] WHERE n = one.n AND seq = (x->>0)::integer;
+    END LOOP;
+    FOR x IN SELECT * FROM jsonb_array_elements(effects->'raised') LOOP
+        INSERT INTO upcall.callbacks
+            (root, n, raised, settled, pos, created, expires, rank, awaited, id, status, target, message, path)
+        VALUES (
+            one.root, one.n, first + (x->>'at')::integer, first + (x->>'settled')::integer,
+            start + (x->>'at')::integer, now, (x->>'expires')::double precision, (x->>'rank')::integer,
+            (x->>'awaited')::boolean, x->>'id', x->>'status', x->>'target', bodies[(x->>'message')::integer],
+            bodies[(x->>'path')::integer]
+        );
+    END LOOP;
+    FOR x IN SELECT * FROM jsonb_array_elements(effects->'changed') LOOP
+        UPDATE upcall.callbacks SET status = x->>'status', target = x->>'target',
+            message = bodies[(x->>'message')::integer], path = bodies[(x->>'path')::integer],
+            expires = (x->>'expires')::double precision, settled = first + (x->>'settled')::integer,
+            delivered = delivered AND NOT x ? 'reopened', version = version + 1
+        WHERE id = x->>'id';
+    END LOOP;
+    UPDATE upcall.callbacks SET delivered = true
+    WHERE id IN (SELECT * FROM jsonb_array_elements_text(effects->'delivered'));
+    UPDATE upcall.callbacks SET awaited = true
+    WHERE id IN (SELECT * FROM jsonb_array_elements_text(effects->'waits'));
+END $$;
+
+-- Only who deletes bodies has the lock on them alone: a body that is there stays until this commits.
+CREATE OR REPLACE FUNCTION upcall.put_blobs(tree bigint, blobs jsonb, bodies bytea[]) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO upcall.blobs SELECT x->>0, bodies[(x->>1)::integer] FROM jsonb_array_elements(blobs) x
+    WHERE NOT EXISTS (SELECT 1 FROM upcall.blobs b WHERE b.hash = x->>0) ORDER BY 1 ON CONFLICT DO NOTHING;
+    INSERT INTO upcall.blob_uses SELECT tree, x->>0 FROM jsonb_array_elements(blobs) x ON CONFLICT DO NOTHING;
+END $$;
+"""
+
+_OWNING = """
+-- Become the owner of a tree. `gone`: an owner that is known to have ended. `beat` says whether to send a heartbeat.
+CREATE OR REPLACE FUNCTION upcall.claim(
+    wanted text, me text, my_name text, my_machine text, my_pid bigint, my_birth text, my_lease double precision,
+    beat boolean, take_over boolean, gone text
+) RETURNS TABLE (problem text, epoch bigint, seq bigint, base bigint,
+    owner text, name text, machine text, pid bigint, born text)
+LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+    found upcall.sessions; p upcall.processes;
+BEGIN
+    PERFORM set_config('synchronous_commit', 'off', true); -- after a crash of the server no claim counts
+    PERFORM pg_advisory_xact_lock(upcall.tree_key(wanted));
+    SELECT s.* INTO found FROM upcall.sessions s WHERE s.id = wanted AND s.n = s.root FOR UPDATE;
+    IF found.n IS NULL THEN
+        problem := CASE WHEN EXISTS (SELECT 1 FROM upcall.sessions WHERE id = wanted) THEN 'child' ELSE 'unknown' END;
+        RETURN NEXT; RETURN;
+    END IF;
+    IF NOT take_over AND found.owner NOT IN ('', me, gone) AND upcall.alive(found.owner) THEN
+        SELECT x.* INTO p FROM upcall.processes x WHERE x.id = found.owner;
+        problem := 'busy'; owner := p.id; name := p.name; machine := p.machine; pid := p.pid; born := p.born;
+        RETURN NEXT; RETURN;
+    END IF;
+    IF beat THEN PERFORM upcall.beat(me, my_name, my_machine, my_pid, my_birth, my_lease); END IF;
+    UPDATE upcall.sessions s SET epoch = nextval('upcall.epochs'), owner = me WHERE s.n = found.n
+    RETURNING s.epoch, s.seq, s.base INTO epoch, seq, base;
+    RETURN NEXT;
+END $$;
+
+-- Send a heartbeat, release claims that failed here, and return the trees of these claims that others own now.
+CREATE OR REPLACE FUNCTION upcall.renew(
+    me text, my_name text, my_machine text, my_pid bigint, my_birth text, my_lease double precision,
+    roots text[], epochs bigint[]
+) RETURNS text[] LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM set_config('synchronous_commit', 'off', true);
+    PERFORM upcall.beat(me, my_name, my_machine, my_pid, my_birth, my_lease);
+    RETURN (SELECT coalesce(array_agg(x.root), '{}') FROM unnest(roots, epochs) x (root, epoch)
+        WHERE NOT EXISTS (SELECT 1 FROM upcall.sessions s WHERE s.id = x.root AND s.epoch = x.epoch));
+END $$;
+
+CREATE OR REPLACE FUNCTION upcall.release(wanted text, held bigint) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM set_config('synchronous_commit', 'off', true);
+    PERFORM pg_advisory_xact_lock(upcall.tree_key(wanted));
+    UPDATE upcall.sessions SET owner = '' WHERE id = wanted AND epoch = held;
+END $$;
+
+-- Delete whole trees that nobody owns, with the bodies that nothing else uses. `gone`: owners that have ended.
+CREATE OR REPLACE FUNCTION upcall.remove(wanted text[], gone text[], again boolean)
+RETURNS TABLE (problem text, session text, owner text, deleted bigint) LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+    trees bigint[]; names text[]; key bigint; one text; tree record;
+BEGIN
+    PERFORM pg_advisory_xact_lock(7513);
+    FOR key IN SELECT DISTINCT upcall.tree_key(r.id) FROM upcall.sessions s JOIN upcall.sessions r ON r.n = s.root
+        WHERE s.id = ANY (wanted) ORDER BY 1
+    LOOP PERFORM pg_advisory_xact_lock(key); END LOOP;
+    FOREACH one IN ARRAY wanted LOOP
+        SELECT r.n, r.owner INTO tree FROM upcall.sessions s JOIN upcall.sessions r ON r.n = s.root WHERE s.id = one
+        FOR UPDATE OF r;
+        IF NOT FOUND THEN
+            CONTINUE WHEN again;
+            problem := 'unknown'; session := one; RETURN NEXT; RETURN;
+        END IF;
+        IF tree.owner <> '' AND tree.owner <> ALL (gone) AND upcall.alive(tree.owner) THEN
+            problem := 'busy'; session := one; owner := tree.owner; RETURN NEXT; RETURN;
+        END IF;
+        trees := trees || tree.n;
+    END LOOP;
+    SELECT array_agg(DISTINCT hash) INTO names FROM upcall.blob_uses WHERE root = ANY (trees);
+    DELETE FROM upcall.blob_uses WHERE root = ANY (trees);
+    DELETE FROM upcall.blobs b WHERE b.hash = ANY (names)
+        AND NOT EXISTS (SELECT 1 FROM upcall.blob_uses u WHERE u.hash = b.hash);
+    DELETE FROM upcall.tags WHERE root = ANY (trees);
+    DELETE FROM upcall.callbacks WHERE root = ANY (trees);
+    DELETE FROM upcall.events WHERE n IN (
+        SELECT n FROM upcall.sessions WHERE n = ANY (trees) OR (parent IS NOT NULL AND root = ANY (trees)));
+    DELETE FROM upcall.sessions WHERE n = ANY (trees) OR (parent IS NOT NULL AND root = ANY (trees));
+    GET DIAGNOSTICS deleted = ROW_COUNT;
+    RETURN NEXT;
+END $$;
+"""
+
+FUNCTIONS = _SMALL_FUNCTIONS + _PARTS + _WRITE + _OWNING
+
+UPGRADES: dict[int, str] = {}
+"""Statements that upgrade a database of each older version to the next, before the functions are replaced."""
