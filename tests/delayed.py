@@ -29,7 +29,7 @@ class DelayedStore:
 
     def __getattr__(self, name: str) -> Any:
         value = getattr(self._inner, name)
-        if name not in ("claim", "release", "append_all", "park", "settle", "delete"):
+        if name not in ("claim", "take", "release", "append_all", "park", "settle", "delete", "prune", "pause"):
             return value
 
         async def call(*args: Any, **options: Any) -> Any:

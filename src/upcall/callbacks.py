@@ -14,7 +14,7 @@ from msgspec import Meta
 from msgspec.structs import replace
 
 from upcall import events
-from upcall.messages import JsonSchema, Value
+from upcall.messages import JsonSchema, Priority, Value
 
 Kind = Literal["callback_to_caller", "request_user_input", "request_resolution", "callback"]
 KINDS: tuple[Kind, ...] = ("callback_to_caller", "request_user_input", "request_resolution", "callback")
@@ -24,7 +24,6 @@ MUST_ANSWER = ("blocker", "error", "approval", *PERSON_ONLY)
 """Intents that raise when nobody answers; every other word is treated as a query."""
 INTENTS = ("query", "clarification", *MUST_ANSWER)
 """Intents with a meaning here; any other word is kept as it was written."""
-Priority = Literal["low", "normal", "high", "critical"]
 PRIORITIES: tuple[Priority, ...] = ("low", "normal", "high", "critical")
 
 

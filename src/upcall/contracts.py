@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Protocol, TypeVar
 
 import msgspec
 
-from upcall.callbacks import Callback, HostAnswer, Priority
+from upcall.callbacks import Callback, HostAnswer
 from upcall.events import AnyEvent
-from upcall.messages import NO_USAGE, Message, Purpose, Request, Response, Status, Usage, Value
+from upcall.messages import NO_USAGE, Message, Priority, Purpose, Request, Response, Status, Usage, Value
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar as TypeVarWithDefault
@@ -166,7 +166,8 @@ class Claim(msgspec.Struct, eq=False):
     """The right to append to a run tree, until it ends or is lost. `epoch` fences older owners.
 
     `seq` is the newest sequence number of the root session when it was claimed: who knows all up to there need
-    not read. `base` is where its last compaction lets a fold begin.
+    not read. `base` is where its last compaction lets a fold begin. `orphaned`: the process that owned the tree
+    before died without releasing it.
 
     `until` is the moment, by `time.monotonic()`, up to which no other process can have taken the tree over without
     `take_over`. The store moves it on with each heartbeat. After it, `Store.confirm` comes before the next effect.
@@ -179,6 +180,7 @@ class Claim(msgspec.Struct, eq=False):
     epoch: int
     seq: int = 0
     base: int = 0
+    orphaned: bool = False
     until: float = math.inf
     released: bool = False
     failure: Exception | None = None
@@ -257,13 +259,34 @@ class Ready(Value, frozen=True):
 
     root: the id of its root session
     reason: `settled`: a callback that it waits for was settled; `parked`: it waits for an agent, or for a callback
-        that expires; `child_ended`: a child's turn ended, and its owner released the tree
+        that expires; `child_ended`: a child's turn ended, and its owner released the tree; `queued`: a turn was
+        submitted, or is next; `retry`: its turn failed and may be tried again; `released`: its owner released it
+        in the middle of a turn
     due: the moment from which it can be resumed, by the store's clock; 0 for now
     """
 
     root: str
-    reason: Literal["settled", "parked", "child_ended"]
+    reason: Literal["settled", "parked", "child_ended", "queued", "retry", "released"]
     due: float = 0.0
+
+
+class TakeLimit(Value, frozen=True):
+    """A limit on the run trees that workers have, over all processes that use the store.
+
+    agents: the names of the agents that it counts; empty for all
+    tenant: the tenant that it counts; None for all
+    running: how many trees may run at once; None for no limit. A tree counts from `take` until it is released
+    per_minute: how many trees may be taken within a minute; None for no limit
+    """
+
+    agents: tuple[str, ...] = ()
+    tenant: str | None = None
+    running: int | None = None
+    per_minute: int | None = None
+
+    def covers(self, agent: str, tenant: str) -> bool:
+        """Return whether the limit counts a tree of this agent and tenant."""
+        return (not self.agents or agent in self.agents) and self.tenant in (None, tenant)
 
 
 OnReady = Callable[[Any, Ready], None]
@@ -388,8 +411,14 @@ class Store(Protocol):
         """Return when an event with `pos` above `after` may be there, or after `timeout` seconds."""
         ...
 
-    async def append_all(self, events: Mapping[str, Sequence[AnyEvent]]) -> None:
-        """Add events that need no claim to several sessions, all or none."""
+    async def append_all(self, events: Mapping[str, Sequence[AnyEvent]], *, queue_limit: int | None = None) -> None:
+        """Add events that need no claim to several sessions, all or none.
+
+        A TurnQueued is taken for a root session only, and only if its `turn` is above that of every TurnQueued
+        before it: TurnExists otherwise, so that of several who submit the same turn one does.
+
+        queue_limit: QueueFull if more sessions than this would be queued
+        """
         ...
 
     async def park(
@@ -436,13 +465,58 @@ class Store(Protocol):
     async def unfinished(self, limit: int | None = None) -> list[Row]:
         """Return the root sessions that are ready to continue, oldest first; without a limit, all of them.
 
-        No living process owns them, and their turn was interrupted, or it is parked and something that it waits
-        for (in any session of the run tree) is settled, expired, or to be asked of an agent next.
+        No living process owns them, and a turn of theirs is queued (after a failure: once its retry is due), or
+        was interrupted, or is parked and something that it waits for (in any session of the run tree) is settled,
+        expired, or to be asked of an agent next.
+        """
+        ...
+
+    async def take(
+        self,
+        agents: Collection[str] | None = None,
+        *,
+        exclude: Collection[str] = (),
+        limits: Sequence[TakeLimit] = (),
+    ) -> Claim | None:
+        """Claim the next run tree that is ready to continue (see `unfinished`), or return None.
+
+        Choosing and claiming are one transaction: of several processes that take, each gets another tree. The
+        highest priority comes first; of equal ones the tenant with the fewest trees that workers run now; then the
+        oldest session. The priority and tenant of a tree are those of its newest TurnQueued. What it costs does
+        not depend on how many trees wait or are queued.
+
+        agents: only trees whose root has one of these agents
+        exclude: the ids of roots that are skipped
+        limits: a tree that would exceed one of them is skipped. Those who share limits give the same ones: a take
+            counts for `per_minute` if it is made with a limit that has it
+        """
+        ...
+
+    async def counts(self) -> Mapping[str, int]:
+        """Return how many root sessions have each status, as `Row.current_status` has it; not those with none."""
+        ...
+
+    async def pause(self, name: str, until: float) -> None:
+        """Note for all processes that something, such as a model, is not to be used before this time.
+
+        The later of two times counts. `until` is by the store's clock.
+        """
+        ...
+
+    async def pauses(self) -> Mapping[str, float]:
+        """Return what is paused now, with the time until when."""
+        ...
+
+    async def prune(self, before: float, limit: int = 1000) -> int:
+        """Delete run trees that ended before this time, oldest first; return the number of deleted sessions.
+
+        Deleted are at most `limit` trees that nobody owns and whose root is done, failed, cancelled or at a limit,
+        with nothing queued, and whose newest event of the root is older than `before`.
         """
         ...
 
     async def next_deadline(self, after: float) -> float | None:
-        """Return the first time after `after` at which a callback of a parked session expires, or None."""
+        """Return the first time after `after` at which a parked session's callback expires or a retry is due."""
         ...
 
     def listen(self, hear: Callable[[AnyEvent], None]) -> Callable[[], None]:

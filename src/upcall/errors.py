@@ -13,6 +13,8 @@ UpcallError
 ├── SessionError                a session can't do that now
 │   ├── UnknownSession
 │   ├── SessionExists
+│   ├── TurnExists              another prompt was submitted for that turn
+│   ├── QueueFull               as much is queued as the limit allows
 │   ├── SessionBusy             somebody else drives it
 │   ├── SessionWaiting          it waits for answers
 │   └── SessionTakenOver        this process lost it to another
@@ -166,6 +168,25 @@ class SessionExists(SessionError):
         super().__init__(
             f"a session called {session_id!r} exists already; continue it with runtime.load({session_id!r}), "
             "or start with another id"
+        )
+
+
+class TurnExists(SessionError):
+    """Another prompt was submitted for a turn that exists already, or the turns before it are missing."""
+
+    def __init__(self, session_id: str, turn: int, problem: str = "it has another prompt") -> None:
+        self.session_id, self.turn, self.problem = session_id, turn, problem
+        super().__init__(f"turn {turn} of session {session_id!r} can't be queued: {problem}")
+
+
+class QueueFull(SessionError):
+    """Nothing was queued: as many sessions as the limit allows are queued already."""
+
+    def __init__(self, session_id: str, limit: int) -> None:
+        self.session_id, self.limit = session_id, limit
+        super().__init__(
+            f"session {session_id!r} was not queued: the queue is at its limit of {limit}; "
+            "try again later, start more workers, or raise the limit"
         )
 
 

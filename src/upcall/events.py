@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Literal, TypeAlias, cast
 
 import msgspec
 
-from upcall.messages import NO_USAGE, Call, JsonSchema, Message, Purpose, Result, Usage, Value
+from upcall.messages import NO_USAGE, Call, JsonSchema, Message, Priority, Purpose, Result, Usage, Value
 from upcall.safety.bounds import DEPTH, is_too_deep
 
 
@@ -124,12 +124,32 @@ class TurnStarted(Event, frozen=True, tag="turn_started"):
     message: the prompt
     setup: a digest of the agent's instructions, tools and policy at that time
     by: who gave the prompt: a person, or the agent whose call, hook or step did; empty if that is not known
+    queued: the sequence number of the TurnQueued event that the turn began from; 0 if it was not queued
     """
 
     type: ClassVar[Literal["turn_started"]] = "turn_started"
     turn: int
     message: Message
     setup: str = ""
+    by: str = ""
+    queued: int = 0
+
+
+class TurnQueued(Event, frozen=True, tag="turn_queued"):
+    """A prompt was submitted: a worker starts a turn with it, after the turns that were queued before.
+
+    turn: the number that the turn is to have in its session, from 1
+    message: the prompt
+    priority: `low`, `normal`, `high` or `critical`; workers take the highest first
+    tenant: on whose behalf; of several tenants, workers take the one with the fewest running trees first
+    by: who submitted it; empty if that is not known
+    """
+
+    type: ClassVar[Literal["turn_queued"]] = "turn_queued"
+    turn: int
+    message: Message
+    priority: Priority = "normal"
+    tenant: str = ""
     by: str = ""
 
 
@@ -138,11 +158,13 @@ class TurnResumed(Event, frozen=True, tag="turn_resumed"):
 
     turn: the number of the turn
     setup: the new digest, where the agent's instructions, tools or policy have changed since
+    died: True if the process that owned the run tree before ended without releasing it
     """
 
     type: ClassVar[Literal["turn_resumed"]] = "turn_resumed"
     turn: int
     setup: str = ""
+    died: bool = False
 
 
 class HooksPassed(Event, frozen=True, tag="hooks_passed"):
@@ -178,6 +200,7 @@ class TurnEnded(Event, frozen=True, tag="turn_ended"):
     limit: the name of the limit that ended it, if one did
     error: what failed it, if something did
     seconds: how long it ran, without the time it waited
+    retry: for a failed turn, the time from which a worker may try it again; 0 if only a person resumes it
     """
 
     type: ClassVar[Literal["turn_ended"]] = "turn_ended"
@@ -186,6 +209,7 @@ class TurnEnded(Event, frozen=True, tag="turn_ended"):
     limit: str = ""
     error: str = ""
     seconds: float = 0.0
+    retry: float = 0.0
 
 
 class OutputRefused(Event, frozen=True, tag="output_refused"):
@@ -221,7 +245,7 @@ class OptionsSet(Event, frozen=True, tag="options_set"):
 
 
 class CancelRequested(Event, frozen=True, tag="cancel_requested"):
-    """A cancellation of the running turn was requested.
+    """A cancellation of the running turn was requested; turns that are queued never start.
 
     by: who wants it
     reason: why
@@ -350,6 +374,7 @@ class Carried(Value, frozen=True):
     session_options: the options for the next turn
     model: the name of the last request's model
     labels: the labels of the last request's tools
+    queued: the prompts that were submitted and whose turns have not started
     """
 
     turn: int = 0
@@ -367,6 +392,7 @@ class Carried(Value, frozen=True):
     session_options: SessionOptions = DEFAULT_OPTIONS
     model: str = ""
     labels: Mapping[str, str] = {}
+    queued: tuple[TurnQueued, ...] = ()
 
 
 class Compacted(Event, frozen=True, tag="compacted"):
@@ -839,7 +865,7 @@ AnyEvent: TypeAlias = (
     | OnceEnded | CallbackRaised | CallbackAsked | CallbackPassed | CallbackAnswered | CallbackDeclined
     | CallbackExpired | CallbackWithdrawn | CallbackDelivered | Parked | HookRaised | Planned
     | StepStarted | StepEnded | SessionAdopted | OptionsSet | CallbackRevealed
-    | WireCaptured
+    | WireCaptured | TurnQueued
 )  # fmt: skip
 
 _encoder = msgspec.json.Encoder()
@@ -925,5 +951,5 @@ def content_hash(body: bytes) -> str:
 ANSWERING = (CallbackAnswered, CallbackDeclined)
 """Events that can settle a callback only before it expires."""
 SETTLING = (*ANSWERING, CallbackExpired, CallbackWithdrawn)
-FOREIGN = (Steered, CancelRequested, OptionsSet, SessionAdopted, CallbackRevealed, *SETTLING)
+FOREIGN = (Steered, TurnQueued, CancelRequested, OptionsSet, SessionAdopted, CallbackRevealed, *SETTLING)
 """Events that a process without a claim on the session may append."""

@@ -14,6 +14,7 @@ from upcall.settings import Settings
 
 Role = Literal["user", "assistant", "tool"]
 Purpose = Literal["turn", "side_turn", "summary"]
+Priority = Literal["low", "normal", "high", "critical"]
 Status = Literal["done", "waiting", "cancelled", "limit"]
 JsonSchema = dict[str, Any]
 

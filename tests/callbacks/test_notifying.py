@@ -13,7 +13,7 @@ import pytest
 
 from callbacks.doubles import Desk, asker, worker
 from upcall import Agent, Callback, Context, Reply, Runtime, tool
-from upcall.callbacks import Priority
+from upcall.messages import Priority
 from upcall.models import call
 from upcall.observe.notify import Notifier, Notify, notification_text
 from upcall.observe.redact import Redactor

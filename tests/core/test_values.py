@@ -53,6 +53,7 @@ from upcall.events import (
     ToolStarted,
     ToolTriedAgain,
     TurnEnded,
+    TurnQueued,
     TurnResumed,
     TurnStarted,
     WireCaptured,
@@ -87,6 +88,7 @@ EVENTS: list[AnyEvent] = [
         "a", parent="s", root="root", origin="r1c0", depth=2, kind="side_turn", reads=7, source="file.md"
     ),
     TurnStarted(1, TOLD, "setup"),
+    TurnQueued(2, TOLD, "high", "acme", "ops"),
     TurnResumed(1, "setup"),
     HooksPassed("after_tool", "r1c0", 5, TOLD, Call("r1c0", "look", {}), RESULT, "text"),
     TurnEnded(1, "limit", "tokens", "why", 2.5),

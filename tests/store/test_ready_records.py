@@ -24,7 +24,17 @@ from store.factories import (
     turn_end,
 )
 from upcall.contracts import Ready, Store
-from upcall.events import CallbackAnswered, CallbackAsked, Parked
+from upcall.events import (
+    CallbackAnswered,
+    CallbackAsked,
+    Parked,
+    SessionStarted,
+    TurnEnded,
+    TurnQueued,
+    TurnResumed,
+    TurnStarted,
+)
+from upcall.messages import user
 from upcall.store.memory import MemoryStore
 from upcall.store.sqlite.store import SqliteStore
 
@@ -71,6 +81,42 @@ async def test_settling_parking_and_a_childs_end_record_that_a_run_tree_is_ready
     claim = await store.claim("s")
     await put(store, "s~1", turn_end(), claim=claim, release=True)
     assert records[3:] == [Ready("s", "child_ended")]
+    await store.close()
+
+
+@pytest.mark.parametrize("kind", ["memory", "sqlite"])
+async def test_submitting_a_retry_and_a_release_record_that_a_run_tree_is_ready(kind: str, tmp_path: Path) -> None:
+    records: list[Ready] = []
+
+    def on_ready(_: Any, record: Ready) -> None:
+        records.append(record)
+
+    clock = Clock()
+    store: Store = MemoryStore(clock, on_ready)
+    if kind == "sqlite":
+        store = SqliteStore(tmp_path / "log.db", clock, on_ready=on_ready)
+    await store.open()
+    await store.append_all({"s": [SessionStarted("writer"), TurnQueued(1, user("go"))]})
+    assert records == [Ready("s", "queued")]
+    claim = await store.take()
+    await put(store, "s", TurnStarted(1, user("go"), queued=2), claim=claim)
+    await store.append_all({"s": [TurnQueued(2, user("more"))]})
+    assert records[1:] == []
+    await put(store, "s", TurnEnded(1, "failed", retry=clock.now + 5), claim=claim, release=True)
+    assert records[1:] == [Ready("s", "retry", clock.now + 5)]
+    clock.now += 5
+    claim = await store.take()
+    assert claim is not None
+    await put(store, "s", TurnResumed(1), claim=claim)
+    await store.release(claim)
+    assert records[2:] == [Ready("s", "released")]
+    claim = await store.claim("s")
+    await put(store, "s", turn_end(), claim=claim, release=True)
+    assert records[3:] == [Ready("s", "queued")]
+    claim = await store.take()
+    assert claim is not None
+    await put(store, "s", TurnStarted(2, user("more"), queued=4), turn_end(2), claim=claim, release=True)
+    assert records[4:] == []
     await store.close()
 
 

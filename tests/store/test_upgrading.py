@@ -18,7 +18,7 @@ from upcall.store.sqlite.tables import VERSION
 FOLDER = Path(__file__).parent / "golden"
 
 
-@pytest.fixture(params=["v1.sql", "v2.sql", "v3.sql"])
+@pytest.fixture(params=["v1.sql", "v2.sql", "v3.sql", "v4.sql"])
 def path(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     """A file of an older format."""
     path = tmp_path / "log.db"

@@ -9,11 +9,11 @@ from functools import partial
 from inspect import iscoroutinefunction
 from typing import Any
 
-from upcall.callbacks import PRIORITIES, Callback, Priority
+from upcall.callbacks import PRIORITIES, Callback
 from upcall.core.turns.thread_cache import Threads
 from upcall.errors import SetupError
 from upcall.hooks import name_of
-from upcall.messages import Value
+from upcall.messages import Priority, Value
 from upcall.observe.plain import one_line, plain, shell_word
 from upcall.observe.redact import Redactor
 

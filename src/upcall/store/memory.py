@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import time
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from heapq import merge
 from itertools import islice
 from operator import attrgetter
@@ -14,22 +15,33 @@ from typing import cast
 import msgspec
 
 from upcall.callbacks import Callback, can_continue
-from upcall.contracts import EVERYTHING, Claim, OnReady, Row, Selection
+from upcall.contracts import EVERYTHING, Claim, OnReady, Ready, Row, Selection, TakeLimit
 from upcall.errors import SessionBusy, SessionTakenOver, StoreError, UnknownSession, UpcallError
 from upcall.events import FOREIGN, AnyEvent, SessionStarted, TurnEnded, encode
 from upcall.store.callback_index import CallbackIndex
 from upcall.store.rules import (
+    ENDED,
     INDEXED_EVENTS,
+    TAKE_WINDOW,
+    Candidate,
     Effects,
+    QueuePlace,
     all_open,
     check_append,
+    check_queued,
+    check_room,
     claim_error,
+    counts_takes,
     effects_of,
     is_moot,
     matches,
+    queue_after,
+    queue_record,
     ready_records,
+    release_record,
     required_sessions,
     settle_open,
+    take_order,
     without_body,
 )
 
@@ -47,6 +59,7 @@ class _Log(msgspec.Struct, eq=False):
     children: tuple[str, ...] = ()
     base: int = 0
     owner: Claim | None = None
+    place: QueuePlace | None = None
 
     @property
     def is_owned(self) -> bool:
@@ -62,6 +75,8 @@ class _Stored(msgspec.Struct, eq=False):
     blobs: dict[str, bytes] = {}
     callbacks: CallbackIndex = msgspec.field(default_factory=CallbackIndex)
     pos: int = 0
+    takes: list[tuple[float, str, str]] = []
+    pauses: dict[str, float] = {}
 
 
 class MemoryStore:
@@ -118,11 +133,9 @@ class MemoryStore:
         log.events.extend(events)
         stored.order.extend(events)
         stored.pos = pos
-        if indexed:
-            self._apply(session, log, effects_of(events, first), releases=release)
+        recorded = indexed and self._apply(session, log, effects_of(events, first), releases=release)
         if release and claim is not None:
-            stored.logs[claim.root].owner = None
-            claim.released = True
+            self._disown(claim, recorded=recorded)
         if self._waiters:
             self._release_waiters()
         if claim is None and first > 1:
@@ -133,6 +146,9 @@ class MemoryStore:
         covered = log is not None and claim is not None and claim.root == log.root
         try:
             check_append(self.where, session, events, claim, exists=log is not None, covered=covered)
+            if claim is None:
+                is_root = log is None or not log.header.parent
+                check_queued(self.where, session, events, None if log is None else log.place, is_root=is_root)
         except UpcallError as error:
             raise _fail_claim(claim, error) from None
 
@@ -148,14 +164,18 @@ class MemoryStore:
             logs[first.parent].children += (session,)
         return log
 
-    def _apply(self, session: str, log: _Log, effects: Effects, *, releases: bool) -> None:
-        """Update the session and its callbacks."""
+    def _apply(self, session: str, log: _Log, effects: Effects, *, releases: bool) -> bool:
+        """Update the session and its callbacks; returns True if the session is queued now, and was not before."""
         stored = self._stored
         changed: list[Callback] = []
         if effects.callbacks or effects.reopened or effects.waits or log.status == "waiting":
             changed = stored.callbacks.update(session, log.root, effects, stored.logs[log.root].header.tags)
+        before = log.status
         if effects.status is not None:
             log.status = effects.status
+        if log.root == session and (effects.queued or log.place is not None):
+            log.place = log.place or QueuePlace(log.header.agent)
+            log.status = queue_after(log.place, before, effects)
         if effects.base is not None:
             log.base = effects.base
         for seq in effects.replaced:
@@ -166,6 +186,23 @@ class MemoryStore:
             ended = releases and session != log.root and type(log.events[-1]) is TurnEnded
             for record in ready_records(log.root, effects, changed, stored.callbacks.get, child_ended=ended):
                 self._on_ready(None, record)
+        queued = log.place is not None and log.status == "queued" != before
+        if queued and log.place is not None:
+            self._record(queue_record(session, log.place.due))
+        return queued
+
+    def _disown(self, claim: Claim, *, recorded: bool = False) -> None:
+        """End a claim. `recorded`: there is a record that the run tree is ready."""
+        log = self._stored.logs.get(claim.root)
+        claim.released = True
+        if log is not None and log.owner is not None and log.owner.epoch == claim.epoch:
+            log.owner = None
+            if not recorded:
+                self._record(release_record(claim.root, log.status))
+
+    def _record(self, record: Ready | None) -> None:
+        if record is not None and self._on_ready is not None:
+            self._on_ready(None, record)
 
     def _release_waiters(self) -> None:
         waiters, self._waiters = self._waiters, []
@@ -199,10 +236,8 @@ class MemoryStore:
 
     async def release(self, claim: Claim) -> None:
         """Stop owning; nothing happens if the claim was lost."""
-        log = self._stored.logs.get(claim.root)
-        claim.released = True
-        if log is not None and log.owner is claim:
-            log.owner = None
+        if not claim.released:
+            self._disown(claim)
 
     async def read(self, session: str, after: int = 0, limit: int = 1000) -> list[AnyEvent]:
         """Return the events of one session with `seq` above `after`."""
@@ -299,8 +334,10 @@ class MemoryStore:
             if waiter in self._waiters:
                 self._waiters.remove(waiter)
 
-    async def append_all(self, events: Mapping[str, Sequence[AnyEvent]]) -> None:
+    async def append_all(self, events: Mapping[str, Sequence[AnyEvent]], *, queue_limit: int | None = None) -> None:
         """Add events that need no claim to several sessions, all or none."""
+        queued = sum(log.status == "queued" for log in self._stored.logs.values()) if queue_limit is not None else 0
+        check_room(events, queued, queue_limit)
         needed = self._without_moot(events)
         for session, added in needed.items():  # all of them before the first is written
             self._check_append(session, added, None)
@@ -360,21 +397,84 @@ class MemoryStore:
 
     async def unfinished(self, limit: int | None = None) -> list[Row]:
         """Return the root sessions that are ready to continue, oldest first."""
-        stored, now = self._stored, self.now()
-        ready = (
-            session
-            for session, log in stored.logs.items()
-            if log.status in ("running", "waiting")
-            and not log.header.parent
-            and not log.is_owned
-            and (log.status == "running" or can_continue(stored.callbacks.of_tree(session), now))
-        )
-        rows = [await self.row(session) for session in islice(ready, limit)]
+        rows = [await self.row(session) for session in islice(self._ready(), limit)]
         return [r for r in rows if r is not None]
 
+    def _ready(self) -> Iterable[str]:
+        """The ids of the roots that are ready to continue, oldest first."""
+        stored, now = self._stored, self.now()
+        for session, log in stored.logs.items():
+            if log.header.parent or log.is_owned:
+                continue
+            if log.status == "waiting":
+                if can_continue(stored.callbacks.of_tree(session), now):
+                    yield session
+            elif log.status == "running" or (
+                log.status == "queued" and (log.place is None or log.place.due <= now)
+            ):
+                yield session
+
+    async def take(
+        self,
+        agents: Collection[str] | None = None,
+        *,
+        exclude: Collection[str] = (),
+        limits: Sequence[TakeLimit] = (),
+    ) -> Claim | None:
+        """Claim the next run tree that is ready to continue, or return None."""
+        stored, now = self._stored, self.now()
+        stored.takes = [one for one in stored.takes if one[0] > now - TAKE_WINDOW]
+        taken = Counter((agent, tenant) for _, agent, tenant in stored.takes)
+        busy = [log.place for log in stored.logs.values() if log.place and log.place.taken and log.is_owned]
+        running = Counter((place.agent, place.tenant) for place in busy)
+        ready: dict[Candidate, str] = {}
+        for order, root in enumerate(self._ready()):
+            if root not in exclude:
+                place = stored.logs[root].place or QueuePlace(stored.logs[root].header.agent)
+                ready[Candidate(place.rank, place.agent, place.tenant, order)] = root
+        for chosen in take_order(ready, agents, limits, running, taken):
+            log = stored.logs[ready[chosen]]
+            log.place = log.place or QueuePlace(log.header.agent)
+            log.place.taken = True
+            if counts_takes(limits):
+                stored.takes.append((now, log.place.agent, log.place.tenant))
+            return await self.claim(ready[chosen])
+        return None
+
+    async def counts(self) -> Mapping[str, int]:
+        """Return how many root sessions have each status."""
+        roots = (i for i, log in self._stored.logs.items() if not log.header.parent)
+        return Counter(self._row(i, self._stored.logs[i]).current_status for i in roots)
+
+    async def pause(self, name: str, until: float) -> None:
+        """Note for all processes that something is not to be used before this time."""
+        self._stored.pauses[name] = max(until, self._stored.pauses.get(name, 0.0))
+
+    async def pauses(self) -> Mapping[str, float]:
+        """Return what is paused now, with the time until when."""
+        now = self.now()
+        self._stored.pauses = {name: until for name, until in self._stored.pauses.items() if until > now}
+        return dict(self._stored.pauses)
+
+    async def prune(self, before: float, limit: int = 1000) -> int:
+        """Delete run trees that ended before this time, oldest first."""
+        logs = self._stored.logs
+        ended = (
+            session
+            for session, log in logs.items()
+            if not log.header.parent and not log.is_owned and log.status in ENDED and log.events[-1].time < before
+        )
+        return await self.delete(list(islice(ended, limit)))
+
     async def next_deadline(self, after: float) -> float | None:
-        """Return the first time after `after` at which a callback of a parked session expires, or None."""
-        return self._stored.callbacks.next_deadline(after)
+        """Return the first time after `after` at which a parked session's callback expires or a retry is due."""
+        retries = [
+            log.place.due
+            for log in self._stored.logs.values()
+            if log.status == "queued" and log.place is not None and log.place.due > after
+        ]
+        expiry = self._stored.callbacks.next_deadline(after)
+        return min(retries if expiry is None else [*retries, expiry], default=None)
 
     def listen(self, hear: Callable[[AnyEvent], None]) -> Callable[[], None]:
         """Call `hear` for every event appended without a claim; return a function that stops it."""

@@ -6,15 +6,23 @@ events, what an append changes beside the log, and how a callback changes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
 
 from upcall.callbacks import PRIORITIES, Callback, after, callback_raised
-from upcall.contracts import Claim, Ready, Selection
-from upcall.errors import SessionExists, SessionTakenOver, StoreError, UnknownCallback, UnknownSession
+from upcall.contracts import Claim, Ready, Selection, TakeLimit
+from upcall.errors import (
+    QueueFull,
+    SessionExists,
+    SessionTakenOver,
+    StoreError,
+    TurnExists,
+    UnknownCallback,
+    UnknownSession,
+)
 from upcall.events import (
     ANSWERING,
     FOREIGN,
@@ -25,6 +33,7 @@ from upcall.events import (
     CallbackPassed,
     CallbackRaised,
     CallbackWithdrawn,
+    CancelRequested,
     Compacted,
     HooksPassed,
     Parked,
@@ -33,10 +42,11 @@ from upcall.events import (
     SessionStarted,
     ToolEnded,
     TurnEnded,
+    TurnQueued,
     TurnResumed,
     TurnStarted,
 )
-from upcall.messages import Message, Result
+from upcall.messages import Message, Priority, Result
 
 Find = Callable[[str], Callback | None]
 """Looks a callback up by its id."""
@@ -92,7 +102,8 @@ def required_sessions(session: str, started: SessionStarted) -> set[str]:
 
 CALLBACK_EVENTS = {CallbackRaised, CallbackAsked, CallbackPassed, CallbackDelivered, *SETTLING}
 STATUS: dict[type[Any], str] = {TurnStarted: "running", TurnResumed: "running", Parked: "waiting"}
-INDEXED_EVENTS = {*STATUS, TurnEnded, HooksPassed, Compacted, SessionAdopted, *CALLBACK_EVENTS}
+QUEUE_EVENTS = {TurnQueued, CancelRequested}
+INDEXED_EVENTS = {*STATUS, TurnEnded, HooksPassed, Compacted, SessionAdopted, *QUEUE_EVENTS, *CALLBACK_EVENTS}
 """The events that have effects; an append of others changes nothing but the log."""
 
 
@@ -105,6 +116,10 @@ class Effects(msgspec.Struct, gc=False):
     callbacks: the callback events, each with its sequence number
     reopened: the ids of callbacks that are asked again
     replaced: the sequence numbers of events whose body a hook replaced; see `without_body`
+    queued: the turns that are queued
+    begun: how many queued turns started
+    unqueued: True if queued turns are cancelled
+    retry: the time from which the failed turn may be tried again; 0.0 if it is not
     """
 
     status: str | None = None
@@ -113,6 +128,10 @@ class Effects(msgspec.Struct, gc=False):
     callbacks: tuple[tuple[int, AnyEvent], ...] = ()
     reopened: tuple[str, ...] = ()
     replaced: tuple[int, ...] = ()
+    queued: tuple[TurnQueued, ...] = ()
+    begun: int = 0
+    unqueued: bool = False
+    retry: float = 0.0
 
 
 def effects_of(events: Sequence[AnyEvent], first: int) -> Effects:
@@ -127,8 +146,13 @@ def effects_of(events: Sequence[AnyEvent], first: int) -> Effects:
         elif kind in STATUS:
             effects.status = STATUS[kind]
             effects.waits = event.waits if type(event) is Parked else ()
+            effects.begun += type(event) is TurnStarted and event.queued > 0
         elif type(event) is TurnEnded:
-            effects.status, effects.waits = event.status, ()
+            effects.status, effects.waits, effects.retry = event.status, (), event.retry
+        elif type(event) is TurnQueued:
+            effects.queued += (event,)
+        elif kind is CancelRequested:
+            effects.unqueued = True
         elif type(event) is Compacted:
             effects.base = event.base or seq
         elif type(event) is SessionAdopted:
@@ -150,6 +174,143 @@ def without_body(event: AnyEvent) -> AnyEvent:
         case _:
             return event
 
+
+# --- the queue ---------------------------------------------------------------------------
+
+
+class QueuePlace(msgspec.Struct, gc=False):
+    """A root session's place in the queue, from its first TurnQueued, or from the first time a worker takes it.
+
+    agent: the session's agent
+    tenant, rank: those of its newest TurnQueued, or of a normal one without a tenant; the lowest rank comes first
+    turn: the highest turn number of its TurnQueued events
+    queued: how many queued turns have not started
+    due: with the status `queued`, the time from which it is ready; 0.0 for now
+    taken: True from `take` until its turn ends or parks; counts while its owner lives
+    """
+
+    agent: str
+    tenant: str = ""
+    rank: int = -1
+    turn: int = 0
+    queued: int = 0
+    due: float = 0.0
+    taken: bool = False
+
+
+def check_queued(
+    where: str, session: str, events: Sequence[AnyEvent], place: QueuePlace | None, *, is_root: bool
+) -> None:
+    """Raise TurnExists if one of the events queues a turn that was queued before.
+
+    place: the session's place in the queue; None if it has none
+    is_root: the session is at the top of its run tree; turns of others can't be queued
+    """
+    last = 0 if place is None else place.turn
+    for event in events:
+        if type(event) is TurnQueued:
+            if not is_root:
+                raise StoreError(where, f"a turn of {session!r} can't be queued: another session started it")
+            if event.turn <= last:
+                raise TurnExists(session, event.turn)
+            last = event.turn
+
+
+def check_room(events: Mapping[str, Sequence[AnyEvent]], queued: int, limit: int | None) -> None:
+    """Raise QueueFull if these events queue more sessions than the limit allows. `queued`: how many are now."""
+    added = [one for one, more in events.items() if any(type(event) is TurnQueued for event in more)]
+    if limit is not None and added and queued + len(added) > limit:
+        raise QueueFull(added[0], limit)
+
+
+def queue_after(place: QueuePlace, before: str, effects: Effects) -> str:
+    """Apply an append to a session's place in the queue, and return the session's status after it.
+
+    before: its status before the append
+    """
+    for event in effects.queued:
+        place.tenant, place.rank, place.turn = event.tenant, priority_rank(event.priority), event.turn
+    place.queued = 0 if effects.unqueued else max(0, place.queued + len(effects.queued) - effects.begun)
+    if effects.status is not None:
+        place.due = effects.retry
+        place.taken = place.taken and effects.status == "running"
+    status = effects.status or before
+    if effects.retry:
+        return "queued"
+    if status in ("running", "waiting"):
+        return status
+    if effects.unqueued and before == "queued":
+        place.due = 0.0
+        return "cancelled"
+    return "queued" if place.queued else status
+
+
+def priority_rank(priority: Priority) -> int:
+    """Return the rank of a priority: the highest has the lowest."""
+    return _RANKS[priority]
+
+
+class Candidate(NamedTuple):
+    """Run trees of one agent, tenant and rank that can be taken.
+
+    rank, agent, tenant: of all of them
+    oldest: the number of the oldest session
+    """
+
+    rank: int
+    agent: str
+    tenant: str
+    oldest: int
+
+
+Groups = Mapping[tuple[str, str], int]
+"""How many trees there are of each agent and tenant."""
+
+
+def take_order(
+    candidates: Iterable[Candidate],
+    agents: Collection[str] | None,
+    limits: Sequence[TakeLimit],
+    running: Groups,
+    taken: Groups,
+) -> list[Candidate]:
+    """Return the candidates that may be taken, the next one first.
+
+    running: the trees that workers run now
+    taken: the trees that were taken within the last minute
+    """
+    by_tenant: dict[str, int] = {}
+    for (_, tenant), trees in running.items():
+        by_tenant[tenant] = by_tenant.get(tenant, 0) + trees
+
+    def count(groups: Groups, limit: TakeLimit) -> int:
+        return sum(trees for group, trees in groups.items() if limit.covers(*group))
+
+    full = [
+        limit
+        for limit in limits
+        if (limit.running is not None and count(running, limit) >= limit.running)
+        or (limit.per_minute is not None and count(taken, limit) >= limit.per_minute)
+    ]
+    allowed = [
+        one
+        for one in candidates
+        if (agents is None or one.agent in agents)
+        and not any(limit.covers(one.agent, one.tenant) for limit in full)
+    ]
+    return sorted(allowed, key=lambda one: (one.rank, by_tenant.get(one.tenant, 0), one.oldest))
+
+
+def counts_takes(limits: Sequence[TakeLimit]) -> bool:
+    """Return whether a take with these limits is counted."""
+    return any(limit.per_minute is not None for limit in limits)
+
+
+TAKE_WINDOW = 60.0
+"""Seconds for which a take counts."""
+
+ENDED = ("done", "failed", "cancelled", "limit")
+"""Statuses of sessions whose last turn is over."""
 
 # --- callbacks --------------------------------------------------------------------------
 
@@ -245,6 +406,16 @@ def settle_open(callback_id: str, events: Mapping[str, AnyEvent], find: Find, no
     return Settlement(
         None, [(one.session_id, event) for one, event in found if one is not None and one.status == "open"]
     )
+
+
+def queue_record(root: str, due: float) -> Ready:
+    """Return the record for a run tree whose root got the status `queued` by an append."""
+    return Ready(root, "retry" if due else "queued", due)
+
+
+def release_record(root: str, status: str) -> Ready | None:
+    """Return the record for a run tree that its owner releases in the middle of a turn, or before a queued one."""
+    return Ready(root, "released") if status in ("running", "queued") else None
 
 
 def ready_records(

@@ -1,6 +1,7 @@
 """How `v1.sql` was made: the dump of a SQLite file of format 1 in which sessions ended, wait and were interrupted.
-It was made once; a file that a version has written can always be opened. `v2.sql` and `v3.sql` were made in the
-same way by the last versions that wrote formats 2 and 3, and do not say where their agents were loaded from.
+It was made once; a file that a version has written can always be opened. `v2.sql`, `v3.sql` and `v4.sql` were
+made in the same way by the last versions that wrote these formats, and do not say where their agents were loaded
+from.
 
     PYTHONPATH=tests python -m store.golden.make_v1_file
 """

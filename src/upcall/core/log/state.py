@@ -48,6 +48,10 @@ class SessionState(msgspec.Struct, eq=False):
     """Approvals that hold for the session."""
     next_options: events.SessionOptions = events.DEFAULT_OPTIONS
     """The options of the next turn."""
+    queued: tuple[events.TurnQueued, ...] = ()
+    """The prompts that were submitted and whose turns have not started."""
+    unqueued: tuple[int, events.CancelRequested] | None = None
+    """The newest cancellation of queued turns, with the sequence number of the last of them."""
 
     # --- totals of all turns
     usage_by_model: dict[str, Usage] = {}
@@ -150,6 +154,16 @@ class SessionState(msgspec.Struct, eq=False):
             event.turn, "running", event, self.next_options, before,
             prompt_at=conversation.append(event.message), running_since=event.time,
         )  # fmt: skip
+        if event.queued:
+            self.queued = tuple([one for one in self.queued if one.seq != event.queued])
+            if self.unqueued is not None and event.queued <= self.unqueued[0]:  # cancelled just before it started
+                self.turn.cancel = self.unqueued[1]
+
+    def _turn_queued(self, event: events.TurnQueued) -> None:
+        started = self.turn.prompt.queued if self.turn.prompt is not None else 0
+        newest = max([started, self.unqueued[0] if self.unqueued else 0, *[one.seq for one in self.queued]])
+        if not event.seq or event.seq > newest:  # it may be heard of twice
+            self.queued = (*self.queued, event)
 
     def _turn_resumed(self, event: events.TurnResumed) -> None:
         turn = self.turn
@@ -160,7 +174,7 @@ class SessionState(msgspec.Struct, eq=False):
         if turn.phase != "running":  # it had ended
             turn.options = self.next_options
         turn.phase, turn.running_since = "running", event.time
-        turn.parked, turn.output_retries = False, 0
+        turn.parked, turn.output_retries, turn.retry = False, 0, 0.0
         turn.limit = turn.error = ""
 
     def _hooks_passed(self, event: events.HooksPassed) -> None:
@@ -212,13 +226,22 @@ class SessionState(msgspec.Struct, eq=False):
         turn.phase, turn.limit, turn.error = event.status, event.limit, event.error
         turn.ran_seconds, turn.running_since = event.seconds, 0.0
         turn.open_model_call = turn.failed = None
+        turn.retry = event.retry
+        turn.retries = turn.retries + 1 if event.retry else 0
 
     def _steered(self, event: events.Steered) -> None:
         if event.seq not in self.conversation.applied_steers:
             self.conversation.steers[event.seq] = event
 
     def _cancel_requested(self, event: events.CancelRequested) -> None:
-        self.turn.cancel = event
+        turn = self.turn
+        turn.cancel = event
+        if self.queued:
+            self.unqueued, self.queued = (self.queued[-1].seq, event), ()
+            if turn.phase != "running":
+                turn.phase = "cancelled"
+        if turn.retry:
+            turn.phase, turn.retry = "cancelled", 0.0
 
     def _message_added(self, event: events.MessageAdded) -> None:
         conversation = self.conversation
@@ -408,7 +431,7 @@ class SessionState(msgspec.Struct, eq=False):
             turn.number, conversation.ordinal, self.context, conversation.summary, conversation.model_text,
             self.instructions, self.tools, self.grants, calls + turn.model_calls, self.usage_by_model,
             seconds + turn.ran_seconds, self.options, self.next_options, self.model,
-            self.labels,
+            self.labels, self.queued,
         )  # fmt: skip
 
     def restore(self, carried: events.Carried) -> None:
@@ -420,13 +443,14 @@ class SessionState(msgspec.Struct, eq=False):
         )
         self.context, self.grants, self.next_options = carried.context, carried.grants, carried.session_options
         self.instructions, self.tools, self.options = carried.instructions, carried.tools, carried.options
-        self.model, self.labels = carried.model, carried.labels
+        self.model, self.labels, self.queued = carried.model, carried.labels, carried.queued
         self.totals_before_turn, self.usage_by_model = (carried.model_calls, carried.seconds), dict(carried.usage)
 
     folds: ClassVar[dict[type[Any], Any]] = {
         events.SessionStarted: _session_started,
         events.SessionAdopted: _session_adopted,
         events.TurnStarted: _turn_started,
+        events.TurnQueued: _turn_queued,
         events.TurnResumed: _turn_resumed,
         events.HooksPassed: _hooks_passed,
         events.OutputRefused: _output_refused,

@@ -67,6 +67,10 @@ class TurnState(msgspec.Struct, eq=False):
     """Replies that did not match the output type."""
     limit: str = ""
     error: str = ""
+    retry: float = 0.0
+    """The time from which a worker may try the failed turn again; 0.0 if none does."""
+    retries: int = 0
+    """How often in a row the turn failed and was to be tried again."""
     usage: Usage = NO_USAGE
     model_calls: int = 0
     ran_seconds: float = 0.0

@@ -18,13 +18,17 @@ from upcall.store.rules import (
     Effects,
     all_open,
     check_append,
+    check_queued,
+    check_room,
     effects_of,
     is_moot,
+    queue_record,
     ready_records,
     required_sessions,
     settle_open,
 )
 from upcall.store.sqlite.queries import find, reopen, stop_waiting, update_callback_rows
+from upcall.store.sqlite.queue import count_queued, find_place, update_queue
 from upcall.store.sqlite.tables import SEQ_BITS
 from upcall.store.sqlite.transaction import SessionRow, Tx
 
@@ -74,6 +78,7 @@ class Append(Job):
         self.bodies = [encode(e) for e in events]
         self._blobs, self.releases = blobs, release
         self._stamps = (0, 0, 0.0)
+        self._queued = False  # it has recorded that its run tree is queued
 
     def run(self, tx: Tx) -> None:
         """Check that the events may be appended, then write them."""
@@ -86,6 +91,10 @@ class Append(Job):
         row = tx.session(self.session)
         covered = root is not None and row is not None and root.n == row.root
         check_append(tx.where, self.session, self.events, claim, exists=row is not None, covered=covered)
+        if claim is None:
+            place = None if row is None else find_place(tx, row)
+            is_root = row is None or row.n == row.root
+            check_queued(tx.where, self.session, self.events, place, is_root=is_root)
         if row is None:
             for one in required_sessions(self.session, cast("SessionStarted", first)):
                 tx.existing(one)
@@ -101,7 +110,7 @@ class Append(Job):
             tx.put_blobs(self._blobs)
         changed = any(type(e) in INDEXED_EVENTS for e in self.events) and self._apply_effects(tx, row, seq)
         if self.releases and self.claim is not None:
-            tx.release(self.claim)
+            tx.release(self.claim, recorded=self._queued)
             changed = changed and self.claim.root != self.session
         if changed:
             tx.save(row)
@@ -115,6 +124,8 @@ class Append(Job):
             if row.status == "waiting":
                 stop_waiting(tx, row.root, row.n)
             row.status = effects.status
+        if row.n == row.root and (effects.queued or row.in_queue):
+            row.status = update_queue(tx, row, before[0], effects)
         if effects.base is not None:
             row.base = effects.base
         for at in effects.replaced:
@@ -125,17 +136,27 @@ class Append(Job):
             events = [(first_key + at, event) for at, event in effects.callbacks]
             changed = update_callback_rows(tx, row.root, events, effects.waits)
         if tx.on_ready is not None:
-            self._record_ready(tx, tx.on_ready, row, effects, changed)
+            self._record_ready(tx, tx.on_ready, row, effects, changed, before[0])
         return before != (row.status, row.base)
 
     def _record_ready(
-        self, tx: Tx, on_ready: OnReady, row: SessionRow, effects: Effects, changed: Sequence[Callback]
+        self,
+        tx: Tx,
+        on_ready: OnReady,
+        row: SessionRow,
+        effects: Effects,
+        changed: Sequence[Callback],
+        before: str,
     ) -> None:
         """Let the store's user add rows to the transaction if the run tree can be resumed after it."""
         ended = self.releases and row.n != row.root and any(type(e) is TurnEnded for e in self.events)
         root = tx.session_id(row.root)
         for record in ready_records(root, effects, changed, partial(find, tx), child_ended=ended):
             on_ready(tx, record)
+        place = find_place(tx, row) if row.status == "queued" != before else None
+        if place is not None:
+            self._queued = True
+            on_ready(tx, queue_record(root, place.due))
 
     def notifications(self) -> Sequence[AnyEvent]:
         """Return the events, if they were appended without a claim."""
@@ -177,8 +198,10 @@ class MultiAppend(Job):
         claim: Claim | None = None,
         waits: Sequence[str] = (),
         blobs: Mapping[str, bytes] | None = None,
+        queue_limit: int | None = None,
     ) -> None:
         self.claim, self.releases, self._waits = claim, claim is not None, waits
+        self._queue_limit = queue_limit
         self._blobs = blobs or {}
         self._events, self._root = events, claim.root if claim is not None else ""
         self.parts: list[Append] = []
@@ -192,6 +215,8 @@ class MultiAppend(Job):
         self.parts = []  # a first attempt together with other jobs may have failed
         if not self._may_park:
             return
+        if self._queue_limit is not None:
+            check_room(self._events, count_queued(tx), self._queue_limit)
         self.parts = [
             Append(session, wanted, self.claim, None, release=self.releases and session == self._root)
             for session, added in self._events.items()

@@ -46,6 +46,21 @@ _STATUS = {
 }
 """Statuses that depend on which processes are alive; every other status is the stored one."""
 
+COUNTS = (
+    "SELECT CASE WHEN s.status <> 'running' OR s.owner IN (SELECT value FROM json_each(?)) THEN s.status "
+    f"WHEN {_ASKS_PERSON} THEN 'waiting' ELSE 'interrupted' END, count(*) "
+    "FROM sessions s WHERE s.parent IS NULL GROUP BY 1"
+)
+"""How many roots have each status; a parameter has the ids of the living processes."""
+
+ENDED_BEFORE = (
+    "SELECT s.id FROM sessions s WHERE s.parent IS NULL AND s.status IN (SELECT value FROM json_each(?)) "
+    "AND s.owner NOT IN (SELECT value FROM json_each(?)) AND "
+    "(SELECT time FROM events WHERE key > s.n << 32 AND key < (s.n + 1) << 32 ORDER BY key DESC LIMIT 1) < ? "
+    "ORDER BY s.n LIMIT ?"
+)
+"""The roots whose last turn ended before a time and that nobody owns."""
+
 _WITH_TAG = "SELECT root FROM tags WHERE name = ? AND value = ?"
 _TAGGED = f"(s.n IN ({_WITH_TAG}) OR s.parent IS NOT NULL AND s.root IN ({_WITH_TAG}))"
 """Roots and children separately: there is an index for each."""

@@ -31,7 +31,10 @@ _SELECT = (
 _BY_ID = f"{_SELECT}id = ?"
 _OF_TREE = f"{_SELECT}root = ? ORDER BY rowid LIMIT ?"
 _TAGS = "SELECT json_group_object(name, value) FROM tags WHERE root = ?"
-SESSION = "SELECT n, root, status, base, epoch, owner FROM sessions WHERE id = ?"
+SESSION = (
+    "SELECT n, root, status, base, epoch, owner, EXISTS (SELECT 1 FROM queue WHERE queue.root = n) "
+    "FROM sessions WHERE id = ?"
+)
 EVENTS = "SELECT key, pos, time, body FROM events WHERE key > ? AND key < ? ORDER BY key DESC LIMIT ?"
 """One statement for all reads of events: a program that opens the store once must plan every statement."""
 
@@ -40,9 +43,16 @@ DUE = "CASE WHEN status = 'open' AND target = 'user' THEN expires ELSE 0 END"
 
 READY = (
     "SELECT n FROM sessions WHERE parent IS NULL AND status = 'running' "
-    f"UNION ALL SELECT root FROM callbacks WHERE awaited AND {DUE} <= ?"
+    f"UNION ALL SELECT root FROM callbacks WHERE awaited AND {DUE} <= :now "
+    "UNION ALL SELECT root FROM queue WHERE ready AND due > 0 AND due <= :now"
 )
-"""The roots that may be ready to continue, by two indexes; some may be owned, or only partly parked."""
+"""The roots that may be ready to continue, by an index each; some may be owned, or only partly parked.
+
+Queued ones are not among them, except those that are tried again: there may be many.
+"""
+
+QUEUED = "SELECT root FROM queue WHERE ready AND due = 0"
+"""The other queued roots."""
 
 _AGENT_IS_NEXT = f"SELECT DISTINCT root FROM callbacks WHERE awaited AND {DUE} = 0 AND status = 'open'"
 _ALL = 100_000

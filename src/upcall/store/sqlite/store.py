@@ -11,14 +11,14 @@ import logging
 import os
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import apsw
 
 from upcall.callbacks import Callback
-from upcall.contracts import EVERYTHING, Claim, OnReady, Row, Selection
+from upcall.contracts import EVERYTHING, Claim, OnReady, Row, Selection, TakeLimit
 from upcall.errors import (
     SessionBusy,
     SessionTakenOver,
@@ -29,11 +29,13 @@ from upcall.errors import (
 )
 from upcall.events import FOREIGN, AnyEvent, decode
 from upcall.store.opening import Place, open_log
-from upcall.store.rules import as_of, claim_error
+from upcall.store.rules import ENDED, as_of, claim_error
 from upcall.store.sqlite.heartbeat import BEATS, Heartbeat, interval
 from upcall.store.sqlite.jobs import Append, Job, MultiAppend, Operation, Settle
 from upcall.store.sqlite.listing_sql import (
     COLUMNS,
+    COUNTS,
+    ENDED_BEFORE,
     TREE_EVENTS,
     callbacks_where,
     row_of,
@@ -42,7 +44,8 @@ from upcall.store.sqlite.listing_sql import (
 )
 from upcall.store.sqlite.private_copy import PrivateCopy
 from upcall.store.sqlite.process import LEASE, Identity, is_gone
-from upcall.store.sqlite.queries import DUE, READY, Rows
+from upcall.store.sqlite.queries import DUE, QUEUED, READY, Rows
+from upcall.store.sqlite.queue import mark_taken, next_root
 from upcall.store.sqlite.tables import ADD_ID, BUSY, SEQ_BITS, connect, explain, new_id
 from upcall.store.sqlite.transaction import Tx
 from upcall.store.sqlite.wakeup import Wakeup
@@ -244,17 +247,22 @@ class SqliteStore:
         if not take_over and (root in self._claiming or (mine is not None and mine.is_active)):
             raise SessionBusy(root, "this program", is_local=True)
         self._claiming.append(root)
-        until, beaten = time.monotonic() + self.lease, self._beaten
+        until = time.monotonic() + self.lease
         try:
-            epoch, seq, base, self._beaten = await self._operate(lambda tx: self._take(tx, root, take_over), root)
+            claim, beaten = await self._operate(lambda tx: self._take(tx, root, take_over), root)
         finally:
             self._claiming.remove(root)
-        if self._beaten != beaten:  # else the heartbeat before this one still counts
-            self._until = until
-        mine = self._claims.get(root)
+        return self._hold(claim, beaten, until)
+
+    def _hold(self, claim: Claim, beaten: float, until: float) -> Claim:
+        """Keep a new claim alive until it is released; it holds until then if its heartbeat was stored with it."""
+        if beaten != self._beaten:  # else the heartbeat before this one still counts
+            self._beaten, self._until = beaten, until
+        claim.until = self._until
+        mine = self._claims.get(claim.root)
         if mine is not None and mine.is_active:
-            mine.fail(SessionTakenOver(root))
-        claim = self._claims[root] = Claim(root, epoch, seq, base, self._until)
+            mine.fail(SessionTakenOver(claim.root))
+        self._claims[claim.root] = claim
         if self._heart is None:
             loop = asyncio.get_running_loop()
             self._heart = Heartbeat(self._file, self._me, self.now, self._claims, loop, self.lease)
@@ -262,7 +270,7 @@ class SqliteStore:
         self._watch()
         return claim
 
-    def _take(self, tx: Tx, root: str, take_over: bool) -> tuple[int, int, int, float]:
+    def _take(self, tx: Tx, root: str, take_over: bool) -> tuple[Claim, float]:
         me, beaten = self._me, self._beaten
         found = tx.session(root)
         if found is None:
@@ -272,9 +280,33 @@ class SqliteStore:
         if not 0.0 <= tx.now - beaten < interval(self.lease):  # else its row is there: only late ones are deleted
             tx.execute(BEATS, me.beat(tx.now))
             beaten = tx.now
+        orphaned = not take_over and found.owner not in ("", me.id)
         found.epoch, found.owner = found.epoch + 1, me.id
         tx.save(found)
-        return found.epoch, found.seq, found.base, beaten
+        return Claim(root, found.epoch, found.seq, found.base, orphaned), beaten
+
+    async def take(
+        self,
+        agents: Collection[str] | None = None,
+        *,
+        exclude: Collection[str] = (),
+        limits: Sequence[TakeLimit] = (),
+    ) -> Claim | None:
+        """Claim the next run tree that is ready to continue, or return None."""
+
+        def take(tx: Tx) -> tuple[Claim, float] | None:
+            busy = [*self._claiming, *[root for root, claim in self._claims.items() if claim.is_active]]
+            root = next_root(tx, agents, [*exclude, *busy], limits, self._alive(tx))
+            found = None if root is None else tx.session(root)
+            if root is None or found is None:
+                return None
+            taken = self._take(tx, root, take_over=False)
+            mark_taken(tx, found, limits)
+            return taken
+
+        until = time.monotonic() + self.lease
+        taken = await self._operate(take)
+        return None if taken is None else self._hold(*taken, until)
 
     def _refuse_owned(self, tx: Tx, session: str, owner: str) -> None:
         sql = "SELECT id, name, machine, pid, born, beat FROM processes WHERE id = ?"
@@ -418,9 +450,9 @@ class SqliteStore:
 
     # --- callbacks ------------------------------------------------------------------------
 
-    async def append_all(self, events: Mapping[str, Sequence[AnyEvent]]) -> None:
+    async def append_all(self, events: Mapping[str, Sequence[AnyEvent]], *, queue_limit: int | None = None) -> None:
         """Add events that need no claim to several sessions, all or none."""
-        await self._do(MultiAppend(events))
+        await self._do(MultiAppend(events, queue_limit=queue_limit))
 
     async def park(
         self,
@@ -465,22 +497,48 @@ class SqliteStore:
     async def unfinished(self, limit: int | None = None) -> list[Row]:
         """Return the root sessions that are ready to continue, oldest first."""
         now = self.now()
-        free = "s.status IN ('running', 'waiting') AND s.owner NOT IN (SELECT value FROM json_each(?))"
-        waits = "s.n NOT IN (SELECT value FROM json_each(?))"
-        sql = f"SELECT {COLUMNS} WHERE s.n IN ({READY}) AND {free} AND {waits} ORDER BY s.n LIMIT ?"
+        free = (
+            "s.status IN ('running', 'waiting', 'queued') AND s.owner NOT IN (SELECT value FROM json_each(:alive))"
+        )
+        waits = "s.n NOT IN (SELECT value FROM json_each(:held))"
+        ready = f"{READY} UNION ALL {QUEUED}"
+        sql = f"SELECT {COLUMNS} WHERE s.n IN ({ready}) AND {free} AND {waits} ORDER BY s.n LIMIT :limit"
         held = json.dumps(self._look_up(lambda rows: rows.held_by_hooks(now)))
-        found = self._query(sql, (now, self._alive(), held, -1 if limit is None else limit))
+        most = -1 if limit is None else limit
+        found = self._query(sql, {"now": now, "alive": self._alive(), "held": held, "limit": most})
         return [row_of(values, self._living) for values in found]
 
-    def _alive(self) -> str:
+    async def counts(self) -> Mapping[str, int]:
+        """Return how many root sessions have each status."""
+        counts: dict[str, int] = dict(self._query(COUNTS, (self._alive(),)))
+        return {status: count for status, count in counts.items() if count}
+
+    async def pause(self, name: str, until: float) -> None:
+        """Note for all processes that something is not to be used before this time."""
+        sql = "INSERT INTO pauses VALUES (?, ?) ON CONFLICT DO UPDATE SET until = max(until, excluded.until)"
+        await self._operate(lambda tx: tx.execute(sql, (name, until)))
+
+    async def pauses(self) -> Mapping[str, float]:
+        """Return what is paused now, with the time until when."""
+        return dict(self._query("SELECT name, until FROM pauses WHERE until > ?", (self.now(),)))
+
+    async def prune(self, before: float, limit: int = 1000) -> int:
+        """Delete run trees that ended before this time, oldest first."""
+        values = (json.dumps(ENDED), self._alive(), before, limit)
+        sessions = [session for (session,) in self._query(ENDED_BEFORE, values)]
+        return await self.delete(sessions) if sessions else 0
+
+    def _alive(self, tx: Tx | None = None) -> str:
         """Return the ids of living processes as a JSON list, for queries: the file does not record deaths."""
-        processes = self._query("SELECT id, name, machine, pid, born, beat FROM processes")
+        sql = "SELECT id, name, machine, pid, born, beat FROM processes"
+        processes: list[Any] = self._query(sql) if tx is None else tx.execute(sql).fetchall()
         return json.dumps([process[0] for process in processes if self._living(process)])
 
     async def next_deadline(self, after: float) -> float | None:
-        """Return the first time after `after` at which a callback of a parked session expires, or None."""
-        found = self._query(f"SELECT min({DUE}) FROM callbacks WHERE awaited AND {DUE} > ?", (after,))
-        return found[0][0]
+        """Return the first time after `after` at which a parked session's callback expires or a retry is due."""
+        expiry = f"SELECT min({DUE}) AS due FROM callbacks WHERE awaited AND {DUE} > ?1"
+        retry = "SELECT min(due) FROM queue WHERE ready AND due > 0 AND due > ?1"
+        return self._query(f"SELECT min(due) FROM ({expiry} UNION ALL {retry})", (after,))[0][0]
 
     # --- watching what others write -------------------------------------------------------
 
@@ -591,6 +649,7 @@ class SqliteStore:
         for root in roots:
             tx.execute("DELETE FROM tags WHERE root = ?", (root,))
             tx.execute("DELETE FROM places WHERE root = ?", (root,))
+            tx.execute("DELETE FROM queue WHERE root = ?", (root,))
             numbers: list[Any] = tx.execute(
                 "SELECT n FROM sessions WHERE n = ? OR root = ?", (root, root)
             ).fetchall()

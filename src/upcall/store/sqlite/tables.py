@@ -21,7 +21,7 @@ from upcall.errors import NotAStore, StoreDamaged, StoreError, StoreTooNew, Stor
 
 _MARK = b"upCa"
 APPLICATION_ID = int.from_bytes(_MARK)
-VERSION = 4
+VERSION = 5
 BUSY = 5.0
 """Seconds to wait for another program that has the file locked."""
 
@@ -79,6 +79,17 @@ CREATE TABLE places (
     root INTEGER PRIMARY KEY, title TEXT NOT NULL, folder TEXT NOT NULL, roots TEXT NOT NULL
 );
 CREATE INDEX places_by_folder ON places (folder, root);
+CREATE TABLE queue (
+    root INTEGER PRIMARY KEY, agent TEXT NOT NULL, tenant TEXT NOT NULL, rank INTEGER NOT NULL,
+    turn INTEGER NOT NULL, queued INTEGER NOT NULL, due REAL NOT NULL, ready INTEGER NOT NULL,
+    taken INTEGER NOT NULL
+);
+CREATE INDEX queue_ready ON queue (rank, tenant, agent, root) WHERE ready AND due = 0;
+CREATE INDEX queue_due ON queue (due) WHERE ready AND due > 0;
+CREATE INDEX queue_taken ON queue (agent, tenant, root) WHERE taken;
+CREATE TABLE takes (at REAL NOT NULL, agent TEXT NOT NULL, tenant TEXT NOT NULL);
+CREATE INDEX takes_by_time ON takes (at, agent, tenant);
+CREATE TABLE pauses (name TEXT PRIMARY KEY, until REAL NOT NULL);
 CREATE TABLE blobs (hash TEXT PRIMARY KEY, body BLOB NOT NULL);
 CREATE TABLE processes (
     id TEXT PRIMARY KEY, name TEXT NOT NULL, machine TEXT NOT NULL, pid INTEGER NOT NULL, born TEXT NOT NULL,
@@ -116,6 +127,19 @@ CREATE TABLE places (
     root INTEGER PRIMARY KEY, title TEXT NOT NULL, folder TEXT NOT NULL, roots TEXT NOT NULL
 );
 CREATE INDEX places_by_folder ON places (folder, root);
+""",
+    4: """
+CREATE TABLE queue (
+    root INTEGER PRIMARY KEY, agent TEXT NOT NULL, tenant TEXT NOT NULL, rank INTEGER NOT NULL,
+    turn INTEGER NOT NULL, queued INTEGER NOT NULL, due REAL NOT NULL, ready INTEGER NOT NULL,
+    taken INTEGER NOT NULL
+);
+CREATE INDEX queue_ready ON queue (rank, tenant, agent, root) WHERE ready AND due = 0;
+CREATE INDEX queue_due ON queue (due) WHERE ready AND due > 0;
+CREATE INDEX queue_taken ON queue (agent, tenant, root) WHERE taken;
+CREATE TABLE takes (at REAL NOT NULL, agent TEXT NOT NULL, tenant TEXT NOT NULL);
+CREATE INDEX takes_by_time ON takes (at, agent, tenant);
+CREATE TABLE pauses (name TEXT PRIMARY KEY, until REAL NOT NULL);
 """,
 }
 """Statements that upgrade a file of each older format to the next, when it is opened."""

@@ -15,7 +15,7 @@ import msgspec
 from upcall.contracts import Claim, OnReady
 from upcall.errors import StoreUnavailable, UnknownSession
 from upcall.events import SessionStarted, decode, encode
-from upcall.store.rules import check_fence, without_body
+from upcall.store.rules import check_fence, release_record, without_body
 from upcall.store.sqlite.queries import EVENTS, SESSION, Rows
 from upcall.store.sqlite.tables import SEQ_BITS
 
@@ -34,12 +34,18 @@ _REPLACED = (
 
 
 class SessionRow:
-    """A session's row as it is in the file now, with its newest sequence number."""
+    """A session's row as it is in the file now, with its newest sequence number.
 
-    __slots__ = ("base", "epoch", "n", "owner", "root", "seq", "status")
+    `in_queue`: it has a row in the table `queue`.
+    """
 
-    def __init__(self, n: int, root: int, status: str, base: int, epoch: int, owner: str, key: int | None) -> None:
+    __slots__ = ("base", "epoch", "in_queue", "n", "owner", "root", "seq", "status")
+
+    def __init__(
+        self, n: int, root: int, status: str, base: int, epoch: int, owner: str, in_queue: int, key: int | None
+    ) -> None:
         self.n, self.root, self.status, self.base, self.epoch, self.owner = n, root, status, base, epoch, owner
+        self.in_queue = bool(in_queue)
         self.seq = key - (n << SEQ_BITS) if key else 0
 
 
@@ -142,7 +148,7 @@ class Tx(Rows):
         if root == n and (event.title or event.folder or event.roots):
             roots = msgspec.json.encode(event.roots).decode()
             self.execute("INSERT INTO places VALUES (?, ?, ?, ?)", (root, event.title, event.folder, roots))
-        found = self._sessions[session] = SessionRow(n, root, "idle", 0, self._epoch, "", None)
+        found = self._sessions[session] = SessionRow(n, root, "idle", 0, self._epoch, "", 0, None)
         return found
 
     def existing(self, session: str) -> SessionRow:
@@ -179,12 +185,19 @@ class Tx(Rows):
         slim = encode(without_body(decode(body, "", 0, 0, 0.0)))
         self.execute("UPDATE events SET body = ? WHERE key = ?", (slim, key))
 
-    def release(self, claim: Claim) -> None:
-        """Release a claim; nothing happens if it was lost."""
+    def release(self, claim: Claim, *, recorded: bool = False) -> None:
+        """Release a claim; nothing happens if it was lost.
+
+        recorded: the transaction has a record that the run tree is ready
+        """
         root = self.session(claim.root)
         if root is not None and root.epoch == claim.epoch:
             root.owner = ""
             self.save(root)
+            if self.on_ready is not None and not recorded:
+                record = release_record(claim.root, root.status)
+                if record is not None:
+                    self.on_ready(self, record)
 
 
 def _identity(path: str) -> tuple[int, int] | None:
