@@ -10,9 +10,9 @@ from typing import Any, NamedTuple, cast
 
 import msgspec
 
-from upcall.callbacks import Callback, reopened, steps_taken
+from upcall.callbacks import HOOK_ORIGIN, Callback, reopened, steps_taken
 from upcall.contracts import Claim
-from upcall.errors import SessionTakenOver, UnknownSession
+from upcall.errors import QueueFull, SessionTakenOver, StoreError, TurnExists, UnknownSession
 from upcall.events import (
     ANSWERING,
     FOREIGN,
@@ -24,6 +24,7 @@ from upcall.events import (
     SessionAdopted,
     SessionStarted,
     TurnEnded,
+    TurnQueued,
     decode,
     encode,
     stamp,
@@ -37,6 +38,7 @@ from upcall.store.rules import (
     check_append,
     effects_of,
     is_moot,
+    priority_rank,
     rank,
     ready_records,
     required_sessions,
@@ -176,7 +178,9 @@ class Job(abc.ABC):
             planned["expect"] = list(self._find_used.items())
         if self.blobs:
             planned["blobs"] = [(name, bodies.add(body)) for name, body in self.blobs.items()]
-        if self.ready or (self.number is None and any(isinstance(e, FOREIGN) for p in self.parts for e in p.events)):
+        if self.ready or (
+            self.number is None and any(isinstance(e, FOREIGN) for p in self.parts for e in p.events)
+        ):
             planned["notify"] = True
         return planned
 
@@ -194,6 +198,8 @@ class Job(abc.ABC):
         if any(type(event) in INDEXED_EVENTS for event in part.events):
             effects = effects_of(part.events, _RELATIVE)
             planned["effects"] = self._plan_effects(part, effects, find, bodies)
+            if effects.queued:
+                planned["turns"] = planned["effects"]["queued"]
             if effects.replaced:
                 planned["seq"] = known.seqs.get(part.session, 0)
                 planned["effects"]["drop"] = _drops(part, effects, known, planned, bodies)
@@ -203,6 +209,14 @@ class Job(abc.ABC):
         planned: dict[str, Any] = {}
         if effects.status is not None:
             planned["status"] = effects.status
+        if effects.queued:
+            planned["queued"] = [(e.turn, priority_rank(e.priority), plain(e.tenant)) for e in effects.queued]
+        if effects.begun:
+            planned["begun"] = effects.begun
+        if effects.unqueued:
+            planned["unqueued"] = True
+        if effects.retry:
+            planned["retry"] = effects.retry
         if effects.base is not None:
             relative = effects.base >= _RELATIVE
             planned["base_at" if relative else "base"] = effects.base - (_RELATIVE if relative else 0)
@@ -213,6 +227,7 @@ class Job(abc.ABC):
         raised = [
             {"at": _at(one, effects, CallbackRaised), "rank": rank(callback)[0], "awaited": one in effects.waits}
             | _callback_row(callback, effects, bodies)
+            | ({"hook_of": callback.origin[len(HOOK_ORIGIN) :]} if callback.origin.startswith(HOOK_ORIGIN) else {})
             for one, callback in changes.raised.items()
         ]
         changed = [_callback_row(callback, effects, bodies) for callback in changes.changed.values()]
@@ -243,6 +258,10 @@ class Job(abc.ABC):
         if problem in ("taken", "failed") and claim is not None:
             return claim.failure or SessionTakenOver(claim.root)
         session, events, _ = self.parts[part]
+        if detail.startswith("turn "):
+            return TurnExists(session, int(detail[5:]))
+        if detail == "child":
+            return StoreError(where, f"a turn of {session!r} can't be queued: another session started it")
         try:
             check_append(where, session, events, self.claim, exists=detail == "present", covered=False)
         except Exception as error:
@@ -286,8 +305,10 @@ class MultiAppend(Job):
         claim: Claim | None = None,
         waits: Sequence[str] = (),
         blobs: Mapping[str, bytes] | None = None,
+        queue_limit: int | None = None,
     ) -> None:
         super().__init__()
+        self._queue_limit = queue_limit
         self.claim, self.releases, self.blobs, self._waits = claim, claim is not None, blobs, waits
         self._all = [Part(session, added, [encode(e) for e in added]) for session, added in events.items() if added]
         self.parts = self._all
@@ -313,9 +334,57 @@ class MultiAppend(Job):
                 self.parts.append(Part(session, [e for e, _ in left], [b for _, b in left]))
         return 0.0 if self.parts or self.claim is not None else None
 
+    def plan(self, known: Known, bodies: Bodies) -> dict[str, Any] | None:
+        """Add the limit of the queue."""
+        planned = super().plan(known, bodies)
+        queues = self._queues()
+        if planned is not None and queues and self._queue_limit is not None:
+            planned["queue_limit"], planned["queues"] = self._queue_limit, len(queues)
+        return planned
+
+    def _queues(self) -> list[str]:
+        """The sessions of which a turn is queued."""
+        return [part.session for part in self._all if any(type(e) is TurnQueued for e in part.events)]
+
+    def refusal(self, where: str, problem: str, part: int, detail: str) -> Exception:
+        """Return the exception for a job that the database refused."""
+        if detail == "full" and self._queue_limit is not None:
+            return QueueFull(self._queues()[0], self._queue_limit)
+        return super().refusal(where, problem, part, detail)
+
     def result(self) -> bool:
         """Return False if the run tree may not park."""
         return self._may_park
+
+
+class Operation(Job):
+    """Run one statement, in order with the writes of its run tree; the result is its rows.
+
+    again: the statement to use if the first one may have been done
+    repair: a statement to run before it is tried again
+    """
+
+    def __init__(
+        self,
+        sql: str,
+        values: tuple[Any, ...],
+        root: str = "",
+        *,
+        again: tuple[str, tuple[Any, ...]] | None = None,
+        repair: tuple[str, tuple[Any, ...]] | None = None,
+    ) -> None:
+        super().__init__()
+        self.statement, self.again, self.repair, self._root = (sql, values), again, repair, root
+        self.rows: list[Any] = []
+
+    @property
+    def tree(self) -> str:
+        """The run tree, or a name of its own."""
+        return self._root or self.id
+
+    def result(self) -> list[Any]:
+        """Return the rows."""
+        return self.rows
 
 
 class Settle(Job):
@@ -344,6 +413,11 @@ class Settle(Job):
     def result(self) -> Callback | None:
         """Return the callback as it was already settled, or None."""
         return self._refused
+
+
+def plain(text: str) -> str:
+    """Return a name as PostgreSQL takes it in a text: without the character zero."""
+    return text.replace("\0", "\\0")
 
 
 def _joined(chosen: Sequence[tuple[str, AnyEvent, bytes]]) -> list[Part]:
@@ -422,6 +496,8 @@ def _callback_row(callback: Callback, effects: Effects, bodies: Bodies) -> dict[
 
 def _at(callback_id: str, effects: Effects, kind: Any) -> int | None:
     """Return which event of the append is the first of that kind and of that callback, from 0."""
-    found = (seq for seq, e in effects.callbacks if isinstance(e, kind) and cast("Any", e).callback_id == callback_id)
+    found = (
+        seq for seq, e in effects.callbacks if isinstance(e, kind) and cast("Any", e).callback_id == callback_id
+    )
     seq = next(found, None)
     return None if seq is None else seq - _RELATIVE

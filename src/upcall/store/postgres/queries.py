@@ -52,16 +52,28 @@ _DUE = "CASE WHEN status = 'open' AND target = 'user' THEN expires ELSE 0 END"
 """The time at which an awaited callback lets its session continue, as in the index `callbacks_due`."""
 
 UNFINISHED = (
-    f"SELECT {_COLUMNS} WHERE s.n IN ("
-    "SELECT n FROM upcall.sessions WHERE parent IS NULL AND status = 'running' "
-    f"UNION ALL SELECT root FROM upcall.callbacks WHERE awaited AND {_DUE} <= (SELECT upcall.clock())"
-    f") AND s.status IN ('running', 'waiting') AND s.owner NOT IN {_LIVING} AND s.id <> ALL (%s) ORDER BY s.n LIMIT %s"
+    f"SELECT {_COLUMNS} WHERE s.n IN (SELECT upcall.ready_roots() "
+    "UNION ALL SELECT root FROM upcall.queue WHERE ready AND due = 0) "
+    f"AND s.status IN ('running', 'waiting', 'queued') AND s.owner NOT IN {_LIVING} ORDER BY s.n LIMIT %s"
 )
-AGENT_IS_NEXT = (
-    f"SELECT DISTINCT s.id FROM upcall.callbacks k JOIN upcall.sessions s ON s.n = k.root WHERE awaited "
-    f"AND {_DUE.replace('status', 'k.status')} = 0 AND k.status = 'open'"
+NEXT_DEADLINE = (
+    f"SELECT least((SELECT min({_DUE}) FROM upcall.callbacks WHERE awaited AND {_DUE} > %s), "
+    "(SELECT min(due) FROM upcall.queue WHERE ready AND due > 0 AND due > %s))"
 )
-NEXT_DEADLINE = f"SELECT min({_DUE}) FROM upcall.callbacks WHERE awaited AND {_DUE} > %s"
+COUNTS = (
+    f"SELECT CASE WHEN s.status <> 'running' OR s.owner IN {_LIVING} THEN s.status "
+    f"WHEN {_ASKS_PERSON} THEN 'waiting' ELSE 'interrupted' END, count(*) "
+    "FROM upcall.sessions s WHERE s.parent IS NULL GROUP BY 1"
+)
+ENDED_BEFORE = (
+    "SELECT s.id FROM upcall.sessions s WHERE s.parent IS NULL AND s.status = ANY (%s) "
+    f"AND s.owner NOT IN {_LIVING} AND s.updated < %s ORDER BY s.n LIMIT %s"
+)
+PAUSE = (
+    "INSERT INTO upcall.pauses VALUES (%s, %s) "
+    "ON CONFLICT (name) DO UPDATE SET until = greatest(pauses.until, excluded.until)"
+)
+PAUSES = "SELECT name, until FROM upcall.pauses WHERE until > upcall.clock()"
 
 EVENTS = (
     "SELECT s.id, e.seq, e.pos, e.time, e.body FROM upcall.events e JOIN upcall.sessions s ON s.n = e.n "
@@ -214,7 +226,9 @@ def _matching(which: Selection, parent: str | None) -> Iterator[Condition]:
         if which.folder:
             yield Condition(found, (_bytes(which.folder),))
         else:  # most sessions have none
-            yield Condition("NOT EXISTS (SELECT 1 FROM upcall.sessions f WHERE f.n = s.root AND f.folder <> '')", ())
+            yield Condition(
+                "NOT EXISTS (SELECT 1 FROM upcall.sessions f WHERE f.n = s.root AND f.folder <> '')", ()
+            )
 
 
 def inbox_listing(which: Selection, limit: int) -> Condition:

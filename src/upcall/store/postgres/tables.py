@@ -35,6 +35,7 @@ CREATE TABLE upcall.sessions (
     kind text NOT NULL,
     status text NOT NULL DEFAULT 'idle',
     owner text NOT NULL DEFAULT '',
+    in_queue boolean NOT NULL DEFAULT false, -- it has a row in the table `queue`
     tags bytea,
     title bytea,
     folder bytea,
@@ -73,6 +74,7 @@ CREATE TABLE upcall.callbacks (
     id text COLLATE "C" PRIMARY KEY,
     status text NOT NULL,
     target text NOT NULL,
+    hook_of text COLLATE "C", -- an on_callback hook asks it, which was called for the callback of this id
     message bytea,
     path bytea NOT NULL
 ) WITH (fillfactor = 80);
@@ -87,6 +89,18 @@ CREATE INDEX tags_by_root ON upcall.tags (root);
 CREATE TABLE upcall.blobs (hash text COLLATE "C" PRIMARY KEY, body bytea NOT NULL);
 CREATE TABLE upcall.blob_uses (root bigint, hash text COLLATE "C", PRIMARY KEY (root, hash));
 CREATE INDEX blob_uses_by_hash ON upcall.blob_uses (hash);
+
+CREATE TABLE upcall.queue (
+    root bigint PRIMARY KEY, due double precision NOT NULL DEFAULT 0, rank integer NOT NULL DEFAULT -1,
+    turn integer NOT NULL DEFAULT 0, queued integer NOT NULL DEFAULT 0, ready boolean NOT NULL DEFAULT false,
+    taken boolean NOT NULL DEFAULT false, agent text NOT NULL, tenant text NOT NULL DEFAULT ''
+) WITH (fillfactor = 80);
+CREATE INDEX queue_ready ON upcall.queue (rank, tenant, agent, root) WHERE ready AND due = 0;
+CREATE INDEX queue_due ON upcall.queue (due) WHERE ready AND due > 0;
+CREATE INDEX queue_taken ON upcall.queue (agent, tenant, root) WHERE taken;
+CREATE TABLE upcall.takes (at double precision NOT NULL, agent text NOT NULL, tenant text NOT NULL);
+CREATE INDEX takes_by_time ON upcall.takes (at, agent, tenant);
+CREATE TABLE upcall.pauses (name text PRIMARY KEY, until double precision NOT NULL);
 
 CREATE TABLE upcall.processes (
     id text PRIMARY KEY, name text NOT NULL, machine text NOT NULL, pid bigint NOT NULL, born text NOT NULL,
@@ -147,10 +161,11 @@ DECLARE
     keys bigint[]; key bigint; failed text[] := '{}'; notify boolean := false;
     j jsonb; p jsonb; claimed text; k bigint; others uuid; at_root bigint; tree bigint; held bigint;
     found_rows upcall.sessions[]; one upcall.sessions; root_id text; jn integer; pn integer; number integer; wrong text; why text;
-    now double precision; place bigint; count integer;
+    now double precision; place bigint; count integer; new_status text;
 BEGIN
     IF lazy THEN PERFORM set_config('synchronous_commit', 'off', true); END IF;
     IF jsonb_path_exists(jobs, '$[*].blobs[0]') THEN PERFORM pg_advisory_xact_lock_shared(7513); END IF;
+    IF jsonb_path_exists(jobs, '$[*].queue_limit') THEN PERFORM pg_advisory_xact_lock(7514); END IF;
     SELECT array_agg(DISTINCT upcall.tree_key(t.root) ORDER BY upcall.tree_key(t.root)) INTO keys FROM (
         SELECT x->>'claim' AS root FROM jsonb_array_elements(jobs) x WHERE x ? 'claim'
         UNION ALL
@@ -224,9 +239,16 @@ BEGIN
             ELSIF one.root <> at_root THEN
                 why := 'present';
             END IF;
+            IF why IS NULL AND p ? 'turns' THEN
+                why := upcall.queue_problem(one, p->'turns');
+            END IF;
             IF why IS NOT NULL AND wrong IS NULL THEN wrong := why; part := pn; END IF;
             found_rows[pn] := one;
         END LOOP;
+        IF wrong IS NULL AND j ? 'queue_limit' THEN
+            SELECT count(*) INTO number FROM upcall.queue WHERE ready;
+            IF number + (j->>'queues')::integer > (j->>'queue_limit')::integer THEN wrong := 'full'; END IF;
+        END IF;
         IF wrong IS NOT NULL THEN
             IF wrong = 'stale' THEN
                 problem := 'stale';
@@ -251,12 +273,19 @@ BEGIN
             FROM generate_series(1, count) i;
             place := place + count;
             IF p ? 'effects' THEN PERFORM upcall.apply_effects(one, p->'effects', bodies, now, start, first); END IF;
-            UPDATE upcall.sessions SET seq = one.seq + count, updated = now,
-                status = coalesce(p->'effects'->>'status', status),
+            new_status := coalesce(p->'effects'->>'status', one.status);
+            IF one.n = one.root AND (one.in_queue AND p ? 'effects' OR p ? 'turns') THEN
+                new_status := upcall.update_queue(one, p->'effects');
+                one.in_queue := true;
+            END IF;
+            UPDATE upcall.sessions SET seq = one.seq + count, updated = now, status = new_status, in_queue = one.in_queue,
                 base = coalesce((p->'effects'->>'base')::bigint, first + (p->'effects'->>'base_at')::bigint, base),
                 owner = CASE WHEN n = at_root AND (j->>'release')::boolean THEN '' ELSE owner END
             WHERE n = one.n AND (n IS DISTINCT FROM at_root OR epoch = held);
             IF NOT FOUND THEN RAISE serialization_failure USING MESSAGE = 'the tree was taken just now'; END IF;
+            IF one.n = one.root THEN
+                notify := notify OR new_status = 'queued' OR new_status = 'running' AND (j->>'release')::boolean;
+            END IF;
             IF one.n = at_root THEN at_root := NULL; END IF;
             RETURN NEXT;
         END LOOP;
@@ -303,12 +332,12 @@ BEGIN
     END LOOP;
     FOR x IN SELECT * FROM jsonb_array_elements(effects->'raised') LOOP
         INSERT INTO upcall.callbacks
-            (root, n, raised, settled, pos, created, expires, rank, awaited, id, status, target, message, path)
+            (root, n, raised, settled, pos, created, expires, rank, awaited, id, status, target, hook_of, message, path)
         VALUES (
             one.root, one.n, first + (x->>'at')::integer, first + (x->>'settled')::integer,
             start + (x->>'at')::integer, now, (x->>'expires')::double precision, (x->>'rank')::integer,
-            (x->>'awaited')::boolean, x->>'id', x->>'status', x->>'target', bodies[(x->>'message')::integer],
-            bodies[(x->>'path')::integer]
+            (x->>'awaited')::boolean, x->>'id', x->>'status', x->>'target', x->>'hook_of',
+            bodies[(x->>'message')::integer], bodies[(x->>'path')::integer]
         );
     END LOOP;
     FOR x IN SELECT * FROM jsonb_array_elements(effects->'changed') LOOP
@@ -338,7 +367,7 @@ _OWNING = """
 CREATE OR REPLACE FUNCTION upcall.claim(
     wanted text, me text, my_name text, my_machine text, my_pid bigint, my_birth text, my_lease double precision,
     beat boolean, take_over boolean, gone text
-) RETURNS TABLE (problem text, epoch bigint, seq bigint, base bigint,
+) RETURNS TABLE (problem text, epoch bigint, seq bigint, base bigint, orphaned boolean,
     owner text, name text, machine text, pid bigint, born text)
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
@@ -357,6 +386,7 @@ BEGIN
         problem := 'busy'; owner := p.id; name := p.name; machine := p.machine; pid := p.pid; born := p.born;
         RETURN NEXT; RETURN;
     END IF;
+    orphaned := NOT take_over AND found.owner NOT IN ('', me);
     IF beat THEN PERFORM upcall.beat(me, my_name, my_machine, my_pid, my_birth, my_lease); END IF;
     UPDATE upcall.sessions s SET epoch = nextval('upcall.epochs'), owner = me WHERE s.n = found.n
     RETURNING s.epoch, s.seq, s.base INTO epoch, seq, base;
@@ -410,6 +440,7 @@ BEGIN
     DELETE FROM upcall.blobs b WHERE b.hash = ANY (names)
         AND NOT EXISTS (SELECT 1 FROM upcall.blob_uses u WHERE u.hash = b.hash);
     DELETE FROM upcall.tags WHERE root = ANY (trees);
+    DELETE FROM upcall.queue WHERE root = ANY (trees);
     DELETE FROM upcall.callbacks WHERE root = ANY (trees);
     DELETE FROM upcall.events WHERE n IN (
         SELECT n FROM upcall.sessions WHERE n = ANY (trees) OR (parent IS NOT NULL AND root = ANY (trees)));
@@ -419,7 +450,149 @@ BEGIN
 END $$;
 """
 
-FUNCTIONS = _SMALL_FUNCTIONS + _PARTS + _WRITE + _OWNING
+_QUEUE = """
+-- Why these turns can't be queued; NULL if they can.
+CREATE OR REPLACE FUNCTION upcall.queue_problem(one upcall.sessions, turns jsonb) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+    last integer := coalesce((SELECT turn FROM upcall.queue WHERE root = one.n), 0); x integer;
+BEGIN
+    IF one.n <> one.root THEN RETURN 'child'; END IF;
+    FOR x IN SELECT (t->>0)::integer FROM jsonb_array_elements(turns) t LOOP
+        IF x <= last THEN RETURN 'turn ' || x; END IF;
+        last := x;
+    END LOOP;
+    RETURN NULL;
+END $$;
+
+-- Apply an append to a root's place in the queue; the status that the session gets. As `rules.queue_after` does.
+CREATE OR REPLACE FUNCTION upcall.update_queue(one upcall.sessions, effects jsonb) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+    place upcall.queue; x jsonb; status text; retry double precision := coalesce((effects->>'retry')::double precision, 0);
+BEGIN
+    INSERT INTO upcall.queue (root, agent) VALUES (one.n, one.agent) ON CONFLICT DO NOTHING;
+    SELECT q.* INTO place FROM upcall.queue q WHERE q.root = one.n;
+    FOR x IN SELECT * FROM jsonb_array_elements(effects->'queued') LOOP
+        place.turn := (x->>0)::integer; place.rank := (x->>1)::integer; place.tenant := x->>2;
+        place.queued := place.queued + 1;
+    END LOOP;
+    place.queued := greatest(0, place.queued - coalesce((effects->>'begun')::integer, 0));
+    IF effects ? 'unqueued' THEN place.queued := 0; END IF;
+    status := coalesce(effects->>'status', one.status);
+    IF effects ? 'status' THEN
+        place.due := retry;
+        place.taken := place.taken AND status = 'running';
+    END IF;
+    IF retry > 0 THEN
+        status := 'queued';
+    ELSIF status NOT IN ('running', 'waiting') THEN
+        IF effects ? 'unqueued' AND one.status = 'queued' THEN
+            place.due := 0; status := 'cancelled';
+        ELSIF place.queued > 0 THEN
+            status := 'queued';
+        END IF;
+    END IF;
+    UPDATE upcall.queue q SET tenant = place.tenant, rank = place.rank, turn = place.turn, queued = place.queued,
+        due = place.due, taken = place.taken, ready = (status = 'queued') WHERE q.root = one.n;
+    RETURN status;
+END $$;
+
+-- Roots that are ready for another reason than that a turn is queued; some may be owned.
+CREATE OR REPLACE FUNCTION upcall.ready_roots() RETURNS SETOF bigint LANGUAGE plpgsql AS $$
+DECLARE
+    now double precision := upcall.clock();
+BEGIN
+    RETURN QUERY
+    SELECT n FROM upcall.sessions WHERE parent IS NULL AND status = 'running'
+    UNION
+    SELECT k.root FROM upcall.callbacks k
+    WHERE awaited AND CASE WHEN status = 'open' AND target = 'user' THEN expires ELSE 0 END <= now
+        AND NOT (status = 'open' AND target <> 'user' AND coalesce(expires > now, true) AND EXISTS (
+            SELECT 1 FROM upcall.callbacks h WHERE h.root = k.root AND h.status = 'open' AND h.hook_of = k.id))
+    UNION
+    SELECT root FROM upcall.queue WHERE ready AND due > 0 AND due <= now;
+END $$;
+
+-- Claim the tree that comes next: see `Store.take`.
+CREATE OR REPLACE FUNCTION upcall.take(
+    me text, my_name text, my_machine text, my_pid bigint, my_birth text, my_lease double precision, beat boolean,
+    agents text[], skip text[], limits jsonb, counted boolean
+) RETURNS TABLE (id text, epoch bigint, seq bigint, base bigint, orphaned boolean) LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+    now double precision := upcall.clock(); one record; found upcall.sessions; living text[];
+BEGIN
+    PERFORM set_config('synchronous_commit', 'off', true);
+    IF jsonb_array_length(limits) > 0 THEN PERFORM pg_advisory_xact_lock(7515); END IF;
+    SELECT coalesce(array_agg(p.id), '{}') INTO living FROM upcall.processes p
+    WHERE now - greatest(p.beat, upcall.started()) <= p.lease;
+    FOR one IN
+        WITH RECURSIVE
+        groups (rank, tenant, agent, root) AS (
+            (SELECT rank, tenant, agent, root FROM upcall.queue WHERE ready AND due = 0
+                ORDER BY rank, tenant, agent, root LIMIT 1)
+            UNION ALL
+            SELECT x.* FROM groups g CROSS JOIN LATERAL (
+                SELECT rank, tenant, agent, root FROM upcall.queue q WHERE ready AND due = 0
+                AND (q.rank, q.tenant, q.agent) > (g.rank, g.tenant, g.agent)
+                ORDER BY rank, tenant, agent, root LIMIT 1) x
+        ),
+        running AS (
+            SELECT q.agent, q.tenant, count(*) AS trees FROM upcall.queue q JOIN upcall.sessions s ON s.n = q.root
+            WHERE q.taken AND s.owner = ANY (living) GROUP BY 1, 2
+        ),
+        recent AS (SELECT agent, tenant, count(*) AS trees FROM upcall.takes WHERE at > now - 60 GROUP BY 1, 2),
+        full_limits AS (
+            SELECT x FROM jsonb_array_elements(limits) x WHERE
+            (SELECT coalesce(sum(trees), 0) FROM running r WHERE upcall.covers(x, r.agent, r.tenant))
+                >= (x->>'running')::integer
+            OR (SELECT coalesce(sum(trees), 0) FROM recent r WHERE upcall.covers(x, r.agent, r.tenant))
+                >= (x->>'per_minute')::integer
+        ),
+        candidates AS (
+            SELECT rank, tenant, agent, root, true AS is_group FROM groups
+            UNION ALL
+            SELECT coalesce(q.rank, -1), coalesce(q.tenant, ''), s.agent, s.n, false
+            FROM upcall.ready_roots() x (n) JOIN upcall.sessions s ON s.n = x.n LEFT JOIN upcall.queue q ON q.root = s.n
+            WHERE s.status IN ('running', 'waiting', 'queued') AND s.owner <> ALL (living) AND s.id <> ALL (skip)
+        )
+        SELECT c.* FROM candidates c WHERE (agents IS NULL OR c.agent = ANY (agents))
+        AND NOT EXISTS (SELECT 1 FROM full_limits f WHERE upcall.covers(f.x, c.agent, c.tenant))
+        ORDER BY c.rank,
+            (SELECT coalesce(sum(trees), 0) FROM running r WHERE r.tenant = c.tenant), c.root
+    LOOP
+        IF one.is_group THEN
+            SELECT s.* INTO found FROM upcall.queue q JOIN upcall.sessions s ON s.n = q.root
+            WHERE q.ready AND q.due = 0 AND q.rank = one.rank AND q.tenant = one.tenant AND q.agent = one.agent
+                AND s.owner <> ALL (living) AND s.id <> ALL (skip)
+            ORDER BY q.root LIMIT 1 FOR UPDATE OF s SKIP LOCKED;
+        ELSE
+            SELECT s.* INTO found FROM upcall.sessions s WHERE s.n = one.root AND s.owner <> ALL (living)
+                AND s.status IN ('running', 'waiting', 'queued') FOR UPDATE SKIP LOCKED;
+        END IF;
+        IF found.n IS NULL OR NOT pg_try_advisory_xact_lock(upcall.tree_key(found.id)) THEN CONTINUE; END IF;
+        IF beat THEN PERFORM upcall.beat(me, my_name, my_machine, my_pid, my_birth, my_lease); END IF;
+        orphaned := found.owner NOT IN ('', me);
+        UPDATE upcall.sessions s SET epoch = nextval('upcall.epochs'), owner = me, in_queue = true WHERE s.n = found.n
+        RETURNING s.id, s.epoch, s.seq, s.base INTO id, epoch, seq, base;
+        INSERT INTO upcall.queue (root, agent, taken) VALUES (found.n, found.agent, true)
+        ON CONFLICT (root) DO UPDATE SET taken = true;
+        IF counted THEN
+            DELETE FROM upcall.takes WHERE at <= now - 60;
+            INSERT INTO upcall.takes SELECT now, agent, tenant FROM upcall.queue WHERE root = found.n;
+        END IF;
+        RETURN NEXT;
+        RETURN;
+    END LOOP;
+END $$;
+
+CREATE OR REPLACE FUNCTION upcall.covers(one_limit jsonb, its_agent text, its_tenant text) RETURNS boolean
+LANGUAGE sql IMMUTABLE AS $$
+    SELECT (jsonb_array_length(one_limit->'agents') = 0 OR one_limit->'agents' ? its_agent)
+        AND (one_limit->>'tenant' IS NULL OR one_limit->>'tenant' = its_tenant)
+$$;
+"""
+
+FUNCTIONS = _SMALL_FUNCTIONS + _QUEUE + _PARTS + _WRITE + _OWNING
 
 UPGRADES: dict[int, str] = {}
 """Statements that upgrade a database of each older version to the next, before the functions are replaced."""

@@ -18,7 +18,7 @@ from psycopg import errors
 from upcall.contracts import Claim
 from upcall.errors import StoreUnavailable, UpcallError
 from upcall.store.postgres.connection import LONGEST, PATIENCE, SHORTEST, Connection, ConnectionLost, values_of
-from upcall.store.postgres.jobs import NOTHING, Bodies, Job, Known, Stamps
+from upcall.store.postgres.jobs import NOTHING, Bodies, Job, Known, Operation, Stamps
 from upcall.store.postgres.queries import BODIES, CALLBACKS_BY_ID, callback_of
 from upcall.store.postgres.url import Address, explain
 
@@ -103,8 +103,11 @@ class Writer:
             tree = job.tree
             looks_up = any(job.needs())
             size += values_of([job])
+            alone = isinstance(job, Operation)
+            if alone and not chosen and not left:
+                return [job]
             full = chosen and (size > MOST_EVENTS or (len(trees) >= MOST_TREES and tree not in trees))
-            if full or tree in last or (looks_up and tree in trees):
+            if alone or full or tree in last or (looks_up and tree in trees):
                 left.append(job)
                 last.add(tree)
                 if full:
@@ -121,6 +124,9 @@ class Writer:
     async def _write(self, jobs: list[Job]) -> None:
         """Write jobs, again and again until each is stored or known not to be."""
         retry = Retry()
+        if isinstance(jobs[0], Operation):
+            await self._operate(jobs[0], retry)
+            return
         while jobs := self._without_failed(jobs):
             try:
                 jobs = await self._attempt(jobs, retry)
@@ -139,6 +145,24 @@ class Writer:
                         await self._write([job])
                     return
                 self._fail(jobs[0], explain(self._address, error))
+
+    async def _operate(self, job: Operation, retry: Retry) -> None:
+        """Run a statement; what may have been done is repaired before it is tried again."""
+        lost = False
+        while not job.future.done():
+            try:
+                if lost and job.repair is not None:
+                    await self._connection.run(*job.repair)
+                job.rows = await self._connection.run(*(job.again if lost and job.again else job.statement))
+                self._finish([job])
+            except ConnectionLost as error:
+                lost = True
+                self._give_up([job], error, retry, sent=True)
+                await retry.wait()
+            except (errors.SerializationFailure, errors.DeadlockDetected):
+                continue
+            except Exception as error:
+                self._fail(job, explain(self._address, error))
 
     def _without_failed(self, jobs: Sequence[Job]) -> list[Job]:
         """Fail the jobs of claims that were lost meanwhile; return the others that are not done."""
