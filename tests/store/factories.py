@@ -32,7 +32,10 @@ class Clock:
 class SettableClock(Protocol):
     """A clock that a test sets."""
 
-    now: float
+    @property
+    def now(self) -> float: ...
+    @now.setter
+    def now(self, value: float) -> None: ...
 
     def __call__(self) -> float: ...
 

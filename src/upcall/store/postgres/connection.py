@@ -85,7 +85,7 @@ class Connection:
             db = await self._connected()
             self.statements += 1
             try:
-                cursor = await db.execute(sql, values, binary=True)
+                cursor = await db.execute(sql.encode(), values, binary=True)
                 return await cursor.fetchall() if cursor.description else []
             except (psycopg.OperationalError, psycopg.InterfaceError, errors.ReadOnlySqlTransaction) as error:
                 if not (db.broken or db.closed or isinstance(error, (*_PASSING, errors.ReadOnlySqlTransaction))):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import abc
 import asyncio
 import uuid
 from collections.abc import Mapping, Sequence
@@ -114,7 +113,7 @@ class Bodies:
         return self.add(text.encode("utf-8", "surrogatepass"))
 
 
-class Job(abc.ABC):
+class Job:
     """A write that is done whole or not at all.
 
     claim: the claim that it needs, and that it marks if it fails
@@ -185,7 +184,7 @@ class Job(abc.ABC):
         return planned
 
     def decide(self, known: Known, find: Any) -> float | None:
-        """Choose the parts; return the time before which they must be written, 0.0 for any, None to write nothing."""
+        """Choose the parts; return the time before which to write them, 0.0 for any, None to write nothing."""
         return 0.0
 
     def _plan_part(self, part: Part, known: Known, find: Any, bodies: Bodies) -> dict[str, Any]:
@@ -467,7 +466,7 @@ def _new_session(session: str, event: SessionStarted, bodies: Bodies) -> dict[st
 
 
 def _drops(part: Part, effects: Effects, known: Known, planned: dict[str, Any], bodies: Bodies) -> list[Any]:
-    """Return the events whose bodies a hook replaced, with what is left of them; those of this append are changed."""
+    """Return stored events whose bodies a hook replaced, with what is left; those of this append are changed."""
     drops: list[tuple[int, int]] = []
     for seq in effects.replaced:
         at = seq - known.seqs.get(part.session, 0) - 1

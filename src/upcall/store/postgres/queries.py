@@ -86,10 +86,10 @@ ALL_EVENTS = (
 LAST = "SELECT coalesce(max(pos), 0) FROM upcall.events WHERE pos < (SELECT upcall.horizon())"
 
 NEWS = (
-    "SELECT upcall.horizon(), coalesce((SELECT max(pos) FROM upcall.events WHERE pos < (SELECT upcall.horizon())), 0), "
-    "upcall.clock()"
+    "SELECT upcall.horizon(), upcall.clock(), "
+    "coalesce((SELECT max(pos) FROM upcall.events WHERE pos < (SELECT upcall.horizon())), 0)"
 )
-"""The horizon, the newest position that can be read, and the time."""
+"""The horizon, the time, and the newest position that can be read."""
 
 BY_OTHERS = (
     "SELECT s.id, e.seq, e.pos, e.time, e.body FROM upcall.events e JOIN upcall.sessions s ON s.n = e.n "
@@ -109,8 +109,8 @@ search (n, low, high) AS (
     FROM (SELECT n, low, high, (SELECT pos FROM upcall.events e WHERE e.n = x.n AND e.seq = (x.low + x.high) / 2)
         FROM search x WHERE low < high) y (n, low, high, pos)
 )
-SELECT s.id, e.seq, e.pos, e.time, e.body FROM search
-CROSS JOIN LATERAL (SELECT * FROM upcall.events e WHERE e.n = search.n AND e.seq >= low ORDER BY e.seq LIMIT %(limit)s) e
+SELECT s.id, e.seq, e.pos, e.time, e.body FROM search CROSS JOIN LATERAL (
+    SELECT * FROM upcall.events e WHERE e.n = search.n AND e.seq >= low ORDER BY e.seq LIMIT %(limit)s) e
 JOIN upcall.sessions s ON s.n = e.n WHERE low = high ORDER BY e.pos LIMIT %(limit)s
 """
 """The next events of a session and all below it. Sequence numbers have no gaps and positions rise with them, so a
@@ -150,7 +150,7 @@ def text_of(body: bytes) -> str:
 
 
 def row_of(values: Sequence[Any], living: Callable[[Sequence[Any]], str]) -> Row:
-    """Return a row of the columns above. `living` returns a process's name from its columns, or "" if it has ended."""
+    """Return a row of the columns above. `living` returns a process's name, or "" if it has ended."""
     tags, asks, title, folder, roots = values[10:15]
     owner = living(values[15:]) if values[15] else ""
     row = Row(*values[:10], owner=owner, tags=_tags.decode(tags) if tags else {}, asks_person=asks and not owner)

@@ -10,6 +10,8 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 from upcall.callbacks import Callback
 from upcall.contracts import EVERYTHING, Claim, Row, Selection, TakeLimit
 from upcall.errors import (
@@ -35,7 +37,7 @@ log = logging.getLogger("upcall")
 POLL = 0.25
 """Seconds between looks at what others wrote while something waits here, in case notifications are lost."""
 
-_SOON = 0.005
+_SOON, _OWN = 0.005, 0.25
 _CLAIM = "SELECT * FROM upcall.claim(%s, %s, %s, %s, %s, %s, %s, %s, %s, %s)"
 _TAKE = "SELECT * FROM upcall.take(%s, %s, %s, %s, %s, %s, %s, %s::text[], %s::text[], %s::jsonb, %s)"
 _STRAYS = "UPDATE upcall.sessions SET owner = '' WHERE owner = %s AND id <> ALL (%s)"
@@ -67,7 +69,7 @@ class PostgresStore:
         self._listeners: list[Callable[[AnyEvent], None]] = []
         self._waiters: list[tuple[int, asyncio.Future[None]]] = []
         self._heard: set[int] = set()
-        self._low = self._last = self._newest = 0
+        self._low = self._last = self._newest = self._horizon = 0
         self._poll: asyncio.TimerHandle | None = None
         self._delay = POLL
         self._looking: asyncio.Task[None] | None = None
@@ -92,11 +94,11 @@ class PostgresStore:
         try:
             await connection.open()
             before = time.time()
-            horizon, self._last, clock = (await connection.read(sql.NEWS))[0]
+            horizon, clock, self._last = (await connection.read(sql.NEWS))[0]
         except BaseException:
             await connection.close()
             raise
-        self._low, self._newest = horizon - 1, self._last
+        self._low, self._newest, self._horizon = horizon - 1, self._last, horizon
         self._note_clock(clock - (before + time.time()) / 2)
         self._connection, self._reader = connection, reader
         self._me = Identity()
@@ -286,8 +288,8 @@ class PostgresStore:
         ]  # fmt: skip
         job = Operation(
             _TAKE,
-            (*columns(self._me, self.lease), beat, None if agents is None else [*agents], skip, shown,
-             counts_takes(limits)),
+            (*columns(self._me, self.lease), beat, None if agents is None else [*agents], skip,
+             msgspec.json.encode(shown).decode(),             counts_takes(limits)),
             repair=(_STRAYS, (self._me.id, known)),
         )  # fmt: skip
         rows = await self._do(job)
@@ -352,7 +354,16 @@ class PostgresStore:
 
     async def read_all(self, after: int = 0, limit: int = 1000) -> list[AnyEvent]:
         """Return the events of all sessions with `pos` above `after`, in the order of their positions."""
+        await self._wait_for_own()
         return await self._readable(lambda after: self._read(sql.ALL_EVENTS, (after, limit)), after)
+
+    async def _wait_for_own(self) -> None:
+        """Wait a moment until what this process wrote can be read by position: others may still be writing."""
+        end = time.monotonic() + _OWN
+        while self._newest >= self._horizon and time.monotonic() < end:
+            self._horizon = (await self._read(sql.NEWS))[0][0]
+            if self._newest >= self._horizon:
+                await asyncio.sleep(_SOON)
 
     async def read_tree(self, session: str, after: int = 0, limit: int = 1000) -> list[AnyEvent]:
         """Return the events of a session and all below it with `pos` above `after`, in order of position."""
@@ -390,6 +401,7 @@ class PostgresStore:
 
     async def last(self) -> int:
         """Return the position of the newest event."""
+        await self._wait_for_own()
         return (await self._read(sql.LAST))[0][0]
 
     async def row(self, session: str) -> Row | None:
@@ -461,7 +473,7 @@ class PostgresStore:
     async def counts(self) -> Mapping[str, int]:
         """Return how many root sessions have each status."""
         await self._forget_dead()
-        return {status: number for status, number in await self._read(sql.COUNTS)}
+        return dict(await self._read(sql.COUNTS))
 
     async def pause(self, name: str, until: float) -> None:
         """Note for all processes that something is not to be used before this time."""
@@ -469,7 +481,7 @@ class PostgresStore:
 
     async def pauses(self) -> Mapping[str, float]:
         """Return what is paused now, with the time until when."""
-        return {name: until for name, until in await self._read(sql.PAUSES)}
+        return dict(await self._read(sql.PAUSES))
 
     # --- watching what others write -------------------------------------------------------
 
@@ -532,7 +544,8 @@ class PostgresStore:
 
     async def _catch_up(self) -> None:
         """Tell listeners of what others appended, and release those who wait for what is there now."""
-        horizon, self._last, _ = (await self._read(sql.NEWS))[0]
+        horizon, _, self._last = (await self._read(sql.NEWS))[0]
+        self._horizon = max(self._horizon, horizon)
         if self._listeners:
             rows = await self._read(sql.BY_OTHERS, (self._low,))
             fresh = [row for row in rows if row[2] not in self._heard]

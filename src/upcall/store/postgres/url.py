@@ -6,10 +6,12 @@ import re
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
+import psycopg
+from psycopg import errors
+from psycopg.conninfo import conninfo_to_dict
+
 from upcall.errors import SetupError, StoreError, StoreUnavailable
 from upcall.safety.secrets import without_password
-
-PREFIXES = ("postgresql://", "postgres://")
 
 _DEFAULTS: dict[str, Any] = {
     "connect_timeout": 5,
@@ -20,11 +22,6 @@ _DEFAULTS: dict[str, Any] = {
     "tcp_user_timeout": 10_000,
 }
 """How soon a connection that answers no more counts as lost; the URL may say otherwise."""
-
-
-def is_url(where: str) -> bool:
-    """Return whether this names a PostgreSQL database and not a file."""
-    return where.startswith(PREFIXES)
 
 
 class Address(NamedTuple):
@@ -38,17 +35,10 @@ class Address(NamedTuple):
 
 
 def parse(url: str) -> Address:
-    """Return the address in a URL; SetupError if it can't be read, StoreUnavailable without the extra."""
-    try:
-        from psycopg import ProgrammingError
-        from psycopg.conninfo import conninfo_to_dict
-    except ImportError:
-        raise StoreUnavailable(
-            without_password(url), "PostgreSQL needs an extra: pip install 'upcall[postgres]'"
-        ) from None
+    """Return the address in a URL; SetupError if it can't be read."""
     try:
         given = conninfo_to_dict(url)
-    except ProgrammingError:
+    except psycopg.ProgrammingError:
         problem = "this is not a valid PostgreSQL URL; write postgresql://user:password@host:5432/database, with"
         raise SetupError(f"{without_password(url)}: {problem} %40 for an @ in the password") from None
     return Address(without_password(url), {**_DEFAULTS, **given})
@@ -58,9 +48,6 @@ def explain(address: Address, error: Exception) -> StoreError:
     """Return PostgreSQL's error as one of ours, with advice."""
     if isinstance(error, StoreError):
         return error
-    import psycopg
-    from psycopg import errors
-
     said = _first_line(address, error)
     match error:
         case errors.InvalidPassword() | errors.InvalidAuthorizationSpecification():

@@ -76,11 +76,11 @@ class Writer:
     async def close(self) -> None:
         """Write the queued jobs, and fail those that can't be written in a few seconds."""
         self._closing = True
-        if self._task is not None:
-            await asyncio.wait({self._task}, timeout=_CLOSING)
-            if self._task is not None:
-                self._task.cancel()
-                await asyncio.wait({self._task})
+        task = self._task
+        if task is not None:
+            await asyncio.wait({task}, timeout=_CLOSING)
+            task.cancel()
+            await asyncio.wait({task})
         for job in self._jobs:
             self._fail(job, StoreUnavailable(self._address.shown, "the store was closed before this was stored"))
 

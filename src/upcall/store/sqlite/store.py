@@ -305,8 +305,8 @@ class SqliteStore:
             return taken
 
         until = time.monotonic() + self.lease
-        taken = await self._operate(take)
-        return None if taken is None else self._hold(*taken, until)
+        taken: tuple[Claim, float] | None = await self._operate(take)
+        return None if taken is None else self._hold(taken[0], taken[1], until)
 
     def _refuse_owned(self, tx: Tx, session: str, owner: str) -> None:
         sql = "SELECT id, name, machine, pid, born, beat FROM processes WHERE id = ?"
