@@ -586,6 +586,8 @@ class RunTree:
                 more = {"reads": asked.state.seq, "asks": asked.state.header.asks}
                 side.log.add(child_header(asked, asked.actor.name, name, "side_turn", deeper=0, **more))
             self.record_prompt(side, user(text), asked.actor.name if callback is None else callback.agent)
+        if side.state.turn.phase == "running" and log.is_overdue:
+            await log.confirm()
         return side
 
     # --- callbacks ------------------------------------------------------------------------

@@ -257,6 +257,8 @@ class HookSession(SessionView):
         log = self.turn.log
         log.add(events.OnceStarted(self._origin, stored))
         await log.flush()
+        if log.is_overdue:  # this process may have been stopped since the start was stored
+            await log.confirm()
         try:
             out = effect()
             value = await out if hasattr(out, "__await__") else out

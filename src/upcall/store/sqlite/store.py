@@ -30,7 +30,7 @@ from upcall.errors import (
 from upcall.events import FOREIGN, AnyEvent, decode
 from upcall.store.opening import Place, open_log
 from upcall.store.rules import ENDED, as_of, claim_error
-from upcall.store.sqlite.heartbeat import BEATS, HEARTBEAT_INTERVAL, Heartbeat
+from upcall.store.sqlite.heartbeat import BEATS, Heartbeat, interval
 from upcall.store.sqlite.jobs import Append, Job, MultiAppend, Operation, Settle
 from upcall.store.sqlite.listing_sql import (
     COLUMNS,
@@ -43,7 +43,7 @@ from upcall.store.sqlite.listing_sql import (
     tree_values,
 )
 from upcall.store.sqlite.private_copy import PrivateCopy
-from upcall.store.sqlite.process import LEASE_TIMEOUT, Identity, is_gone
+from upcall.store.sqlite.process import LEASE, Identity, is_gone
 from upcall.store.sqlite.queries import DUE, QUEUED, READY, Rows
 from upcall.store.sqlite.queue import mark_taken, next_root
 from upcall.store.sqlite.tables import ADD_ID, BUSY, SEQ_BITS, connect, explain, new_id
@@ -70,7 +70,6 @@ class SqliteStore:
     """A store in one file. Open it with `await store.open()`; many processes may have it open."""
 
     durable = True
-    lease = LEASE_TIMEOUT
 
     def __init__(
         self,
@@ -78,8 +77,14 @@ class SqliteStore:
         clock: Callable[[], float] = time.time,
         busy: float = BUSY,
         on_ready: OnReady | None = None,
+        lease: float = LEASE,
     ) -> None:
-        """`on_ready` is called in the transaction that makes a run tree ready: see `upcall.contracts.OnReady`."""
+        """`on_ready` is called in the transaction that makes a run tree ready: see `upcall.contracts.OnReady`.
+
+        `lease`: seconds without a heartbeat after which an owner counts as dead; the same for all processes that
+        share the file.
+        """
+        self.lease = lease
         place = path if isinstance(path, Place) else Place(os.fspath(path))
         self.where = place.path if os.path.isabs(place.path) else str(Path(place.path).absolute())  # noqa: PTH117
         self.now = clock
@@ -97,7 +102,7 @@ class SqliteStore:
         self._version = -1
         self._look: asyncio.TimerHandle | None = None
         self._heart: Heartbeat | None = None
-        self._beaten = 0.0
+        self._beaten = self._until = 0.0
 
     # --- opening and closing --------------------------------------------------------------
 
@@ -126,7 +131,7 @@ class SqliteStore:
 
     def duplicate(self) -> SqliteStore:
         """Another connection to the same log, for a thread of its own; it is not open yet."""
-        return SqliteStore(self._place, self.now, self._busy)
+        return SqliteStore(self._place, self.now, self._busy, lease=self.lease)
 
     @property
     def foreign(self) -> bool:
@@ -242,20 +247,25 @@ class SqliteStore:
         if not take_over and (root in self._claiming or (mine is not None and mine.is_active)):
             raise SessionBusy(root, "this program", is_local=True)
         self._claiming.append(root)
+        until = time.monotonic() + self.lease
         try:
-            claim, self._beaten = await self._operate(lambda tx: self._take(tx, root, take_over), root)
+            claim, beaten = await self._operate(lambda tx: self._take(tx, root, take_over), root)
         finally:
             self._claiming.remove(root)
-        return self._hold(claim)
+        return self._hold(claim, beaten, until)
 
-    def _hold(self, claim: Claim) -> Claim:
-        """Keep a new claim alive until it is released."""
+    def _hold(self, claim: Claim, beaten: float, until: float) -> Claim:
+        """Keep a new claim alive until it is released; it holds until then if its heartbeat was stored with it."""
+        if beaten != self._beaten:  # else the heartbeat before this one still counts
+            self._beaten, self._until = beaten, until
+        claim.until = self._until
         mine = self._claims.get(claim.root)
         if mine is not None and mine.is_active:
             mine.fail(SessionTakenOver(claim.root))
         self._claims[claim.root] = claim
         if self._heart is None:
-            self._heart = Heartbeat(self._file, self._me, self.now, self._claims, asyncio.get_running_loop())
+            loop = asyncio.get_running_loop()
+            self._heart = Heartbeat(self._file, self._me, self.now, self._claims, loop, self.lease)
         self._heart.wake()
         self._watch()
         return claim
@@ -267,9 +277,7 @@ class SqliteStore:
             raise UnknownSession(root)
         if not take_over and found.owner != me.id:  # else it is a failed claim of this process
             self._refuse_owned(tx, root, found.owner)
-        if (
-            not 0.0 <= tx.now - beaten < HEARTBEAT_INTERVAL
-        ):  # else its row is there: only late ones are ever deleted
+        if not 0.0 <= tx.now - beaten < interval(self.lease):  # else its row is there: only late ones are deleted
             tx.execute(BEATS, me.beat(tx.now))
             beaten = tx.now
         orphaned = not take_over and found.owner not in ("", me.id)
@@ -296,11 +304,9 @@ class SqliteStore:
             mark_taken(tx, found, limits)
             return taken
 
-        taken = await self._operate(take)
-        if taken is None:
-            return None
-        claim, self._beaten = taken
-        return self._hold(claim)
+        until = time.monotonic() + self.lease
+        taken: tuple[Claim, float] | None = await self._operate(take)
+        return None if taken is None else self._hold(taken[0], taken[1], until)
 
     def _refuse_owned(self, tx: Tx, session: str, owner: str) -> None:
         sql = "SELECT id, name, machine, pid, born, beat FROM processes WHERE id = ?"
@@ -315,6 +321,27 @@ class SqliteStore:
         if self.now() - beat > self.lease or (machine == self._me.machine and is_gone(pid, born)):
             return ""
         return name
+
+    async def confirm(self, claim: Claim) -> None:
+        """Return when a new heartbeat has been stored and the claim still holds; raise what it was lost to."""
+        while claim.is_active:
+            until = time.monotonic() + self.lease
+            try:
+                await self._operate(lambda tx: self._confirm(tx, claim), claim.root)
+            except SessionTakenOver as error:
+                claim.fail(error)
+            except StoreUnavailable:
+                if self._writer is None:
+                    raise
+                await asyncio.sleep(LOOK)
+            else:
+                claim.until = max(claim.until, until)
+                return
+        raise claim_error(claim, self.where)
+
+    def _confirm(self, tx: Tx, claim: Claim) -> None:
+        tx.check_fence(claim)
+        tx.execute(BEATS, self._me.beat(tx.now))
 
     async def release(self, claim: Claim) -> None:
         """Stop owning; nothing happens if the claim was lost."""
