@@ -443,7 +443,7 @@ async def test_a_tree_whose_workers_died_three_times_fails_and_can_be_resumed(tm
     path, now = tmp_path / "log.db", [1_000_000.0]
     agent = echo()
     stores = [SqliteStore(path, lambda: now[0]) for _ in range(3)]
-    async with Runtime(path, agents=[agent]) as runtime:
+    async with Runtime(SqliteStore(path), agents=[agent]) as runtime:
         await runtime.submit("a", "go", id="s")
         (queued,) = [e for e in await runtime.store.read("s") if e.type == "turn_queued"]
     events: list[AnyEvent] = [TurnStarted(1, user("go"), queued=queued.seq), TurnResumed(1, died=True)]

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple, Protocol
 
-from upcall.contracts import Ready, TakeLimit
+from upcall.contracts import TakeLimit
 from upcall.core.runtime.retrying import DEFAULT_RETRIES, Retries
 from upcall.core.runtime.worker import OnSegment, Segment
 
@@ -33,8 +33,8 @@ class WorkerOptions(NamedTuple):
 class Engine(Protocol):
     """The port: a hint for each tree that becomes ready, and a loop that runs what is ready."""
 
-    def on_ready(self, transaction: Any, record: Ready) -> None:
-        """Write a hint into the transaction that makes a run tree ready; give it to the store as `on_ready`."""
+    async def prepare(self, runtime: Any) -> None:
+        """Have a hint written in each transaction that makes a run tree ready."""
         ...
 
     async def run(self, runtime: Any, stop: asyncio.Event, options: WorkerOptions) -> None:
@@ -45,8 +45,8 @@ class Engine(Protocol):
 class Local:
     """The store is the engine: its own wake-ups are the hints, and a look every few seconds finds what is left."""
 
-    def on_ready(self, transaction: Any, record: Ready) -> None:
-        """Write nothing: every store tells those who listen of what others append."""
+    async def prepare(self, runtime: Any) -> None:
+        """Do nothing: every store tells those who listen of what others append."""
 
     async def run(self, runtime: Any, stop: asyncio.Event, options: WorkerOptions) -> None:
         """Take trees from the store, the most urgent first, until `stop` is set."""

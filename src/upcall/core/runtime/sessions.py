@@ -221,6 +221,25 @@ class Sessions(Inbox):
             await worker.finish(self._trees if resume is None else None, drain)
             self._workers.remove(worker)
 
+    async def run_if_ready(self, root: str) -> bool:
+        """Run a tree if it is ready, as `work` would: for job queues whose jobs say which one to look at.
+
+        Returns False if it is not ready, another process runs it, or this runtime does not have its agent. It
+        raises nothing that the log already says of the turn.
+        """
+        await self._open()
+        row = await self.store.row(root)
+        can_run = row is not None and row.root == root and row.status in ("queued", "running", "waiting")
+        if row is None or not can_run or row.owner or not self._agents.has(row.agent, root) or self._closing:
+            return False
+        if row.status == "waiting" and not await self._is_ready(root):
+            return False
+        try:
+            claim = await self.store.claim(root)
+        except errors.SessionBusy:
+            return False
+        return await Taking(self, Rules()).run(claim)
+
     async def _resume_ready(self, root: str) -> bool:
         """Resume a ready run tree; False where this runtime does not have its agent."""
         row = await self._row(root)

@@ -70,10 +70,20 @@ class Taking:
             claim = await self._store.take(agents, exclude={*skip, *found}, limits=self._rules.limits)
             if claim is None:
                 break
-            tree = self._home.adopt_claim(claim)
-            tree.retries = self._rules.retries
-            found[claim.root] = partial(self._run, tree, claim)
+            found[claim.root] = partial(self._run, self._adopt(claim), claim)
         return [*found.items()]
+
+    def _adopt(self, claim: Claim) -> RunTree:
+        tree = self._home.adopt_claim(claim)
+        tree.retries = self._rules.retries
+        return tree
+
+    async def run(self, claim: Claim) -> bool:
+        """Run a tree that was claimed; False if it is left to others, or this runtime is closed meanwhile."""
+        try:
+            return await self._run(self._adopt(claim), claim)
+        except RuntimeClosed:
+            return False
 
     async def _usable_agents(self) -> list[str]:
         """The names of the agents none of whose models is paused."""
