@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import procrastinate
 import psycopg
 import pytest
 
@@ -16,8 +17,6 @@ from upcall.engines import WorkerOptions
 from upcall.engines.procrastinate import Procrastinate, tasks
 from upcall.errors import SetupError
 from upcall.models import Script, call
-
-procrastinate = pytest.importorskip("procrastinate")
 
 
 @tool

@@ -46,6 +46,15 @@ def may_pass(error: BaseException | None) -> bool:
     return False
 
 
+def retry_time(retries: Retries | None, error: BaseException, failures: int, now: float) -> float:
+    """Return the time from which a turn that failed so often may be tried again; 0.0 if it is not.
+
+    retries: the worker's rule; None where no worker runs the turn
+    """
+    seconds = retries.after(failures) if retries is not None and may_pass(error) else None
+    return 0.0 if seconds is None else now + seconds
+
+
 def rate_limit(error: BaseException | None) -> ModelUnavailable | None:
     """Return the error of a model whose provider allows no more requests now, if that caused the failure."""
     while error is not None:

@@ -33,7 +33,7 @@ from upcall.core.runtime.children import (
 from upcall.core.runtime.dispatcher import ANSWER_GRACE, CallbackDispatcher
 from upcall.core.runtime.home import RuntimeServices
 from upcall.core.runtime.needed_servers import check_servers
-from upcall.core.runtime.retrying import Retries, may_pass
+from upcall.core.runtime.retrying import Retries, retry_time
 from upcall.core.runtime.routes import can_ask_anyone, route_for
 from upcall.core.runtime.session_options import ASKING
 from upcall.core.runtime.side_turns import answering_actor, run_to_outcome
@@ -205,10 +205,7 @@ class RunTree:
 
     def retry_at(self, turn: Turn, error: BaseException) -> float:
         """Return the time from which a worker may try a failed turn again; 0.0 if none does."""
-        if self.retries is None or not may_pass(error):
-            return 0.0
-        seconds = self.retries.after(turn.state.turn.retries)
-        return 0.0 if seconds is None else self.store.now() + seconds
+        return retry_time(self.retries, error, turn.state.turn.retries, self.store.now())
 
     def when_ended(self) -> asyncio.Future[Reply | None]:
         """Return a future that is done when this tree no longer runs here."""
@@ -537,10 +534,7 @@ class RunTree:
         """Queue a session of its own; called again with the same id and text, do nothing."""
         await self.ensure_claimed(turn)
         declared = self.home.agent(agent, self.root) if isinstance(agent, str) else agent
-        priority, tenant, tags, data = options
-        return await self.home.submit(
-            declared, text, id, priority=priority, tenant=tenant, tags=tags, data=data, by=turn.actor.name
-        )
+        return await self.home.submit(declared, text, id, by=turn.actor.name, **options._asdict())
 
     # --- side turns -----------------------------------------------------------------------
 

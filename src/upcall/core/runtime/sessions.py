@@ -7,25 +7,20 @@ import contextlib
 import logging
 import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
-
-from msgspec.structs import replace
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from upcall import errors
-from upcall.agent import Agent, models_used
-from upcall.callbacks import Callback, public
-from upcall.contracts import Claim, Host, Model, OutputT_co, Reply, Store, TakeLimit, Workspace
+from upcall.agent import Agent
+from upcall.contracts import Claim, Host, Model, OutputT_co, Reply, Store, Workspace
 from upcall.core.declared import Declared, find
 from upcall.core.log.load import load_state, refresh
 from upcall.core.log.session_log import Sink
 from upcall.core.log.state import SessionState
 from upcall.core.runtime.broadcast import Subscription
 from upcall.core.runtime.children import make_ready
-from upcall.core.runtime.inbox import Inbox
-from upcall.core.runtime.known_agents import KnownAgents
 from upcall.core.runtime.needed_servers import close_toolsets, given_servers
 from upcall.core.runtime.own_workspaces import OwnWorkspaces, checked_workspace
-from upcall.core.runtime.retrying import DEFAULT_RETRIES, Retries
+from upcall.core.runtime.queueing import Queueing
 from upcall.core.runtime.routes import can_ask_anyone
 from upcall.core.runtime.run_tree import RunTree
 from upcall.core.runtime.session import Session
@@ -38,15 +33,8 @@ from upcall.core.runtime.session_data import (
     checked_tags,
 )
 from upcall.core.runtime.session_options import ASKING, check_is_root, check_model, checked_options
-from upcall.core.runtime.submitting import (
-    Submission,
-    checked_priority,
-    checked_tenant,
-    checked_turn,
-    queue_turns,
-)
-from upcall.core.runtime.taking import Rules, Taking
-from upcall.core.runtime.worker import STOP_LIMIT, Listing, OnSegment, Resume, Worker, drain_trees
+from upcall.core.runtime.turn_callbacks import last_reply, waiting_error, with_callbacks
+from upcall.core.runtime.worker import STOP_LIMIT, drain_trees
 from upcall.core.turns.access import prompt_message
 from upcall.core.turns.builtin_tools import ask, task_tool
 from upcall.core.turns.compaction import summarise_between_turns
@@ -68,7 +56,7 @@ from upcall.events import (
     Steered,
 )
 from upcall.hooks import NO_HOOKS, Hooks
-from upcall.messages import Message, Priority, replace_surrogates
+from upcall.messages import Message, replace_surrogates
 
 if TYPE_CHECKING:
     from pathlib import PurePath
@@ -85,7 +73,7 @@ CLAIM_ATTEMPTS = 60
 _MOST, _STEP = 0xFFFF_FFFF_FFFF, 0x9E37_79B9_7F4B  # an odd step passes every number before it repeats one
 
 
-class Sessions(Inbox):
+class Sessions(Queueing):
     """The sessions of one store, as this process may run them."""
 
     def __init__(
@@ -98,11 +86,10 @@ class Sessions(Inbox):
         deps: Any = None,
         processes: int | None = None,
     ) -> None:
-        super().__init__(store, host)
+        super().__init__(store, host, agents)
         self.hold, self.deps = hold, deps
         self.capture = False  # whether what goes over the wire to models is logged
         self.workspaces = OwnWorkspaces()
-        self._agents = KnownAgents(agents)
         self._model = model
         self._actors: dict[tuple[int, int, bool, bool, str], PreparedAgent] = {}
         self.can_ask_cache: dict[tuple[Any, ...], bool] = {}  # see `can_ask_anyone`
@@ -110,9 +97,6 @@ class Sessions(Inbox):
         self._places: dict[Agent, Declared] = {}
         self.threads, self.processes, self.deadlines = Threads(), ProcessLimit(processes), Deadlines()
         self._newest_id = int.from_bytes(os.urandom(6))
-        self._trees: dict[str, RunTree] = {}  # what runs here, by the root's id
-        self._workers: list[Worker] = []
-        self._closing = False
 
     # --- opening and closing --------------------------------------------------------------
 
@@ -159,109 +143,7 @@ class Sessions(Inbox):
         self.broadcast.close()
         await self.store.close()
 
-    async def drain(self, seconds: float = 20.0) -> None:
-        """Start nothing new, and return when nothing runs here; what is stored can still be read.
-
-        `close(drain=...)` does this first, and says what becomes of turns. Called again while it waits, the fewer
-        seconds count.
-        """
-        self._begin_closing()
-        await drain_trees(tuple(self._trees.values()), seconds)
-
-    def _begin_closing(self) -> None:
-        self._closing = True
-        for worker in self._workers:
-            worker.closing.set()
-
-    async def work(
-        self,
-        stop: asyncio.Event | None = None,
-        *,
-        drain: float = 20.0,
-        concurrency: int = 100,
-        resume: Resume | None = None,
-        settled_only: bool = False,
-        once: bool = False,
-        changed: Literal["run", "leave"] = "run",
-        limits: Sequence[TakeLimit] = (),
-        retries: Retries = DEFAULT_RETRIES,
-        on_segment: OnSegment | None = None,
-    ) -> None:
-        """Run queued turns and resume run trees as they become ready, until `stop` is set or this is closed.
-
-        It takes the trees whose agents this runtime has and leaves all others alone. When told to stop it drains
-        what it took, as `close(drain=...)` does. At most `concurrency` trees run at once. A turn whose failure may
-        pass (its model is unavailable, a connection was lost) is tried again after a while; a tree whose workers
-        died three times with nothing new in its log fails.
-
-        once: return when nothing is left that can be taken now
-        changed: `leave` leaves turns to others that began with other instructions, tools or policies of the agent
-        limits: how many trees all workers of the store together may run
-        retries: how often, and after how many seconds, a failed turn is tried again
-        on_segment: called with what was done with each tree
-
-        resume: called with the id of each ready root to run it in place of this runtime; it returns False to skip
-            the tree until it changes. After `stop` its calls have `drain` seconds to end. What is above does not
-            apply then
-        settled_only: with `resume`, only trees that hold a callback which was settled or has expired; a tree whose
-            process died in the middle of something else waits until somebody resumes it
-        """
-        await self._open()
-        find = Listing(self.store, resume or self._resume_ready, settled_only=settled_only).find
-        if resume is None and not settled_only:
-            find = Taking(self, Rules(changed, tuple(limits), retries, on_segment)).find
-        worker = Worker(self.store, find, concurrency, once=once)
-        self._workers.append(worker)
-        try:
-            await worker.run(stop)
-        except asyncio.CancelledError:
-            drain = 0.0
-            raise
-        finally:
-            await worker.finish(self._trees if resume is None else None, drain)
-            self._workers.remove(worker)
-
-    async def run_if_ready(self, root: str) -> bool:
-        """Run a tree if it is ready, as `work` would: for job queues whose jobs say which one to look at.
-
-        Returns False if it is not ready, another process runs it, or this runtime does not have its agent. It
-        raises nothing that the log already says of the turn.
-        """
-        await self._open()
-        row = await self.store.row(root)
-        can_run = row is not None and row.root == root and row.status in ("queued", "running", "waiting")
-        if row is None or not can_run or row.owner or not self._agents.has(row.agent, root) or self._closing:
-            return False
-        if row.status == "waiting" and not await self._is_ready(root):
-            return False
-        try:
-            claim = await self.store.claim(root)
-        except errors.SessionBusy:
-            return False
-        return await Taking(self, Rules()).run(claim)
-
-    async def _resume_ready(self, root: str) -> bool:
-        """Resume a ready run tree; False where this runtime does not have its agent."""
-        row = await self._row(root)
-        if not self._agents.has(row.agent, root):
-            return False
-        if root not in self._trees:
-            await self._resume_root(root, wait=False)
-        return True
-
     # --- agents ---------------------------------------------------------------------------
-
-    def agent(self, name: str, root: str = "") -> Agent:
-        """An agent by its name, as the run tree of this root knows it."""
-        return self._agents.get(name, root)
-
-    def agent_of(self, header: SessionStarted) -> Agent:
-        """The agent of a session: a team says who its members are."""
-        return self._agents.of(header)
-
-    def agent_names(self, root: str = "") -> tuple[str, ...]:
-        """Every agent's name, as the run tree of this root knows them."""
-        return self._agents.names(root)
 
     def actor(
         self, agent: Agent, inherited: Hooks, *, asks: bool, answers: bool = False, model: str = ""
@@ -325,13 +207,13 @@ class Sessions(Inbox):
             raise errors.RuntimeClosed(begun=False)
         declared = self.agent(agent) if isinstance(agent, str) else agent
         own = None if isinstance(agent, str) else self._agents.register(agent)
-        session_id = self._new_id() if id is None else checked_id(id)
+        session_id = self.new_id() if id is None else checked_id(id)
         where = NO_PLACE
         if title != "" or folder is not None or roots != ():
             where = checked_place(title, folder, roots)
         if workspace is not None:
             checked_workspace(workspace)
-        started = self._header(declared, data, tags, where, workspace, options)
+        started = self.header_of(declared, data, tags, where, workspace, options)
         state = SessionState(session_id)
         if started.begins:
             if id is not None and await self.store.row(id) is not None:
@@ -353,7 +235,7 @@ class Sessions(Inbox):
             self._bind(session_id, own, workspace)
         return Session(state, self)
 
-    def _header(
+    def header_of(
         self,
         agent: Agent,
         data: Mapping[str, Any] | None,
@@ -376,72 +258,6 @@ class Sessions(Inbox):
             servers=given_servers(agent),
         )  # fmt: skip
 
-    async def submit(
-        self,
-        agent: Agent[Any] | str,
-        text: str | Message,
-        id: str | None = None,
-        *,
-        turn: int = 1,
-        priority: Priority = "normal",
-        tenant: str = "",
-        data: Mapping[str, Any] | None = None,
-        tags: Mapping[str, str] | None = None,
-        queue_limit: int | None = None,
-        by: str = "",
-    ) -> str:
-        """Queue a turn for whoever runs `work()` or `upcall worker`, and return the session's id. It runs nothing.
-
-        Submitting the same again does nothing; TurnExists if the turn was submitted with another text.
-
-        agent: the agent, or the name of one that this runtime has; the worker finds it by its name
-        text: the prompt
-        id: the session's id, of a new session or of an existing one; without one it is a new session
-        turn: the number of the turn in its session; the turns before it must exist
-        priority: workers take `critical` before `high`, `normal` and `low`
-        tenant: on whose behalf; of several tenants workers take the one with the fewest running sessions first
-        data, tags: those of `start`, for a new session
-        queue_limit: QueueFull if more sessions than this would be queued
-        by: who submits it
-        """
-        await self._open()
-        one = self.submission(
-            agent, text, id, turn=turn, priority=priority, tenant=tenant, data=data, tags=tags, by=by
-        )
-        await queue_turns(self.store, [one], queue_limit)
-        return one.id
-
-    def submission(
-        self,
-        agent: Agent[Any] | str,
-        text: str | Message,
-        id: str | None = None,
-        *,
-        turn: int = 1,
-        priority: Priority = "normal",
-        tenant: str = "",
-        data: Mapping[str, Any] | None = None,
-        tags: Mapping[str, str] | None = None,
-        by: str = "",
-    ) -> Submission:
-        """Check what is to be submitted; nothing is stored yet."""
-        declared = self.agent(agent) if isinstance(agent, str) else agent
-        if not isinstance(agent, str) and self._agents.register(agent) is not None:
-            raise errors.SetupError(
-                f"this runtime has another agent called {agent.name!r}; a worker finds an agent by its name"
-            )
-        return Submission(
-            self._new_id() if id is None else checked_id(id), checked_turn(turn), prompt_message(text),
-            self._header(declared, data, tags), checked_priority(priority), checked_tenant(tenant), by, data, tags,
-        )  # fmt: skip
-
-    async def submit_all(
-        self, submissions: Sequence[Submission], queue_limit: int | None = None
-    ) -> dict[tuple[str, int], bool]:
-        """Queue several turns; returns which of them are new, by session and turn."""
-        await self._open()
-        return await queue_turns(self.store, submissions, queue_limit)
-
     def _bind(self, session_id: str, agents: Mapping[str, Agent] | None, workspace: Workspace | None) -> None:
         """Have a new session use what it was started with."""
         if agents is not None:
@@ -462,7 +278,7 @@ class Sessions(Inbox):
             self._places[agent] = place
         return place
 
-    def _new_id(self) -> str:
+    def new_id(self) -> str:
         """As good as random among runtimes and never the same twice in one; asking the system each time is slow."""
         self._newest_id = (self._newest_id + _STEP) & _MOST
         return f"{self._newest_id:012x}"
@@ -500,7 +316,7 @@ class Sessions(Inbox):
             self.workspaces.bind_again(state.root_header, state.header.root or id, workspace)
         if agent is not None:
             self._agents.bind_again(state.root_header, state.header.root or id, agent)
-        return Session(state, self, await self._last_reply(state))
+        return Session(state, self, await last_reply(self.store, state, self.agent_of))
 
     async def run_turn(
         self, state: SessionState, text: str | Message, take_over: bool = False, sink: Sink | None = None,
@@ -528,27 +344,27 @@ class Sessions(Inbox):
             await self._refresh(state)
         waits = state.turn.parked and (state.turn.phase == "running" or not state.begun)
         if waits and not await self._is_ready(state.header.root or state.id):
-            raise await self._waiting(state)
+            raise await waiting_error(self.store, state)
         turn = await tree.direct(state)
         if not state.begun and not await tree.begin_root(turn):
-            raise await self._waiting(state)
+            raise await waiting_error(self.store, state)
         if state.turn.phase == "running":
             tree.record_resume(turn)
             reply = await tree.run_root(turn)
             if reply.status == "waiting":
-                raise await self._waiting(state)
+                raise await waiting_error(self.store, state)
             await self._own(tree, take_over)
             turn = await tree.direct(state)
         while state.queued:  # what was submitted before comes first
             if (await self._run_queued(tree, turn)).status == "waiting":
-                raise await self._waiting(state)
+                raise await waiting_error(self.store, state)
             await self._own(tree, take_over)
             turn = await tree.direct(state)
         await self._end_failed(tree, turn)
         tree.record_prompt(turn, message, by)
         reply = await tree.run_root(turn)
         if tree.has_asked or reply.status == "waiting":
-            reply = await self._with_callbacks(reply, state)
+            reply = await with_callbacks(self.store, reply, state)
         return reply
 
     async def _end_failed(self, tree: RunTree, turn: Turn) -> None:
@@ -585,9 +401,9 @@ class Sessions(Inbox):
             reply = await running.join(sink)
             if reply is not None and reply.status != "waiting":
                 return reply
-        return await self._resume_root(root, take_over, sink, child=id if id != root else "")
+        return await self.resume_root(root, take_over, sink, child=id if id != root else "")
 
-    async def _resume_root(
+    async def resume_root(
         self,
         root: str,
         take_over: bool = False,
@@ -595,6 +411,7 @@ class Sessions(Inbox):
         wait: bool = True,
         child: str = "",
     ) -> Reply:
+        """Claim a run tree and continue it; `child` is the session that was asked for, where it is not the root."""
         tree = await self._claim(root, take_over, sink, wait=wait)
 
         async def load() -> SessionState | None:
@@ -626,7 +443,7 @@ class Sessions(Inbox):
         agent = self.agent_of(state.header)
         beginning = state.turn.phase in ("idle", "failed") and not state.begun
         if state.turn.phase not in ("running", "failed") and not beginning and not state.queued:
-            return await self._with_callbacks(await typed_reply_of(state, agent.output), state)
+            return await with_callbacks(self.store, await typed_reply_of(state, agent.output), state)
         turn = await tree.direct(state)
         if beginning and not await self._begin_submitted(tree, turn):
             reply = reply_of(state, waits=True)
@@ -640,7 +457,7 @@ class Sessions(Inbox):
             reply = await tree.run_root(turn)
         else:
             reply = reply_of(state, waits=True)
-        return await self._with_callbacks(reply, state)
+        return await with_callbacks(self.store, reply, state)
 
     @staticmethod
     async def _begin_submitted(tree: RunTree, turn: Turn) -> bool:
@@ -661,7 +478,7 @@ class Sessions(Inbox):
         waits = state.turn.phase == "running" and state.turn.parked
         output = None if waits else self.agent_of(state.header).output
         reply = reply_of(state, waits=True) if waits else await typed_reply_of(state, output)
-        return await self._with_callbacks(reply, state)
+        return await with_callbacks(self.store, reply, state)
 
     async def compact(self, state: SessionState, keep_last: int) -> None:
         """Have a session's model summarise while no turn runs."""
@@ -677,36 +494,6 @@ class Sessions(Inbox):
                 raise errors.UnknownSession(state.id)
             state.copy_from(fresh)
         await refresh(self.store, state)
-
-    async def _waiting(self, state: SessionState) -> errors.SessionWaiting:
-        callbacks = await self.store.callbacks(root=state.header.root or state.id)
-        return errors.SessionWaiting(state.id, [one.id for one in callbacks if one.status == "open"])
-
-    async def _with_callbacks(self, reply: Reply, state: SessionState) -> Reply:
-        """The reply with every callback of this turn's tree."""
-        return replace(reply, callbacks=await self._raised_in_turn(state))
-
-    async def _raised_in_turn(self, state: SessionState) -> tuple[Callback, ...]:
-        """Every callback that the session and all below it have raised since the turn began."""
-        since = state.turn.prompt.pos if state.turn.prompt is not None else 0
-        callbacks = await self.store.callbacks(root=state.header.root or state.id)
-        below = f"{state.id}~"
-        mine = [one for one in callbacks if one.pos > since and f"{one.session_id}~".startswith(below)]
-        return tuple([public(one) for one in mine])
-
-    async def _last_reply(self, state: SessionState) -> Reply | None:
-        """The reply of the last turn, from the log alone; None if no turn has ended or the last one failed.
-
-        Its `output` needs the agent, so it is None where this runtime does not have that one.
-        """
-        waits = state.turn.phase == "running" and state.turn.parked
-        if not waits and state.turn.phase not in ("done", "cancelled", "limit"):
-            return None
-        reply = reply_of(state, waits=waits)
-        if not waits and state.header.kind != "side_turn":
-            with contextlib.suppress(errors.UnknownAgent, ValueError, TypeError):
-                reply = await typed_reply_of(state, self.agent_of(state.header).output)
-        return replace(reply, callbacks=await self._raised_in_turn(state))
 
     async def _claim(
         self, root: str, take_over: bool = False, sink: Sink | None = None, *, wait: bool = True
@@ -734,10 +521,6 @@ class Sessions(Inbox):
         tree.own(claim)
         tree.draining = self._closing
         return tree
-
-    def models_of_agents(self) -> Mapping[str, frozenset[str]]:
-        """The agents whose trees can be taken, each with the names of the models that it and all below it use."""
-        return {agent.name: models_used(agent) for agent in self._agents.all()}
 
     def setup_of(self, state: SessionState) -> str:
         """The digest of a session's agent as it is now."""
