@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import procrastinate
@@ -109,6 +112,18 @@ async def test_the_engine_runs_jobs_and_what_no_job_names() -> None:
             db.execute("DELETE FROM procrastinate_jobs WHERE args->>'root' IN ('s1', 's3')")
         await Procrastinate(app).run(runtime, asyncio.Event(), WorkerOptions(once=True))
         assert dict(await runtime.store.counts()) == {"done": 5}
+
+
+@pytest.mark.slow
+async def test_the_example_runs() -> None:
+    url = server().database()
+    example = Path(__file__).parents[2] / "examples" / "procrastinate_app" / "app.py"
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, str(example), env={**os.environ, "DATABASE_URL": url}, stdout=asyncio.subprocess.PIPE
+    )
+    said, _ = await process.communicate()
+    server().drop(url)
+    assert (process.returncode, "You said: hello" in said.decode()) == (0, True)
 
 
 async def test_a_log_in_a_file_is_refused(tmp_path: Any) -> None:
