@@ -115,7 +115,7 @@ async def test_the_engine_runs_jobs_and_what_no_job_names() -> None:
 
 
 @pytest.mark.slow
-async def test_the_example_runs() -> None:
+async def test_the_example_runs_a_session_by_a_job() -> None:
     url = server().database()
     example = Path(__file__).parents[2] / "examples" / "procrastinate_app" / "app.py"
     process = await asyncio.create_subprocess_exec(
