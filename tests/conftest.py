@@ -36,8 +36,9 @@ os.environ["XDG_STATE_HOME"] = _STATE.name
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """`--delayed`: no append is done at once."""
+    """`--delayed`: no append is done at once. `--postgres`: logs are in databases, not in files."""
     parser.addoption("--delayed", action="store_true", help="run on stores whose appends are always delayed")
+    parser.addoption("--postgres", action="store_true", help="run on stores in PostgreSQL in place of files")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -48,6 +49,10 @@ def pytest_configure(config: pytest.Config) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if config.getoption("--delayed"):
         delay_every_store()
+    if config.getoption("--postgres"):
+        from postgres import put_every_store_in_postgres
+
+        put_every_store_in_postgres()
 
 
 @pytest.hookimpl(wrapper=True)
@@ -60,6 +65,16 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.collect()
         gc.freeze()
         gc.enable()
+
+
+@pytest.fixture(autouse=True)
+def own_databases(request: pytest.FixtureRequest) -> Generator[None]:
+    """Delete the databases that a test used, if any."""
+    yield
+    if request.config.getoption("--postgres"):
+        from postgres import drop_databases
+
+        drop_databases()
 
 
 def pytest_sessionfinish() -> None:

@@ -420,6 +420,12 @@ def _check_tools(name: str, toolbox: Mapping[str, Tool], agents: Sequence[Any], 
             raise BadAgent(name, f"{clash}; rename it: @tool(name=...)")
 
 
+def models_used(agent: Any) -> frozenset[str]:
+    """Return the names of the models that an agent and all below it use by default."""
+    models = [one.model for one in all_agents([agent]).values()]
+    return frozenset(one if isinstance(one, str) else str(one.name) for one in models if one is not None)
+
+
 def all_agents(roots: Sequence[Any]) -> dict[str, Any]:
     """Return every agent by name: the roots and all below them. Two different ones with one name are refused."""
     found: dict[str, Any] = {}

@@ -27,7 +27,7 @@ Where = str | os.PathLike[str] | Store
 
 
 class Runtime(Sessions):
-    """Runs agents over a store: a path, ":memory:", or a Store of your own.
+    """Runs agents over a store: a path, ":memory:", "postgresql://…", or a Store of your own.
 
     Use it with `async with`. `agents` are those it knows by name, with all below them. `deps` is any object, which
     tools and hooks read as `ctx.deps`; it is never stored. With `capture`, what goes over the wire to models is
@@ -134,21 +134,21 @@ def _redactor(given: Redactor | None) -> Redactor:
 
 
 def open_store(where: Where, trusted: bool | None = None, *, found: bool = False, view: bool = False) -> Store:
-    """Return a store for a path; nothing is opened yet.
+    """Return a store for a path or a PostgreSQL URL; nothing is opened yet.
 
     `trusted` accepts files that others own or can write; without it, UPCALL_TRUST_STORE=1 does. `found`: it is the
     default log, which nobody named, so it must be one that the user made or adopted. `view`: it is only looked at.
     """
     if not isinstance(where, str | os.PathLike):
         if not hasattr(where, "append"):
-            raise SetupError(f"a store is a path, ':memory:' or a Store, not {brief(where)}")
+            raise SetupError(f"a store is a path, ':memory:', 'postgresql://…' or a Store, not {brief(where)}")
         return where
     if str(where) == ":memory:":
         from upcall.store.memory import MemoryStore
 
         return MemoryStore()
     if str(where).startswith(("postgresql://", "postgres://")):
-        raise UpcallError("PostgreSQL stores are not supported yet; use a path for SQLite")
+        return _open_postgres(str(where))
     from upcall.store.known_logs import KnownLogs, state_folder
     from upcall.store.opening import Place
     from upcall.store.sqlite.store import SqliteStore
@@ -157,6 +157,16 @@ def open_store(where: Where, trusted: bool | None = None, *, found: bool = False
         trusted = os.environ.get("UPCALL_TRUST_STORE", "") == "1"
     known = KnownLogs(state_folder(os.environ), trusted=trusted)
     return SqliteStore(Place(os.fspath(where), trusted, found, view, known))
+
+
+def _open_postgres(url: str) -> Store:
+    try:
+        from upcall.store.postgres.store import PostgresStore
+    except ModuleNotFoundError as error:
+        if error.name != "psycopg":
+            raise
+        raise SetupError("PostgreSQL needs an extra: pip install 'upcall[postgres]'") from None
+    return PostgresStore(url)
 
 
 def load_agents(folder: str | os.PathLike[str]) -> list[Agent]:

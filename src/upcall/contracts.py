@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Protocol, TypeVar
 
@@ -169,6 +170,9 @@ class Claim(msgspec.Struct, eq=False):
     not read. `base` is where its last compaction lets a fold begin. `orphaned`: the process that owned the tree
     before died without releasing it.
 
+    `until` is the moment, by `time.monotonic()`, up to which no other process can have taken the tree over without
+    `take_over`. The store moves it on with each heartbeat. After it, `Store.confirm` comes before the next effect.
+
     `failure` is set by the store when the claim is lost or an append failed; `on_failure` is then called, once,
     on the event loop.
     """
@@ -178,6 +182,7 @@ class Claim(msgspec.Struct, eq=False):
     seq: int = 0
     base: int = 0
     orphaned: bool = False
+    until: float = math.inf
     released: bool = False
     failure: Exception | None = None
     on_failure: Callable[[Exception], None] | None = None
@@ -340,6 +345,15 @@ class Store(Protocol):
         """
         ...
 
+    async def confirm(self, claim: Claim) -> None:
+        """Return when a new heartbeat has been stored and the claim still holds; raise what it was lost to.
+
+        A process that was stopped, or could not reach the store, calls this before it starts a tool, an effect or
+        a side turn: after `claim.until` another process may own the run tree. While the store can't be reached,
+        this waits.
+        """
+        ...
+
     async def release(self, claim: Claim) -> None:
         """Stop owning; nothing happens if the claim was lost."""
         ...
@@ -351,17 +365,18 @@ class Store(Protocol):
     async def read_all(self, after: int = 0, limit: int = 1000) -> list[AnyEvent]:
         """Return the events of all sessions with `pos` above `after`, in the order of their positions.
 
-        Positions become readable in their order: who has seen position N, here, from `last` or in an event, never
+        Positions become readable in their order: who has read up to position N here, or got N from `last`, never
         later finds anything at or below N that was not there. So whoever follows the log by position misses
         nothing, however many processes write. A store that numbers events before it commits them must not show an
-        event while one with a lower position may still be committed.
+        event here while one with a lower position may still be committed. Numbers may be left out.
         """
         ...
 
     async def read_tree(self, session: str, after: int = 0, limit: int = 1000) -> list[AnyEvent]:
         """Return the events of a session and all below it with `pos` above `after`, in order of position.
 
-        Positions become readable in their order, as for `read_all`.
+        Positions become readable in their order, as for `read_all`; here a position from any event of the same run
+        tree may be given, too.
         """
         ...
 
@@ -860,6 +875,23 @@ class SessionAccess(InSession, InRuntime[DepsT_co], Protocol[DepsT_co]):
         """Run another agent (or a named one below this) as a child, and return its reply."""
         ...
 
+    async def submit(
+        self,
+        agent: Any,
+        text: str,
+        *,
+        priority: Priority = "normal",
+        tenant: str = "",
+        tags: Mapping[str, str] | None = None,
+        data: Mapping[str, Any] | None = None,
+    ) -> str:
+        """Queue a session of its own for a worker, and return its id without waiting for it.
+
+        It is queued once for this occurrence: a hook or tool that runs again does not queue it again. The worker,
+        or `runtime.work()`, runs it; nothing of it comes back here.
+        """
+        ...
+
     async def trigger_compaction(self, keep_last: int = 10) -> None:
         """Let the model summarise the conversation: now if no call is open, else before the next model call."""
         ...
@@ -932,6 +964,19 @@ class SyncContext(InSession, InRuntime[DepsT_co], InCall, Protocol[DepsT_co]):
 
     def start_child(self, agent: Any, prompt: str) -> Reply:
         """Run another agent as a child, and return its reply."""
+        ...
+
+    def submit(
+        self,
+        agent: Any,
+        text: str,
+        *,
+        priority: Priority = "normal",
+        tenant: str = "",
+        tags: Mapping[str, str] | None = None,
+        data: Mapping[str, Any] | None = None,
+    ) -> str:
+        """Queue a session of its own for a worker, and return its id without waiting for it."""
         ...
 
     def trigger_compaction(self, keep_last: int = 10) -> None:

@@ -344,8 +344,9 @@ class UnknownSetting(ModelRefused):
 class ModelUnavailable(ModelError):
     """The provider could not be reached, was overloaded, or stopped answering, in every attempt."""
 
-    def __init__(self, model: str, problem: str, tries: int = 1) -> None:
-        self.model, self.problem, self.tries = model, problem, tries
+    def __init__(self, model: str, problem: str, tries: int = 1, status: int | None = None) -> None:
+        """`status`: of the last answer over HTTP, where there was one; 429 means too many requests."""
+        self.model, self.problem, self.tries, self.status = model, problem, tries, status
         super().__init__(f"{model}: {problem} (tried {tries} time{'s' if tries != 1 else ''})")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Collection, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ import pytest
 from core.doubles import Place
 from upcall import Agent, Context, Request, Runtime, tool
 from upcall.app import open_store
-from upcall.contracts import Claim, Delta, Row
+from upcall.contracts import Claim, Delta, Row, TakeLimit
 from upcall.events import TurnEnded
 from upcall.models import Script, call
 from upcall.store.sqlite.store import SqliteStore
@@ -217,9 +217,18 @@ class Looks(SqliteStore):
         super().__init__(path)
         self.first = asyncio.Event()
 
-    async def unfinished(self, limit: int | None = None) -> list[Row]:
+    async def take(
+        self,
+        agents: Collection[str] | None = None,
+        *,
+        exclude: Collection[str] = (),
+        limits: Sequence[TakeLimit] = (),
+    ) -> Claim | None:
         self.count += 1
         self.first.set()
+        return await super().take(agents, exclude=exclude, limits=limits)
+
+    async def unfinished(self, limit: int | None = None) -> list[Row]:
         return await super().unfinished(limit)
 
 
@@ -279,7 +288,7 @@ async def test_a_worker_that_loses_a_race_leaves_at_once(path: Path) -> None:
     store = Raced(path)
     async with Runtime(store, agents=[agent]) as runtime:
         stop = asyncio.Event()
-        worker = asyncio.ensure_future(runtime.work(stop))
+        worker = asyncio.ensure_future(runtime.work(stop, settled_only=True))
         await store.lost.wait()
         stop.set()
         await worker

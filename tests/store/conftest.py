@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from store.factories import DelayedFactory, MemoryFactory, SqliteFactory, StoreFactory
+from store.factories import DelayedFactory, MemoryFactory, PostgresFactory, SqliteFactory, StoreFactory
 from upcall.contracts import Store
 
 FACTORIES: dict[str, Callable[[Path], StoreFactory]] = {
     "memory": lambda _: MemoryFactory(),
     "sqlite": SqliteFactory,
     "delayed": DelayedFactory,
+    "postgres": PostgresFactory,
 }
 
 

@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import Any, Protocol, cast
 
 from delayed import DelayedStore
+from postgres import ServerClock, server
 from upcall.contracts import Claim, Store
 from upcall.events import AnyEvent, CallbackAsked, CallbackRaised, SessionStarted, TurnEnded, TurnStarted
 from upcall.messages import user
 from upcall.store.memory import MemoryStore
+from upcall.store.postgres.store import PostgresStore
 from upcall.store.sqlite.store import SqliteStore
 
 
@@ -27,10 +29,24 @@ class Clock:
         return self.now
 
 
+class SettableClock(Protocol):
+    """A clock that a test sets."""
+
+    @property
+    def now(self) -> float: ...
+    @now.setter
+    def now(self, value: float) -> None: ...
+
+    def __call__(self) -> float: ...
+
+
 class StoreFactory(Protocol):
     """Opens stores of one kind. All of them share one log, as stores in several processes would."""
 
-    clock: Clock
+    @property
+    def clock(self) -> SettableClock:
+        """The clock of the log."""
+        ...
 
     async def open(self) -> Store:
         """Open one more store on the same log."""
@@ -79,6 +95,27 @@ class DelayedFactory(SqliteFactory):
 
     async def open(self) -> Store:
         return cast("Store", DelayedStore(await super().open()))
+
+
+class PostgresFactory:
+    """Opens any number of stores on one database."""
+
+    def __init__(self, folder: Path) -> None:
+        self.url = server().database("upcall_clock")
+        self.clock = ServerClock(self.url)
+        self.stores: list[PostgresStore] = []
+
+    async def open(self) -> Store:
+        store = PostgresStore(self.url, clock=self.clock)
+        await store.open()
+        self.stores.append(store)
+        return store
+
+    async def close(self) -> None:
+        for store in self.stores:
+            await store.close()
+        self.clock.close()
+        server().drop(self.url)
 
 
 @asynccontextmanager

@@ -17,7 +17,7 @@ from upcall.core.log.state import SessionState
 from upcall.events import AnyEvent, SessionStarted, StepEnded, TurnEnded, decode, encode
 
 FOLDER = Path(__file__).parent / "golden"
-VERSIONS = ["v1", "v1.callbacks", "v1.teams", "v1.later", "v1.capture"]
+VERSIONS = ["v1", "v1.callbacks", "v1.teams", "v1.later", "v1.capture", "v1.queue"]
 HOW = """\
 A new event type needs a golden log: write `tests/store/golden/make_NAME.py` like `make_v1_later.py`, run it once,
 and add NAME to `VERSIONS`. Never make an existing log again."""

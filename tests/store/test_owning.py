@@ -166,17 +166,11 @@ async def test_an_old_claim_gives_no_right_on_a_new_session_of_the_same_name(
 # --- SQLite -------------------------------------------------------------------------------
 
 
-class ShortLease(SqliteStore):
-    """A store whose claims end soon."""
-
-    lease = 0.2
-
-
 async def test_a_prompt_waits_for_another_owner_a_little_longer_than_the_stores_lease(tmp_path: Path) -> None:
     path = tmp_path / "log.db"
     async with open_sqlite(path, lambda: time.time() + 3600) as ahead:  # its heartbeat is never late
         await start_and_claim(ahead)
-        async with Runtime(ShortLease(path), agents=[worker("writer")]) as runtime:
+        async with Runtime(SqliteStore(path, lease=0.2), agents=[worker("writer")]) as runtime:
             session = await runtime.load("s")
             started = time.monotonic()
             with pytest.raises(SessionBusy) as caught:

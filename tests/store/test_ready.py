@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -198,13 +199,16 @@ async def test_a_thousand_older_running_trees_hide_no_ready_one(store: Store) ->
 
 @pytest.mark.slow
 async def test_a_thousand_older_parked_trees_hide_no_ready_one(store: Store) -> None:
-    for number in range(MANY):
+    async def make(number: int) -> None:
         claim = await start_and_claim(store, f"t{number}")
         await put(
             store, f"t{number}", turn(), *question_events(f"a{number}"), *question_events(f"b{number}"), claim=claim
         )
         await settle(store, f"a{number}")  # nobody asks for this answer any more
         await park(store, claim, {f"t{number}": [f"b{number}"]})
+
+    for first in range(0, MANY, 100):
+        await asyncio.gather(*[make(number) for number in range(first, min(first + 100, MANY))])
     await parked(store, "s", "q1")
     await settle(store, "q1")
     assert (await ready(store), await ready(store, limit=1)) == (["s"], ["s"])

@@ -21,8 +21,9 @@ async def test_waiting_ends_at_once_where_there_is_something_already(store: Stor
 
 async def test_waiting_ends_after_its_time_when_nothing_comes(store: Store) -> None:
     await start_session(store)
-    await store.wait(1, 0.02)
-    assert await store.last() == 1
+    last = await store.last()
+    await store.wait(last, 0.02)
+    assert await store.last() == last
 
 
 async def test_waiting_ends_when_an_event_is_stored_by_any_process(store: Store, other: Store) -> None:
@@ -49,7 +50,8 @@ async def test_waiting_ends_when_the_news_came_while_this_process_wrote_somethin
 
 async def test_many_may_wait_and_one_that_gives_up_harms_no_other(store: Store) -> None:
     claim = await start_and_claim(store)
-    waits = [asyncio.ensure_future(store.wait(1, LONG)) for _ in range(5)]
+    last = await store.last()
+    waits = [asyncio.ensure_future(store.wait(last, LONG)) for _ in range(5)]
     await asyncio.sleep(0)
     waits.pop().cancel()
     await put(store, "s", turn(), claim=claim)
@@ -58,9 +60,10 @@ async def test_many_may_wait_and_one_that_gives_up_harms_no_other(store: Store) 
 
 async def test_waiting_after_a_deletion_waits_and_does_not_spin(store: Store) -> None:
     await start_session(store, "kept")
+    kept = await store.last()
     await start_session(store, "gone")
     await store.delete(["gone"])
-    waiting = asyncio.ensure_future(store.wait(1, LONG))
+    waiting = asyncio.ensure_future(store.wait(kept, LONG))
     await asyncio.sleep(0.02)
     assert not waiting.done()
     await put(store, "kept", Steered("hi"))
@@ -69,7 +72,7 @@ async def test_waiting_after_a_deletion_waits_and_does_not_spin(store: Store) ->
 
 async def test_closing_ends_every_wait(store: Store) -> None:
     await start_session(store)
-    waiting = asyncio.ensure_future(store.wait(1, LONG))
+    waiting = asyncio.ensure_future(store.wait(await store.last(), LONG))
     await asyncio.sleep(0)
     await store.close()
     await asyncio.wait_for(waiting, LONG / 2)

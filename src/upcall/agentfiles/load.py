@@ -78,6 +78,13 @@ def load_spec(spec: str, agent_name: str | None = None) -> Loaded:
     return _choose(agents, agent_name or agents[0].name)
 
 
+def load_all(spec: str) -> tuple[Agent, ...]:
+    """Return every agent that a spec names, for a worker, which runs them all."""
+    if path := _path_of(spec):
+        return tuple(_build_all(load(path), str(path.absolute())))
+    return tuple(_from_module(spec))
+
+
 def load_policies(spec: str, agent_name: str | None = None) -> AgentPolicies:
     """Return the agent that a spec names, with all policies. The tools of agent files are not imported.
 

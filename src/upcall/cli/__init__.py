@@ -35,7 +35,20 @@ _SOON = ("acp", "mcp")
 """Commands that another program starts and waits for; they are built without the others."""
 
 READ_ONLY_COMMANDS = frozenset(
-    ("help", "version", "check", "explain", "completion", "events", "inbox", "new", "sessions", "show", "tree")
+    (
+        "help",
+        "version",
+        "check",
+        "explain",
+        "completion",
+        "events",
+        "inbox",
+        "new",
+        "sessions",
+        "show",
+        "status",
+        "tree",
+    )
 )
 """Commands that agents may run too: they change no session. `sessions delete` is not one of them.
 
@@ -121,8 +134,11 @@ def _add_all(commands: Commands) -> None:
         run,
         serve,
         sessions,
+        status,
+        submit,
         tokens,
         tree,
+        worker,
     )
 
     commands.group("Get started")
@@ -133,6 +149,10 @@ def _add_all(commands: Commands) -> None:
     chat.add(commands)
     resume.add(commands)
     run.add_cancel(commands)
+    commands.group("Queue work")
+    submit.add(commands)
+    worker.add(commands)
+    status.add(commands)
     commands.group("Answer questions")
     inbox.add(commands)
     serve.add(commands)

@@ -117,7 +117,7 @@ async def _cancel(args: argparse.Namespace) -> int:
     async with open_log(args) as runtime:
         by, right = await principal_for(args, runtime.store, "operator", "cancel", args.id)
         before = await runtime.status(args.id)
-        if before not in ("running", "interrupted", "waiting"):
+        if before not in ("running", "interrupted", "waiting", "queued"):
             tell(f"nothing to cancel: session {visible(args.id)} is {before}")
             return 0
         await runtime.cancel(args.id, "by `upcall cancel`", by=by, right=right)

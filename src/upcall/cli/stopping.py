@@ -33,6 +33,7 @@ class Stopping:
 
     def __init__(self) -> None:
         self.requested = asyncio.Event()
+        self.drain_seconds = DRAIN_SECONDS
         self._runtimes: list[Sessions] = []
         self._tasks: set[asyncio.Task[Any]] = set()
         self._once_drained: Callable[[], object] | None = None
@@ -48,7 +49,7 @@ class Stopping:
     async def run(self, command: Coroutine[Any, Any, int]) -> int:
         """Run a command that SIGTERM stops; returns its exit code."""
         loop, self._command = asyncio.get_running_loop(), asyncio.current_task()
-        loop.add_signal_handler(signal.SIGTERM, self._stop)
+        loop.add_signal_handler(signal.SIGTERM, self.stop)
         try:
             return await command
         except (RuntimeClosed, asyncio.CancelledError):
@@ -70,7 +71,10 @@ class Stopping:
         finally:
             self._once_drained = before
 
-    def _stop(self) -> None:
+    def stop(self) -> None:
+        """Drain everything, as SIGTERM does; after it a signal ends the command at once."""
+        if self.requested.is_set():
+            return
         self.requested.set()
         asyncio.get_running_loop().remove_signal_handler(signal.SIGTERM)
         for number in (signal.SIGTERM, signal.SIGINT):  # not through the loop, which a tool may block
@@ -78,7 +82,7 @@ class Stopping:
         self._spawn(self._drain(self._once_drained))
 
     async def _drain(self, once_drained: Callable[[], object] | None) -> None:
-        await asyncio.gather(*[runtime.drain(DRAIN_SECONDS) for runtime in self._runtimes])
+        await asyncio.gather(*[runtime.drain(self.drain_seconds) for runtime in self._runtimes])
         if once_drained is not None:
             once_drained()
         elif self._command is not None:

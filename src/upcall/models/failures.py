@@ -98,11 +98,15 @@ def provider_name(model: str, base_url: str | None) -> str:
 
 
 class Failure(NamedTuple):
-    """A failed request: an `error` if retrying can't help, otherwise the problem and the least time to wait."""
+    """A failed request: an `error` if retrying can't help, otherwise the problem and the least time to wait.
+
+    `status` is that of the answer over HTTP, where there was one.
+    """
 
     problem: str
     after: float | None = None
     error: ModelError | None = None
+    status: int | None = None
 
 
 def excess_failure(endpoint: Endpoint, characters: int, calls: int) -> Failure | None:
@@ -136,9 +140,9 @@ def classify(endpoint: Endpoint, status: int, headers: Mapping[str, str], body: 
     if status == 429 and "quota" in details.kind:
         return Failure(problem, error=ModelRefused(endpoint.name, problem, status))
     if status in (408, 425, 429) or status >= 500:
-        return Failure(f"HTTP {status}: {problem}", retry_after(headers))
+        return Failure(f"HTTP {status}: {problem}", retry_after(headers), status=status)
     if status == 200 and any(word in details.kind.lower() for word in _PASSING):
-        return Failure(f"{details.kind}: {problem}", retry_after(headers))
+        return Failure(f"{details.kind}: {problem}", retry_after(headers), status=status)
     return Failure(problem, error=_refusal(endpoint, status, problem, headers))
 
 
@@ -165,7 +169,7 @@ def _html(endpoint: Endpoint, status: int, headers: Mapping[str, str], body: byt
     if status in (401, 403, 404) or 300 <= status < 400:
         return Failure(problem, error=_refusal(endpoint, status, problem, headers))
     if status == 429 or status >= 500:
-        return Failure(f"HTTP {status}: {problem}", retry_after(headers))
+        return Failure(f"HTTP {status}: {problem}", retry_after(headers), status=status)
     return Failure(problem, error=ModelRefused(endpoint.name, f"{problem}; is base_url right?", status))
 
 

@@ -120,7 +120,7 @@ class Wire:
             if reader.spoke and emit is not None:
                 emit("drop", "")
             await self._sleep(wait)
-        raise ModelUnavailable(self.endpoint.name, _final(failure), tries)
+        raise ModelUnavailable(self.endpoint.name, _final(failure), tries, failure.status)
 
     async def close(self) -> None:
         """Close the connections of this event loop; a later request opens new ones."""

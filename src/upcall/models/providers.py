@@ -116,7 +116,7 @@ def _failure(name: str, error: Exception, request: Request) -> ModelError:
     if isinstance(error, ModelHTTPError):
         body = error.body if isinstance(error.body, bytes) else msgspec.json.encode(error.body, enc_hook=str)
         failure = classify(endpoint, error.status_code, error.headers or {}, body)
-        return failure.error or ModelUnavailable(name, failure.problem)
+        return failure.error or ModelUnavailable(name, failure.problem, status=failure.status)
     details = parse_error_value(str(error))
     if found := context_error(endpoint, details):
         return found

@@ -230,6 +230,11 @@ class MemoryStore(MemoryTokens):
         log.owner = Claim(root, self._epoch, len(log.events), log.base)
         return log.owner
 
+    async def confirm(self, claim: Claim) -> None:
+        """Raise what the claim was lost to, if it was: only a take-over in this process ends it."""
+        if not claim.is_active:
+            raise claim_error(claim, self.where)
+
     async def release(self, claim: Claim) -> None:
         """Stop owning; nothing happens if the claim was lost."""
         if not claim.released:

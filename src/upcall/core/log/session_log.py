@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
+from time import monotonic
 
 from upcall import events
 from upcall.contracts import Claim, Delta, Store
@@ -88,6 +89,17 @@ class SessionLog:
             await asyncio.shield(last)
             if self._acknowledged is last:
                 self._acknowledged = None
+
+    async def confirm(self) -> None:
+        """Return once the claim is known to hold; call it before an effect, if `is_overdue`."""
+        assert self.claim is not None
+        await self.store.confirm(self.claim)
+
+    @property
+    def is_overdue(self) -> bool:
+        """True if the claim's lease may have run out: another process may own the run tree."""
+        claim = self.claim
+        return claim is not None and monotonic() >= claim.until
 
     def flush_soon(self, delay: float = 0.0) -> None:
         """Append the buffered events lazily, without waiting until they are stored.

@@ -146,7 +146,7 @@ class SessionState(msgspec.Struct, eq=False):
         conversation, last = self.conversation, self.turn
         if conversation.calls or conversation.deferred:
             self.settle_calls("the turn failed before this call was completed")
-        is_first = not (last.number or conversation.ordinal or self.context)
+        is_first = not (last.number or conversation.ordinal or self.context or self.queued)
         before = NOTHING_CARRIED if is_first else self._carry()
         calls, seconds = self.totals_before_turn
         self.totals_before_turn = (calls + last.model_calls, seconds + last.ran_seconds)

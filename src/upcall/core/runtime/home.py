@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from upcall.agent import Agent
@@ -19,6 +19,7 @@ from upcall.core.turns.timeouts import Deadlines
 from upcall.core.turns.turn import Turn
 from upcall.events import SessionStarted
 from upcall.hooks import Hooks
+from upcall.messages import Priority
 
 
 class RuntimeServices(Protocol):
@@ -59,4 +60,19 @@ class RuntimeServices(Protocol):
 
         `model` is the name of one of its models; empty is its own.
         """
+        ...
+
+    async def submit(
+        self,
+        agent: Agent | str,
+        text: str,
+        id: str | None = None,
+        *,
+        priority: Priority = "normal",
+        tenant: str = "",
+        data: Mapping[str, Any] | None = None,
+        tags: Mapping[str, str] | None = None,
+        by: str = "",
+    ) -> str:
+        """Queue a session of its own, and return its id."""
         ...

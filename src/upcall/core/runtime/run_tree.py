@@ -33,6 +33,7 @@ from upcall.core.runtime.children import (
 from upcall.core.runtime.dispatcher import GRACE_TICK, CallbackDispatcher
 from upcall.core.runtime.home import RuntimeServices
 from upcall.core.runtime.needed_servers import check_servers
+from upcall.core.runtime.retrying import Retries, retry_time
 from upcall.core.runtime.routes import can_ask_anyone, route_for
 from upcall.core.runtime.session_options import ASKING
 from upcall.core.runtime.side_turns import answering_actor, run_to_outcome
@@ -43,9 +44,9 @@ from upcall.core.turns.loop import begin_session, run_turn
 from upcall.core.turns.parking import Activity, Parking
 from upcall.core.turns.side_turn import PassedUp, SideAnswer
 from upcall.core.turns.tree_storage import RootStorage
-from upcall.core.turns.turn import DEFAULT_CHILD, CallbackScope, ChildSpec, Turn
+from upcall.core.turns.turn import DEFAULT_CHILD, CallbackScope, ChildSpec, SubmitOptions, Turn
 from upcall.errors import ChildFailed, HookFailed, RuntimeClosed, TurnError, UnknownSession
-from upcall.events import CallbackWithdrawn, Parked, SessionStarted, TurnResumed, TurnStarted
+from upcall.events import CallbackWithdrawn, Parked, SessionStarted, TurnQueued, TurnResumed, TurnStarted
 from upcall.hooks import NO_HOOKS, Hooks
 from upcall.messages import Message, user
 
@@ -64,8 +65,8 @@ class RunTree:
 
     __slots__ = (
         "_above", "_below", "_dispatcher", "_ended", "_parked", "_parking", "_sides", "_unwound", "activity",
-        "capture", "claim", "deadlines", "deps", "draining", "has_asked", "home", "processes", "root", "sinks",
-        "spending", "store", "threads",
+        "capture", "claim", "deadlines", "deps", "draining", "has_asked", "home", "processes", "retries", "root",
+        "sinks", "spending", "store", "threads",
     )  # fmt: skip
 
     def __init__(self, home: RuntimeServices, root: str, sink: Sink | None = None) -> None:
@@ -84,6 +85,7 @@ class RunTree:
         self._unwound: dict[str, list[str]] = {}  # what each session was parked for, by its id
         self.capture = home.capture
         self.draining = False
+        self.retries: Retries | None = None  # where a worker runs the tree
         self.spending: Spending | None = None  # once somebody wants to know
         self._sides: dict[tuple[str, int, str], SideTurns] = {}
 
@@ -200,6 +202,10 @@ class RunTree:
             return asker is not None and self._finishes(asker)
         parent = self.home.turns.get(turn.state.header.parent)
         return parent is not None and self._finishes(parent, turn.state.header.origin)
+
+    def retry_at(self, turn: Turn, error: BaseException) -> float:
+        """Return the time from which a worker may try a failed turn again; 0.0 if none does."""
+        return retry_time(self.retries, error, turn.state.turn.retries, self.store.now())
 
     def when_ended(self) -> asyncio.Future[Reply | None]:
         """Return a future that is done when this tree no longer runs here."""
@@ -348,9 +354,12 @@ class RunTree:
         if self._dispatcher is not None and self._dispatcher.drivers:
             await self._dispatcher.close()
 
-    def record_prompt(self, turn: Turn, message: Message, by: str = "") -> None:
-        """Write a new prompt down. `by`: who gave it."""
-        turn.log.add(TurnStarted(turn.state.turn.number + 1, message, turn.actor.setup, by))
+    def record_prompt(self, turn: Turn, message: Message, by: str = "", queued: TurnQueued | None = None) -> None:
+        """Write a new prompt down. `by`: who gave it; `queued`: the event that queued it."""
+        number, seq = turn.state.turn.number + 1, 0
+        if queued is not None:
+            number, seq = max(number, queued.turn), queued.seq
+        turn.log.add(TurnStarted(number, message, turn.actor.setup, by, seq))
 
     def record_resume(self, turn: Turn) -> None:
         """Write down that an open turn goes on, and whether the agent has changed since."""
@@ -360,7 +369,8 @@ class RunTree:
         if before != now:
             said = "%s's instructions, tools or policy have changed since its turn in %s began"
             log.warning(said, turn.actor.name, turn.id)
-        turn.log.add(TurnResumed(state.turn.number, now if before != now else ""))
+        died = self.claim is not None and self.claim.orphaned and not state.header.parent
+        turn.log.add(TurnResumed(state.turn.number, now if before != now else "", died))
         turn.log.flush_soon(JOIN_DELAY)
 
     # --- when everything waits ------------------------------------------------------------
@@ -521,6 +531,12 @@ class RunTree:
                 raise HookFailed(error.hook, error.point, error.error, stored=stored) from error.error
         self.record_prompt(turn, user(prompt), by)
 
+    async def submit(self, turn: Turn, agent: Agent | str, text: str, id: str, options: SubmitOptions) -> str:
+        """Queue a session of its own; called again with the same id and text, do nothing."""
+        await self.ensure_claimed(turn)
+        declared = self.home.agent(agent, self.root) if isinstance(agent, str) else agent
+        return await self.home.submit(declared, text, id, by=turn.actor.name, **options._asdict())
+
     # --- side turns -----------------------------------------------------------------------
 
     async def side_turn(self, turn: Turn, text: str, name: str) -> str:
@@ -565,6 +581,8 @@ class RunTree:
                 more = {"reads": asked.state.seq, "asks": asked.state.header.asks}
                 side.log.add(child_header(asked, asked.actor.name, name, "side_turn", deeper=0, **more))
             self.record_prompt(side, user(text), asked.actor.name if callback is None else callback.agent)
+        if side.state.turn.phase == "running" and log.is_overdue:
+            await log.confirm()
         return side
 
     # --- callbacks ------------------------------------------------------------------------

@@ -58,7 +58,11 @@ def _problem(name: Any, value: Any) -> str:
     return ""
 
 
-def checked_place(title: Any, folder: Any, roots: Any) -> tuple[str, str, tuple[str, ...]]:
+Place = tuple[str, str, tuple[str, ...]]
+"""The title of a session, the folder that it works in, and further folders."""
+
+
+def checked_place(title: Any, folder: Any, roots: Any) -> Place:
     """Return the title, the folder and further folders of `start(...)`; SetupError says what is wrong with them."""
     if type(title) is not str or len(title) > TITLE or not _is_one_line(title):
         raise SetupError(f"title is one line of at most {TITLE} characters, not {brief(title)}")

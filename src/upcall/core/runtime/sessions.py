@@ -6,31 +6,34 @@ import asyncio
 import contextlib
 import logging
 import os
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self, TypeVar
-
-from msgspec.structs import replace
 
 from upcall import errors
 from upcall.agent import Agent
-from upcall.callbacks import Callback, public
-from upcall.contracts import Host, Model, OutputT_co, Reply, Store, Workspace
+from upcall.contracts import Claim, Host, Model, OutputT_co, Reply, Store, Workspace
 from upcall.core.declared import Declared, find
 from upcall.core.log.load import load_state, refresh
 from upcall.core.log.session_log import Sink
 from upcall.core.log.state import SessionState
 from upcall.core.runtime.broadcast import Subscription
-from upcall.core.runtime.catalog import Catalog
 from upcall.core.runtime.children import make_ready
-from upcall.core.runtime.known_agents import KnownAgents
 from upcall.core.runtime.needed_servers import close_toolsets, given_servers
 from upcall.core.runtime.own_workspaces import OwnWorkspaces, checked_workspace
+from upcall.core.runtime.queueing import Queueing
 from upcall.core.runtime.routes import can_ask_anyone
 from upcall.core.runtime.run_tree import RunTree
 from upcall.core.runtime.session import Session
-from upcall.core.runtime.session_data import checked_data, checked_id, checked_place, checked_tags
-from upcall.core.runtime.session_options import check_is_root, check_model, checked_options
-from upcall.core.runtime.worker import STOP_LIMIT, Resume, Worker, drain_trees
+from upcall.core.runtime.session_data import (
+    Place,
+    checked_data,
+    checked_id,
+    checked_place,
+    checked_tags,
+)
+from upcall.core.runtime.session_options import ASKING, check_is_root, check_model, checked_options
+from upcall.core.runtime.turn_callbacks import last_reply, waiting_error, with_callbacks
+from upcall.core.runtime.worker import STOP_LIMIT, drain_trees
 from upcall.core.turns.access import prompt_message
 from upcall.core.turns.builtin_tools import ask, task_tool
 from upcall.core.turns.compaction import summarise_between_turns
@@ -40,6 +43,7 @@ from upcall.core.turns.reply import reply_of, typed_reply_of
 from upcall.core.turns.side_turn import SIDE_TOOLS
 from upcall.core.turns.thread_cache import Threads
 from upcall.core.turns.timeouts import Deadlines
+from upcall.core.turns.turn import Turn
 from upcall.events import (
     DEFAULT_OPTIONS,
     AnyEvent,
@@ -68,7 +72,7 @@ CLAIM_ATTEMPTS = 60
 _MOST, _STEP = 0xFFFF_FFFF_FFFF, 0x9E37_79B9_7F4B  # an odd step passes every number before it repeats one
 
 
-class Sessions(Catalog):
+class Sessions(Queueing):
     """The sessions of one store, as this process may run them."""
 
     def __init__(
@@ -81,11 +85,10 @@ class Sessions(Catalog):
         deps: Any = None,
         processes: int | None = None,
     ) -> None:
-        super().__init__(store, host)
+        super().__init__(store, host, agents)
         self.hold, self.deps = hold, deps
         self.capture = False  # whether what goes over the wire to models is logged
         self.workspaces = OwnWorkspaces()
-        self._agents = KnownAgents(agents)
         self._model = model
         self._actors: dict[tuple[int, int, bool, bool, str], PreparedAgent] = {}
         self.can_ask_cache: dict[tuple[Any, ...], bool] = {}  # see `can_ask_anyone`
@@ -93,9 +96,6 @@ class Sessions(Catalog):
         self._places: dict[Agent, Declared] = {}
         self.threads, self.processes, self.deadlines = Threads(), ProcessLimit(processes), Deadlines()
         self._newest_id = int.from_bytes(os.urandom(6))
-        self._trees: dict[str, RunTree] = {}  # what runs here, by the root's id
-        self._workers: list[Worker] = []
-        self._closing = False
 
     # --- opening and closing --------------------------------------------------------------
 
@@ -141,74 +141,7 @@ class Sessions(Catalog):
         self.broadcast.close()
         await self.store.close()
 
-    async def drain(self, seconds: float = 20.0) -> None:
-        """Start nothing new, and return when nothing runs here; what is stored can still be read.
-
-        `close(drain=...)` does this first, and says what becomes of turns. Called again while it waits, the fewer
-        seconds count.
-        """
-        self._begin_closing()
-        await drain_trees(tuple(self._trees.values()), seconds)
-
-    def _begin_closing(self) -> None:
-        self._closing = True
-        for worker in self._workers:
-            worker.closing.set()
-
-    async def work(
-        self,
-        stop: asyncio.Event | None = None,
-        *,
-        drain: float = 20.0,
-        concurrency: int = 100,
-        resume: Resume | None = None,
-        settled_only: bool = False,
-    ) -> None:
-        """Resume run trees as they become ready, until `stop` is set or this runtime is closed.
-
-        It takes the trees whose agents this runtime has and leaves all others alone. When told to stop it drains
-        what it resumed, as `close(drain=...)` does. At most `concurrency` trees run at once.
-
-        `resume`, if given, is called with the id of each ready root and runs it in place of this runtime; it
-        returns False to leave the tree alone until it changes. After `stop` its calls have `drain` seconds to end.
-
-        `settled_only`: only trees that hold a callback which was settled or has expired; a tree whose process died
-        in the middle of something else waits until somebody resumes it.
-        """
-        await self._open()
-        worker = Worker(self.store, resume or self._resume_ready, concurrency, settled_only=settled_only)
-        self._workers.append(worker)
-        try:
-            await worker.run(stop)
-        except asyncio.CancelledError:
-            drain = 0.0
-            raise
-        finally:
-            await worker.finish(self._trees if resume is None else None, drain)
-            self._workers.remove(worker)
-
-    async def _resume_ready(self, root: str) -> bool:
-        """Resume a ready run tree for `work`; False where this runtime does not have its agent."""
-        row = await self._row(root)
-        if not self._agents.has(row.agent, root):
-            return False
-        if root not in self._trees:
-            await self._resume_root(root, wait=False)
-        return True
-
     # --- agents ---------------------------------------------------------------------------
-
-    def agent(self, name: str, root: str = "") -> Agent:
-        """An agent by its name, as the run tree of this root knows it."""
-        return self._agents.get(name, root)
-
-    def agent_of(self, header: SessionStarted) -> Agent:
-        """The agent of a session: a team says who its members are."""
-        return self._agents.of(header)
-
-    def agent_names(self, root: str = "") -> tuple[str, ...]:
-        """Every agent's name, as the run tree of this root knows them."""
-        return self._agents.names(root)
 
     def actor(
         self, agent: Agent, inherited: Hooks, *, asks: bool, answers: bool = False, model: str = ""
@@ -272,28 +205,15 @@ class Sessions(Catalog):
             raise errors.RuntimeClosed(begun=False)
         declared = self.agent(agent) if isinstance(agent, str) else agent
         own = None if isinstance(agent, str) else self._agents.register(agent)
-        session_id = self._new_id() if id is None else checked_id(id)
-        kept = {} if data is None else checked_data(data)
-        labels = {} if tags is None else checked_tags(tags)
-        path, further = "", ()
+        session_id = self.new_id() if id is None else checked_id(id)
+        where: Place = ("", "", ())
         if title != "" or folder is not None or roots != ():
-            title, path, further = checked_place(title, folder, roots)
+            where = checked_place(title, folder, roots)
         if workspace is not None:
             checked_workspace(workspace)
-        begins = bool(declared.hooks.begin_session)
-        asks = self.can_ask_cache.get((declared, self.host is None))
-        if asks is None:
-            asks = can_ask_anyone(self, declared, declared.policy, [])
-        place = self._place(declared)
-        started = SessionStarted(
-            declared.name, kind="coordinator" if declared.run_program else "agent", begins=begins, asks=asks,
-            source=place.source, program=place.program, data=kept, tags=labels,
-            title=title, folder=path, roots=further, workspace=workspace is not None,
-            options=DEFAULT_OPTIONS if options is None else checked_options(declared, options),
-            servers=given_servers(declared),
-        )  # fmt: skip
+        started = self.header_of(declared, data, tags, where, workspace, options)
         state = SessionState(session_id)
-        if begins:
+        if started.begins:
             if id is not None and await self.store.row(id) is not None:
                 raise errors.SessionExists(id)
             self._bind(session_id, own, workspace)  # its begin_session hooks may start children
@@ -312,6 +232,30 @@ class Sessions(Catalog):
                     sink(started)
             self._bind(session_id, own, workspace)
         return Session(state, self)
+
+    def header_of(
+        self,
+        agent: Agent,
+        data: Mapping[str, Any] | None,
+        tags: Mapping[str, str] | None,
+        where: Place = ("", "", ()),
+        workspace: Workspace | None = None,
+        options: SessionOptions | None = None,
+    ) -> SessionStarted:
+        """The first event of a new root session."""
+        asks = self.can_ask_cache.get((agent, self.host is None))
+        if asks is None:
+            asks = can_ask_anyone(self, agent, agent.policy, [])
+        place = self._place(agent)
+        title, folder, roots = where
+        return SessionStarted(
+            agent.name, kind="coordinator" if agent.run_program else "agent",
+            begins=bool(agent.hooks.begin_session), asks=asks, source=place.source, program=place.program,
+            data={} if data is None else checked_data(data), tags={} if tags is None else checked_tags(tags),
+            title=title, folder=folder, roots=roots, workspace=workspace is not None,
+            options=DEFAULT_OPTIONS if options is None else checked_options(agent, options),
+            servers=given_servers(agent),
+        )  # fmt: skip
 
     def _bind(self, session_id: str, agents: Mapping[str, Agent] | None, workspace: Workspace | None) -> None:
         """Have a new session use what it was started with."""
@@ -333,7 +277,7 @@ class Sessions(Catalog):
             self._places[agent] = place
         return place
 
-    def _new_id(self) -> str:
+    def new_id(self) -> str:
         """As good as random among runtimes and never the same twice in one; asking the system each time is slow."""
         self._newest_id = (self._newest_id + _STEP) & _MOST
         return f"{self._newest_id:012x}"
@@ -371,7 +315,7 @@ class Sessions(Catalog):
             self.workspaces.bind_again(state.root_header, state.header.root or id, workspace)
         if agent is not None:
             self._agents.bind_again(state.root_header, state.header.root or id, agent)
-        return Session(state, self, await self._last_reply(state))
+        return Session(state, self, await last_reply(self.store, state, self.agent_of))
 
     async def run_turn(
         self, state: SessionState, text: str | Message, take_over: bool = False, sink: Sink | None = None,
@@ -399,24 +343,41 @@ class Sessions(Catalog):
             await self._refresh(state)
         waits = state.turn.parked and (state.turn.phase == "running" or not state.begun)
         if waits and not await self._is_ready(state.header.root or state.id):
-            raise await self._waiting(state)
+            raise await waiting_error(self.store, state)
         turn = await tree.direct(state)
         if not state.begun and not await tree.begin_root(turn):
-            raise await self._waiting(state)
+            raise await waiting_error(self.store, state)
         if state.turn.phase == "running":
             tree.record_resume(turn)
             reply = await tree.run_root(turn)
             if reply.status == "waiting":
-                raise await self._waiting(state)
+                raise await waiting_error(self.store, state)
             await self._own(tree, take_over)
             turn = await tree.direct(state)
-        if state.turn.phase == "failed" and not turn.actor.agent.run_program:  # a team continues with what it left
-            await tree.end_below(state.id, "its turn failed, and another one began")
+        while state.queued:  # what was submitted before comes first
+            if (await self._run_queued(tree, turn)).status == "waiting":
+                raise await waiting_error(self.store, state)
+            await self._own(tree, take_over)
+            turn = await tree.direct(state)
+        await self._end_failed(tree, turn)
         tree.record_prompt(turn, message, by)
         reply = await tree.run_root(turn)
         if tree.has_asked or reply.status == "waiting":
-            reply = await self._with_callbacks(reply, state)
+            reply = await with_callbacks(self.store, reply, state)
         return reply
+
+    async def _end_failed(self, tree: RunTree, turn: Turn) -> None:
+        """End what a failed turn left below it, before another turn begins."""
+        if turn.state.turn.phase == "failed" and not turn.actor.agent.run_program:  # a team continues with it
+            await tree.end_below(turn.id, "its turn failed, and another one began")
+
+    async def _run_queued(self, tree: RunTree, turn: Turn) -> Reply:
+        """Start the next queued turn and run it."""
+        queued = turn.state.queued[0]
+        await self._end_failed(tree, turn)
+        tree.record_prompt(turn, queued.message, queued.by, queued)
+        await turn.log.flush()  # from here on, who takes the tree over resumes this turn
+        return await tree.run_root(turn)
 
     async def resume(
         self,
@@ -439,9 +400,9 @@ class Sessions(Catalog):
             reply = await running.join(sink)
             if reply is not None and reply.status != "waiting":
                 return reply
-        return await self._resume_root(root, take_over, sink, child=id if id != root else "")
+        return await self.resume_root(root, take_over, sink, child=id if id != root else "")
 
-    async def _resume_root(
+    async def resume_root(
         self,
         root: str,
         take_over: bool = False,
@@ -449,15 +410,26 @@ class Sessions(Catalog):
         wait: bool = True,
         child: str = "",
     ) -> Reply:
+        """Claim a run tree and continue it; `child` is the session that was asked for, where it is not the root."""
         tree = await self._claim(root, take_over, sink, wait=wait)
+
+        async def load() -> SessionState | None:
+            state = await load_state(self.store, root, claim=tree.claim)
+            if child and state is not None and state.turn.phase not in ("running", "failed") and not state.queued:
+                state = await load_state(self.store, child) or state  # the child was prompted by itself
+            return state
+
+        reply = await self.run_claimed(tree, load)
+        assert reply is not None
+        return reply
+
+    async def run_claimed(self, tree: RunTree, load: Callable[[], Awaitable[SessionState | None]]) -> Reply | None:
+        """Continue a tree that is claimed, and release it. `load` returns its state, or None to leave it."""
         outcome: Reply | Exception | None = None
         state: SessionState | None = None
         try:
-            state = await load_state(self.store, root, claim=tree.claim)
-            assert state is not None
-            if child and state.turn.phase not in ("running", "failed"):  # the child was prompted by itself
-                state = await load_state(self.store, child) or state
-            outcome = await self._resume(tree, state)
+            state = await load()
+            outcome = None if state is None else await self._resume(tree, state)
             return outcome
         except Exception as error:
             outcome = error
@@ -468,19 +440,36 @@ class Sessions(Catalog):
 
     async def _resume(self, tree: RunTree, state: SessionState) -> Reply:
         agent = self.agent_of(state.header)
-        beginning = state.turn.phase == "idle" and not state.begun
-        if state.turn.phase not in ("running", "failed") and not beginning:
-            return await self._with_callbacks(await typed_reply_of(state, agent.output), state)
+        beginning = state.turn.phase in ("idle", "failed") and not state.begun
+        if state.turn.phase not in ("running", "failed") and not beginning and not state.queued:
+            return await with_callbacks(self.store, await typed_reply_of(state, agent.output), state)
         turn = await tree.direct(state)
-        if beginning and await tree.begin_root(turn):
+        if beginning and not await self._begin_submitted(tree, turn):
+            reply = reply_of(state, waits=True)
+        elif state.queued and state.turn.phase != "running" and not state.turn.retry:
+            reply = await self._run_queued(tree, turn)
+        elif state.turn.phase == "idle":
             await turn.log.flush(release=True)
             reply = await typed_reply_of(state, agent.output)
-        elif not beginning and (self.host is not None or not state.turn.parked or await self._is_ready(tree.root)):
+        elif self.host is not None or not state.turn.parked or await self._is_ready(tree.root):
             tree.record_resume(turn)
             reply = await tree.run_root(turn)
         else:
             reply = reply_of(state, waits=True)
-        return await self._with_callbacks(reply, state)
+        return await with_callbacks(self.store, reply, state)
+
+    @staticmethod
+    async def _begin_submitted(tree: RunTree, turn: Turn) -> bool:
+        """Run the begin_session hooks of a stored session. One that raises fails the turn that is queued."""
+        try:
+            return await tree.begin_root(turn)
+        except errors.HookFailed as error:
+            if turn.state.queued:
+                queued = turn.state.queued[0]
+                tree.record_prompt(turn, queued.message, queued.by, queued)
+                turn.end("failed", error=f"HookFailed: {error}", retry=tree.retry_at(turn, error))
+                await turn.log.flush(release=True)
+            raise
 
     async def reread(self, state: SessionState) -> Reply:
         """Bring a session up to date and return its last reply."""
@@ -488,7 +477,7 @@ class Sessions(Catalog):
         waits = state.turn.phase == "running" and state.turn.parked
         output = None if waits else self.agent_of(state.header).output
         reply = reply_of(state, waits=True) if waits else await typed_reply_of(state, output)
-        return await self._with_callbacks(reply, state)
+        return await with_callbacks(self.store, reply, state)
 
     async def compact(self, state: SessionState, keep_last: int) -> None:
         """Have a session's model summarise while no turn runs."""
@@ -504,36 +493,6 @@ class Sessions(Catalog):
                 raise errors.UnknownSession(state.id)
             state.copy_from(fresh)
         await refresh(self.store, state)
-
-    async def _waiting(self, state: SessionState) -> errors.SessionWaiting:
-        callbacks = await self.store.callbacks(root=state.header.root or state.id)
-        return errors.SessionWaiting(state.id, [one.id for one in callbacks if one.status == "open"])
-
-    async def _with_callbacks(self, reply: Reply, state: SessionState) -> Reply:
-        """The reply with every callback of this turn's tree."""
-        return replace(reply, callbacks=await self._raised_in_turn(state))
-
-    async def _raised_in_turn(self, state: SessionState) -> tuple[Callback, ...]:
-        """Every callback that the session and all below it have raised since the turn began."""
-        since = state.turn.prompt.pos if state.turn.prompt is not None else 0
-        callbacks = await self.store.callbacks(root=state.header.root or state.id)
-        below = f"{state.id}~"
-        mine = [one for one in callbacks if one.pos > since and f"{one.session_id}~".startswith(below)]
-        return tuple([public(one) for one in mine])
-
-    async def _last_reply(self, state: SessionState) -> Reply | None:
-        """The reply of the last turn, from the log alone; None if no turn has ended or the last one failed.
-
-        Its `output` needs the agent, so it is None where this runtime does not have that one.
-        """
-        waits = state.turn.phase == "running" and state.turn.parked
-        if not waits and state.turn.phase not in ("done", "cancelled", "limit"):
-            return None
-        reply = reply_of(state, waits=waits)
-        if not waits and state.header.kind != "side_turn":
-            with contextlib.suppress(errors.UnknownAgent, ValueError, TypeError):
-                reply = await typed_reply_of(state, self.agent_of(state.header).output)
-        return replace(reply, callbacks=await self._raised_in_turn(state))
 
     async def _claim(
         self, root: str, take_over: bool = False, sink: Sink | None = None, *, wait: bool = True
@@ -554,6 +513,20 @@ class Sessions(Catalog):
             self._unregister(tree, None)
             raise
         return tree
+
+    def adopt_claim(self, claim: Claim) -> RunTree:
+        """Register the run tree of a claim that was taken."""
+        tree = self._trees[claim.root] = RunTree(self, claim.root)
+        tree.own(claim)
+        tree.draining = self._closing
+        return tree
+
+    def setup_of(self, state: SessionState) -> str:
+        """The digest of a session's agent as it is now."""
+        options = state.options_in_force
+        hooks = ASKING if options.approvals else NO_HOOKS
+        agent = self.agent_of(state.header)
+        return self.actor(agent, hooks, asks=state.header.asks, model=options.model).setup
 
     async def _own(self, tree: RunTree, take_over: bool, *, wait: bool = True) -> None:
         attempts = CLAIM_ATTEMPTS if wait else 0
@@ -624,7 +597,7 @@ class Sessions(Catalog):
             await turn.log.flush()  # that it runs may not have been written yet
         row = await self._row(id)
         events: dict[str, list[AnyEvent]] = {}
-        if row.status in ("running", "waiting"):  # of another turn, only what it asks may still be open
+        if row.status in ("running", "waiting", "queued"):  # of another turn, only what it asks may still be open
             events[id] = [CancelRequested(by, reason, right)]
         why = f"cancelled: {reason}" if reason else "cancelled"
         for one in await self.store.callbacks(root=row.root):

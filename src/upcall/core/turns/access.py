@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Future
 from functools import partial
 from types import CoroutineType
@@ -20,11 +20,12 @@ from upcall.core.log.state import SessionState
 from upcall.core.routing.question import asking, outcome_of, plain_json
 from upcall.core.turns.parking import CANCEL_GRACE, Parking
 from upcall.core.turns.timeouts import ToolTimeout
-from upcall.core.turns.turn import DEFAULT_CHILD, CallbackScope, ChildSpec, Turn
+from upcall.core.turns.turn import DEFAULT_CHILD, CallbackScope, ChildSpec, SubmitOptions, Turn
 from upcall.errors import CallEnded, OutcomeUnknown, SetupError, UpcallError
 from upcall.messages import (
     Instruction,
     Message,
+    Priority,
     Purpose,
     Text,
     is_blank,
@@ -184,6 +185,26 @@ class HookSession(SessionView):
         name = agent if isinstance(agent, str) else agent.name
         return await self.child(agent, prompt, self._name("child", [name, prompt]), place)
 
+    async def submit(
+        self,
+        agent: Agent | str,
+        text: str,
+        *,
+        priority: Priority = "normal",
+        tenant: str = "",
+        tags: Mapping[str, str] | None = None,
+        data: Mapping[str, Any] | None = None,
+    ) -> str:
+        """Queue a session of its own for a worker, once per occurrence; returns its id at once."""
+        self._check_running()
+        prompt_message(text)
+        name = agent if isinstance(agent, str) else agent.name
+        mark = events.digest(self.id, self._name("submit", [name, text]))[:16]
+        root = self._state.header.root or self.id
+        options = SubmitOptions(priority, tenant, tags, data)
+        with self.turn.services.activity.running():
+            return await self.turn.services.submit(self.turn, agent, text, f"{root[:180]}.{mark}", options)
+
     async def child(self, agent: Agent | str, prompt: str, name: str, place: ChildSpec = DEFAULT_CHILD) -> Reply:
         """Run a child called `name`, counting as waiting meanwhile."""
         self._check_running()
@@ -236,6 +257,8 @@ class HookSession(SessionView):
         log = self.turn.log
         log.add(events.OnceStarted(self._origin, stored))
         await log.flush()
+        if log.is_overdue:  # this process may have been stopped since the start was stored
+            await log.confirm()
         try:
             out = effect()
             value = await out if hasattr(out, "__await__") else out

@@ -194,7 +194,8 @@ async def _stopped(turn: Turn, error: BaseException, release: bool) -> Reply:
         await _settle_open(turn, f"the turn reached its limit {error.limit}")
         turn.end("limit", limit=error.limit)
     else:
-        turn.end("failed", error=f"{type(error).__name__}: {error}")
+        retry = turn.services.retry_at(turn, error) if release else 0.0
+        turn.end("failed", error=f"{type(error).__name__}: {error}", retry=retry)
         outside = True
     await turn.log.flush(release=release)
     if outside:

@@ -118,6 +118,8 @@ class ToolStep(msgspec.Struct, eq=False):
             log = self.turn.log
             log.add(ToolTriedAgain(call.id, self.call.attempts + 1))
             await log.flush(lazy=True)  # refused where another process has taken the run tree over
+            if log.is_overdue:
+                await log.confirm()
             self.end(await self._invoke(tool, call.id, tool.check(call.args)), "ran")
 
     async def _approved_again(self, tool: Tool, call: Call) -> bool:
@@ -179,6 +181,8 @@ class ToolStep(msgspec.Struct, eq=False):
         changed = None if call is first or same_json(call.args, first.args) else call.args
         log.add(ToolStarted(call.id, call.name, changed, approval))
         await log.flush()
+        if log.is_overdue:  # this process may have been stopped since that was stored
+            await log.confirm()
         self.end(await self._invoke(tool, call.id, args), "ran")
 
     def _check_draining(self) -> None:

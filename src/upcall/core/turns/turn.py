@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from types import CoroutineType
 from typing import Any, NamedTuple, Protocol
@@ -24,7 +24,7 @@ from upcall.core.turns.reply import typed_reply_of
 from upcall.core.turns.thread_cache import Threads
 from upcall.core.turns.timeouts import Deadlines, ToolTimeout
 from upcall.errors import CallEnded, LimitReached, RuntimeClosed, SessionTakenOver, StoreError, UpcallError
-from upcall.messages import Message, Purpose, compacted_messages, user
+from upcall.messages import Message, Priority, Purpose, compacted_messages, user
 
 _MOST_OUTPUT = 100_000
 """Characters of what a call shows that are kept until its hooks have passed its result."""
@@ -61,6 +61,15 @@ class ChildSpec(NamedTuple):
 DEFAULT_CHILD = ChildSpec()
 
 
+class SubmitOptions(NamedTuple):
+    """What a hook or tool may choose for a session that it queues."""
+
+    priority: Priority = "normal"
+    tenant: str = ""
+    tags: Mapping[str, str] | None = None
+    data: Mapping[str, Any] | None = None
+
+
 class TurnServices(Protocol):
     """The services that a run tree gives its turns: callbacks, children, side turns, and shared objects."""
 
@@ -87,6 +96,10 @@ class TurnServices(Protocol):
 
     def is_stopping(self, turn: Turn) -> bool:
         """Tell whether the turn has to stop between two steps."""
+        ...
+
+    def retry_at(self, turn: Turn, error: BaseException) -> float:
+        """Return the time from which a worker may try a failed turn again; 0.0 if none does."""
         ...
 
     async def ensure_claimed(self, turn: Turn) -> Claim:
@@ -136,6 +149,10 @@ class TurnServices(Protocol):
         self, parent: Turn, agent: Agent | str, prompt: str, name: str, place: ChildSpec = DEFAULT_CHILD
     ) -> Reply:
         """Run, or resume, the child session called after its parent and `name`."""
+        ...
+
+    async def submit(self, turn: Turn, agent: Agent | str, text: str, id: str, options: SubmitOptions) -> str:
+        """Queue a session of its own; called again with the same id and text, do nothing."""
         ...
 
     def note_child_waits(self, turn: Turn, origin: str) -> None:
@@ -353,10 +370,11 @@ class Turn:
         dropped = sum(id(m) not in kept for m in before)
         self.log.add(events.Compacted(tuple(messages), summary, dropped, origin, base, (prompt, newest), carried))
 
-    def end(self, status: Any, limit: str = "", error: str = "") -> None:
+    def end(self, status: Any, limit: str = "", error: str = "", retry: float = 0.0) -> None:
         """Add the turn's end to the log."""
         seconds = self.state.turn.running_seconds(self.log.store.now())
-        self.log.add(events.TurnEnded(self.state.turn.number, status, limit, error, seconds))
+        ended = events.TurnEnded(self.state.turn.number, status, limit, error, seconds)
+        self.log.add(ended.replace(retry=retry) if retry else ended)  # a 0.0 that is given would be written
 
     async def reply(self) -> Reply:
         """Return what the turn has come to so far. Each has a value of its own: hooks may change theirs."""

@@ -7,19 +7,25 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
+import time
 from collections.abc import Callable
 
 import apsw
 
 from upcall.contracts import Claim
 from upcall.errors import SessionTakenOver, StoreError
-from upcall.store.sqlite.process import LEASE_TIMEOUT, Background, Identity
+from upcall.store.sqlite.process import Background, Identity
 from upcall.store.sqlite.tables import connect
 
 HEARTBEAT_INTERVAL = 1.0
-"""Seconds between heartbeats while this process has claims; otherwise the thread sleeps."""
+"""Most seconds between heartbeats while this process has claims; otherwise the thread sleeps."""
 
 BEATS = "INSERT OR REPLACE INTO processes VALUES (?, ?, ?, ?, ?, ?)"
+
+
+def interval(lease: float) -> float:
+    """Return the seconds between heartbeats: several fit into a lease."""
+    return min(HEARTBEAT_INTERVAL, lease / 5)
 
 
 class Heartbeat:
@@ -32,8 +38,10 @@ class Heartbeat:
         clock: Callable[[], float],
         claims: dict[str, Claim],
         loop: asyncio.AbstractEventLoop,
+        lease: float,
     ) -> None:
         self._path, self._me, self._clock, self._claims, self._loop = path, me, clock, claims, loop
+        self._lease, self._interval = lease, interval(lease)
         self._wake_lock = threading.Lock()  # releasing it wakes the thread
         self._wake_lock.acquire()
         self._stopped = self._asleep = self._beating = False
@@ -63,15 +71,16 @@ class Heartbeat:
                 apsw.Error, StoreError
             ):  # the next heartbeat may succeed; if they are late, the claim is lost
                 db = db or self._connect()
+                until = time.monotonic() + self._lease
                 db.execute(BEATS, self._me.beat(self._clock()))
-                self._check(db)
+                self._check(db, until)
         if db is not None:
             db.close()
 
     def _is_due(self) -> bool:
         """Wait for the next heartbeat; return False to end the thread."""
         while not self._stopped:
-            if self._wake_lock.acquire(timeout=-1 if self._asleep else HEARTBEAT_INTERVAL):
+            if self._wake_lock.acquire(timeout=-1 if self._asleep else self._interval):
                 continue
             if self._claims:
                 self._beating = True
@@ -85,12 +94,12 @@ class Heartbeat:
         db = connect(self._path, HEARTBEAT_INTERVAL)
         db.pragma("synchronous", 1)  # no fsync: a lost heartbeat loses no work
         db.execute(
-            "DELETE FROM processes WHERE beat < ?", (self._clock() - LEASE_TIMEOUT,)
+            "DELETE FROM processes WHERE beat < ?", (self._clock() - self._lease,)
         )  # one that lives comes back
         return db
 
-    def _check(self, db: apsw.Connection) -> None:
-        """Fail lost claims, and release for good those that failed here, so that other processes can claim them."""
+    def _check(self, db: apsw.Connection, until: float) -> None:
+        """Renew the claims that still hold, fail lost ones, and release for good those that failed here."""
         for root, claim in tuple(self._claims.items()):
             epoch = db.execute("SELECT epoch FROM sessions WHERE id = ?", (root,)).get
             if claim.failure is not None:
@@ -98,6 +107,8 @@ class Heartbeat:
                 self._on_loop(self._forget, claim)
             elif epoch != claim.epoch:
                 self._on_loop(claim.fail, SessionTakenOver(root))
+            else:
+                claim.until = until
 
     def _forget(self, claim: Claim) -> None:
         if self._claims.get(claim.root) is claim:

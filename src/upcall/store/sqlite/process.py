@@ -10,8 +10,8 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-LEASE_TIMEOUT = 5.0
-"""Seconds without a heartbeat after which an owner counts as dead."""
+LEASE = 5.0
+"""Seconds without a heartbeat after which an owner counts as dead, unless the store is given another lease."""
 
 
 class Identity:

@@ -9,9 +9,9 @@ import contextlib
 import json
 import logging
 import os
-import re
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -30,7 +30,8 @@ from upcall.errors import (
 from upcall.events import FOREIGN, AnyEvent, decode
 from upcall.store.opening import Place, open_log
 from upcall.store.rules import ENDED, as_of, claim_error
-from upcall.store.sqlite.heartbeat import BEATS, HEARTBEAT_INTERVAL, Heartbeat
+from upcall.store.sqlite.deleting import remove_trees
+from upcall.store.sqlite.heartbeat import BEATS, Heartbeat, interval
 from upcall.store.sqlite.jobs import Append, Job, MultiAppend, Operation, Settle
 from upcall.store.sqlite.listing_sql import (
     COLUMNS,
@@ -44,7 +45,7 @@ from upcall.store.sqlite.listing_sql import (
 )
 from upcall.store.sqlite.people import SqlitePeople, adopt
 from upcall.store.sqlite.private_copy import PrivateCopy
-from upcall.store.sqlite.process import LEASE_TIMEOUT, Identity, is_gone
+from upcall.store.sqlite.process import LEASE, Identity, is_gone
 from upcall.store.sqlite.queries import DUE, QUEUED, READY, Rows
 from upcall.store.sqlite.queue import mark_taken, next_root
 from upcall.store.sqlite.tables import BUSY, SEQ_BITS, connect, explain, new_id
@@ -64,14 +65,12 @@ SETTLE_IN = 0.05
 _PREFIXES = (f'{{"type":"{c.__struct_config__.tag}"'.encode() for c in FOREIGN)
 _BY_OTHERS = " OR ".join(f"substr(e.body, 1, {len(p)}) = x'{p.hex()}'" for p in _PREFIXES)
 _SEQ = (1 << SEQ_BITS) - 1
-_HASH = re.compile(rb'"([0-9a-f]{32})"')
 
 
 class SqliteStore(SqlitePeople):
     """A store in one file. Open it with `await store.open()`; many processes may have it open."""
 
     durable = True
-    lease = LEASE_TIMEOUT
 
     def __init__(
         self,
@@ -79,8 +78,14 @@ class SqliteStore(SqlitePeople):
         clock: Callable[[], float] = time.time,
         busy: float = BUSY,
         on_ready: OnReady | None = None,
+        lease: float = LEASE,
     ) -> None:
-        """`on_ready` is called in the transaction that makes a run tree ready: see `upcall.contracts.OnReady`."""
+        """`on_ready` is called in the transaction that makes a run tree ready: see `upcall.contracts.OnReady`.
+
+        `lease`: seconds without a heartbeat after which an owner counts as dead; the same for all processes that
+        share the file.
+        """
+        self.lease = lease
         place = path if isinstance(path, Place) else Place(os.fspath(path))
         self.where = place.path if os.path.isabs(place.path) else str(Path(place.path).absolute())  # noqa: PTH117
         self.now = clock
@@ -98,7 +103,7 @@ class SqliteStore(SqlitePeople):
         self._version = -1
         self._look: asyncio.TimerHandle | None = None
         self._heart: Heartbeat | None = None
-        self._beaten = 0.0
+        self._beaten = self._until = 0.0
 
     # --- opening and closing --------------------------------------------------------------
 
@@ -127,7 +132,7 @@ class SqliteStore(SqlitePeople):
 
     def duplicate(self) -> SqliteStore:
         """Another connection to the same log, for a thread of its own; it is not open yet."""
-        return SqliteStore(self._place, self.now, self._busy)
+        return SqliteStore(self._place, self.now, self._busy, lease=self.lease)
 
     @property
     def foreign(self) -> bool:
@@ -246,20 +251,25 @@ class SqliteStore(SqlitePeople):
         if not take_over and (root in self._claiming or (mine is not None and mine.is_active)):
             raise SessionBusy(root, "this program", is_local=True)
         self._claiming.append(root)
+        until = time.monotonic() + self.lease
         try:
-            claim, self._beaten = await self._operate(lambda tx: self._take(tx, root, take_over), root)
+            claim, beaten = await self._operate(lambda tx: self._take(tx, root, take_over), root)
         finally:
             self._claiming.remove(root)
-        return self._hold(claim)
+        return self._hold(claim, beaten, until)
 
-    def _hold(self, claim: Claim) -> Claim:
-        """Keep a new claim alive until it is released."""
+    def _hold(self, claim: Claim, beaten: float, until: float) -> Claim:
+        """Keep a new claim alive until it is released; it holds until then if its heartbeat was stored with it."""
+        if beaten != self._beaten:  # else the heartbeat before this one still counts
+            self._beaten, self._until = beaten, until
+        claim.until = self._until
         mine = self._claims.get(claim.root)
         if mine is not None and mine.is_active:
             mine.fail(SessionTakenOver(claim.root))
         self._claims[claim.root] = claim
         if self._heart is None:
-            self._heart = Heartbeat(self._file, self._me, self.now, self._claims, asyncio.get_running_loop())
+            loop = asyncio.get_running_loop()
+            self._heart = Heartbeat(self._file, self._me, self.now, self._claims, loop, self.lease)
         self._heart.wake()
         self._watch()
         return claim
@@ -271,9 +281,7 @@ class SqliteStore(SqlitePeople):
             raise UnknownSession(root)
         if not take_over and found.owner != me.id:  # else it is a failed claim of this process
             self._refuse_owned(tx, root, found.owner)
-        if (
-            not 0.0 <= tx.now - beaten < HEARTBEAT_INTERVAL
-        ):  # else its row is there: only late ones are ever deleted
+        if not 0.0 <= tx.now - beaten < interval(self.lease):  # else its row is there: only late ones are deleted
             tx.execute(BEATS, me.beat(tx.now))
             beaten = tx.now
         orphaned = not take_over and found.owner not in ("", me.id)
@@ -300,11 +308,9 @@ class SqliteStore(SqlitePeople):
             mark_taken(tx, found, limits)
             return taken
 
-        taken = await self._operate(take)
-        if taken is None:
-            return None
-        claim, self._beaten = taken
-        return self._hold(claim)
+        until = time.monotonic() + self.lease
+        taken: tuple[Claim, float] | None = await self._operate(take)
+        return None if taken is None else self._hold(taken[0], taken[1], until)
 
     def _refuse_owned(self, tx: Tx, session: str, owner: str) -> None:
         sql = "SELECT id, name, machine, pid, born, beat FROM processes WHERE id = ?"
@@ -319,6 +325,27 @@ class SqliteStore(SqlitePeople):
         if self.now() - beat > self.lease or (machine == self._me.machine and is_gone(pid, born)):
             return ""
         return name
+
+    async def confirm(self, claim: Claim) -> None:
+        """Return when a new heartbeat has been stored and the claim still holds; raise what it was lost to."""
+        while claim.is_active:
+            until = time.monotonic() + self.lease
+            try:
+                await self._operate(lambda tx: self._confirm(tx, claim), claim.root)
+            except SessionTakenOver as error:
+                claim.fail(error)
+            except StoreUnavailable:
+                if self._writer is None:
+                    raise
+                await asyncio.sleep(LOOK)
+            else:
+                claim.until = max(claim.until, until)
+                return
+        raise claim_error(claim, self.where)
+
+    def _confirm(self, tx: Tx, claim: Claim) -> None:
+        tx.check_fence(claim)
+        tx.execute(BEATS, self._me.beat(tx.now))
 
     async def release(self, claim: Claim) -> None:
         """Stop owning; nothing happens if the claim was lost."""
@@ -610,45 +637,6 @@ class SqliteStore(SqlitePeople):
 
     async def delete(self, sessions: Sequence[str]) -> int:
         """Delete whole run trees that nobody owns; return the number of deleted sessions."""
-        return await self._operate(lambda tx: self._remove(tx, sessions), sync=True)
-
-    def _remove(self, tx: Tx, sessions: Sequence[str]) -> int:
-        roots: set[int] = set()
-        for session in sessions:
-            found = tx.session(session)
-            if found is None:
-                raise UnknownSession(session)
-            owner: str = tx.execute("SELECT owner FROM sessions WHERE n = ?", (found.root,)).get
-            self._refuse_owned(tx, session, owner)
-            roots.add(found.root)
-        tx.keep_counting()
-        gone, names = 0, set[str]()
-        for root in roots:
-            tx.execute("DELETE FROM tags WHERE root = ?", (root,))
-            tx.execute("DELETE FROM places WHERE root = ?", (root,))
-            tx.execute("DELETE FROM queue WHERE root = ?", (root,))
-            numbers: list[Any] = tx.execute(
-                "SELECT n FROM sessions WHERE n = ? OR root = ?", (root, root)
-            ).fetchall()
-            for (n,) in numbers:
-                names |= self._remove_one(tx, n)
-                gone += 1
-        tx.forget()
-        for name in names:  # only bodies of these sessions can have become unused
-            used = "SELECT 1 FROM events WHERE instr(body, CAST(? AS BLOB))"
-            tx.execute(f"DELETE FROM blobs WHERE hash = ? AND NOT EXISTS ({used})", (name, name))
-        tx.execute("PRAGMA incremental_vacuum").fetchall()
-        return gone
-
-    @staticmethod
-    def _remove_one(tx: Tx, n: int) -> set[str]:
-        """Delete one session; return the content hashes that its events used."""
-        span = (n << SEQ_BITS, (n + 1) << SEQ_BITS)
-        names: set[str] = set()
-        bodies: list[Any] = tx.execute("SELECT body FROM events WHERE key > ? AND key < ?", span).fetchall()
-        for (body,) in bodies:
-            names.update(name.decode() for name in _HASH.findall(body))
-        tx.execute("DELETE FROM callbacks WHERE raised > ? AND raised < ?", span)
-        tx.execute("DELETE FROM events WHERE key > ? AND key < ?", span)
-        tx.execute("DELETE FROM sessions WHERE n = ?", (n,))
-        return names
+        return await self._operate(
+            lambda tx: remove_trees(tx, sessions, partial(self._refuse_owned, tx)), sync=True
+        )

@@ -13,7 +13,9 @@ from typing import Any
 
 import apsw
 
+from upcall.events import content_hash
 from upcall.store.file_checks import check_own, has_owners
+from upcall.store.home import NAME
 
 VERSION = 2
 _MARK = 0x75704978
@@ -43,8 +45,8 @@ CREATE VIRTUAL TABLE words USING fts5 (body, content = '', tokenize = 'trigram')
 
 
 def index_path(store: str) -> Path:
-    """The path of a log's index: beside the log's file."""
-    return Path(f"{store}-index")
+    """The path of a log's index: beside the log's file, or in `.upcall` for a log on a server."""
+    return Path(NAME, f"index-{content_hash(store.encode())}") if "://" in store else Path(f"{store}-index")
 
 
 def open_index(path: Path) -> apsw.Connection:

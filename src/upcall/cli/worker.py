@@ -1,0 +1,226 @@
+"""The command `worker`: run queued turns and continue what became ready, until it is told to stop."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import logging
+import signal
+import sys
+from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from upcall.cli.options import Commands, json_option, positive_number
+from upcall.cli.output import dump, say, tell
+from upcall.cli.places import redactor, runtime_for
+from upcall.cli.stopping import stopping_of
+from upcall.contracts import TakeLimit
+from upcall.engines import Local, Segment, WorkerOptions
+from upcall.errors import SetupError
+from upcall.observe.plain import one_line, visible
+
+if TYPE_CHECKING:
+    from upcall.agent import Agent
+    from upcall.app import Runtime
+    from upcall.engines.metrics import WorkerMetrics
+
+_LIMITS = ("agent", "model", "tenant")
+
+
+def add(commands: Commands) -> None:
+    """Add the command `worker`."""
+    parser = commands.add(
+        "worker",
+        "run what `upcall submit` queued and what became ready",
+        _worker,
+        about="Takes queued, answered, expired and interrupted sessions of its agents, the highest\n"
+        "priority first, and leaves all others. Any number of workers may share a log. A\n"
+        "question parks its session at once; its answer makes it ready for any worker.\n"
+        "On SIGTERM it takes nothing more, lets running calls end, and exits with 0; a second\n"
+        "signal ends it at once. A failure that may pass is tried again three times.",
+        examples=[
+            "upcall worker --agents agents/",
+            "upcall worker --agents agents/ --once",
+            "upcall worker --agents agents/ --concurrency 50 --at-most model:openai:gpt-6=20/min",
+            "upcall worker --agents agents/ --at-most tenant:acme=5 --metrics-port 9100",
+        ],
+    )
+    parser.add_argument(
+        "--agents", metavar="AGENT", nargs="+", required=True, help="where its agents are; several may be given"
+    )
+    most = "the most sessions that it runs at the same time (default: 10)"
+    parser.add_argument("--concurrency", metavar="N", type=positive_number, default=10, help=most)
+    drain = "seconds that running calls have to end after SIGTERM (default: 20)"
+    parser.add_argument("--drain", metavar="SECONDS", type=_seconds, default=20.0, help=drain)
+    lease = "seconds without a heartbeat after which a worker counts as dead (default: 5)"
+    parser.add_argument("--lease", metavar="SECONDS", type=_lease, default=5.0, help=lease)
+    parser.add_argument("--once", action="store_true", help="exit when nothing is left that it may take")
+    changed = "turns whose agent has changed since they began: run them, or leave them (default: run)"
+    parser.add_argument("--changed", choices=("run", "leave"), default="run", metavar="run|leave", help=changed)
+    limit = "run at most N at once, or N/min, over all workers: agent:NAME=N, model:NAME=N, tenant:NAME=N"
+    parser.add_argument("--at-most", metavar="LIMIT", action="append", default=[], type=_limit, help=limit)
+    metrics = "serve /healthz, /readyz and /metrics on this port; 0 chooses one"
+    parser.add_argument("--metrics-port", metavar="PORT", type=_port, help=metrics)
+    host = "the address for --metrics-port (default: 127.0.0.1)"
+    parser.add_argument("--metrics-host", metavar="HOST", default="127.0.0.1", help=host)
+    json_option(parser)
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds <= 86_400:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds from 0 to 86400")
+    return seconds
+
+
+def _lease(text: str) -> float:
+    seconds = _seconds(text)
+    if seconds < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is less than the shortest lease, 1 second")
+    return seconds
+
+
+def _port(text: str) -> int:
+    if not text.isdecimal() or int(text) > 65_535:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port from 0 to 65535")
+    return int(text)
+
+
+def _limit(text: str) -> tuple[str, str, TakeLimit]:
+    """Parse `agent:writer=5` or `model:openai:gpt-6=20/min`: its kind, its name and the number."""
+    what, _, number = text.rpartition("=")
+    kind, _, name = what.partition(":")
+    per_minute = number.endswith("/min")
+    count = number.removesuffix("/min")
+    if kind not in _LIMITS or not name or not count.isdecimal() or len(count) > 9:
+        example = "agent:NAME=N, model:NAME=N or tenant:NAME=N, with N or N/min, such as model:openai:gpt-6=20/min"
+        raise argparse.ArgumentTypeError(f"{text!r} is not a valid limit; use {example}")
+    return kind, name, TakeLimit(per_minute=int(count)) if per_minute else TakeLimit(running=int(count))
+
+
+def _limits(given: Sequence[tuple[str, str, TakeLimit]], agents: Mapping[str, frozenset[str]]) -> list[TakeLimit]:
+    """Return the limits, each for the agents that it concerns; SetupError for an agent or a model not here."""
+    made: list[TakeLimit] = []
+    models = {model for used in agents.values() for model in used}
+    for kind, name, limit in given:
+        if kind == "tenant":
+            made.append(limit.replace(tenant=name))
+            continue
+        known = agents if kind == "agent" else models
+        if name not in known:
+            there = ", ".join(sorted(known)) or "none"
+            raise SetupError(f"--at-most {kind}:{name}: this worker has no such {kind}; there are: {there}")
+        chosen = [name] if kind == "agent" else [agent for agent, used in agents.items() if name in used]
+        made.append(limit.replace(agents=tuple(chosen)))
+    return made
+
+
+async def _worker(args: argparse.Namespace) -> int:
+    agents = await asyncio.to_thread(_load, args.agents)
+    runtime = runtime_for(args, agents)
+    runtime.hold = 0.0  # a question parks its session at once
+    runtime.store.lease = args.lease
+    limits = _limits(args.at_most, runtime.models_of_agents())
+    async with contextlib.AsyncExitStack() as stack:
+        if args.json:
+            stack.enter_context(_json_logs())
+        await stack.enter_async_context(runtime)
+        metrics = await stack.enter_async_context(_metrics(args, runtime))
+        stopping = stopping_of(args)
+        stopping.drain_seconds = args.drain
+        stack.enter_context(stopping.on_drained())
+        stack.enter_context(_stop_on_ctrl_c(stopping.stop))
+
+        def ended(segment: Segment) -> None:
+            metrics.segment(segment)
+            _report(args, segment)
+
+        if not args.once and not args.json and sys.stderr.isatty():
+            tell(f"worker for {', '.join(visible(agent.name) for agent in agents)}; Ctrl-C stops it")
+        metrics.is_ready = True
+        options = WorkerOptions(args.concurrency, args.drain, args.once, args.changed, limits, on_segment=ended)
+        await Local().run(runtime, asyncio.Event(), options)
+        metrics.is_ready = False
+    return 0
+
+
+def _load(specs: Sequence[str]) -> list[Agent]:
+    """Load the agents of all places; the same agent may be named twice, two of the same name may not."""
+    from upcall.agentfiles.load import load_all
+
+    return [agent for spec in dict.fromkeys(specs) for agent in load_all(spec)]
+
+
+@contextlib.contextmanager
+def _stop_on_ctrl_c(stop: Any) -> Generator[None]:
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGINT, stop)
+    try:
+        yield
+    finally:
+        loop.remove_signal_handler(signal.SIGINT)
+
+
+@contextlib.asynccontextmanager
+async def _metrics(args: argparse.Namespace, runtime: Runtime) -> AsyncGenerator[WorkerMetrics]:
+    """Count what the worker does, and serve the counts if a port was given."""
+    from upcall.engines.metrics import WorkerMetrics
+
+    metrics = WorkerMetrics(runtime.store, lambda: len(runtime.turns))
+    if args.metrics_port is None:
+        yield metrics
+        return
+    runtime.broadcast.sinks.append(metrics.event)
+    try:
+        async with metrics.served(args.metrics_host, args.metrics_port) as port:
+            tell(f"metrics on http://{args.metrics_host}:{port}/metrics")
+            yield metrics
+    except OSError as error:
+        raise SetupError(f"--metrics-port {args.metrics_port}: {error.strerror or error}") from None
+
+
+# --- what it reports --------------------------------------------------------------------
+
+
+def _report(args: argparse.Namespace, segment: Segment) -> None:
+    error = redactor().text(segment.error)
+    if args.json:
+        dump(
+            {
+                "event": "segment", "session": segment.root, "agent": segment.agent, "outcome": segment.outcome,
+                "seconds": round(segment.seconds, 3), "taken_over": segment.taken_over, "error": error or None,
+            },
+            lines=True,
+        )  # fmt: skip
+    else:
+        why = f": {one_line(error, 200)}" if error else ""
+        say(f"{visible(segment.root)} {segment.outcome}{why}")
+    sys.stdout.flush()
+
+
+class _JsonLines(logging.Formatter):
+    """Log records as JSON, one on each line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return one line."""
+        text = record.getMessage()
+        return json.dumps({"event": "log", "time": record.created, "level": record.levelname, "message": text})
+
+
+@contextlib.contextmanager
+def _json_logs() -> Generator[None]:
+    """Write what the package logs as JSON lines on stderr, until the end of the block."""
+    log, handler = logging.getLogger("upcall"), logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_JsonLines())
+    log.addHandler(handler)
+    before, log.propagate = log.propagate, False
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+        log.propagate = before

@@ -1,0 +1,53 @@
+"""The callbacks of a turn, as its reply and its errors name them."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+
+from msgspec.structs import replace
+
+from upcall.agent import Agent
+from upcall.callbacks import Callback, public
+from upcall.contracts import Reply, Store
+from upcall.core.log.state import SessionState
+from upcall.core.turns.reply import reply_of, typed_reply_of
+from upcall.errors import SessionWaiting, UnknownAgent
+from upcall.events import SessionStarted
+
+
+async def waiting_error(store: Store, state: SessionState) -> SessionWaiting:
+    """The error for a prompt to a session that waits."""
+    callbacks = await store.callbacks(root=state.header.root or state.id)
+    return SessionWaiting(state.id, [one.id for one in callbacks if one.status == "open"])
+
+
+async def with_callbacks(store: Store, reply: Reply, state: SessionState) -> Reply:
+    """The reply with every callback of this turn's tree."""
+    return replace(reply, callbacks=await raised_in_turn(store, state))
+
+
+async def raised_in_turn(store: Store, state: SessionState) -> tuple[Callback, ...]:
+    """Every callback that the session and all below it have raised since the turn began."""
+    since = state.turn.prompt.pos if state.turn.prompt is not None else 0
+    callbacks = await store.callbacks(root=state.header.root or state.id)
+    below = f"{state.id}~"
+    mine = [one for one in callbacks if one.pos > since and f"{one.session_id}~".startswith(below)]
+    return tuple([public(one) for one in mine])
+
+
+async def last_reply(
+    store: Store, state: SessionState, agent_of: Callable[[SessionStarted], Agent]
+) -> Reply | None:
+    """The reply of the last turn, from the log alone; None if no turn has ended or the last one failed.
+
+    Its `output` needs the agent, so it is None where this runtime does not have that one.
+    """
+    waits = state.turn.phase == "running" and state.turn.parked
+    if not waits and state.turn.phase not in ("done", "cancelled", "limit"):
+        return None
+    reply = reply_of(state, waits=waits)
+    if not waits and state.header.kind != "side_turn":
+        with contextlib.suppress(UnknownAgent, ValueError, TypeError):
+            reply = await typed_reply_of(state, agent_of(state.header).output)
+    return await with_callbacks(store, reply, state)

