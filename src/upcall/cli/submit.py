@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import msgspec
 
 from upcall.callbacks import PRIORITIES
+from upcall.cli.identity import principal_for, token_option
 from upcall.cli.options import (
     Commands,
     agent_argument,
@@ -22,7 +23,7 @@ from upcall.cli.options import (
     tags_of,
 )
 from upcall.cli.output import dump, say, tell
-from upcall.cli.places import command_line, load_agent, os_user, runtime_for
+from upcall.cli.places import command_line, load_agent, runtime_for
 from upcall.errors import SetupError
 from upcall.observe.plain import visible
 from upcall.safety.bounds import DEPTH, is_too_deep
@@ -67,6 +68,7 @@ def add(commands: Commands) -> None:
     parser.add_argument("--queue-limit", metavar="N", type=positive_number, help=limit)
     parser.add_argument("--file", metavar="FILE", help="queue each line of this file; - reads from stdin")
     tag_option(parser, "give the session this tag")
+    token_option(parser)
     json_option(parser)
 
 
@@ -77,7 +79,8 @@ async def _submit(args: argparse.Namespace) -> int:
         raise SetupError("with --file, each line has its own id, turn and tags; leave out --id, --turn and --tag")
     loaded = load_agent(args)
     async with runtime_for(args, loaded.agents) as runtime:
-        options: dict[str, Any] = {"priority": args.priority, "tenant": args.tenant, "by": os_user()}
+        actor = await principal_for(args, runtime.store, "operator", "submit", args.id or "")
+        options: dict[str, Any] = {"priority": args.priority, "tenant": args.tenant, "by": actor.by}
         if args.file is None:
             tags = tags_of(args) or None
             made = [runtime.submission(loaded.agent, args.text, args.id, turn=args.turn, tags=tags, **options)]
