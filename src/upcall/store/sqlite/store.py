@@ -9,7 +9,6 @@ import contextlib
 import json
 import logging
 import os
-import re
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
@@ -30,6 +29,7 @@ from upcall.errors import (
 from upcall.events import FOREIGN, AnyEvent, decode
 from upcall.store.opening import Place, open_log
 from upcall.store.rules import ENDED, as_of, claim_error
+from upcall.store.sqlite.deleting import remove_trees
 from upcall.store.sqlite.heartbeat import BEATS, Heartbeat, interval
 from upcall.store.sqlite.jobs import Append, Job, MultiAppend, Operation, Settle
 from upcall.store.sqlite.listing_sql import (
@@ -63,7 +63,6 @@ SETTLE_IN = 0.05
 _PREFIXES = (f'{{"type":"{c.__struct_config__.tag}"'.encode() for c in FOREIGN)
 _BY_OTHERS = " OR ".join(f"substr(e.body, 1, {len(p)}) = x'{p.hex()}'" for p in _PREFIXES)
 _SEQ = (1 << SEQ_BITS) - 1
-_HASH = re.compile(rb'"([0-9a-f]{32})"')
 
 
 class SqliteStore:
@@ -633,45 +632,4 @@ class SqliteStore:
 
     async def delete(self, sessions: Sequence[str]) -> int:
         """Delete whole run trees that nobody owns; return the number of deleted sessions."""
-        return await self._operate(lambda tx: self._remove(tx, sessions), sync=True)
-
-    def _remove(self, tx: Tx, sessions: Sequence[str]) -> int:
-        roots: set[int] = set()
-        for session in sessions:
-            found = tx.session(session)
-            if found is None:
-                raise UnknownSession(session)
-            owner: str = tx.execute("SELECT owner FROM sessions WHERE n = ?", (found.root,)).get
-            self._refuse_owned(tx, session, owner)
-            roots.add(found.root)
-        tx.keep_counting()
-        gone, names = 0, set[str]()
-        for root in roots:
-            tx.execute("DELETE FROM tags WHERE root = ?", (root,))
-            tx.execute("DELETE FROM places WHERE root = ?", (root,))
-            tx.execute("DELETE FROM queue WHERE root = ?", (root,))
-            numbers: list[Any] = tx.execute(
-                "SELECT n FROM sessions WHERE n = ? OR root = ?", (root, root)
-            ).fetchall()
-            for (n,) in numbers:
-                names |= self._remove_one(tx, n)
-                gone += 1
-        tx.forget()
-        for name in names:  # only bodies of these sessions can have become unused
-            used = "SELECT 1 FROM events WHERE instr(body, CAST(? AS BLOB))"
-            tx.execute(f"DELETE FROM blobs WHERE hash = ? AND NOT EXISTS ({used})", (name, name))
-        tx.execute("PRAGMA incremental_vacuum").fetchall()
-        return gone
-
-    @staticmethod
-    def _remove_one(tx: Tx, n: int) -> set[str]:
-        """Delete one session; return the content hashes that its events used."""
-        span = (n << SEQ_BITS, (n + 1) << SEQ_BITS)
-        names: set[str] = set()
-        bodies: list[Any] = tx.execute("SELECT body FROM events WHERE key > ? AND key < ?", span).fetchall()
-        for (body,) in bodies:
-            names.update(name.decode() for name in _HASH.findall(body))
-        tx.execute("DELETE FROM callbacks WHERE raised > ? AND raised < ?", span)
-        tx.execute("DELETE FROM events WHERE key > ? AND key < ?", span)
-        tx.execute("DELETE FROM sessions WHERE n = ?", (n,))
-        return names
+        return await self._operate(lambda tx: remove_trees(tx, sessions, self._refuse_owned), sync=True)
