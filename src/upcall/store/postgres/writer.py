@@ -18,7 +18,7 @@ from psycopg import errors
 from upcall.contracts import Claim
 from upcall.errors import StoreUnavailable, UpcallError
 from upcall.store.postgres.connection import LONGEST, PATIENCE, SHORTEST, Connection, ConnectionLost, values_of
-from upcall.store.postgres.jobs import NOTHING, Bodies, Job, Known, Operation, Stamps
+from upcall.store.postgres.jobs import NOTHING, Bodies, Claiming, Job, Known, Operation, Stamps
 from upcall.store.postgres.queries import BODIES, CALLBACKS_BY_ID, callback_of
 from upcall.store.postgres.url import Address, explain
 
@@ -29,6 +29,7 @@ MOST_EVENTS = 5000
 """Events of one statement, unless one append has more."""
 
 _WRITE = "SELECT * FROM upcall.write(%s::jsonb, %s::bytea[], %s)"
+_CLAIM = "SELECT * FROM upcall.claim_all(%s::text[], %s, %s, %s, %s, %s, %s, %s, %s::boolean[], %s::text[])"
 _CLOSING = 5.0
 
 
@@ -103,9 +104,9 @@ class Writer:
             tree = job.tree
             looks_up = any(job.needs())
             size += values_of([job])
-            alone = isinstance(job, Operation)
+            alone = isinstance(job, Operation | Claiming)
             if alone and not chosen and not left:
-                return [job]
+                return [job, *self._more_claims()] if isinstance(job, Claiming) else [job]
             full = chosen and (size > MOST_EVENTS or (len(trees) >= MOST_TREES and tree not in trees))
             if alone or full or tree in last or (looks_up and tree in trees):
                 left.append(job)
@@ -121,11 +122,28 @@ class Writer:
         self._jobs = left
         return chosen
 
+    def _more_claims(self) -> list[Job]:
+        """Take the other claims from the queue that no write of the same run tree comes before."""
+        others: set[str] = set()
+        claims: list[Job] = []
+        left: deque[Job] = deque()
+        for job in self._jobs:
+            if isinstance(job, Claiming) and job.tree not in others and len(claims) < MOST_TREES:
+                claims.append(job)
+            else:
+                others.add(job.tree)
+                left.append(job)
+        self._jobs = left
+        return claims
+
     async def _write(self, jobs: list[Job]) -> None:
         """Write jobs, again and again until each is stored or known not to be."""
         retry = Retry()
         if isinstance(jobs[0], Operation):
             await self._operate(jobs[0], retry)
+            return
+        if isinstance(jobs[0], Claiming):
+            await self._claim([job for job in jobs if isinstance(job, Claiming)], retry)
             return
         while jobs := self._without_failed(jobs):
             try:
@@ -163,6 +181,25 @@ class Writer:
                 continue
             except Exception as error:
                 self._fail(job, explain(self._address, error))
+
+    async def _claim(self, jobs: Sequence[Claiming], retry: Retry) -> None:
+        """Claim run trees; doing that twice harms nothing."""
+        beat = any(job.beat for job in jobs)
+        lists = ([job.root for job in jobs], [job.take_over for job in jobs], [job.gone for job in jobs])
+        while not all(job.future.done() for job in jobs):
+            try:
+                values = (lists[0], *jobs[0].who, beat, *lists[1:])
+                for place, *row in await self._connection.run(_CLAIM, values):
+                    jobs[place - 1].row = row
+                self._finish(jobs)
+            except ConnectionLost as error:
+                self._give_up(jobs, error, retry, sent=False)
+                await retry.wait()
+            except (errors.SerializationFailure, errors.DeadlockDetected):
+                continue
+            except Exception as error:
+                for job in jobs:
+                    self._fail(job, explain(self._address, error))
 
     def _without_failed(self, jobs: Sequence[Job]) -> list[Job]:
         """Fail the jobs of claims that were lost meanwhile; return the others that are not done."""
