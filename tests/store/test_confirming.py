@@ -156,12 +156,18 @@ async def start_stopped(path: str, at: str, effects: Path) -> asyncio.subprocess
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-c", STOPPED, path, at, str(effects), stderr=asyncio.subprocess.PIPE
     )
-    stat = Path(f"/proc/{process.pid}/stat")
     deadline = time.monotonic() + 60
-    while process.returncode is None and stat.read_text().rpartition(")")[2].split()[0] != "T":
+    while process.returncode is None and not is_stopped(process.pid):
         assert time.monotonic() < deadline
         await asyncio.sleep(0.01)
     return process
+
+
+def is_stopped(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+    except FileNotFoundError:  # it has ended
+        return False
 
 
 @pytest.mark.slow

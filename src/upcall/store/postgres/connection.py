@@ -18,6 +18,8 @@ from upcall.store.postgres.url import Address, explain, is_refusal
 PATIENCE = 15.0
 """Seconds for which what nobody's claim depends on is tried again while the server can't be reached."""
 
+_CLOSING = 5.0
+
 SHORTEST, LONGEST = 0.05, 1.0
 """Seconds between two attempts to connect."""
 
@@ -116,9 +118,10 @@ class Connection:
                 await db.close()
 
     async def close(self) -> None:
-        """Close the connection, after the statement under way."""
-        async with self._free:
-            await self._drop()
+        """Close the connection, after the statement under way if that ends soon."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._free.acquire(), _CLOSING)
+        await self._drop()
 
 
 def _not_reached(address: Address, error: Exception) -> Exception:

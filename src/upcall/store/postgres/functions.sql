@@ -19,6 +19,10 @@ $$ SELECT extract(epoch FROM pg_postmaster_start_time())::double precision $$;
 CREATE OR REPLACE FUNCTION upcall.tree_key(root text) RETURNS bigint LANGUAGE sql IMMUTABLE AS
 $$ SELECT hashtextextended(root, 7513) $$;
 
+-- Claims are not synced to disk: after a power cut the sequence may repeat a number, and the rest tells them apart.
+CREATE OR REPLACE FUNCTION upcall.next_epoch() RETURNS bigint LANGUAGE sql VOLATILE AS
+$$ SELECT (nextval('upcall.epochs') << 16) + floor(random() * 65536)::bigint $$;
+
 CREATE OR REPLACE FUNCTION upcall.alive(process text) RETURNS boolean LANGUAGE sql VOLATILE AS $$
     SELECT EXISTS (SELECT 1 FROM upcall.processes p WHERE p.id = process
         AND upcall.clock() - greatest(p.beat, upcall.started()) <= p.lease)
@@ -175,7 +179,7 @@ BEGIN
         CONTINUE WHEN found.n IS NULL;
         IF beat THEN PERFORM upcall.beat(me, my_name, my_machine, my_pid, my_birth, my_lease); END IF;
         orphaned := found.owner NOT IN ('', me);
-        UPDATE upcall.sessions s SET epoch = nextval('upcall.epochs'), owner = me, in_queue = true WHERE s.n = found.n
+        UPDATE upcall.sessions s SET epoch = upcall.next_epoch(), owner = me, in_queue = true WHERE s.n = found.n
         RETURNING s.id, s.epoch, s.seq, s.base INTO id, epoch, seq, base;
         INSERT INTO upcall.queue (root, agent, taken) VALUES (found.n, found.agent, true)
         ON CONFLICT (root) DO UPDATE SET taken = true;
@@ -423,7 +427,7 @@ BEGIN
         RETURN NEXT; RETURN;
     END IF;
     orphaned := NOT take_over AND found.owner NOT IN ('', me);
-    UPDATE upcall.sessions s SET epoch = nextval('upcall.epochs'), owner = me WHERE s.n = found.n
+    UPDATE upcall.sessions s SET epoch = upcall.next_epoch(), owner = me WHERE s.n = found.n
     RETURNING s.epoch, s.seq, s.base INTO epoch, seq, base;
     RETURN NEXT;
 END $$;

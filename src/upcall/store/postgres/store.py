@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import itertools
 import logging
+import secrets
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
@@ -42,8 +42,6 @@ _TAKE = "SELECT * FROM upcall.take(%s, %s, %s, %s, %s, %s, %s, %s::text[], %s::t
 _STRAYS = "UPDATE upcall.sessions SET owner = '' WHERE owner = %s AND id <> ALL (%s)"
 _REMOVE = "SELECT * FROM upcall.remove(%s::text[], %s::text[], %s)"
 _NEIGHBOURS = "SELECT id, pid, born FROM upcall.processes WHERE machine = %s AND id <> %s"
-_NUMBERS = 1 << 24
-"""Appends of one claim that can be told apart."""
 
 
 class PostgresStore:
@@ -74,7 +72,6 @@ class PostgresStore:
         self._looking: asyncio.Task[None] | None = None
         self._pulse: Pulse | None = None
         self._beaten = self._until = 0.0
-        self._numbers = itertools.count(1)
         self._looks = 0
 
     def __repr__(self) -> str:
@@ -182,9 +179,9 @@ class PostgresStore:
         return writer.submit(job)
 
     def _number(self, job: Job) -> None:
-        """Give an append of a claim its number."""
+        """Give an append of a claim its number, by which it is found if its connection breaks."""
         if job.claim is not None:
-            job.number = job.claim.epoch * _NUMBERS + next(self._numbers) % _NUMBERS
+            job.number = secrets.randbits(62)
 
     async def _do(self, job: Job) -> Any:
         self._number(job)

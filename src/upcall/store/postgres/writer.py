@@ -16,7 +16,7 @@ import msgspec
 from psycopg import errors
 
 from upcall.contracts import Claim
-from upcall.errors import StoreUnavailable, UpcallError
+from upcall.errors import StoreError, StoreUnavailable, UpcallError
 from upcall.store.postgres.connection import LONGEST, PATIENCE, SHORTEST, Connection, ConnectionLost, values_of
 from upcall.store.postgres.jobs import NOTHING, Bodies, Claiming, Job, Known, Operation, Stamps
 from upcall.store.postgres.queries import BODIES, CALLBACKS_BY_ID, callback_of
@@ -27,6 +27,9 @@ MOST_TREES = 64
 
 MOST_EVENTS = 5000
 """Events of one statement, unless one append has more."""
+
+MOST_IN_ONE = 60_000
+"""Events of one append: a transaction has 65,536 positions."""
 
 _WRITE = "SELECT * FROM upcall.write(%s::jsonb, %s::bytea[], %s)"
 _CLAIM = "SELECT * FROM upcall.claim_all(%s::text[], %s, %s, %s, %s, %s, %s, %s, %s::boolean[], %s::text[])"
@@ -64,11 +67,14 @@ class Writer:
         self._jobs: deque[Job] = deque()
         self._task: asyncio.Task[None] | None = None
         self._closing = False
+        self._written: list[Job] = []  # being written now
 
     def submit(self, job: Job) -> asyncio.Future[Any]:
         """Queue a job; the future ends when it is stored, or known not to be."""
         if self._closing:
             raise StoreUnavailable(self._address.shown, "the store is closed")
+        if values_of([job]) > MOST_IN_ONE:
+            raise StoreError(self._address.shown, f"more than {MOST_IN_ONE} events can't be stored at once")
         self._jobs.append(job)
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._work())
@@ -82,13 +88,17 @@ class Writer:
             await asyncio.wait({task}, timeout=_CLOSING)
             task.cancel()
             await asyncio.wait({task})
-        for job in self._jobs:
-            self._fail(job, StoreUnavailable(self._address.shown, "the store was closed before this was stored"))
+        for job in (*self._written, *self._jobs):
+            if not job.future.done():
+                self._fail(
+                    job, StoreUnavailable(self._address.shown, "the store was closed before this was stored")
+                )
 
     async def _work(self) -> None:
         try:
             while self._jobs:
-                await self._write(self._next())
+                self._written = self._next()
+                await self._write(self._written)
         finally:
             self._task = None
 
@@ -153,10 +163,6 @@ class Writer:
                 await retry.wait()
             except (errors.SerializationFailure, errors.DeadlockDetected):
                 continue
-            except asyncio.CancelledError:
-                for job in jobs:
-                    self._fail(job, StoreUnavailable(self._address.shown, "the store was closed meanwhile"))
-                raise
             except Exception as error:
                 if len(jobs) > 1:  # one failure does not affect the others
                     for job in jobs:
