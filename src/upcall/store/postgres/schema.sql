@@ -39,7 +39,7 @@ CREATE TABLE upcall.events (
     pos bigint NOT NULL,
     time double precision NOT NULL,
     seq integer NOT NULL,
-    append bigint,    -- the number of the append: of the claim's epoch, and in the claim
+    append bigint,    -- the number of an append with a claim
     by_others uuid,   -- the id of an append without a claim
     body bytea NOT NULL,
     PRIMARY KEY (n, seq)
@@ -94,3 +94,13 @@ CREATE TABLE upcall.processes (
     id text PRIMARY KEY, name text NOT NULL, machine text NOT NULL, pid bigint NOT NULL, born text NOT NULL,
     lease double precision NOT NULL, beat double precision NOT NULL
 ) WITH (fillfactor = 50);
+
+CREATE TABLE upcall.tokens (
+    n bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, name text NOT NULL, role text NOT NULL,
+    digest text NOT NULL UNIQUE, created double precision NOT NULL, revoked double precision
+);
+CREATE UNIQUE INDEX tokens_valid ON upcall.tokens (name) WHERE revoked IS NULL;
+CREATE TABLE upcall.refusals (
+    n bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, time double precision NOT NULL, principal text NOT NULL,
+    action text NOT NULL, target text NOT NULL, reason text NOT NULL, address text NOT NULL
+);
