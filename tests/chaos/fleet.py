@@ -27,7 +27,7 @@ async def charge(key: str, ctx: Context) -> str:
     key: what for
     """
     await ctx.once("charge", note, "charged", key)
-    await asyncio.sleep(0.01)
+    await asyncio.sleep(0.1)
     return f"charged {key}"
 
 
@@ -52,6 +52,9 @@ async def double(number: int) -> int:
     return number * 2
 
 
+THINKING = 0.2
+"""Seconds that a model call takes, so that processes die in the middle of one."""
+
 PROGRAM = "a = double(number=20)\nb = double(number=1)\na + b"
 
 
@@ -59,8 +62,9 @@ def results(request: Request) -> list[str]:
     return [result.text for message in request.messages for result in message.results]
 
 
-def work(request: Request) -> Any:
+async def work(request: Request) -> Any:
     """One step after the other, each by a call."""
+    await asyncio.sleep(THINKING)
     key = request.messages[0].text
     steps: list[Any] = [call("charge", key=key), call("ask_lead")]
     steps.append(call("ask_person", key=key) if key.endswith("a") else call("run_python", code=PROGRAM))
@@ -68,7 +72,8 @@ def work(request: Request) -> Any:
     return steps[len(done)] if len(done) < len(steps) else f"{key}: {len(done)} steps"
 
 
-def direct(request: Request) -> Any:
+async def direct(request: Request) -> Any:
+    await asyncio.sleep(THINKING)
     if request.purpose == "side_turn":
         return call("answer_callback", value="left")
     name = request.messages[0].text

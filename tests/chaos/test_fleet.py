@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from chaos.fleet import lead
 from postgres import server
 from upcall import Runtime
 from upcall.contracts import Selection
@@ -22,7 +23,7 @@ from upcall.events import AnyEvent, ModelStarted, Responded, ToolEnded
 
 HERE = Path(__file__).parent
 FULL = os.environ.get("UPCALL_CHAOS") == "full"
-RUNS, KILLS, STOPS, RESTARTS, WORKERS = (600, 20, 5, 2, 4) if FULL else (12, 3, 1, 1, 3)
+RUNS, KILLS, STOPS, RESTARTS, WORKERS = (600, 20, 5, 2, 4) if FULL else (40, 4, 1, 1, 3)
 LEASE = 2.0
 SEED = int(os.environ.get("UPCALL_SEED", "16"))
 
@@ -142,7 +143,7 @@ def check_effects(events: list[AnyEvent], effects: list[str]) -> None:
 async def test_all_runs_end_right_though_workers_die_and_the_server_restarts(tmp_path: Path) -> None:
     url = server().database()
     done = asyncio.Event()
-    async with Runtime(url, agents=[_lead()]) as runtime:
+    async with Runtime(url, agents=[lead]) as runtime:
         for n in range(RUNS):
             await runtime.submit("lead", f"run{n}", id=f"run{n}")
     fleet = Fleet(url, tmp_path)
@@ -166,12 +167,3 @@ async def test_all_runs_end_right_though_workers_die_and_the_server_restarts(tmp
     async with Runtime(url) as runtime:
         assert await runtime.store.rows(which=Selection(status="queued")) == []
     server().drop(url)
-
-
-def _lead() -> object:
-    sys.path.insert(0, str(HERE))
-    try:
-        from fleet import lead  # pyright: ignore[reportMissingImports]
-    finally:
-        sys.path.remove(str(HERE))
-    return lead
