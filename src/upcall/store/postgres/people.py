@@ -29,7 +29,10 @@ _REFUSE = (
     "VALUES (upcall.clock(), %s, %s, %s, %s, %s) RETURNING n) "
     "DELETE FROM upcall.refusals WHERE n <= (SELECT n FROM added) - %s"
 )
-_REFUSALS = "SELECT principal, action, target, reason, address, n, time FROM upcall.refusals WHERE n > %s ORDER BY n LIMIT %s"
+_REFUSALS = (
+    "SELECT principal, action, target, reason, address, n, time FROM upcall.refusals "
+    "WHERE n > %s ORDER BY n LIMIT %s"
+)
 
 
 class PostgresPeople(abc.ABC):
