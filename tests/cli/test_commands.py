@@ -19,6 +19,9 @@ from cli.command import COMMAND, environment, make_agents, out, upcall
 SCRIPT = Path(sys.executable).with_name("upcall")
 COMMANDS = [
     "demo",
+    "status",
+    "submit",
+    "worker",
     "new",
     "run",
     "chat",

@@ -9,7 +9,7 @@ import pytest
 from house.measure import ROOT, SOURCE
 
 PAGES = ("CONTRIBUTING.md", "docs/design.md", "docs/where-to-change-what.md")
-PATH = re.compile(r"(?<![\w/.-])((?:[a-z_-]+/)+(?:[a-z_-]+(?:\.py|\.md|\.toml)?)?|[a-z_]+\.py)(?![\w/…])")
+PATH = re.compile(r"(?<![\w/.-])((?:[a-z_-]+/)+(?:[a-z_-]+(?:\.py|\.md|\.toml|\.sql)?)?|[a-z_]+\.py)(?![\w/…])")
 PATTERNS = {"a/b"}  # shown as an ignore rule, not as a path
 
 
