@@ -482,7 +482,7 @@ def test_what_is_given_in_a_wrong_place_is_told_with_the_right_one() -> None:
     for wrong, says in [
         (lambda: run("hi", a), "takes an Agent and a text, not 'hi' and Agent('a')"),
         (lambda: run(a, None), "takes an Agent and a text, not Agent('a') and None"),
-        (lambda: run(a, "hi", store=5), "a store is a path, ':memory:' or a Store, not 5"),
+        (lambda: run(a, "hi", store=5), "a store is a path, ':memory:', 'postgresql://…' or a Store, not 5"),
         (lambda: runtime(agents=a), "agents is a list: Runtime(..., agents=[a])"),
         (
             lambda: runtime(agents=["a"]),
