@@ -19,7 +19,7 @@ PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo serve page browser peers test check lint style chaos slow-disk bench bench-web docs clean
+.PHONY: help demo serve page browser peers pooler test check lint style chaos slow-disk bench bench-web docs clean
 
 help:
 	@echo "make demo     see an agent work, offline"
@@ -74,7 +74,7 @@ test: style page browser peers
 	$(SAY) the suites of the core once more, on stores whose appends are always delayed
 	@$(PYTEST) -n $(WORKERS) $(DELAYED)
 	$(SAY) a part of them once more, on PostgreSQL
-	@$(PYTEST) -n $(WORKERS) $(POSTGRES) -m "not slow" tests/callbacks tests/teams
+	@$(PYTEST) -n $(WORKERS) $(POSTGRES) -m "not slow" tests/core tests/callbacks tests/teams tests/kit
 
 check: style
 	$(SAY) the tests that are not slow, and the types beside them
@@ -100,10 +100,18 @@ $(TYPES) >$(VENV)/types.txt 2>&1 & types=$$!; trap "kill $$types" INT; $(1); tes
 	wait $$types; types=$$?; echo "upcall: types"; cat $(VENV)/types.txt; exit $$((types || tests))
 endef
 
-chaos: $(VENV)/.dev
+# Behind a pooler the log works without notifications. Where PgBouncer can't be installed, that is left out.
+pooler:
+	@command -v pgbouncer >/dev/null || test -x /usr/sbin/pgbouncer || { test "$$(id -u)" = 0 && \
+		command -v apt-get >/dev/null && echo "upcall: installing pgbouncer" && apt-get update -qq && \
+		apt-get install -y -qq --no-install-recommends pgbouncer >/dev/null; } || \
+		echo "upcall: without pgbouncer, the tests behind a pooler are left out"
+
+chaos: $(VENV)/.dev pooler
 	$(SAY) the kill tests at full count
 	@UPCALL_CHAOS=full $(PYTEST) tests/chaos -n $(WORKERS) --timeout=3600
-	$(SAY) the suites of the core on PostgreSQL
+	$(SAY) the store behind PgBouncer, and the suites of the core on PostgreSQL
+	@$(PYTEST) -n $(WORKERS) -k pooled tests/store || test $$? = 5
 	@$(PYTEST) -n $(WORKERS) $(POSTGRES) tests/core tests/callbacks tests/teams tests/kit
 
 slow-disk: $(VENV)/.dev

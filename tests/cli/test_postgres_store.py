@@ -76,6 +76,7 @@ def test_no_command_prints_the_password_of_the_store(shell: Shell) -> None:
     said = shell.run("run", "mine:asker", "go", "--id", "s", "--store", with_password, code=3)
     said += shell.run("inbox", "--store", with_password)
     said += shell.run("sessions", store="postgresql://ada:hunter22@127.0.0.1:1/log", code=1)
+    said += shell.run("demo", "--store", with_password, code=2)
     assert "hunter22" not in said
     assert "can't be reached" in said
 

@@ -22,6 +22,7 @@ from upcall.cli.tree import nodes_of, print_tree
 from upcall.contracts import Reply
 from upcall.errors import RuntimeClosed, SetupError
 from upcall.hosts.terminal.console import make_console
+from upcall.safety.secrets import without_password
 
 SESSION = "demo"
 PROMPT = "Build the sign-in page"
@@ -112,7 +113,7 @@ def _prepare(args: argparse.Namespace) -> _DemoFolder:
     store_path = getattr(args, "store", "")
     if store_path == ":memory:" or is_url(store_path):
         raise SetupError(
-            f"--store {store_path}: the demo stores its program beside its log, so give the path of a file"
+            f"--store {without_password(store_path)}: the demo stores its program beside its log, so give the path of a file"
         )
     if store_path:
         make_log_folder(args)
