@@ -10,6 +10,7 @@ PYTEST := $(BIN)/python -m pytest --dist worksteal
 WORKERS ?= auto
 TYPES := PYRIGHT_PYTHON_IGNORE_WARNINGS=1 $(BIN)/python -m pyright
 DELAYED := --delayed --hypothesis-profile=quick tests/core tests/callbacks tests/teams tests/kit
+POSTGRES := --postgres --hypothesis-profile=quick
 COVERED := $(BIN)/python -m coverage run -m pytest --dist worksteal
 PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3.11; do \
 	"$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo "$$python" && break; done)
@@ -72,6 +73,8 @@ test: style page browser peers
 	@$(BIN)/python -m coverage report --skip-covered
 	$(SAY) the suites of the core once more, on stores whose appends are always delayed
 	@$(PYTEST) -n $(WORKERS) $(DELAYED)
+	$(SAY) a part of them once more, on PostgreSQL
+	@$(PYTEST) -n $(WORKERS) $(POSTGRES) -m "not slow" tests/callbacks tests/teams
 
 check: style
 	$(SAY) the tests that are not slow, and the types beside them
@@ -100,6 +103,8 @@ endef
 chaos: $(VENV)/.dev
 	$(SAY) the kill tests at full count
 	@UPCALL_CHAOS=full $(PYTEST) tests/chaos -n $(WORKERS) --timeout=3600
+	$(SAY) the suites of the core on PostgreSQL
+	@$(PYTEST) -n $(WORKERS) $(POSTGRES) tests/core tests/callbacks tests/teams tests/kit
 
 slow-disk: $(VENV)/.dev
 	@cc -shared -fPIC -o $(VENV)/slow_fsync.so tests/slow_fsync.c -ldl

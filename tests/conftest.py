@@ -88,8 +88,10 @@ def pytest_xdist_auto_num_workers() -> int:
     return (os.cpu_count() or 1) + 1
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What kills processes takes its time."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """What kills processes takes its time. With `--postgres` there are no files."""
     for item in items:
         if item.path.is_relative_to(CHAOS):
             item.add_marker(pytest.mark.slow)
+    if config.getoption("--postgres"):
+        items[:] = [item for item in items if item.get_closest_marker("in_file") is None]

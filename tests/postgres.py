@@ -9,7 +9,10 @@ import atexit
 import functools
 import itertools
 import os
+import shutil
+import subprocess
 import tempfile
+import time
 import warnings
 from pathlib import Path
 from typing import Any
@@ -69,6 +72,50 @@ class Server:
         """Delete a database, whoever uses it."""
         name = url.partition("?")[0].rpartition("/")[2]
         self.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
+
+
+def bouncer_path() -> str | None:
+    """Return the path of PgBouncer, if it is installed."""
+    return shutil.which("pgbouncer", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
+
+
+class Bouncer:
+    """A transaction pooler in front of the server."""
+
+    def __init__(self) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="upcall-bouncer-"))
+        self.folder.chmod(0o777)
+        data = server().url("postgres").partition("host=")[2]
+        settings = self.folder / "pgbouncer.ini"
+        settings.write_text(
+            f"[databases]\n* = host={data} user=postgres\n[pgbouncer]\nlisten_port = 6543\n"
+            f"unix_socket_dir = {self.folder}\nauth_type = any\npool_mode = transaction\nmax_client_conn = 500\n"
+        )
+        program = bouncer_path()
+        assert program is not None
+        user = ["-u", "pgserver"] if os.geteuid() == 0 else []
+        self._process = subprocess.Popen([program, "-q", *user, str(settings)])
+        atexit.register(self.stop)
+        deadline = time.monotonic() + 20
+        while not (self.folder / ".s.PGSQL.6543").exists():
+            assert time.monotonic() < deadline, "PgBouncer did not start"
+            time.sleep(0.02)
+
+    def url(self, direct: str) -> str:
+        """Return the URL of a database through the pooler."""
+        name = direct.partition("?")[0].rpartition("/")[2]
+        return f"postgresql://postgres@/{name}?host={self.folder}&port=6543"
+
+    def stop(self) -> None:
+        self._process.terminate()
+        self._process.wait()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+@functools.cache
+def bouncer() -> Bouncer:
+    """Return the pooler of this process; the first call starts it."""
+    return Bouncer()
 
 
 @functools.cache

@@ -122,6 +122,7 @@ class Overtaken(SqliteStore):
         return await super().park(claim, events, waits, blobs)
 
 
+@pytest.mark.in_file
 async def test_an_answer_that_comes_while_such_a_call_is_parked_is_taken_at_once(path: Path) -> None:
     lead = Lead(by_child, "a")
     async with Runtime(Overtaken(path), agents=[lead.agent]) as runtime:

@@ -295,6 +295,7 @@ asyncio.run(main())
 
 
 @pytest.mark.slow
+@pytest.mark.in_file
 async def test_a_pattern_picked_in_another_process_settles_what_waits_in_this_one(tmp_path: Path, ran: Ran) -> None:
     agent, host = writer(ran, "a/x", "a/y", "b/z"), Person(never)
     async with Runtime(tmp_path / "log.db", agents=[agent], host=host, hold=60) as runtime:

@@ -162,6 +162,7 @@ async def test_a_worker_that_is_told_to_stop_drains_what_it_resumed(path: Path) 
 
 
 @pytest.mark.slow
+@pytest.mark.in_file
 async def test_a_worker_ends_when_its_runtime_is_closed(path: Path) -> None:
     begun, go = asyncio.Event(), asyncio.Event()
 
@@ -280,6 +281,7 @@ class Raced(SqliteStore):
         return await super().claim(root, take_over=take_over)
 
 
+@pytest.mark.in_file
 async def test_a_worker_that_loses_a_race_leaves_at_once(path: Path) -> None:
     agent = asks()
     async with Runtime(path, agents=[agent]) as web:
@@ -403,6 +405,6 @@ async def test_the_next_deadline_is_the_earliest_that_a_parked_session_waits_for
         async with Runtime(store, agents=[agent], hold=0.0) as runtime:
             assert await store.next_deadline(0.0) is None
             await (await runtime.start(agent, "s")).prompt("go")
-            callback = (await runtime.inbox())[0].expires if durable else None
+            callback = (await store.callbacks(root="s"))[0].expires if durable else None
             assert await store.next_deadline(0.0) == callback
             assert await store.next_deadline(1e12) is None

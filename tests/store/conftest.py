@@ -7,7 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from store.factories import DelayedFactory, MemoryFactory, PostgresFactory, SqliteFactory, StoreFactory
+from postgres import bouncer_path
+from store.factories import (
+    DelayedFactory,
+    MemoryFactory,
+    PooledFactory,
+    PostgresFactory,
+    SqliteFactory,
+    StoreFactory,
+)
 from upcall.contracts import Store
 
 FACTORIES: dict[str, Callable[[Path], StoreFactory]] = {
@@ -16,6 +24,8 @@ FACTORIES: dict[str, Callable[[Path], StoreFactory]] = {
     "delayed": DelayedFactory,
     "postgres": PostgresFactory,
 }
+if bouncer_path() is not None:
+    FACTORIES["pooled"] = PooledFactory
 
 
 @pytest.fixture(params=FACTORIES)

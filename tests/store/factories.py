@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Protocol, cast
 
 from delayed import DelayedStore
-from postgres import ServerClock, server
+from postgres import ServerClock, bouncer, server
 from upcall.contracts import Claim, Store
 from upcall.events import AnyEvent, CallbackAsked, CallbackRaised, SessionStarted, TurnEnded, TurnStarted
 from upcall.messages import user
@@ -105,8 +105,11 @@ class PostgresFactory:
         self.clock = ServerClock(self.url)
         self.stores: list[PostgresStore] = []
 
+    def address(self) -> str:
+        return self.url
+
     async def open(self) -> Store:
-        store = PostgresStore(self.url, clock=self.clock)
+        store = PostgresStore(self.address(), clock=self.clock)
         await store.open()
         self.stores.append(store)
         return store
@@ -116,6 +119,13 @@ class PostgresFactory:
             await store.close()
         self.clock.close()
         server().drop(self.url)
+
+
+class PooledFactory(PostgresFactory):
+    """Opens stores on one database through a transaction pooler."""
+
+    def address(self) -> str:
+        return bouncer().url(self.url)
 
 
 @asynccontextmanager

@@ -12,9 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from postgres import server
 from store.factories import open_sqlite, start_and_claim, wait_until
 from upcall.contracts import Store
 from upcall.errors import SessionTakenOver, StoreError
+from upcall.store.postgres.store import PostgresStore
 from upcall.store.sqlite.store import SqliteStore
 
 
@@ -83,12 +85,13 @@ from pathlib import Path
 from upcall import Agent, Context, Runtime, tool
 from upcall.errors import SessionTakenOver
 from upcall.models import Script, call
+from upcall.store.postgres.store import PostgresStore
 from upcall.store.sqlite.store import SqliteStore
 
 path, at, effects = sys.argv[1], sys.argv[2], Path(sys.argv[3])
 armed = resuming = False
 
-class Stopping(SqliteStore):
+class Stopping(PostgresStore if "://" in path else SqliteStore):
     '''Stops this process once an event of that type is stored, before anybody is told.'''
 
     def append(self, session, events, *args, **options):
@@ -148,26 +151,34 @@ except SessionTakenOver:
 """
 
 
-async def start_stopped(path: Path, at: str, effects: Path) -> asyncio.subprocess.Process:
+async def start_stopped(path: str, at: str, effects: Path) -> asyncio.subprocess.Process:
     """Start a process that stops itself at an event; return when it has stopped or ended."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", STOPPED, str(path), at, str(effects), stderr=asyncio.subprocess.PIPE
+        sys.executable, "-c", STOPPED, path, at, str(effects), stderr=asyncio.subprocess.PIPE
     )
-    stat = Path(f"/proc/{process.pid}/stat")
     deadline = time.monotonic() + 60
-    while process.returncode is None and stat.read_text().rpartition(")")[2].split()[0] != "T":
+    while process.returncode is None and not is_stopped(process.pid):
         assert time.monotonic() < deadline
         await asyncio.sleep(0.01)
     return process
 
 
+def is_stopped(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+    except FileNotFoundError:  # it has ended
+        return False
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("at", ["tool_started", "tool_tried_again", "once_started", "callback_asked"])
 @pytest.mark.parametrize("taken", [True, False], ids=["taken over", "not taken over"])
+@pytest.mark.parametrize("kind", ["file", "postgres"])
 async def test_a_process_that_was_stopped_starts_nothing_after_another_one_took_over(
-    at: str, taken: bool, tmp_path: Path
+    at: str, taken: bool, kind: str, tmp_path: Path
 ) -> None:
-    path, effects = tmp_path / "log.db", tmp_path / "effects"
+    path = str(tmp_path / "log.db") if kind == "file" else server().database()
+    effects = tmp_path / "effects"
     effects.touch()
     if at == "tool_tried_again":
         died = await start_stopped(path, at, effects)
@@ -175,17 +186,18 @@ async def test_a_process_that_was_stopped_starts_nothing_after_another_one_took_
         effects.write_text("")
     process = await start_stopped(path, at, effects)
     assert process.returncode is None
-    async with open_sqlite(path) as store:
-        if taken:
-            await asyncio.sleep(0.6)  # more than the lease of the process that is stopped
-            late = SqliteStore(path, lease=0.5)
-            await late.open()
-            await late.claim("s")
-            await late.close()
-        os.kill(process.pid, signal.SIGCONT)
-        _, problem = await process.communicate()
-        assert process.returncode == (7 if taken else 0), problem.decode()
-        last = (await store.read("s"))[-1].type
+    late = SqliteStore(path, lease=0.5) if kind == "file" else PostgresStore(path)
+    await late.open()
+    if taken:
+        await asyncio.sleep(0.6)  # more than the lease of the process that is stopped
+        await late.claim("s")
+    os.kill(process.pid, signal.SIGCONT)
+    _, problem = await process.communicate()
+    assert process.returncode == (7 if taken else 0), problem.decode()
+    last = (await late.read("s"))[-1].type
+    await late.close()
+    if kind == "postgres":
+        server().drop(path)
     if taken:
         assert effects.read_text() == ""
         assert last != "turn_ended"

@@ -141,7 +141,7 @@ def add_shared_options(parser: argparse.ArgumentParser) -> None:
     """Add the options that every command has."""
     # an option that is not given must not override the one before the subcommand
     suppress: Any = argparse.SUPPRESS
-    where = "the log to use (default: .upcall/log.db, or UPCALL_STORE)"
+    where = "the log to use: a file or a PostgreSQL URL (default: .upcall/log.db, or UPCALL_STORE)"
     parser.add_argument("--store", metavar="PATH", type=_path, default=suppress, help=where)
     parser.add_argument("--trace", action="store_true", default=suppress, help="show stack traces")
 

@@ -13,10 +13,12 @@ from psycopg import errors
 
 from upcall.errors import StoreError, StoreUnavailable
 from upcall.store.postgres.migrations import migrate
-from upcall.store.postgres.url import Address, explain
+from upcall.store.postgres.url import Address, explain, is_refusal
 
 PATIENCE = 15.0
 """Seconds for which what nobody's claim depends on is tried again while the server can't be reached."""
+
+_CLOSING = 5.0
 
 SHORTEST, LONGEST = 0.05, 1.0
 """Seconds between two attempts to connect."""
@@ -69,7 +71,9 @@ class Connection:
             await migrate(db, self._address)
         except psycopg.Error as error:
             await db.close()
-            raise ConnectionLost(error) if db.broken else explain(self._address, error) from None
+            if isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
+                raise ConnectionLost(error) from None
+            raise explain(self._address, error) from None
         except BaseException:
             await db.close()
             raise
@@ -78,7 +82,9 @@ class Connection:
 
     async def run(self, sql: str, values: Any = ()) -> list[Any]:
         """Run one statement; ConnectionLost if the connection broke, else psycopg's own errors."""
-        return await asyncio.shield(asyncio.ensure_future(self._run(sql, values)))
+        task = asyncio.ensure_future(self._run(sql, values))
+        task.add_done_callback(lambda done: done.cancelled() or done.exception())  # nobody may wait for it any more
+        return await asyncio.shield(task)
 
     async def _run(self, sql: str, values: Any) -> list[Any]:
         async with self._free:
@@ -114,18 +120,15 @@ class Connection:
                 await db.close()
 
     async def close(self) -> None:
-        """Close the connection, after the statement under way."""
-        async with self._free:
-            await self._drop()
+        """Close the connection, after the statement under way if that ends soon."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._free.acquire(), _CLOSING)
+        await self._drop()
 
 
 def _not_reached(address: Address, error: Exception) -> Exception:
     """Return the exception for a failed attempt to connect: some will fail for ever."""
-    said = str(error)
-    final = ("password authentication failed", "does not exist", "no password supplied", "no pg_hba.conf entry")
-    if any(text in said for text in final) and "No such file" not in said:
-        return explain(address, error)
-    return ConnectionLost(error)
+    return explain(address, error) if is_refusal(str(error)) else ConnectionLost(error)
 
 
 def closed(address: Address) -> StoreError:

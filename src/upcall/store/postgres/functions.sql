@@ -19,6 +19,10 @@ $$ SELECT extract(epoch FROM pg_postmaster_start_time())::double precision $$;
 CREATE OR REPLACE FUNCTION upcall.tree_key(root text) RETURNS bigint LANGUAGE sql IMMUTABLE AS
 $$ SELECT hashtextextended(root, 7513) $$;
 
+-- Claims are not synced to disk: after a power cut the sequence may repeat a number, and the rest tells them apart.
+CREATE OR REPLACE FUNCTION upcall.next_epoch() RETURNS bigint LANGUAGE sql VOLATILE AS
+$$ SELECT (nextval('upcall.epochs') << 16) + floor(random() * 65536)::bigint $$;
+
 CREATE OR REPLACE FUNCTION upcall.alive(process text) RETURNS boolean LANGUAGE sql VOLATILE AS $$
     SELECT EXISTS (SELECT 1 FROM upcall.processes p WHERE p.id = process
         AND upcall.clock() - greatest(p.beat, upcall.started()) <= p.lease)
@@ -175,7 +179,7 @@ BEGIN
         CONTINUE WHEN found.n IS NULL;
         IF beat THEN PERFORM upcall.beat(me, my_name, my_machine, my_pid, my_birth, my_lease); END IF;
         orphaned := found.owner NOT IN ('', me);
-        UPDATE upcall.sessions s SET epoch = nextval('upcall.epochs'), owner = me, in_queue = true WHERE s.n = found.n
+        UPDATE upcall.sessions s SET epoch = upcall.next_epoch(), owner = me, in_queue = true WHERE s.n = found.n
         RETURNING s.id, s.epoch, s.seq, s.base INTO id, epoch, seq, base;
         INSERT INTO upcall.queue (root, agent, taken) VALUES (found.n, found.agent, true)
         ON CONFLICT (root) DO UPDATE SET taken = true;
@@ -402,11 +406,8 @@ BEGIN
     IF notify THEN PERFORM pg_notify('upcall', ''); END IF;
 END $$;
 
--- Become the owner of a tree. `gone`: an owner that is known to have ended. `beat` says whether to send a heartbeat.
-CREATE OR REPLACE FUNCTION upcall.claim(
-    wanted text, me text, my_name text, my_machine text, my_pid bigint, my_birth text, my_lease double precision,
-    beat boolean, take_over boolean, gone text
-) RETURNS TABLE (problem text, epoch bigint, seq bigint, base bigint, orphaned boolean,
+-- Become the owner of a tree. `gone`: an owner that is known to have ended.
+CREATE OR REPLACE FUNCTION upcall.claim(wanted text, me text, take_over boolean, gone text) RETURNS TABLE (problem text, epoch bigint, seq bigint, base bigint, orphaned boolean,
     owner text, name text, machine text, pid bigint, born text)
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
@@ -426,10 +427,31 @@ BEGIN
         RETURN NEXT; RETURN;
     END IF;
     orphaned := NOT take_over AND found.owner NOT IN ('', me);
-    IF beat THEN PERFORM upcall.beat(me, my_name, my_machine, my_pid, my_birth, my_lease); END IF;
-    UPDATE upcall.sessions s SET epoch = nextval('upcall.epochs'), owner = me WHERE s.n = found.n
+    UPDATE upcall.sessions s SET epoch = upcall.next_epoch(), owner = me WHERE s.n = found.n
     RETURNING s.epoch, s.seq, s.base INTO epoch, seq, base;
     RETURN NEXT;
+END $$;
+
+-- Become the owner of several trees; the values are those of `upcall.claim`, for each tree.
+CREATE OR REPLACE FUNCTION upcall.claim_all(
+    wanted text[], me text, my_name text, my_machine text, my_pid bigint, my_birth text, my_lease double precision,
+    beat boolean, take_over boolean[], gone text[]
+) RETURNS TABLE (place integer, problem text, epoch bigint, seq bigint, base bigint, orphaned boolean,
+    owner text, name text, machine text, pid bigint, born text)
+LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+    one record;
+BEGIN
+    FOR one IN SELECT x.* FROM unnest(wanted, take_over, gone) WITH ORDINALITY x (root, over, dead, n)
+        ORDER BY upcall.tree_key(x.root), x.n
+    LOOP
+        place := one.n;
+        SELECT c.* INTO problem, epoch, seq, base, orphaned, owner, name, machine, pid, born
+        FROM upcall.claim(one.root, me, one.over, one.dead) c;
+        RETURN NEXT;
+    END LOOP;
+    IF beat THEN PERFORM upcall.beat(me, my_name, my_machine, my_pid, my_birth, my_lease); END IF;
 END $$;
 
 -- Send a heartbeat, release claims that failed here, and return the trees of these claims that others own now.

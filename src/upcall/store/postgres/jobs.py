@@ -386,6 +386,29 @@ class Operation(Job):
         return self.rows
 
 
+class Claiming(Job):
+    """Claim a run tree; many are claimed with one statement. The result is the row of `upcall.claim_all`.
+
+    who: the values of this process
+    beat: a heartbeat is due
+    gone: an owner that is known to have ended
+    """
+
+    def __init__(self, root: str, who: tuple[Any, ...], *, beat: bool, take_over: bool, gone: str) -> None:
+        super().__init__()
+        self.root, self.who, self.beat, self.take_over, self.gone = root, who, beat, take_over, gone
+        self.row: Any = None
+
+    @property
+    def tree(self) -> str:
+        """The run tree."""
+        return self.root
+
+    def result(self) -> Any:
+        """Return the row."""
+        return self.row
+
+
 class Settle(Job):
     """Settle a callback, and others with it: the first valid attempt wins."""
 

@@ -144,14 +144,15 @@ class Pulse:
 
     def _wait(self, seconds: float | None, *, hear: bool) -> None:
         """Wait so long, until `wake` is called, or until another process notifies this one."""
-        watched: list[Any] = [self._reader]
+        poll = select.poll()
+        poll.register(self._reader, select.POLLIN)
         if hear and self._db is not None:
-            watched.append(self._db)
-        ready, _, _ = select.select(watched, [], [], seconds)
+            poll.register(self._db.fileno(), select.POLLIN)
+        ready = {file for file, _ in poll.poll(None if seconds is None else 1000 * seconds)}
         if self._reader in ready:
             with contextlib.suppress(BlockingIOError):
                 os.read(self._reader, 1024)
-        if self._db is not None and self._db in ready:
+        if self._db is not None and hear and self._db.fileno() in ready:
             try:
                 self._db.pgconn.consume_input()
             except psycopg.Error:

@@ -12,7 +12,8 @@ OLDEST_SERVER = 130000
 _LOCK = 7513_001
 
 _STATE = (
-    "SELECT to_regnamespace('upcall') IS NOT NULL, to_regclass('upcall.meta') IS NOT NULL, "
+    "SELECT EXISTS (SELECT 1 FROM pg_namespace WHERE nspname = 'upcall'), EXISTS (SELECT 1 FROM pg_class c "
+    "JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = 'upcall' AND c.relname = 'meta'), "
     "current_setting('server_version_num')::integer"
 )
 _VERSION = "SELECT value FROM upcall.meta WHERE name = 'version'"

@@ -52,8 +52,8 @@ _DUE = "CASE WHEN status = 'open' AND target = 'user' THEN expires ELSE 0 END"
 """The time at which an awaited callback lets its session continue, as in the index `callbacks_due`."""
 
 UNFINISHED = (
-    f"SELECT {_COLUMNS} WHERE s.n IN (SELECT upcall.ready_roots() "
-    "UNION ALL SELECT root FROM upcall.queue WHERE ready AND due = 0) "
+    f"SELECT {_COLUMNS} WHERE s.n = ANY (ARRAY(SELECT upcall.ready_roots() "
+    "UNION ALL SELECT root FROM upcall.queue WHERE ready AND due = 0)) "
     f"AND s.status IN ('running', 'waiting', 'queued') AND s.owner NOT IN {_LIVING} ORDER BY s.n LIMIT %s"
 )
 NEXT_DEADLINE = (

@@ -39,7 +39,7 @@ CREATE TABLE upcall.events (
     pos bigint NOT NULL,
     time double precision NOT NULL,
     seq integer NOT NULL,
-    append bigint,    -- the number of the append: of the claim's epoch, and in the claim
+    append bigint,    -- the number of an append with a claim
     by_others uuid,   -- the id of an append without a claim
     body bytea NOT NULL,
     PRIMARY KEY (n, seq)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import itertools
 import logging
+import secrets
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
@@ -24,7 +24,7 @@ from upcall.errors import (
 from upcall.events import FOREIGN, AnyEvent, decode
 from upcall.store.postgres import queries as sql
 from upcall.store.postgres.connection import SHORTEST, Connection, ConnectionLost, closed
-from upcall.store.postgres.jobs import Append, Job, MultiAppend, Operation, Settle, plain
+from upcall.store.postgres.jobs import Append, Claiming, Job, MultiAppend, Operation, Settle, plain
 from upcall.store.postgres.listen import RENEW, Pulse, columns
 from upcall.store.postgres.url import Address, explain, parse
 from upcall.store.postgres.writer import Writer, fail_soon
@@ -38,13 +38,10 @@ POLL = 0.25
 """Seconds between looks at what others wrote while something waits here, in case notifications are lost."""
 
 _SOON, _OWN = 0.005, 0.25
-_CLAIM = "SELECT * FROM upcall.claim(%s, %s, %s, %s, %s, %s, %s, %s, %s, %s)"
 _TAKE = "SELECT * FROM upcall.take(%s, %s, %s, %s, %s, %s, %s, %s::text[], %s::text[], %s::jsonb, %s)"
 _STRAYS = "UPDATE upcall.sessions SET owner = '' WHERE owner = %s AND id <> ALL (%s)"
 _REMOVE = "SELECT * FROM upcall.remove(%s::text[], %s::text[], %s)"
 _NEIGHBOURS = "SELECT id, pid, born FROM upcall.processes WHERE machine = %s AND id <> %s"
-_NUMBERS = 1 << 24
-"""Appends of one claim that can be told apart."""
 
 
 class PostgresStore:
@@ -75,7 +72,7 @@ class PostgresStore:
         self._looking: asyncio.Task[None] | None = None
         self._pulse: Pulse | None = None
         self._beaten = self._until = 0.0
-        self._numbers = itertools.count(1)
+        self._looks = 0
 
     def __repr__(self) -> str:
         return f"PostgresStore({self.where!r})"
@@ -149,8 +146,8 @@ class PostgresStore:
 
     @property
     def statements(self) -> int:
-        """The number of round trips to the server so far, without heartbeats."""
-        return sum(one.statements for one in (self._connection, self._reader) if one is not None)
+        """The number of round trips to the server so far, without heartbeats and looks at what others wrote."""
+        return sum(one.statements for one in (self._connection, self._reader) if one is not None) - self._looks
 
     # --- writing --------------------------------------------------------------------------
 
@@ -182,9 +179,9 @@ class PostgresStore:
         return writer.submit(job)
 
     def _number(self, job: Job) -> None:
-        """Give an append of a claim its number."""
+        """Give an append of a claim its number, by which it is found if its connection breaks."""
         if job.claim is not None:
-            job.number = job.claim.epoch * _NUMBERS + next(self._numbers) % _NUMBERS
+            job.number = secrets.randbits(62)
 
     async def _do(self, job: Job) -> Any:
         self._number(job)
@@ -243,10 +240,8 @@ class PostgresStore:
 
     async def _claim(self, root: str, take_over: bool, gone: str = "") -> Claim:
         until, beat = time.monotonic() + self.lease, self._is_beat_due()
-        values = (root, *columns(self._me, self.lease), beat, take_over, gone)
-        ((problem, epoch, seq, base, orphaned, owner, name, machine, pid, born),) = await self._do(
-            Operation(_CLAIM, values, root)
-        )
+        job = Claiming(root, columns(self._me, self.lease), beat=beat, take_over=take_over, gone=gone)
+        problem, epoch, seq, base, orphaned, owner, name, machine, pid, born = await self._do(job)
         if problem == "busy":
             if machine == self._me.machine and is_gone(pid, born):
                 return await self._claim(root, take_over, gone=owner)
@@ -546,6 +541,7 @@ class PostgresStore:
         """Tell listeners of what others appended, and release those who wait for what is there now."""
         horizon, _, self._last = (await self._read(sql.NEWS))[0]
         self._horizon = max(self._horizon, horizon)
+        self._looks += 1 + bool(self._listeners)
         if self._listeners:
             rows = await self._read(sql.BY_OTHERS, (self._low,))
             fresh = [row for row in rows if row[2] not in self._heard]

@@ -44,15 +44,24 @@ def parse(url: str) -> Address:
     return Address(without_password(url), {**_DEFAULTS, **given})
 
 
+_REFUSED = ("password authentication failed", "no password supplied", "no pg_hba.conf entry", "role ")
+_NO_DATABASE = re.compile(r'database "[^"]*" does not exist')
+
+
+def is_refusal(said: str) -> bool:
+    """Return whether the server was reached and refuses this address: trying again does not help."""
+    return any(text in said for text in _REFUSED) or _NO_DATABASE.search(said) is not None
+
+
 def explain(address: Address, error: Exception) -> StoreError:
     """Return PostgreSQL's error as one of ours, with advice."""
     if isinstance(error, StoreError):
         return error
     said = _first_line(address, error)
     match error:
-        case errors.InvalidPassword() | errors.InvalidAuthorizationSpecification():
+        case psycopg.OperationalError() if is_refusal(said) and not _NO_DATABASE.search(said):
             problem = f"it refuses this user ({said}); check the name and the password in the URL"
-        case errors.InvalidCatalogName():
+        case _ if _NO_DATABASE.search(said):
             problem = f"{said}; create it with createdb, or correct the name in the URL"
         case errors.InsufficientPrivilege():
             problem = f"this user may not do that ({said}); grant it what the page on PostgreSQL in docs/ lists"

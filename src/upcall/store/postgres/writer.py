@@ -16,9 +16,9 @@ import msgspec
 from psycopg import errors
 
 from upcall.contracts import Claim
-from upcall.errors import StoreUnavailable, UpcallError
+from upcall.errors import StoreError, StoreUnavailable, UpcallError
 from upcall.store.postgres.connection import LONGEST, PATIENCE, SHORTEST, Connection, ConnectionLost, values_of
-from upcall.store.postgres.jobs import NOTHING, Bodies, Job, Known, Operation, Stamps
+from upcall.store.postgres.jobs import NOTHING, Bodies, Claiming, Job, Known, Operation, Stamps
 from upcall.store.postgres.queries import BODIES, CALLBACKS_BY_ID, callback_of
 from upcall.store.postgres.url import Address, explain
 
@@ -28,7 +28,11 @@ MOST_TREES = 64
 MOST_EVENTS = 5000
 """Events of one statement, unless one append has more."""
 
+MOST_IN_ONE = 60_000
+"""Events of one append: a transaction has 65,536 positions."""
+
 _WRITE = "SELECT * FROM upcall.write(%s::jsonb, %s::bytea[], %s)"
+_CLAIM = "SELECT * FROM upcall.claim_all(%s::text[], %s, %s, %s, %s, %s, %s, %s, %s::boolean[], %s::text[])"
 _CLOSING = 5.0
 
 
@@ -63,11 +67,14 @@ class Writer:
         self._jobs: deque[Job] = deque()
         self._task: asyncio.Task[None] | None = None
         self._closing = False
+        self._written: list[Job] = []  # being written now
 
     def submit(self, job: Job) -> asyncio.Future[Any]:
         """Queue a job; the future ends when it is stored, or known not to be."""
         if self._closing:
             raise StoreUnavailable(self._address.shown, "the store is closed")
+        if values_of([job]) > MOST_IN_ONE:
+            raise StoreError(self._address.shown, f"more than {MOST_IN_ONE} events can't be stored at once")
         self._jobs.append(job)
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._work())
@@ -81,13 +88,17 @@ class Writer:
             await asyncio.wait({task}, timeout=_CLOSING)
             task.cancel()
             await asyncio.wait({task})
-        for job in self._jobs:
-            self._fail(job, StoreUnavailable(self._address.shown, "the store was closed before this was stored"))
+        for job in (*self._written, *self._jobs):
+            if not job.future.done():
+                self._fail(
+                    job, StoreUnavailable(self._address.shown, "the store was closed before this was stored")
+                )
 
     async def _work(self) -> None:
         try:
             while self._jobs:
-                await self._write(self._next())
+                self._written = self._next()
+                await self._write(self._written)
         finally:
             self._task = None
 
@@ -103,9 +114,9 @@ class Writer:
             tree = job.tree
             looks_up = any(job.needs())
             size += values_of([job])
-            alone = isinstance(job, Operation)
+            alone = isinstance(job, Operation | Claiming)
             if alone and not chosen and not left:
-                return [job]
+                return [job, *self._more_claims()] if isinstance(job, Claiming) else [job]
             full = chosen and (size > MOST_EVENTS or (len(trees) >= MOST_TREES and tree not in trees))
             if alone or full or tree in last or (looks_up and tree in trees):
                 left.append(job)
@@ -121,11 +132,28 @@ class Writer:
         self._jobs = left
         return chosen
 
+    def _more_claims(self) -> list[Job]:
+        """Take the other claims from the queue that no write of the same run tree comes before."""
+        others: set[str] = set()
+        claims: list[Job] = []
+        left: deque[Job] = deque()
+        for job in self._jobs:
+            if isinstance(job, Claiming) and job.tree not in others and len(claims) < MOST_TREES:
+                claims.append(job)
+            else:
+                others.add(job.tree)
+                left.append(job)
+        self._jobs = left
+        return claims
+
     async def _write(self, jobs: list[Job]) -> None:
         """Write jobs, again and again until each is stored or known not to be."""
         retry = Retry()
         if isinstance(jobs[0], Operation):
             await self._operate(jobs[0], retry)
+            return
+        if isinstance(jobs[0], Claiming):
+            await self._claim([job for job in jobs if isinstance(job, Claiming)], retry)
             return
         while jobs := self._without_failed(jobs):
             try:
@@ -135,10 +163,6 @@ class Writer:
                 await retry.wait()
             except (errors.SerializationFailure, errors.DeadlockDetected):
                 continue
-            except asyncio.CancelledError:
-                for job in jobs:
-                    self._fail(job, StoreUnavailable(self._address.shown, "the store was closed meanwhile"))
-                raise
             except Exception as error:
                 if len(jobs) > 1:  # one failure does not affect the others
                     for job in jobs:
@@ -163,6 +187,25 @@ class Writer:
                 continue
             except Exception as error:
                 self._fail(job, explain(self._address, error))
+
+    async def _claim(self, jobs: Sequence[Claiming], retry: Retry) -> None:
+        """Claim run trees; doing that twice harms nothing."""
+        beat = any(job.beat for job in jobs)
+        lists = ([job.root for job in jobs], [job.take_over for job in jobs], [job.gone for job in jobs])
+        while not all(job.future.done() for job in jobs):
+            try:
+                values = (lists[0], *jobs[0].who, beat, *lists[1:])
+                for place, *row in await self._connection.run(_CLAIM, values):
+                    jobs[place - 1].row = row
+                self._finish(jobs)
+            except ConnectionLost as error:
+                self._give_up(jobs, error, retry, sent=False)
+                await retry.wait()
+            except (errors.SerializationFailure, errors.DeadlockDetected):
+                continue
+            except Exception as error:
+                for job in jobs:
+                    self._fail(job, explain(self._address, error))
 
     def _without_failed(self, jobs: Sequence[Job]) -> list[Job]:
         """Fail the jobs of claims that were lost meanwhile; return the others that are not done."""

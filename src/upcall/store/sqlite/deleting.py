@@ -1,4 +1,4 @@
-"""Delete run trees from the file, with all that nothing else needs."""
+"""Delete whole run trees from the file, with the bodies that nothing else uses."""
 
 # apsw's stubs name a type that Python 3.11 does not have yet.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
@@ -15,10 +15,10 @@ from upcall.store.sqlite.transaction import Tx
 _HASH = re.compile(rb'"([0-9a-f]{32})"')
 
 
-def remove_trees(tx: Tx, sessions: Sequence[str], refuse_owned: Callable[[str, str], None]) -> int:
-    """Delete whole run trees; returns the number of deleted sessions.
+def remove_trees(tx: Tx, sessions: Sequence[str], refuse_owned: Callable[[Tx, str, str], None]) -> int:
+    """Delete the run trees of these sessions; return how many sessions that were.
 
-    refuse_owned: raises for a session whose owner is alive
+    refuse_owned: raises if the owner of a session is alive
     """
     roots: set[int] = set()
     for session in sessions:
@@ -26,13 +26,14 @@ def remove_trees(tx: Tx, sessions: Sequence[str], refuse_owned: Callable[[str, s
         if found is None:
             raise UnknownSession(session)
         owner: str = tx.execute("SELECT owner FROM sessions WHERE n = ?", (found.root,)).get
-        refuse_owned(session, owner)
+        refuse_owned(tx, session, owner)
         roots.add(found.root)
     tx.keep_counting()
     gone, names = 0, set[str]()
     for root in roots:
-        for table in ("tags", "places", "queue"):
-            tx.execute(f"DELETE FROM {table} WHERE root = ?", (root,))
+        tx.execute("DELETE FROM tags WHERE root = ?", (root,))
+        tx.execute("DELETE FROM places WHERE root = ?", (root,))
+        tx.execute("DELETE FROM queue WHERE root = ?", (root,))
         numbers: list[Any] = tx.execute("SELECT n FROM sessions WHERE n = ? OR root = ?", (root, root)).fetchall()
         for (n,) in numbers:
             names |= _remove_one(tx, n)

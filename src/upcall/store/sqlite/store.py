@@ -11,7 +11,6 @@ import logging
 import os
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -633,6 +632,4 @@ class SqliteStore:
 
     async def delete(self, sessions: Sequence[str]) -> int:
         """Delete whole run trees that nobody owns; return the number of deleted sessions."""
-        return await self._operate(
-            lambda tx: remove_trees(tx, sessions, partial(self._refuse_owned, tx)), sync=True
-        )
+        return await self._operate(lambda tx: remove_trees(tx, sessions, self._refuse_owned), sync=True)
