@@ -64,6 +64,7 @@ def results(request: Request) -> list[str]:
 
 async def work(request: Request) -> Any:
     """One step after the other, each by a call."""
+    note("model", request.messages[0].text)
     await asyncio.sleep(THINKING)
     key = request.messages[0].text
     steps: list[Any] = [call("charge", key=key), call("ask_lead")]
@@ -73,6 +74,7 @@ async def work(request: Request) -> Any:
 
 
 async def direct(request: Request) -> Any:
+    note("model", request.messages[0].text)
     await asyncio.sleep(THINKING)
     if request.purpose == "side_turn":
         return call("answer_callback", value="left")

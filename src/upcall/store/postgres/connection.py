@@ -82,7 +82,9 @@ class Connection:
 
     async def run(self, sql: str, values: Any = ()) -> list[Any]:
         """Run one statement; ConnectionLost if the connection broke, else psycopg's own errors."""
-        return await asyncio.shield(asyncio.ensure_future(self._run(sql, values)))
+        task = asyncio.ensure_future(self._run(sql, values))
+        task.add_done_callback(lambda done: done.cancelled() or done.exception())  # nobody may wait for it any more
+        return await asyncio.shield(task)
 
     async def _run(self, sql: str, values: Any) -> list[Any]:
         async with self._free:

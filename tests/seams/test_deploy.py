@@ -1,0 +1,58 @@
+"""The SQL files in `deploy/` on a real server: the roles allow what they should, and the view counts what waits."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from postgres import server
+from upcall import Agent, Runtime
+from upcall.models import Script
+
+DEPLOY = Path(__file__).parents[2] / "deploy"
+AGENT = Agent("echo", model=Script(lambda request: f"heard {request.messages[-1].text}"))
+
+
+@asynccontextmanager
+async def deployed() -> AsyncGenerator[str]:
+    """A database with the view and the roles, and a login for each role."""
+    url = server().database()
+    with psycopg.connect(url, autocommit=True) as db:
+        for name in ("backlog.sql", "roles.sql"):
+            db.execute((DEPLOY / name).read_bytes())
+        for role in ("worker", "viewer"):
+            db.execute(f"DROP ROLE IF EXISTS test_{role}".encode())
+            db.execute(f"CREATE ROLE test_{role} LOGIN IN ROLE upcall_{role}".encode())
+    yield url
+    server().drop(url)
+
+
+def as_role(url: str, role: str) -> str:
+    return url.replace("postgres:@", f"test_{role}:@").replace("postgres@", f"test_{role}@")
+
+
+@pytest.mark.slow
+async def test_the_role_of_workers_is_enough_to_submit_and_to_run() -> None:
+    async with deployed() as url, Runtime(as_role(url, "worker"), agents=[AGENT]) as runtime:
+        await runtime.submit("echo", "hello", id="s")
+        await runtime.work(once=True)
+        assert await runtime.status("s") == "done"
+        with pytest.raises(psycopg.errors.InsufficientPrivilege), psycopg.connect(as_role(url, "worker")) as db:
+            db.execute("DROP TABLE upcall.events")
+
+
+@pytest.mark.slow
+async def test_the_role_of_viewers_reads_the_backlog_and_writes_nothing() -> None:
+    async with deployed() as url, Runtime(url, agents=[AGENT]) as runtime:
+        for n in range(3):
+            await runtime.submit("echo", "hello", id=f"s{n}")
+        await runtime.resume("s0")
+        with psycopg.connect(as_role(url, "viewer")) as db:
+            (row,) = db.execute("SELECT agent, depth, oldest_seconds >= 0 FROM upcall.backlog").fetchall()
+        assert row == ("echo", 2, True)
+        with pytest.raises(psycopg.errors.InsufficientPrivilege), psycopg.connect(as_role(url, "viewer")) as db:
+            db.execute("DELETE FROM upcall.events")
