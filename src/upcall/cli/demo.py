@@ -112,9 +112,8 @@ def _prepare(args: argparse.Namespace) -> _DemoFolder:
 
     store_path = getattr(args, "store", "")
     if store_path == ":memory:" or is_url(store_path):
-        raise SetupError(
-            f"--store {without_password(store_path)}: the demo stores its program beside its log, so give the path of a file"
-        )
+        shown = without_password(store_path)
+        raise SetupError(f"--store {shown}: the demo stores its program beside its log, so give the path of a file")
     if store_path:
         make_log_folder(args)
     store = str(Path(store_path).absolute()) if store_path else ""
