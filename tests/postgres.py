@@ -158,7 +158,7 @@ def put_every_store_in_postgres() -> None:
 
     def in_database(where: Any, trusted: bool | None = None, **options: Any) -> Store:
         name = str(where)
-        if hasattr(where, "append") or name == ":memory:" or "://" in name:
+        if not _is_path(where) or name == ":memory:" or "://" in name:
             return in_file(where, trusted, **options)
         path = os.path.abspath(name)
         if path not in _databases:
@@ -166,6 +166,10 @@ def put_every_store_in_postgres() -> None:
         return PostgresStore(_databases[path])
 
     app.open_store = in_database
+
+
+def _is_path(where: object) -> bool:
+    return isinstance(where, str | os.PathLike)
 
 
 def drop_databases() -> None:

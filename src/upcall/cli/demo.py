@@ -113,7 +113,8 @@ def _prepare(args: argparse.Namespace) -> _DemoFolder:
     store_path = getattr(args, "store", "")
     if store_path == ":memory:" or is_url(store_path):
         raise SetupError(
-            f"--store {without_password(store_path)}: the demo stores its program beside its log, so give the path of a file"
+            f"--store {without_password(store_path)}: the demo stores its program beside its log, "
+            "so give the path of a file"
         )
     if store_path:
         make_log_folder(args)
