@@ -554,6 +554,7 @@ def test_every_command_works_as_it_is_installed(folder: Path) -> None:
         "new agent made", "check made", "run agents hello --id s1", "chat agents --id s1", "resume s1", "cancel s1",
         "inbox", "sessions", "show s1", "events s1", "explain agents callback_to_caller query", "completion bash",
         "tree s1", "answer q1 yes", "adopt .upcall/log.db", "help run", "version", "audit", "tokens list",
+        "submit agents hello --id s2", "status s2", "worker --agents agents --once",
     ]  # fmt: skip
     errors = {
         words.split()[0]: subprocess.run(

@@ -308,5 +308,7 @@ def _wrap_to_screen(text: str, indent: int) -> str:
         # a paragraph is filled again; indented rows are wrapped one by one
         for row in rows if indented else [" ".join(rows)]:
             more = " " * indent if indented else ""
-            made += textwrap.wrap(row, room, subsequent_indent=more, break_long_words=False) or [""]
+            made += textwrap.wrap(
+                row, room, subsequent_indent=more, break_long_words=False, break_on_hyphens=False
+            ) or [""]
     return "\n".join(made)

@@ -155,8 +155,9 @@ def _print_list(found: Sequence[tuple[Row, str]]) -> None:
         screen and sum(widths.values()) > width()
     ):  # drop the part of a child's id that the parent's row already shows
         for row in rows:
-            _, is_child, name = row[0].rpartition("~")
-            row[0] = f"…~{name}" if is_child else row[0]
+            above, is_child, name = row[0].rpartition("~")
+            indent = " " * (len(above) - len(above.lstrip()))
+            row[0] = f"{indent}…~{name}" if is_child else row[0]
     room = width() - sum(widths.values())
     columns = [*widths, *([4] if room >= _FEWEST_COLUMNS or not screen else [])]
     cells = [(*row[:4], first_line(row[4], room if screen else max(room, 20))) for row in rows]
