@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
@@ -33,12 +34,14 @@ async def done(folder: Path, *command: str) -> Any:
 
 
 @pytest_asyncio.fixture
-async def folder(tmp_path: Path) -> AsyncGenerator[Path]:
+async def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncGenerator[Path]:
     """A folder with the agent; the daemon of `mcpdo` is stopped afterwards."""
     make_desk(tmp_path)
-    yield tmp_path
-    if (tmp_path / "home" / ".mcp-inspector" / "mcpdod.sock").exists():
-        await run_peer(tmp_path, "mcpdo", "daemon", "stop")
+    with tempfile.TemporaryDirectory(prefix="mcpdo-", dir="/tmp") as sockets:  # a socket's path has to be short
+        monkeypatch.setenv("MCP_INSPECTOR_DAEMON_DIR", sockets)
+        yield tmp_path
+        if Path(sockets, "mcpdod.sock").exists():
+            await run_peer(tmp_path, "mcpdo", "daemon", "stop")
 
 
 async def test_the_inspector_lists_the_tools_and_calls_an_agent_over_stdio(folder: Path) -> None:

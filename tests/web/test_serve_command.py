@@ -173,7 +173,7 @@ async def test_a_log_that_came_with_a_folder_is_only_shown_and_nothing_is_writte
 def test_other_addresses_need_tls_and_options_that_contradict_each_other_are_refused(tmp_path: Path) -> None:
     for options, says in (
         (["--host", "0.0.0.0"], "--insecure"),
-        (["--tls-cert", "a.pem"], "--tls-cert and --tls-key together"),
+        (["--tls-cert", "a.pem"], "give both --tls-cert and --tls-key"),
         (["--tls-cert", "a.pem", "--tls-key", "b.pem", "--insecure"], "--insecure"),
         (["--tls-cert", "a.pem", "--tls-key", "b.pem"], "a.pem"),
         (["--origin", "agents.example.org"], "--origin"),

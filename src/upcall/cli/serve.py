@@ -115,7 +115,7 @@ async def _serve(args: argparse.Namespace) -> int:
 
 def _check_usage(args: argparse.Namespace) -> None:
     if bool(args.tls_cert) != bool(args.tls_key):
-        raise SetupError("give --tls-cert and --tls-key together")
+        raise SetupError("give both --tls-cert and --tls-key")
     if args.tls_cert and args.insecure:
         raise SetupError("--insecure means without TLS; leave it out, or leave out --tls-cert")
     if args.host not in _LOOPBACK and not args.tls_cert and not args.insecure:

@@ -85,16 +85,18 @@ class ExportApi:
 
     async def _lines(self, root: str) -> AsyncIterator[bytes]:
         """All events of a run tree, redacted, one JSON object per line."""
-        redactor, after = self._service.redactor, 0
+        redactor, after, wanted = self._service.redactor, 0, 1
 
         async def page(runtime: Runtime) -> tuple[bytes, int, int]:
-            events = await runtime.store.read_tree(root, after, _PAGE)
+            events = await runtime.store.read_tree(root, after, wanted)
             shown = await shown_events(runtime.store, events, redactor)
             lines = b"".join(msgspec.json.encode(one) + b"\n" for one in shown)
             return lines, len(events), events[-1].pos if events else after
 
-        count = _PAGE
-        while count == _PAGE:
+        while True:
             lines, count, after = await self._service.read(page)
             if lines:
                 yield lines
+            if count < wanted:
+                return
+            wanted = min(_PAGE, wanted * 2) if len(lines) <= _PIECE else max(1, wanted // 4)  # a piece stays small

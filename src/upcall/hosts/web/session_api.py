@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from typing import Any
 
 import msgspec
@@ -21,10 +22,14 @@ from upcall.hosts.web.index.texts import tags_text
 from upcall.hosts.web.listing import root_of
 from upcall.hosts.web.runs import begin
 from upcall.hosts.web.service import Service, answering_errors, path_id, principal_of
+from upcall.hosts.web.streams import Streamed
 from upcall.observe.shown_events import shown_events
 
 MOST_ROWS = 200
-_PAGE = 500
+MOST_CONVERSATIONS = 6
+"""Conversations that are read and sent at the same time; other requests wait for their turn."""
+
+_PAGE, _PIECE = 500, 1 << 18
 _COUNTED = 10_000
 _LOG_STATUSES = {"running": ("running",), "interrupted": ("running",), "waiting": ("waiting", "running")}
 _TO_RESUME = ("waiting", "interrupted", "failed")
@@ -61,6 +66,7 @@ class SessionApi:
 
     def __init__(self, service: Service) -> None:
         self._service = service
+        self._conversations = asyncio.Semaphore(MOST_CONVERSATIONS)
 
     def routes(self) -> list[Route]:
         """The paths with their handlers."""
@@ -208,12 +214,21 @@ class SessionApi:
         """The conversation of one session, as people read it."""
         session_id, service = path_id(request), self._service
 
-        async def read(runtime: Runtime) -> bytes:
+        async def check(runtime: Runtime) -> None:
             if await runtime.store.row(session_id) is None:
                 raise UnknownSession(session_id)
+
+        async def read(runtime: Runtime) -> bytes:
             return msgspec.json.encode((await read_conversation(runtime.store, session_id, service)).entries)
 
-        return Response(await service.read(read), media_type="application/json")
+        async def pieces() -> AsyncIterator[bytes]:
+            async with self._conversations:  # each is held whole until its client has it
+                body = await service.read(read)
+                for at in range(0, len(body), _PIECE):
+                    yield body[at : at + _PIECE]
+
+        await service.read(check)
+        return Streamed(pieces(), "application/json", {})
 
     async def event(self, request: Request) -> Response:
         """One event of a session."""
