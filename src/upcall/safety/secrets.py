@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterator, Mapping
+from functools import cache
 from typing import Any, cast
 
 HIDDEN = "***"
@@ -87,7 +88,8 @@ def _without_parameters(text: str) -> str:
     """Return the text without URL parameters that are named like secrets."""
     if "?" not in text:
         return text
-    cut = _PARAMETER.sub(lambda found: found[1] if is_secret_name(found[2]) else found[0], text)
+    is_secret = cache(is_secret_name)  # the same few names are there again and again
+    cut = _PARAMETER.sub(lambda found: found[1] if is_secret(found[2]) else found[0], text)
     if cut == text:
         return text
     return re.sub(r"(?<![?&])[?&]++(?=[\s'\"#]|$)", "", re.sub(r"([?&])&+", r"\1", cut))
