@@ -19,7 +19,7 @@ _LARGEST_FILE = 1000
 
 
 class Actor(NamedTuple):
-    """Who acts, and how that is known: events store these as `by` and `right`."""
+    """A principal and how it is known. Events store these as `by` and `right`."""
 
     by: str
     right: str

@@ -40,7 +40,7 @@ _SWITCHES = frozenset(
         *("use", "with", "without"),
     )
 )
-"""What an option begins with that takes no value: `--ask-pass`."""
+"""The beginnings of options that take no value, such as `--ask-pass`."""
 
 _NAMES = frozenset(("pass", "auth", "pat"))
 _NOT_NAMES = frozenset(("key", "keys"))
@@ -60,7 +60,7 @@ _LISTED = re.compile(
 """`"Authorization", "Bearer …"`, `"--token", "…"`: two items of a list."""
 
 _IN_PAIRS = re.compile(r"[\[(,][ \t]{0,8}[\[(][ \t]{0,8}\\{0,7}[\"']\Z")
-"""What stands before the name in a list of pairs."""
+"""The text before a name in a list of pairs."""
 
 
 class _Program(NamedTuple):

@@ -26,7 +26,7 @@ _TOKEN_STARTS = (
     ("_", ("ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "k_live_", "k_test_", "npm_", "hf_", "upcall_")),
     ("", ("AKIA", "ASIA", "AIza", "eyJ")),
 )
-"""What tokens begin with, by a character in them: one character is looked for much faster than several."""
+"""The beginnings of tokens, by a character in them: one character is found much faster than several."""
 
 _TOKEN = re.compile(
     r"(?<![A-Za-z0-9_-])(?:"

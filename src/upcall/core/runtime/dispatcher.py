@@ -40,8 +40,8 @@ GRACE_TICK = 0.01
 """Seconds between two looks at a call that has an answer and also waits for another one."""
 
 GRACE = 50
-"""What such a call has before it is parked. A look takes 5 of it. One that comes late takes 1: then the loop was
-busy, and the call may not have run."""
+"""Points that such a call has before it is parked. Each look takes 5 points. A late look takes 1, because the loop
+was busy and the call may not have run."""
 
 _SETTLED_OTHERWISE = "the question that it was about is settled"
 

@@ -13,7 +13,7 @@ from upcall.errors import ModelUnavailable, StoreUnavailable
 from upcall.events import AnyEvent, ModelStarted, ToolTriedAgain, TurnResumed
 
 MOST_DEATHS = 3
-"""Workers that may die with a tree before it is given up, if nothing new came of it."""
+"""Workers in a row that may die while they run a tree before it fails, if nothing new was logged."""
 
 _PASSING = (ModelUnavailable, StoreUnavailable, ConnectionError, TimeoutError)
 _REPEATED = (TurnResumed, ToolTriedAgain, ModelStarted)

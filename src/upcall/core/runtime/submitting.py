@@ -160,7 +160,7 @@ def _check_same(state: SessionState, one: Submission) -> None:
 
 
 async def _prompt_of(store: Store, one: Submission) -> Message | None:
-    """Return the prompt of a turn that was queued or has started; None if there is no such turn."""
+    """Return the prompt of a turn that was queued or has started; None if the session does not have that turn."""
     found: Message | None = None
     after = 0
     while page := await store.read(one.id, after, _PAGE):

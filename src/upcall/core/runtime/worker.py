@@ -40,7 +40,7 @@ Find = Callable[[int, Collection[str]], Awaitable[Sequence[tuple[str, Run]]]]
 
 
 class Segment(Value, frozen=True):
-    """What a worker did with one run tree, from its claim until the tree ended, waited or was left.
+    """One run of a tree by a worker, from its claim until the tree ended, waited or was left.
 
     root: the id of its root session
     agent: the root's agent

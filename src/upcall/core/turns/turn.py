@@ -62,7 +62,7 @@ DEFAULT_CHILD = ChildSpec()
 
 
 class SubmitOptions(NamedTuple):
-    """What a hook or tool may choose for a session that it queues."""
+    """The options of a session that a hook or tool queues."""
 
     priority: Priority = "normal"
     tenant: str = ""

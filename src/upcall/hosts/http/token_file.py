@@ -59,7 +59,7 @@ class KeptToken:
 
 
 def _stamp(path: Path) -> tuple[int, int] | None:
-    """What changes when a file is replaced; None without a file."""
+    """Return a mark that differs once the file is replaced; None without a file."""
     try:
         about = path.lstat()
     except OSError:

@@ -19,7 +19,7 @@ class Needed(NamedTuple):
 
 
 def role_needed(message: Any) -> Needed:
-    """What a message needs: a call of an agent an operator, and what fills in a form an answerer.
+    """Return the role that a message needs: operator to call an agent, answerer to fill in a form.
 
     A message that is not valid needs nothing: it is answered with an error.
     """

@@ -4,6 +4,7 @@
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 from __future__ import annotations
 
+import abc
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
@@ -26,18 +27,18 @@ _REFUSALS = (
 )
 
 
-class SqlitePeople:
+class SqlitePeople(abc.ABC):
     """The part of a store in a file that is about people."""
 
     where: str
 
+    @abc.abstractmethod
     async def _operate(self, work: Callable[[Tx], Any], root: str = "", *, sync: bool = False) -> Any:
         """Run a function in a transaction."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def _query(self, sql: str, values: Sequence[Any] | Mapping[str, Any] = ()) -> list[Any]:
         """Return the rows of a query."""
-        raise NotImplementedError
 
     async def tokens(self) -> list[Token]:
         """Return the tokens of people, in the order in which they were made; revoked ones too."""
