@@ -305,7 +305,7 @@ async def test_a_program_delegates_to_agents_below(files: Files) -> None:
 
 def _description(agent: Agent, desk: Desk) -> str:
     runtime = desk.runtime(agent)
-    return runtime.actor(agent, Hooks(), asks=False).toolbox["run_python"].description
+    return runtime.agents.prepared(agent, Hooks(), asks=False).toolbox["run_python"].description
 
 
 # --- asking -------------------------------------------------------------------------------

@@ -134,7 +134,7 @@ async def _compact(talk: ChatSession, _: str) -> None:
 
 async def _tools(talk: ChatSession, _: str) -> None:
     agent = talk.agent
-    actor = talk.runtime.actor(agent, NO_HOOKS, asks=agent.ask)
+    actor = talk.runtime.agents.prepared(agent, NO_HOOKS, asks=agent.ask)
     side_tools = {tool.name for tool in SIDE_TOOLS}
     tools = [tool for name, tool in actor.toolbox.items() if name not in side_tools]
     if not tools:

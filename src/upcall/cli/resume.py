@@ -25,7 +25,7 @@ from upcall.cli.places import (
 from upcall.cli.run import CODES, interruptible, run_and_show, turn_json_of
 from upcall.cli.stopping import DRAIN_SECONDS, TERMINATED, stopping_of
 from upcall.contracts import Reply
-from upcall.core.runtime.worker import STOP_LIMIT
+from upcall.core.runtime.running_trees import STOP_LIMIT
 from upcall.errors import RuntimeClosed, ServersMissing, SessionBusy, SetupError
 from upcall.observe.plain import one_line, visible
 

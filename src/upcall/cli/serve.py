@@ -30,7 +30,7 @@ from upcall.cli.places import (
 )
 from upcall.cli.run import CODES
 from upcall.cli.stopping import DRAIN_SECONDS, TERMINATED, leaving, stopping_of
-from upcall.core.runtime.worker import STOP_LIMIT
+from upcall.core.runtime.running_trees import STOP_LIMIT
 from upcall.errors import SetupError, UpcallError
 from upcall.observe.plain import plain
 from upcall.tokens import RIGHT

@@ -8,26 +8,13 @@ sent twice changes nothing but the time at which somebody looks.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from upcall.contracts import TakeLimit
-from upcall.core.runtime.retrying import DEFAULT_RETRIES, Retries
-from upcall.core.runtime.worker import OnSegment, Segment
+from upcall.core.runtime.retrying import Retries
+from upcall.core.runtime.worker import OnSegment, Segment, WorkerOptions
 
 __all__ = ["Engine", "Local", "OnSegment", "Retries", "Segment", "TakeLimit", "WorkerOptions"]
-
-
-class WorkerOptions(NamedTuple):
-    """How a worker runs what it takes; see `Runtime.work`."""
-
-    concurrency: int = 10
-    drain: float = 20.0
-    once: bool = False
-    changed: Literal["run", "leave"] = "run"
-    limits: Sequence[TakeLimit] = ()
-    retries: Retries = DEFAULT_RETRIES
-    on_segment: OnSegment | None = None
 
 
 class Engine(Protocol):

@@ -7,7 +7,7 @@ import logging
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_type_hints
 
-from upcall.callbacks import Callback, can_continue, public
+from upcall.callbacks import Callback, public
 from upcall.contracts import Host, ModelCall, Row, Selection, Store
 from upcall.core.error_texts import did_you_mean
 from upcall.core.log.load import readable_events
@@ -103,11 +103,6 @@ class Catalog:
         """
         await self._open()
         return [row.id for row in await self.store.unfinished()]
-
-    async def _is_ready(self, root: str) -> bool:
-        """Tell whether a parked run tree can continue; also where nothing is open any more: that was cancelled."""
-        now, callbacks = self.store.now(), await self.store.callbacks(root=root)
-        return can_continue(callbacks, now) or all(one.status != "open" for one in callbacks)
 
     async def rows(
         self,

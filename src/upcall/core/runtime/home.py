@@ -11,14 +11,12 @@ from upcall.contracts import Host, Store
 from upcall.core.log.session_log import Sink
 from upcall.core.runtime.broadcast import Broadcast
 from upcall.core.runtime.inbox import Inbox
+from upcall.core.runtime.known_agents import KnownAgents
 from upcall.core.runtime.own_workspaces import OwnWorkspaces
-from upcall.core.turns.prepared_agent import PreparedAgent
 from upcall.core.turns.process_limit import ProcessLimit
 from upcall.core.turns.thread_cache import Threads
 from upcall.core.turns.timeouts import Deadlines
 from upcall.core.turns.turn import Turn
-from upcall.events import SessionStarted
-from upcall.hooks import Hooks
 from upcall.messages import Priority
 
 
@@ -26,6 +24,7 @@ class RuntimeServices(Protocol):
     """The parts of a runtime that its run trees use."""
 
     store: Store
+    agents: KnownAgents
     turns: dict[str, Turn]
     threads: Threads
     processes: ProcessLimit
@@ -40,27 +39,6 @@ class RuntimeServices(Protocol):
     broadcast: Broadcast
     person_watchers: list[Callable[[Callback], None]]
     host_inbox: Inbox
-
-    def agent(self, name: str, root: str = "") -> Agent:
-        """An agent by its name, as the run tree of this root knows it."""
-        ...
-
-    def agent_of(self, header: SessionStarted) -> Agent:
-        """The agent of a session."""
-        ...
-
-    def agent_names(self, root: str = "") -> tuple[str, ...]:
-        """Every agent's name, as the run tree of this root knows them."""
-        ...
-
-    def actor(
-        self, agent: Agent, inherited: Hooks, *, asks: bool, answers: bool = False, model: str = ""
-    ) -> PreparedAgent:
-        """The agent, ready to run: `asks` gives it the tool `ask`, `answers` those for answering.
-
-        `model` is the name of one of its models; empty is its own.
-        """
-        ...
 
     async def submit(
         self,

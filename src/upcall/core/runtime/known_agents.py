@@ -1,4 +1,4 @@
-"""The agents of a runtime by name, and those that one session brought itself.
+"""The agents of a runtime: by name, with their models, and ready to run.
 
 The log keeps an agent's name only. A session that is started with an agent object whose name, or the name of one
 below it, belongs to another agent here keeps its own object: in this process, with all that it starts. Another
@@ -7,19 +7,36 @@ process finds the agent by its name.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
-from upcall.agent import Agent, all_agents
+from upcall.agent import Agent, all_agents, models_used
+from upcall.contracts import Model
+from upcall.core.declared import Declared, find
+from upcall.core.runtime.needed_servers import close_toolsets
+from upcall.core.runtime.session_options import check_model
+from upcall.core.turns.builtin_tools import ask, task_tool
+from upcall.core.turns.prepared_agent import PreparedAgent
+from upcall.core.turns.side_turn import SIDE_TOOLS
 from upcall.errors import BadAgent, SetupError, UnknownAgent
 from upcall.events import SessionStarted
+from upcall.hooks import NO_HOOKS, Hooks
 
 
 class KnownAgents:
-    """Agents by name: the runtime's, and a root session's own in their place."""
+    """Agents by name: the runtime's, and a root session's own in their place.
 
-    def __init__(self, agents: Sequence[Agent]) -> None:
+    model: makes the model of an agent
+    """
+
+    def __init__(self, agents: Sequence[Agent], model: Callable[[Agent], Model]) -> None:
         self._agents: dict[str, Agent] = all_agents(agents)
         self._own: dict[str, Mapping[str, Agent]] = {}  # by the root session's id
+        self._model = model
+        self._models: dict[tuple[int, str], Model] = {}
+        self._prepared: dict[tuple[int, int, bool, bool, str], PreparedAgent] = {}
+        self._places: dict[Agent, Declared] = {}
+
+    # --- by name --------------------------------------------------------------------------
 
     def get(self, name: str, root: str = "") -> Agent:
         """An agent by its name, as the run tree of this root knows it; UnknownAgent names those there are."""
@@ -54,9 +71,20 @@ class KnownAgents:
             return own
         return None
 
+    def register_for_workers(self, agent: Agent) -> None:
+        """Know an agent whose turns others run; SetupError if another one has its name: they find it by that."""
+        if self.register(agent) is not None:
+            raise SetupError(
+                f"this runtime has another agent called {agent.name!r}; a worker finds an agent by its name"
+            )
+
     def all(self) -> list[Agent]:
         """Every agent, those of single sessions too."""
         return [*self._agents.values(), *(agent for own in self._own.values() for agent in own.values())]
+
+    def models(self) -> Mapping[str, frozenset[str]]:
+        """Every agent's name, with the names of the models that it and all below it use."""
+        return {agent.name: models_used(agent) for agent in self.all()}
 
     def bind(self, session_id: str, own: Mapping[str, Agent]) -> None:
         """Have one session, with all that it starts, use these agents."""
@@ -72,3 +100,49 @@ class KnownAgents:
         """Drop what sessions brought that are gone."""
         for session_id in session_ids:
             self._own.pop(session_id, None)
+
+    # --- ready to run ---------------------------------------------------------------------
+
+    def prepared(
+        self, agent: Agent, inherited: Hooks, *, asks: bool, answers: bool = False, model: str = ""
+    ) -> PreparedAgent:
+        """The agent, ready to run: `asks` gives it the tool `ask`, `answers` those for answering.
+
+        `model` is the name of one of its models; empty is its own.
+        """
+        key = (id(agent), id(inherited) if inherited is not NO_HOOKS else 0, asks, answers, model)
+        found = self._prepared.get(key)
+        if found is None:
+            uses = self._model_of(agent.derived_from or agent, model)
+            delegates = agent.agents and agent.run_program is None
+            extra = [task_tool(list(agent.agents))] if delegates else []
+            extra += [ask] if asks else []
+            extra += SIDE_TOOLS if delegates or answers else ()
+            hooks = agent.hooks.inheriting_from(inherited)
+            found = self._prepared[key] = PreparedAgent(agent, uses, hooks, extra)
+        return found
+
+    def _model_of(self, agent: Agent, name: str) -> Model:
+        """The agent's own model, or the one of that name, made once."""
+        found = self._models.get((id(agent), name))
+        if found is None:
+            check_model(agent, name)
+            chosen = agent.replace(model=agent.models[name]) if name else agent
+            found = self._models[id(agent), name] = self._model(chosen)
+        return found
+
+    def place_of(self, agent: Agent) -> Declared:
+        """The place where an agent is declared, looked up once: a module may have hundreds of attributes."""
+        place = self._places.get(agent)
+        if place is None:
+            place = Declared(agent.source) if agent.source else find(agent, agent.declared_in)
+            self._places[agent] = place
+        return place
+
+    async def close(self) -> None:
+        """Close the models and toolsets that can be closed."""
+        for model in self._models.values():
+            close = getattr(model, "close", None)
+            if close is not None:
+                await close()
+        await close_toolsets(self.all())

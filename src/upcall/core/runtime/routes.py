@@ -32,9 +32,9 @@ async def route_for(
     home: RuntimeServices, root: str, turn: Turn, question: Question | Callback, hints: Hints
 ) -> Route:
     """Lay out where such a question of the turn would go by the policies as they are now."""
-    agent, known = turn.actor.agent, home.agent_names(root)
+    agent, known = turn.actor.agent, home.agents.names(root)
     policy, chain = await effective_policy_and_ancestors(
-        agent, turn.state.header, home.store, home.turns, home.agent_of
+        agent, turn.state.header, home.store, home.turns, home.agents.of
     )
     query = RouteQuery(
         agent.name,
@@ -49,7 +49,7 @@ async def route_for(
     )
     targets = {hints.fallback_target, policy.callback_policy.fallback_target} if question.gate else ()
     if fallbacks := [name for name in targets if name in known]:
-        rights = [(name, home.agent(name, root).policy.callback_policy.may_approve) for name in fallbacks]
+        rights = [(name, home.agents.get(name, root).policy.callback_policy.may_approve) for name in fallbacks]
         query = query.replace(fallback_approves=tuple(rights))
     return route(query, chain)
 

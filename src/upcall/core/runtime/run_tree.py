@@ -109,7 +109,7 @@ class RunTree:
         log = SessionLog(self.store, self.claim, state, self.sinks, self.home.broadcast.sinks)
         options = state.options_in_force
         hooks = ASKING if options.approvals and not state.header.parent else inherited
-        return Turn(log, self.home.actor(agent, hooks, asks=state.header.asks, model=options.model), self)
+        return Turn(log, self.home.agents.prepared(agent, hooks, asks=state.header.asks, model=options.model), self)
 
     def workspace(self, turn: Turn) -> Files | None:
         """The turn's files: of its agent's own workspace, or of the nearest one above; a root may have its own."""
@@ -131,15 +131,15 @@ class RunTree:
         state = await load_state(self.store, session_id)
         if state is None:
             raise UnknownSession(session_id)
-        return self.make_turn(state, self.home.agent_of(state.header), await self.inherited(state.header))
+        return self.make_turn(state, self.home.agents.of(state.header), await self.inherited(state.header))
 
     async def direct(self, state: SessionState) -> Turn:
         """A session that is run by its own id, guarded by all that is above it; SetupError if that can't be."""
         check_runs_alone(state)
         self.home.workspaces.check(state)
-        check_servers(state, self.home.agent_of(state.root_header) if state.root_header.servers else None)
+        check_servers(state, self.home.agents.of(state.root_header) if state.root_header.servers else None)
         inherited = await self.inherited(state.header) if state.header.parent else NO_HOOKS
-        return self.make_turn(state, self.home.agent_of(state.header), inherited)
+        return self.make_turn(state, self.home.agents.of(state.header), inherited)
 
     async def ensure_claimed(self, turn: Turn) -> Claim:
         """The claim on this tree; a session that is just being created is stored and claimed first."""
@@ -454,7 +454,7 @@ class RunTree:
         """Run a child called after its parent and `name`; called again, resume it, or return its logged end."""
         if self.draining and not self._finishes(parent, name):
             raise RuntimeClosed
-        declared = self.home.agent(agent, self.root) if isinstance(agent, str) else agent
+        declared = self.home.agents.get(agent, self.root) if isinstance(agent, str) else agent
         child_id = f"{parent.id}~{name}"
         with self.activity.running():  # until the child's own turn does
             state = await self._load_child(parent, child_id, name)
@@ -514,7 +514,7 @@ class RunTree:
             )  # fmt: skip
             state.root_header = parent.state.root_header
             way = await effective_policy_and_ancestors(
-                agent, state.header, self.store, self.home.turns, self.home.agent_of
+                agent, state.header, self.store, self.home.turns, self.home.agents.of
             )
             force_setattr(state.header, "asks", can_ask_anyone(self.home, agent, *way))  # nobody has seen it yet
         return self.make_turn(state, agent, parent.actor.passed_on)
@@ -534,7 +534,7 @@ class RunTree:
     async def submit(self, turn: Turn, agent: Agent | str, text: str, id: str, options: SubmitOptions) -> str:
         """Queue a session of its own; called again with the same id and text, do nothing."""
         await self.ensure_claimed(turn)
-        declared = self.home.agent(agent, self.root) if isinstance(agent, str) else agent
+        declared = self.home.agents.get(agent, self.root) if isinstance(agent, str) else agent
         return await self.home.submit(declared, text, id, by=turn.actor.name, **options._asdict())
 
     # --- side turns -----------------------------------------------------------------------
@@ -608,7 +608,7 @@ class RunTree:
             return True
         children = await unfinished_children(self.store, turn, call_id)
         with turn.activity.waiting():
-            runs = [self.start_child(turn, self.home.agent_of(header), "", header.origin) for header in children]
+            runs = [self.start_child(turn, self.home.agents.of(header), "", header.origin) for header in children]
             outcomes = await asyncio.gather(*runs, return_exceptions=True)
         failures = [one for one in outcomes if isinstance(one, BaseException) and not isinstance(one, ChildFailed)]
         for failure in sorted(failures, key=lambda one: isinstance(one, Parking)):
@@ -627,8 +627,8 @@ class RunTree:
         if not station.fresh:
             state = await load_state(self.store, station.session_id)
             if state is not None:
-                return self.make_turn(state, self.home.agent_of(state.header), await self.inherited(state.header))
-        agent = self.home.agent(station.agent, self.root)
+                return self.make_turn(state, self.home.agents.of(state.header), await self.inherited(state.header))
+        agent = self.home.agents.get(station.agent, self.root)
         name = f"{station.agent}.{callback_id}"
         state = await load_state(self.store, f"{turn.id}~{name}") or SessionState(f"{turn.id}~{name}")
         fresh = self.make_turn(state, agent, turn.actor.passed_on)

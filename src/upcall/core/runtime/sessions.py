@@ -7,22 +7,24 @@ import contextlib
 import logging
 import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 from upcall import errors
 from upcall.agent import Agent
-from upcall.contracts import Claim, Host, Model, OutputT_co, Reply, Store, Workspace
-from upcall.core.declared import Declared, find
+from upcall.contracts import Host, Model, OutputT_co, Reply, Store, TakeLimit, Workspace
 from upcall.core.log.load import load_state, refresh
 from upcall.core.log.session_log import Sink
 from upcall.core.log.state import SessionState
 from upcall.core.runtime.broadcast import Subscription
+from upcall.core.runtime.catalog import Catalog
 from upcall.core.runtime.children import make_ready
-from upcall.core.runtime.needed_servers import close_toolsets, given_servers
+from upcall.core.runtime.known_agents import KnownAgents
+from upcall.core.runtime.needed_servers import given_servers
 from upcall.core.runtime.own_workspaces import OwnWorkspaces, checked_workspace
-from upcall.core.runtime.queueing import Queueing
+from upcall.core.runtime.retrying import DEFAULT_RETRIES, Retries
 from upcall.core.runtime.routes import can_ask_anyone
 from upcall.core.runtime.run_tree import RunTree
+from upcall.core.runtime.running_trees import STOP_LIMIT, RunningTrees, drain_trees
 from upcall.core.runtime.session import Session
 from upcall.core.runtime.session_data import (
     Place,
@@ -31,16 +33,15 @@ from upcall.core.runtime.session_data import (
     checked_place,
     checked_tags,
 )
-from upcall.core.runtime.session_options import ASKING, check_is_root, check_model, checked_options
-from upcall.core.runtime.turn_callbacks import last_reply, waiting_error, with_callbacks
-from upcall.core.runtime.worker import STOP_LIMIT, drain_trees
+from upcall.core.runtime.session_options import check_is_root, checked_options
+from upcall.core.runtime.submitting import Submission, make_submission, queue_turns
+from upcall.core.runtime.turn_callbacks import is_ready, last_reply, waiting_error, with_callbacks
+from upcall.core.runtime.worker import OnSegment, Resume, WorkerOptions
+from upcall.core.runtime.workers import Workers
 from upcall.core.turns.access import prompt_message
-from upcall.core.turns.builtin_tools import ask, task_tool
 from upcall.core.turns.compaction import summarise_between_turns
-from upcall.core.turns.prepared_agent import PreparedAgent
 from upcall.core.turns.process_limit import ProcessLimit
 from upcall.core.turns.reply import reply_of, typed_reply_of
-from upcall.core.turns.side_turn import SIDE_TOOLS
 from upcall.core.turns.thread_cache import Threads
 from upcall.core.turns.timeouts import Deadlines
 from upcall.core.turns.turn import Turn
@@ -54,8 +55,8 @@ from upcall.events import (
     SessionStarted,
     Steered,
 )
-from upcall.hooks import NO_HOOKS, Hooks
-from upcall.messages import Message, replace_surrogates
+from upcall.hooks import NO_HOOKS
+from upcall.messages import Message, Priority, replace_surrogates
 
 if TYPE_CHECKING:
     from pathlib import PurePath
@@ -63,16 +64,10 @@ if TYPE_CHECKING:
 log = logging.getLogger("upcall")
 R = TypeVar("R")
 
-CLAIM_WAIT = 1.2
-"""Leases to wait for another process's claim: a dead owner's ends after one."""
-
-CLAIM_ATTEMPTS = 60
-"""Attempts to claim a run tree during that time."""
-
 _MOST, _STEP = 0xFFFF_FFFF_FFFF, 0x9E37_79B9_7F4B  # an odd step passes every number before it repeats one
 
 
-class Sessions(Queueing):
+class Sessions(Catalog):
     """The sessions of one store, as this process may run them."""
 
     def __init__(
@@ -85,17 +80,16 @@ class Sessions(Queueing):
         deps: Any = None,
         processes: int | None = None,
     ) -> None:
-        super().__init__(store, host, agents)
+        super().__init__(store, host)
         self.hold, self.deps = hold, deps
         self.capture = False  # whether what goes over the wire to models is logged
         self.workspaces = OwnWorkspaces()
-        self._model = model
-        self._actors: dict[tuple[int, int, bool, bool, str], PreparedAgent] = {}
         self.can_ask_cache: dict[tuple[Any, ...], bool] = {}  # see `can_ask_anyone`
-        self._models: dict[tuple[int, str], Model] = {}
-        self._places: dict[Agent, Declared] = {}
         self.threads, self.processes, self.deadlines = Threads(), ProcessLimit(processes), Deadlines()
         self._newest_id = int.from_bytes(os.urandom(6))
+        self.agents = KnownAgents(agents, model)
+        self._trees = RunningTrees(self)
+        self._workers = Workers(store, self.agents, self._trees, self.run_claimed)
 
     # --- opening and closing --------------------------------------------------------------
 
@@ -118,57 +112,50 @@ class Sessions(Queueing):
         """
         self._begin_closing()
         if drain > 0 and not self._closed:
-            await drain_trees(tuple(self._trees.values()), drain)
+            await drain_trees(self._trees.all(), drain)
         if self._closed:
             return
         self._closed = True
         for turn in tuple(self.turns.values()):
             turn.stop(errors.RuntimeClosed())
         self.host_inbox.close()
-        ends = [*[tree.when_ended() for tree in self._trees.values()], *self._tasks]
-        ends += [asyncio.ensure_future(worker.ended.wait()) for worker in self._workers]
+        ends = [*[tree.when_ended() for tree in self._trees.all()], *self._tasks, *self._workers.when_ended()]
         if ends:
             await asyncio.wait(ends, timeout=STOP_LIMIT)
         if self._stop_listening is not None:
             self._stop_listening()
         self.threads.close()
         self.deadlines.close()
-        for model in self._models.values():
-            close = getattr(model, "close", None)
-            if close is not None:
-                await close()
-        await close_toolsets(self._agents.all())
+        await self.agents.close()
         self.broadcast.close()
         await self.store.close()
 
+    async def drain(self, seconds: float = 20.0) -> None:
+        """Start nothing new, and return when nothing runs here; what is stored can still be read.
+
+        `close(drain=...)` does this first, and says what becomes of turns. Called again while it waits, the fewer
+        seconds count.
+        """
+        self._begin_closing()
+        await drain_trees(self._trees.all(), seconds)
+
+    def _begin_closing(self) -> None:
+        self._trees.closing = True
+        self._workers.stop()
+
     # --- agents ---------------------------------------------------------------------------
 
-    def actor(
-        self, agent: Agent, inherited: Hooks, *, asks: bool, answers: bool = False, model: str = ""
-    ) -> PreparedAgent:
-        """The agent, ready to run: `asks` gives it the tool `ask`, `answers` those for answering.
+    def agent(self, name: str, root: str = "") -> Agent:
+        """An agent by its name, as the run tree of this root knows it."""
+        return self.agents.get(name, root)
 
-        `model` is the name of one of its models; empty is its own.
-        """
-        key = (id(agent), id(inherited) if inherited is not NO_HOOKS else 0, asks, answers, model)
-        found = self._actors.get(key)
-        if found is None:
-            uses = self._model_of(agent.derived_from or agent, model)
-            delegates = agent.agents and agent.run_program is None
-            extra = [task_tool(list(agent.agents))] if delegates else []
-            extra += [ask] if asks else []
-            extra += SIDE_TOOLS if delegates or answers else ()
-            found = self._actors[key] = PreparedAgent(agent, uses, agent.hooks.inheriting_from(inherited), extra)
-        return found
+    def agent_names(self, root: str = "") -> tuple[str, ...]:
+        """Every agent's name, as the run tree of this root knows them."""
+        return self.agents.names(root)
 
-    def _model_of(self, agent: Agent, name: str) -> Model:
-        """The agent's own model, or the one of that name, made once."""
-        found = self._models.get((id(agent), name))
-        if found is None:
-            check_model(agent, name)
-            chosen = agent.replace(model=agent.models[name]) if name else agent
-            found = self._models[id(agent), name] = self._model(chosen)
-        return found
+    def models_of_agents(self) -> Mapping[str, frozenset[str]]:
+        """The agents whose trees can be taken, each with the names of the models that it and all below it use."""
+        return self.agents.models()
 
     # --- sessions -------------------------------------------------------------------------
 
@@ -199,12 +186,12 @@ class Sessions(Queueing):
             in another process, give it to `load` or `resume` there
         options: which of the agent's models it uses, and whether more is approved than agents declare
         """
-        if self._stop_listening is None or self._closing:
+        if self._stop_listening is None or self._trees.closing:
             await self._open()
-        if self._closing:
+        if self._trees.closing:
             raise errors.RuntimeClosed(begun=False)
         declared = self.agent(agent) if isinstance(agent, str) else agent
-        own = None if isinstance(agent, str) else self._agents.register(agent)
+        own = None if isinstance(agent, str) else self.agents.register(agent)
         session_id = self.new_id() if id is None else checked_id(id)
         where: Place = ("", "", ())
         if title != "" or folder is not None or roots != ():
@@ -246,7 +233,7 @@ class Sessions(Queueing):
         asks = self.can_ask_cache.get((agent, self.host is None))
         if asks is None:
             asks = can_ask_anyone(self, agent, agent.policy, [])
-        place = self._place(agent)
+        place = self.agents.place_of(agent)
         title, folder, roots = where
         return SessionStarted(
             agent.name, kind="coordinator" if agent.run_program else "agent",
@@ -260,22 +247,14 @@ class Sessions(Queueing):
     def _bind(self, session_id: str, agents: Mapping[str, Agent] | None, workspace: Workspace | None) -> None:
         """Have a new session use what it was started with."""
         if agents is not None:
-            self._agents.bind(session_id, agents)
+            self.agents.bind(session_id, agents)
         if workspace is not None:
             self.workspaces.bind(session_id, workspace)
 
     def _unbind(self, session_ids: Sequence[str]) -> None:
         """Drop what sessions were started with that are gone."""
-        self._agents.forget(session_ids)
+        self.agents.forget(session_ids)
         self.workspaces.forget(session_ids)
-
-    def _place(self, agent: Agent) -> Declared:
-        """The place where an agent is declared, looked up once: a module may have hundreds of attributes."""
-        place = self._places.get(agent)
-        if place is None:
-            place = Declared(agent.source) if agent.source else find(agent, agent.declared_in)
-            self._places[agent] = place
-        return place
 
     def new_id(self) -> str:
         """As good as random among runtimes and never the same twice in one; asking the system each time is slow."""
@@ -314,8 +293,8 @@ class Sessions(Queueing):
         if workspace is not None:
             self.workspaces.bind_again(state.root_header, state.header.root or id, workspace)
         if agent is not None:
-            self._agents.bind_again(state.root_header, state.header.root or id, agent)
-        return Session(state, self, await last_reply(self.store, state, self.agent_of))
+            self.agents.bind_again(state.root_header, state.header.root or id, agent)
+        return Session(state, self, await last_reply(self.store, state, self.agents.of))
 
     async def run_turn(
         self, state: SessionState, text: str | Message, take_over: bool = False, sink: Sink | None = None,
@@ -333,8 +312,8 @@ class Sessions(Queueing):
             raise
         finally:
             if tree.claim is not None and (tree.claim.failure or not tree.claim.released):
-                await self._release(tree, state)
-            self._unregister(tree, outcome)
+                await self._trees.release(tree, state)
+            self._trees.end(tree, outcome)
 
     async def _prompt(
         self, tree: RunTree, state: SessionState, message: Message, take_over: bool, by: str
@@ -342,7 +321,7 @@ class Sessions(Queueing):
         if state.in_doubt or tree.claim is None or state.id != tree.claim.root or state.seq != tree.claim.seq:
             await self._refresh(state)
         waits = state.turn.parked and (state.turn.phase == "running" or not state.begun)
-        if waits and not await self._is_ready(state.header.root or state.id):
+        if waits and not await is_ready(self.store, state.header.root or state.id):
             raise await waiting_error(self.store, state)
         turn = await tree.direct(state)
         if not state.begun and not await tree.begin_root(turn):
@@ -352,12 +331,12 @@ class Sessions(Queueing):
             reply = await tree.run_root(turn)
             if reply.status == "waiting":
                 raise await waiting_error(self.store, state)
-            await self._own(tree, take_over)
+            await self._trees.own(tree, take_over)
             turn = await tree.direct(state)
         while state.queued:  # what was submitted before comes first
             if (await self._run_queued(tree, turn)).status == "waiting":
                 raise await waiting_error(self.store, state)
-            await self._own(tree, take_over)
+            await self._trees.own(tree, take_over)
             turn = await tree.direct(state)
         await self._end_failed(tree, turn)
         tree.record_prompt(turn, message, by)
@@ -435,11 +414,11 @@ class Sessions(Queueing):
             outcome = error
             raise
         finally:
-            await self._release(tree, state)
-            self._unregister(tree, outcome)
+            await self._trees.release(tree, state)
+            self._trees.end(tree, outcome)
 
     async def _resume(self, tree: RunTree, state: SessionState) -> Reply:
-        agent = self.agent_of(state.header)
+        agent = self.agents.of(state.header)
         beginning = state.turn.phase in ("idle", "failed") and not state.begun
         if state.turn.phase not in ("running", "failed") and not beginning and not state.queued:
             return await with_callbacks(self.store, await typed_reply_of(state, agent.output), state)
@@ -451,7 +430,7 @@ class Sessions(Queueing):
         elif state.turn.phase == "idle":
             await turn.log.flush(release=True)
             reply = await typed_reply_of(state, agent.output)
-        elif self.host is not None or not state.turn.parked or await self._is_ready(tree.root):
+        elif self.host is not None or not state.turn.parked or await is_ready(self.store, tree.root):
             tree.record_resume(turn)
             reply = await tree.run_root(turn)
         else:
@@ -475,7 +454,7 @@ class Sessions(Queueing):
         """Bring a session up to date and return its last reply."""
         await self._refresh(state)
         waits = state.turn.phase == "running" and state.turn.parked
-        output = None if waits else self.agent_of(state.header).output
+        output = None if waits else self.agents.of(state.header).output
         reply = reply_of(state, waits=True) if waits else await typed_reply_of(state, output)
         return await with_callbacks(self.store, reply, state)
 
@@ -497,54 +476,9 @@ class Sessions(Queueing):
     async def _claim(
         self, root: str, take_over: bool = False, sink: Sink | None = None, *, wait: bool = True
     ) -> RunTree:
-        """Own the tree; with `wait`, give another process's claim a little more than one lease to end."""
         if self._stop_listening is None or self._closed:
             await self._open()
-        if self._closing:
-            raise errors.RuntimeClosed(begun=False)
-        while not take_over and (running := self._trees.get(root)) is not None:
-            if not running.is_released:
-                raise errors.SessionBusy(root, "this program", is_local=True)
-            await asyncio.wait({running.when_ended()})
-        tree = self._trees[root] = RunTree(self, root, sink)
-        try:
-            await self._own(tree, take_over, wait=wait)
-        except BaseException:
-            self._unregister(tree, None)
-            raise
-        return tree
-
-    def adopt_claim(self, claim: Claim) -> RunTree:
-        """Register the run tree of a claim that was taken."""
-        tree = self._trees[claim.root] = RunTree(self, claim.root)
-        tree.own(claim)
-        tree.draining = self._closing
-        return tree
-
-    def setup_of(self, state: SessionState) -> str:
-        """The digest of a session's agent as it is now."""
-        options = state.options_in_force
-        hooks = ASKING if options.approvals else NO_HOOKS
-        agent = self.agent_of(state.header)
-        return self.actor(agent, hooks, asks=state.header.asks, model=options.model).setup
-
-    async def _own(self, tree: RunTree, take_over: bool, *, wait: bool = True) -> None:
-        attempts = CLAIM_ATTEMPTS if wait else 0
-        while True:
-            try:
-                tree.own(await self.store.claim(tree.root, take_over=take_over))
-                return
-            except errors.SessionBusy as error:
-                if not attempts or tree.draining or error.is_local:
-                    raise
-            attempts -= 1
-            await asyncio.sleep(self.store.lease * CLAIM_WAIT / CLAIM_ATTEMPTS)
-
-    def _unregister(self, tree: RunTree, outcome: Reply | Exception | None) -> None:
-        """Note that a run tree no longer runs here, and tell those who joined it what came of it."""
-        if self._trees.get(tree.root) is tree:
-            del self._trees[tree.root]
-        tree.end(outcome)
+        return await self._trees.claim(root, take_over, sink, wait=wait)
 
     @contextlib.asynccontextmanager
     async def _owned(self, root: str) -> AsyncGenerator[RunTree]:
@@ -552,15 +486,122 @@ class Sessions(Queueing):
         try:
             yield tree
         finally:
-            await self._release(tree)
-            self._unregister(tree, None)
+            await self._trees.release(tree)
+            self._trees.end(tree, None)
 
-    async def _release(self, tree: RunTree, state: SessionState | None = None) -> None:
-        if state is not None and tree.claim is not None and tree.claim.failure is not None:
-            state.in_doubt = True
-        elif tree.claim is not None and not tree.claim.released:
-            with contextlib.suppress(errors.UpcallError):
-                await self.store.release(tree.claim)
+    # --- queueing -------------------------------------------------------------------------
+
+    async def submit(
+        self,
+        agent: Agent[Any] | str,
+        text: str | Message,
+        id: str | None = None,
+        *,
+        turn: int = 1,
+        priority: Priority = "normal",
+        tenant: str = "",
+        data: Mapping[str, Any] | None = None,
+        tags: Mapping[str, str] | None = None,
+        queue_limit: int | None = None,
+        by: str = "",
+    ) -> str:
+        """Queue a turn for whoever runs `work()` or `upcall worker`, and return the session's id. It runs nothing.
+
+        Submitting the same again does nothing; TurnExists if the turn was submitted with another text.
+
+        agent: the agent, or the name of one that this runtime has; the worker finds it by its name
+        text: the prompt
+        id: the session's id, of a new session or of an existing one; without one it is a new session
+        turn: the number of the turn in its session; the turns before it must exist
+        priority: workers take `critical` before `high`, `normal` and `low`
+        tenant: on whose behalf; of several tenants workers take the one with the fewest running sessions first
+        data, tags: those of `start`, for a new session
+        queue_limit: QueueFull if more sessions than this would be queued
+        by: who submits it
+        """
+        await self._open()
+        one = self.submission(
+            agent, text, id, turn=turn, priority=priority, tenant=tenant, data=data, tags=tags, by=by
+        )
+        await queue_turns(self.store, [one], queue_limit)
+        return one.id
+
+    def submission(
+        self,
+        agent: Agent[Any] | str,
+        text: str | Message,
+        id: str | None = None,
+        *,
+        turn: int = 1,
+        priority: Priority = "normal",
+        tenant: str = "",
+        data: Mapping[str, Any] | None = None,
+        tags: Mapping[str, str] | None = None,
+        by: str = "",
+    ) -> Submission:
+        """Check what is to be submitted; nothing is stored yet."""
+        declared = self.agent(agent) if isinstance(agent, str) else agent
+        if not isinstance(agent, str):
+            self.agents.register_for_workers(agent)
+        return make_submission(
+            self.new_id() if id is None else id, text, self.header_of(declared, data, tags),
+            turn=turn, priority=priority, tenant=tenant, by=by, data=data, tags=tags,
+        )  # fmt: skip
+
+    async def submit_all(
+        self, submissions: Sequence[Submission], queue_limit: int | None = None
+    ) -> dict[tuple[str, int], bool]:
+        """Queue several turns; returns which of them are new, by session and turn."""
+        await self._open()
+        return await queue_turns(self.store, submissions, queue_limit)
+
+    # --- running what is ready ------------------------------------------------------------
+
+    async def work(
+        self,
+        stop: asyncio.Event | None = None,
+        *,
+        drain: float = 20.0,
+        concurrency: int = 100,
+        resume: Resume | None = None,
+        settled_only: bool = False,
+        once: bool = False,
+        changed: Literal["run", "leave"] = "run",
+        limits: Sequence[TakeLimit] = (),
+        retries: Retries = DEFAULT_RETRIES,
+        on_segment: OnSegment | None = None,
+    ) -> None:
+        """Run queued turns and resume run trees as they become ready, until `stop` is set or this is closed.
+
+        It takes the trees whose agents this runtime has and leaves all others alone. When told to stop it drains
+        what it took, as `close(drain=...)` does. At most `concurrency` trees run at once. A turn whose failure may
+        pass (its model is unavailable, a connection was lost) is tried again after a while; a tree whose workers
+        died three times with nothing new in its log fails.
+
+        once: return when nothing is left that can be taken now
+        changed: `leave` leaves turns to others that began with other instructions, tools or policies of the agent
+        limits: how many trees all workers of the store together may run
+        retries: how often, and after how many seconds, a failed turn is tried again
+        on_segment: called with what was done with each tree
+
+        resume: called with the id of each ready root to run it in place of this runtime; it returns False to skip
+            the tree until it changes. After `stop` its calls have `drain` seconds to end. What is above does not
+            apply then
+        settled_only: with `resume`, only trees that hold a callback which was settled or has expired; a tree whose
+            process died in the middle of something else waits until somebody resumes it
+        """
+        await self._open()
+        options = WorkerOptions(concurrency, drain, once, changed, tuple(limits), retries, on_segment)
+        await self._workers.work(stop, options, resume, settled_only)
+
+    async def run_if_ready(self, root: str) -> bool:
+        """Run a tree if it is ready, as `work` would: for job queues whose jobs say which one to look at.
+
+        Returns False if it is not ready, another process runs it, or this runtime does not have its agent. It
+        raises nothing that the log already says of the turn.
+        """
+        await self._open()
+        return await self._workers.run_if_ready(root)
 
     # --- from outside ---------------------------------------------------------------------
 
@@ -575,7 +616,7 @@ class Sessions(Queueing):
     async def set_options(self, state: SessionState, options: SessionOptions) -> None:
         """Choose options for a session, which count from its next turn on."""
         check_is_root(state)
-        chosen = OptionsSet(checked_options(self.agent_of(state.header), options))
+        chosen = OptionsSet(checked_options(self.agents.of(state.header), options))
         await self._open()
         await self.store.append_all({state.id: [chosen]})
         state.absorb(chosen)

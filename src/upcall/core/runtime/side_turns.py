@@ -34,4 +34,4 @@ def answering_actor(home: RuntimeServices, asked: Turn) -> PreparedAgent:
     if "answer_callback" in actor.toolbox:
         return actor
     asks, model = state.header.asks, state.options_in_force.model
-    return home.actor(actor.agent, actor.hooks, asks=asks, answers=True, model=model)
+    return home.agents.prepared(actor.agent, actor.hooks, asks=asks, answers=True, model=model)

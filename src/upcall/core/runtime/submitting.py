@@ -11,8 +11,8 @@ from upcall.callbacks import PRIORITIES
 from upcall.contracts import Store
 from upcall.core.log.load import load_state
 from upcall.core.log.state import SessionState
-from upcall.core.runtime.session_data import check_unchanged
-from upcall.core.turns.access import SessionView
+from upcall.core.runtime.session_data import check_unchanged, checked_id
+from upcall.core.turns.access import SessionView, prompt_message
 from upcall.errors import SessionExists, SetupError, TurnExists
 from upcall.events import AnyEvent, SessionStarted, TurnQueued, TurnStarted
 from upcall.messages import Message, Priority
@@ -51,21 +51,40 @@ class Submission(msgspec.Struct, frozen=True):
         return TurnQueued(self.turn, self.message, self.priority, self.tenant, self.by)
 
 
-def checked_priority(priority: Any) -> Priority:
+def make_submission(
+    id: str,
+    text: str | Message,
+    header: SessionStarted,
+    *,
+    turn: int,
+    priority: Priority,
+    tenant: str,
+    by: str,
+    data: Mapping[str, Any] | None,
+    tags: Mapping[str, str] | None,
+) -> Submission:
+    """Return a submission; SetupError says what is wrong with its values."""
+    return Submission(
+        checked_id(id), _checked_turn(turn), prompt_message(text), header, _checked_priority(priority),
+        _checked_tenant(tenant), by, data, tags,
+    )  # fmt: skip
+
+
+def _checked_priority(priority: Any) -> Priority:
     """Return a priority; SetupError if it is not one."""
     if priority not in PRIORITIES:
         raise SetupError(f"priority is one of {', '.join(PRIORITIES)}, not {brief(priority)}")
     return priority
 
 
-def checked_tenant(tenant: Any) -> str:
+def _checked_tenant(tenant: Any) -> str:
     """Return the name of a tenant; SetupError if it can't be one."""
     if type(tenant) is not str or len(tenant) > TAG_VALUE or not tenant.isprintable():
         raise SetupError(f"tenant is a name of at most {TAG_VALUE} printable characters, not {brief(tenant)}")
     return tenant
 
 
-def checked_turn(turn: Any) -> int:
+def _checked_turn(turn: Any) -> int:
     """Return the number of a turn; SetupError if it can't be one."""
     if type(turn) is not int or not 1 <= turn < 1 << 31:
         raise SetupError(f"turn is the number of the turn in its session, of 1 or more, not {brief(turn)}")

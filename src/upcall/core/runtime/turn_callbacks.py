@@ -8,12 +8,18 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from upcall.agent import Agent
-from upcall.callbacks import Callback, public
+from upcall.callbacks import Callback, can_continue, public
 from upcall.contracts import Reply, Store
 from upcall.core.log.state import SessionState
 from upcall.core.turns.reply import reply_of, typed_reply_of
 from upcall.errors import SessionWaiting, UnknownAgent
 from upcall.events import SessionStarted
+
+
+async def is_ready(store: Store, root: str) -> bool:
+    """Tell whether a parked run tree can continue; also where nothing is open any more: that was cancelled."""
+    now, callbacks = store.now(), await store.callbacks(root=root)
+    return can_continue(callbacks, now) or all(one.status != "open" for one in callbacks)
 
 
 async def waiting_error(store: Store, state: SessionState) -> SessionWaiting:

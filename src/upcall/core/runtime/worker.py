@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from functools import partial
+from typing import Literal, NamedTuple
 
-from upcall.contracts import Store
-from upcall.core.runtime.run_tree import RunTree
+from upcall.contracts import Store, TakeLimit
+from upcall.core.runtime.retrying import DEFAULT_RETRIES, Retries
+from upcall.core.runtime.running_trees import RunningTrees, drain_trees
 from upcall.errors import RuntimeClosed, SessionBusy, UpcallError
 from upcall.events import SETTLING, AnyEvent, TurnQueued
 from upcall.messages import Value
@@ -22,9 +24,6 @@ log = logging.getLogger("upcall")
 
 LOOK_INTERVAL = 2.0
 """Seconds between two looks for run trees whose owner is gone."""
-
-STOP_LIMIT = 6.0
-"""Seconds that turns have to end once they were stopped where they are."""
 
 _MOST_SKIPPED = 1000
 """Trees that can't be run here and are remembered; beyond that all of them are tried again."""
@@ -62,6 +61,18 @@ class Segment(Value, frozen=True):
 OnSegment = Callable[[Segment], None]
 
 
+class WorkerOptions(NamedTuple):
+    """How a worker runs what it takes; see `Runtime.work`."""
+
+    concurrency: int = 10
+    drain: float = 20.0
+    once: bool = False
+    changed: Literal["run", "leave"] = "run"
+    limits: Sequence[TakeLimit] = ()
+    retries: Retries = DEFAULT_RETRIES
+    on_segment: OnSegment | None = None
+
+
 class Worker:
     """Runs the trees that `find` finds, at most `concurrency` at once. With `once` only until nothing is left."""
 
@@ -96,16 +107,17 @@ class Worker:
             for waiting in (watching, *stopped):
                 waiting.cancel()
 
-    async def finish(self, trees: Mapping[str, RunTree] | None, seconds: float) -> None:
+    async def finish(self, trees: RunningTrees | None, seconds: float) -> None:
         """Wait so long for what was resumed to end, then cancel it.
 
         `trees` are the runtime's own: those that were resumed are drained, and what has not begun to run is left.
         """
         try:
-            for root, task in self.running.items():
-                if trees is not None and root not in trees:
-                    task.cancel()
-            await drain_trees([trees[root] for root in self.running if root in trees] if trees else (), seconds)
+            if trees is not None:
+                here = {root: trees.get(root) for root in self.running}
+                for root in [root for root, tree in here.items() if tree is None]:
+                    self.running[root].cancel()
+                await drain_trees([tree for tree in here.values() if tree is not None], seconds)
             if self.running:
                 await asyncio.wait(self.running.values(), timeout=seconds)
             for task in self.running.values():
@@ -166,42 +178,26 @@ class Worker:
             self._skipped[root] = await self._version(root)
 
 
-class Listing:
-    """Finds ready trees in the list of all of them, for code that runs them in its own way.
+async def find_in_list(
+    store: Store, resume: Resume, settled_only: bool, most: int, skip: Collection[str]
+) -> Sequence[tuple[str, Run]]:
+    """Return ready trees from the list of all of them, oldest first, for code that resumes them in its own way.
 
     `settled_only`: only trees that hold a callback which was settled or has expired, and whose outcome has not
     reached the code that asked; a tree that was interrupted otherwise is left to others.
     """
-
-    def __init__(self, store: Store, resume: Resume, *, settled_only: bool = False) -> None:
-        self._store, self._resume, self._settled_only = store, resume, settled_only
-
-    async def find(self, most: int, skip: Collection[str]) -> Sequence[tuple[str, Run]]:
-        """Return ready trees, oldest first, with what resumes each."""
-        found: list[tuple[str, Run]] = []
-        for row in await self._store.unfinished():
-            if len(found) == most:
-                break
-            if row.id not in skip and (not self._settled_only or await self._holds_settled(row.id)):
-                found.append((row.id, partial(self._resume, row.id)))
-        return found
-
-    async def _holds_settled(self, root: str) -> bool:
-        now = self._store.now()
-        return any(
-            not held.delivered and (held.status != "open" or (held.expires is not None and held.expires <= now))
-            for held in await self._store.callbacks(root=root)
-        )
+    found: list[tuple[str, Run]] = []
+    for row in await store.unfinished():
+        if len(found) == most:
+            break
+        if row.id not in skip and (not settled_only or await _holds_settled(store, row.id)):
+            found.append((row.id, partial(resume, row.id)))
+    return found
 
 
-async def drain_trees(trees: Sequence[RunTree], seconds: float) -> None:
-    """Let run trees stop between two steps; what has not stopped in time is stopped where it is."""
-    if not trees:
-        return
-    for tree in trees:
-        tree.drain()
-    _, running = await asyncio.wait([tree.when_ended() for tree in trees], timeout=seconds)
-    if running:
-        for tree in trees:
-            tree.stop(RuntimeClosed())
-        await asyncio.wait(running, timeout=STOP_LIMIT)
+async def _holds_settled(store: Store, root: str) -> bool:
+    now = store.now()
+    return any(
+        not held.delivered and (held.status != "open" or (held.expires is not None and held.expires <= now))
+        for held in await store.callbacks(root=root)
+    )
