@@ -346,6 +346,10 @@ class ContextSet(Event, frozen=True, tag="context_set"):
     origin: str = ""
 
 
+TODOS = "todos"
+"""The key of an agent's to-do list: a list of objects with `content` and `status`."""
+
+
 class CompactionAsked(Event, frozen=True, tag="compaction_asked"):
     """Compaction was requested while calls were open; it happens before the next model call.
 

@@ -6,6 +6,7 @@ from typing import Any, cast
 
 import msgspec
 
+from upcall.events import TODOS, ContextSet
 from upcall.messages import Call, Usage
 from upcall.observe.plain import one_line, visible
 
@@ -39,6 +40,21 @@ def plan_list(text: str) -> str:
     except (msgspec.MsgspecError, KeyError, TypeError, AttributeError):
         return ""
     return "\n".join(f"- {at} · {role}: {task} (may ask {whom})" for at, role, task, whom in steps)
+
+
+def read_todos(event: ContextSet) -> list[tuple[str, str]] | None:
+    """Return the content and the status of each item of a to-do list; None if the event does not set one."""
+    value: Any = event.value
+    if event.key != TODOS or not isinstance(value, list):
+        return None
+    todos: list[tuple[str, str]] = []
+    for one in cast("list[Any]", value):
+        match one:
+            case {"content": str(content), **rest}:
+                todos.append((content, str(rest.get("status", ""))))
+            case _:
+                pass
+    return todos
 
 
 def approval_text(value: Any) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Sequence
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 from upcall.events import (
     AnyEvent,
@@ -58,6 +58,7 @@ from upcall.observe.phrases import (
     edited_args,
     money,
     plan_list,
+    read_todos,
     token_usage,
     value_line,
 )
@@ -66,8 +67,6 @@ from upcall.observe.redact import Redactor
 from upcall.prices import Cost
 
 _MOST_ENDED = 100
-TODOS = "todos"
-"""The context key of an agent's todos, each with `content` and `status`."""
 NO_CHANGE = Change()
 _PLAN_STEP = re.compile(r"plan\d+\.\d+")
 
@@ -480,15 +479,10 @@ class Story:
         return [self._line(event, "note", f"a message was added: {shown}")]
 
     def _context_set(self, event: ContextSet) -> list[Line]:
-        if event.key != TODOS:
+        todos = read_todos(event)
+        if todos is None:
             return []
-        value: Any = event.value
-        items = cast("list[Any]", value) if isinstance(value, list) else []
-        todos = [cast("dict[str, Any]", one) for one in items if isinstance(one, dict)]
-        shown = [
-            (one_line(str(todo.get("content", "")), LONGEST_TEXT), str(todo.get("status", ""))) for todo in todos
-        ]
-        lines = [self._line(event, "todo", text, state=state) for text, state in shown]
+        lines = [self._line(event, "todo", one_line(text, LONGEST_TEXT), state=state) for text, state in todos]
         if not self.has_open_calls(event.session):
             return lines
         self._notes(event.session).todos = lines

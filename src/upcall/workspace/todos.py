@@ -8,6 +8,7 @@ from typing import Any, Literal
 import msgspec
 
 from upcall.contracts import Context
+from upcall.events import TODOS
 from upcall.messages import Value
 from upcall.tools import tool
 
@@ -27,7 +28,7 @@ async def write_todos(todos: list[Todo], ctx: Context) -> str:
 
     todos: all of them, each with its content and its status: pending, in_progress or completed
     """
-    ctx.set_context("todos", msgspec.to_builtins(todos))
+    ctx.set_context(TODOS, msgspec.to_builtins(todos))
     open_items = [todo for todo in todos if todo.status != "completed"]
     ctx.set_context("pinned.todos", f"What is still to do:\n{_format(open_items)}" if open_items else "")
     return _format(todos) or "(nothing to do)"
@@ -36,7 +37,7 @@ async def write_todos(todos: list[Todo], ctx: Context) -> str:
 @tool(read_only=True, repeatable=True)
 async def read_todos(ctx: Context) -> str:
     """Read your list of things to do."""
-    stored: list[dict[str, Any]] = ctx.get_context("todos", [])
+    stored: list[dict[str, Any]] = ctx.get_context(TODOS, [])
     return _format(msgspec.convert(stored, list[Todo])) or "(nothing to do)"
 
 

@@ -7,11 +7,12 @@ only sent earlier.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any
 
 from upcall import events
 from upcall.contracts import Delta
 from upcall.hosts.acp.content import blocks_of
+from upcall.hosts.acp.plan_updates import PlanEvent, PlanUpdates
 from upcall.hosts.acp.protocol import Client
 from upcall.hosts.acp.question_updates import QuestionUpdates
 from upcall.hosts.acp.tool_calls import ToolCalls, text_content
@@ -25,12 +26,9 @@ from upcall.prices import Cost
 Update = tuple[str, dict[str, Any]]
 """The id of a session of the editor, and an update for it."""
 
-TODOS = "todos"
 _LONGEST_TITLE = 120
 _MOST_EARLY = 1000
 _SHOWN_AS_QUESTION = "ask"
-_PLAN_STATES = ("pending", "in_progress", "completed")
-
 
 _NEVER_HIDDEN = (events.Responded,)
 """Events of sessions that are not shown, but whose tokens count."""
@@ -57,7 +55,6 @@ class Shown:
         self.results: dict[str, events.ToolEnded] = {}
         self.said = ""
         self.final: str | None = None
-        self.plan: dict[str, dict[str, str]] = {}
         self.compaction = ""
 
     @property
@@ -80,7 +77,7 @@ class Updates:
         self._root, self._client, self._tools = root, client, calls
         self.cost, self._window, self._spent = cost, window, 0.0
         self._sessions: dict[str, Shown] = {}
-        self._questions = QuestionUpdates(calls, root)
+        self._questions, self._plans = QuestionUpdates(calls, root), PlanUpdates(calls.lines)
         self._outputs: dict[tuple[str, str], Output] = {}
         self._out: list[Update] = []
         self._early: dict[str, list[Delta]] = {}
@@ -448,51 +445,12 @@ class Updates:
         if session.id == self._root:
             self._write(session, f"w{event.seq}", self._questions.waiting_text(self._client))
 
-    # --- plans and the rest ---------------------------------------------------------------
+    # --- plans and summaries --------------------------------------------------------------
 
-    def _context_set(self, session: Shown, event: events.ContextSet) -> None:
-        value: Any = event.value
-        if event.key != TODOS or not session.speaks or not isinstance(value, list):
-            return
-        entries: list[dict[str, str]] = []
-        for todo in cast("list[Any]", value):
-            match todo:
-                case {"content": str(content), **rest}:
-                    entries.append(self._plan_entry(content, str(rest.get("status", ""))))
-                case _:
-                    pass
-        self._say(session, [{"sessionUpdate": "plan", "entries": entries}])
-
-    def _plan_entry(self, content: str, status: str) -> dict[str, str]:
-        state = status if status in _PLAN_STATES else "pending"
-        return {"content": self._tools.lines.whole(content), "priority": "medium", "status": state}
-
-    def _planned(self, session: Shown, event: events.Planned) -> None:
-        match event.value:
-            case [{"worker": _}, *_] as plan:
-                rows = sorted(cast("list[dict[str, Any]]", plan), key=lambda one: one.get("sequence", 0))
-                kept = {name: entry for name, entry in session.plan.items() if entry["status"] != "pending"}
-                new = {str(a["worker"]): self._plan_entry(f"{a['worker']}: {a.get('task', '')}", "") for a in rows}
-                session.plan = {**kept, **new}
-                self._show_plan(session)
-            case _:
-                pass
-
-    def _step_started(self, session: Shown, event: events.StepStarted) -> None:
-        session.plan.setdefault(event.step, self._plan_entry(f"{event.agent} ({event.step})", ""))
-        self._set_step(session, event.step, "in_progress")
-
-    def _step_ended(self, session: Shown, event: events.StepEnded) -> None:
-        self._set_step(session, event.step, "completed")
-
-    def _set_step(self, session: Shown, step: str, status: str) -> None:
-        if step in session.plan:
-            session.plan[step] = {**session.plan[step], "status": status}
-            self._show_plan(session)
-
-    def _show_plan(self, session: Shown) -> None:
+    def _plan_changed(self, session: Shown, event: PlanEvent) -> None:
+        plan = self._plans.changed(event)
         if session.speaks:
-            self._say(session, [{"sessionUpdate": "plan", "entries": list(session.plan.values())}])
+            self._say(session, plan)
 
     def _compacted(self, session: Shown, event: events.Compacted) -> None:
         self._compaction(session, f"d{event.seq}", "completed", event.summary)
@@ -536,9 +494,9 @@ class Updates:
         events.CallbackExpired: _callback_changed,
         events.CallbackWithdrawn: _callback_changed,
         events.Parked: _parked,
-        events.ContextSet: _context_set,
-        events.Planned: _planned,
-        events.StepStarted: _step_started,
-        events.StepEnded: _step_ended,
+        events.ContextSet: _plan_changed,
+        events.Planned: _plan_changed,
+        events.StepStarted: _plan_changed,
+        events.StepEnded: _plan_changed,
         events.Compacted: _compacted,
     }
