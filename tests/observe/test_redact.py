@@ -87,6 +87,12 @@ SECRETS = {
     "hunter32": "Server=db;User Id=sa;Password={};Encrypt=true",
     "0a1b2c3d4e5f0a1b2c3d": "git clone https://{}@git.example/shop.git",
     "hunter33": "redis-cli -h cache -a {} ping",
+    "hunter34": 'it ran ["curl","-u","ada:{}"] twice',
+    "hunter35": '{{"argv": ["/usr/bin/curl", "-m", 5, "-sSu", "ada:{}", "https://shop.example"]}}',
+    "hunter 36": '{{"text": "[\\"sshpass\\", \\"-p\\", \\"{}\\", \\"ssh\\", \\"-p\\", \\"22\\"]"}}',
+    "hunter37": "subprocess.run(['mysql', '-h', 'db', '-p{}', 'shop'])",
+    "hunter38": '[\n  "curl",\n  "-H",\n  "Accept: \\"*/*\\"",\n  "--user",\n  "ada:{}",\n  "-v"\n]',
+    "hunter39": '["curl", "--proxy-user=ada:{}", "https://shop.example"]',
 }
 
 
@@ -264,7 +270,11 @@ LISTS: list[tuple[list[Any], list[str]]] = [
     (["deploy", "--password", "p", "--user", "ada"], ["p"]),
     (["deploy", "--token=t1", "-v"], ["t1"]),
     (["/usr/bin/curl", "-u", "ada:p", "https://shop.example"], ["p"]),
-    (["sshpass", "-p", "p", "ssh", "host"], ["p"]),
+    (["curl", "-s", "--user", "ada:p2"], ["p2"]),
+    (["curl", "--user=ada:p3"], ["p3"]),
+    (["curl", "-sSu", "ada:p4", "-U", "bob:p5"], ["p4", "p5"]),
+    (["mysql", "-pp6", "shop"], ["p6"]),
+    (["sshpass", "-p", "p", "ssh", "-p", "2222", "host"], ["p"]),
 ]
 
 
@@ -276,8 +286,10 @@ def test_in_a_list_what_follows_a_header_or_an_option_is_hidden(
 
     assert hidden == secrets
     assert redactor.restore(shown, {"items": items})["items"] == json.loads(json.dumps(items))
-    if items[0] not in ("/usr/bin/curl", "sshpass"):
-        assert redactor.hide(json.dumps(items))[1] == secrets
+    assert redactor.hide(json.dumps(items))[1] == secrets
+    if isinstance(items[0], str):
+        assert redactor.hide(json.dumps(items, indent=2))[1] == secrets
+        assert redactor.hide(json.dumps({"items": json.dumps(items)}))[1] == secrets
 
 
 @pytest.mark.parametrize(
@@ -287,6 +299,8 @@ def test_in_a_list_what_follows_a_header_or_an_option_is_hidden(
         ["mkdir", "-p", "a/b"],
         ["docker", "run", "-u", "1000:1000", "-p", "80:80"],
         ["mysql", "-p", "shop"],
+        ["curl", "-u", "ada", "-o", "a:b"],
+        ["curl", "-v"],
         ["password", "username"],
         ["deploy", "--password", "--verbose"],
         [["name", "port"], ["shop", "5432"]],
@@ -296,6 +310,8 @@ def test_in_a_list_what_follows_a_header_or_an_option_is_hidden(
 )
 def test_an_ordinary_list_stays_as_it_is(redactor: Redactor, items: list[Any]) -> None:
     assert redactor.hide(items) == (items, [])
+    if isinstance(items[0], str):
+        assert redactor.hide(json.dumps(items)) == (json.dumps(items), [])
 
 
 def test_a_users_own_names_are_hidden_in_json_that_is_a_text() -> None:
@@ -379,6 +395,11 @@ PIECES = st.one_of(
             '"Authorization", ',
             "curl ",
             " -u ada:",
+            '"curl", ',
+            '["curl",',
+            '"-u", "ada:',
+            '"-u",\n  ',
+            ",",
             " --token ",
             " --token=",
             "sshpass -p ",
@@ -528,6 +549,10 @@ HOSTILE = {
     "logins": "curl -u a:b ",
     "listed": '"Authorization", ',
     "lists": '"--token", "',
+    "programs": '"curl","-u",',
+    "arguments": '"curl",' + '"-u","a:b",' * 300,
+    "paths": '"/a/b/c/curl"' + "/" * 300,
+    "open items": '"curl", "-u',
     "basic": "basic YWRhOmg",
     "users": "token://a1-",
     "databases": "; password=a,",

@@ -13,6 +13,7 @@ from upcall import Agent, Runtime, tool
 from upcall.errors import StoreUnavailable
 from upcall.kit import log_calls
 from upcall.models import Script, call
+from upcall.observe.redact import Redactor
 from upcall.workspace import Folder, shell
 from workspace.doubles import played
 
@@ -100,24 +101,63 @@ async def test_of_urls_with_passwords_commands_get_all_but_user_and_password(
     assert [given[f"ADDRESS_{number}"] for number in range(len(URLS))] == list(URLS.values())
 
 
-async def test_log_calls_writes_no_field_that_is_named_like_a_secret_and_no_password(
-    caplog: pytest.LogCaptureFixture,
+async def test_log_calls_hides_what_everything_else_hides(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("SHOP_TOKEN", "zq8-hunter2-ff")
+
     @tool
     def connect(url: str, options: dict[str, object]) -> str:
         """Connect to a database."""
-        return f"connected to {url}"
+        return f"connected to {url}, then ran curl -u ada:hunter2 and printed zq8-hunter2-ff"
 
     options = {"apiKey": "hunter2", "deep": [{"X-Auth-Token": ["hunter2"]}], "password": "hunter2", "host": "seen"}
-    calls = [call("connect", url="postgresql://ada:hunter2@db.example/shop", options=options), "done"]
-    agent = Agent("a", model=Script(calls), tools=[connect], kit=[log_calls()])
-    with caplog.at_level(logging.INFO, "upcall.calls"):
+    calls = [
+        call("connect", url="postgresql://ada:hunter2@db.example/shop", options=options),
+        call("connect", url="x", options={"argv": ["curl", "-u", "ada:hunter2"], "note": "one-of-mine"}),
+        "it said Authorization: Bearer hunter2-hunter2-hunter2",
+    ]
+    agent = Agent(
+        "a",
+        model=Script(calls),
+        tools=[connect],
+        kit=[log_calls(), log_calls("own", redactor=Redactor(values=["one-of-mine"]))],
+    )
+    with caplog.at_level(logging.INFO):
         async with Runtime(agents=[agent]) as runtime:
             await (await runtime.start(agent)).prompt("go")
 
-    assert "hunter2" not in caplog.text
-    assert "seen" in caplog.text
-    assert "connected to postgresql://ada@db.example/shop" in caplog.text
+    lines = [record.getMessage() for record in caplog.records if record.name == "upcall.calls"]
+    own = [record.getMessage() for record in caplog.records if record.name == "own"]
+    assert "hunter2" not in "".join(lines)
+    assert any("seen" in line for line in lines)
+    assert any("connected to postgresql://ada:⟦hidden 7 #1⟧@db.example/shop" in line for line in lines)
+    assert any("one-of-mine" in line for line in lines)
+    assert "one-of-mine" not in "".join(own)
+
+
+async def test_log_calls_shortens_a_large_value_and_shows_no_part_of_a_secret(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    @tool
+    def keep(text: str, items: list[int]) -> str:
+        """Keep a text."""
+        return "kept"
+
+    long = "x" * 180 + " password=hunter2 " + "word " * 200_000
+    agent = Agent(
+        "a",
+        model=Script([call("keep", text=long, items=[1] * 200_000), "ok"]),
+        tools=[keep],
+        kit=[log_calls()],
+    )
+    async with Runtime(agents=[agent]) as runtime:
+        session = await runtime.start(agent)
+        with caplog.at_level(logging.INFO, "upcall.calls"):
+            await session.prompt("go")
+
+    assert "hunter" not in caplog.text
+    assert all(len(record.getMessage()) < 300 for record in caplog.records)
 
 
 @pytest.mark.slow

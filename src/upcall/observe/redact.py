@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from types import UnionType
 from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
@@ -135,6 +135,27 @@ class Redactor:
             return text
         spans = self.spans(text[: most + self._longest])
         return text[: next((start for start, end in spans if start < most <= end + _AFTER), most)]
+
+    def shortened(self, value: Any, most: int) -> Any:
+        """Return a JSON value with at most `most` values in it, and with the `beginning` of each text.
+
+        It hides nothing: whoever shows a part of a value, however large, shortens it with this first.
+        """
+        return self._shortened(value, most, iter(range(most)))
+
+    def _shortened(self, value: Any, most: int, left: Iterator[int]) -> Any:
+        if isinstance(value, str):
+            return self.beginning(value, most)
+        if isinstance(value, dict):
+            fields = cast("dict[str, Any]", value).items()
+            return {
+                self.beginning(key, most): self._shortened(one, most, left)
+                for _, (key, one) in zip(left, fields, strict=False)
+            }
+        if isinstance(value, list | tuple):
+            items = cast("Sequence[Any]", value)
+            return [self._shortened(one, most, left) for _, one in zip(left, items, strict=False)]
+        return value
 
     def copy(self, value: StructT, *, numbered: bool = True) -> StructT:
         """Return an event, a message or a callback as it may be shown: a value of the same type.

@@ -26,6 +26,9 @@ _DECIDED_LATER = 2
 
 _SECRET_ENDS = re.compile(r"[\s\"']")
 
+_JOINED = ("\\\n", "\\\r\n", ",\n", ",\r\n")
+"""The ends of lines whose next line belongs to them."""
+
 _LONG = 512
 """Characters of a word; a longer one is looked at again only when it has grown by an eighth, or has ended."""
 
@@ -201,10 +204,13 @@ class _LongSecret:
 
 
 def _last_two_lines(whole: str, cut: int) -> int:
-    """Return where the last two lines before a place begin; lines that a backslash joins are one."""
+    """Return where the last two lines before a place begin.
+
+    Lines that a backslash joins are one, and so are the lines of a list with an item on each.
+    """
     line = whole.rfind("\n", 0, cut)
     at, least = whole.rfind("\n", 0, max(line, 0)) + 1, max(cut - _OVERLAP, 0)
-    while at > least and whole.endswith(("\\\n", "\\\r\n"), least, at):
+    while at > least and whole.endswith(_JOINED, least, at):
         at = whole.rfind("\n", 0, at - 1) + 1
     return max(at, least)
 

@@ -1,5 +1,7 @@
 """Find secrets in command lines and in lists: `--password hunter2`, `curl -u ada:hunter2`, `["Cookie", "id=1"]`.
 
+A command may also stand in a list: `["curl", "-u", "ada:hunter2"]`, as a value or in a text.
+
 Options with one letter mean something else in every program, so they count only after the name of a program that
 takes a secret by them, in the same command. Every text is read once.
 """
@@ -9,7 +11,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 from upcall.observe.secret_fields import Span
@@ -103,6 +104,22 @@ _FLAG = re.compile(
     r"(?P<gap>=|[ \t]{0,8}+)" + _VALUE
 )
 
+_LISTED_PROGRAM = re.compile(
+    r"[\"'](?:[^\"'\s\\]{0,200}/)?("
+    + "|".join(map(re.escape, sorted(_PROGRAMS, reverse=True)))
+    + r")\\{0,7}[\"'](?=[ \t]{0,8},)"
+)
+"""`"curl",`: a program in a list of arguments."""
+
+_LISTED_ITEM = re.compile(
+    r"[ \t]{0,8},(?:[ \t]{0,8}|\r?\n[ \t]{0,80})"
+    r"(?:\\{1,7}\"([^\"\\\r\n]*+)(?:\\{1,7}\"|\\{0,7}\Z)|\"((?:[^\"\\\r\n]|\\.)*+)(?:\"|\\?\Z)"
+    r"|\\{1,7}'([^'\\\r\n]*+)(?:\\{1,7}'|\\{0,7}\Z)|'((?:[^'\\\r\n]|\\.)*+)(?:'|\\?\Z)|([\w.+-]{1,40}+))"
+)
+"""The next item of a list. One without its end reaches to the end of the text: the rest may still come."""
+
+_ARGUMENT = re.compile(r"-(?:-(?P<long>(?:proxy-)?user)(?:=|\Z)|(?P<before>[A-Za-z#]{0,6}?)(?P<flag>[uUpaPw]))")
+
 
 def secrets_in_commands(text: str) -> Iterator[Span]:
     """Yield where options with one letter hold secrets: `curl -u ada:hunter2`."""
@@ -112,7 +129,8 @@ def secrets_in_commands(text: str) -> Iterator[Span]:
         for one in _PROGRAM.finditer(text, max(read, at - _FARTHEST), at + 1):
             program, named = _PROGRAMS.get(one[2]), one.end()
         read = at
-        if program is not None and at - named <= _FARTHEST and _takes(program, found):
+        is_glued = not found["gap"]
+        if program is not None and at - named <= _FARTHEST and _takes(program, found, is_glued=is_glued):
             start, end = found.span(found.lastindex or 0)
             begins = text.find(program.after, start, end) + 1 if program.after else start
             if begins and begins < end:
@@ -120,14 +138,54 @@ def secrets_in_commands(text: str) -> Iterator[Span]:
                 program = None if program.once else program
 
 
-def _takes(program: _Program, found: re.Match[str]) -> bool:
-    """Tell whether a program takes a secret by this option."""
+def _takes(program: _Program, found: re.Match[str], *, is_glued: bool) -> bool:
+    """Tell whether a program takes a secret by this option; `is_glued`: the value follows at once."""
     is_curl = program.flags == "uU"
     if found["long"]:
         return is_curl
     if found["flag"] not in program.flags or (found["before"] and not is_curl):
         return False
-    return program.apart if found["gap"] else program.glued
+    return program.glued if is_glued else program.apart
+
+
+def secrets_in_listed_commands(text: str) -> Iterator[Span]:
+    """Yield where options with one letter hold secrets in a list in the text: `["curl", "-u", "ada:hunter2"]`."""
+    for named in _LISTED_PROGRAM.finditer(text):
+        program, at, is_value = _PROGRAMS[named[1]], named.end(), False
+        while (found := _LISTED_ITEM.match(text, at)) and found.end() - named.end() <= _FARTHEST:
+            at = found.end()
+            start, end = found.span(found.lastindex or 0)
+            item = text[start:end]
+            if _program_in(item) is not None and not is_value:  # it is looked at by itself
+                break
+            begins = start if is_value else start + _value_at(program, item)
+            is_value = not is_value and begins == end
+            if start <= begins < end and (secret := _secret_from(program, text, begins, end)) < end:
+                yield secret, end
+                if program.once:
+                    break
+
+
+def _program_in(item: str) -> _Program | None:
+    return _PROGRAMS.get(item.rpartition("/")[2])
+
+
+def _value_at(program: _Program, item: str) -> int:
+    """Return where in an item of a command the value begins in which the program takes a secret.
+
+    The length of the item: the next item is the value. -1: there is none.
+    """
+    found = _ARGUMENT.match(item)
+    if found is None or not _takes(program, found, is_glued=found.end() < len(item)):
+        return -1
+    return found.end()
+
+
+def _secret_from(program: _Program, text: str, start: int, end: int) -> int:
+    """Return where in such a value the secret begins; its end if there is none: `curl -u ada`."""
+    if not program.after:
+        return start
+    return text.find(program.after, start, end) + 1 or end
 
 
 def secrets_in_options(text: str, lines: Iterable[Span]) -> Iterator[Span]:
@@ -187,19 +245,23 @@ def secret_items(items: Sequence[Any]) -> dict[int, int]:
     """
     found: dict[int, int] = {}
     program: _Program | None = None
-    for index, (name, value) in enumerate(pairwise(items), 1):
-        if not isinstance(name, str) or not isinstance(value, str) or not 1 < len(name) <= _LONGEST_NAME:
+    is_value = False  # of an option with one letter, in the item before
+    for index, item in enumerate(items):
+        if not isinstance(item, str):
+            is_value = False
             continue
-        if (base := name.rpartition("/")[2]) in _PROGRAMS:
-            program = _PROGRAMS[base]
-        elif index - 1 not in found and _tells_next(name, value):
-            found[index] = 0
-        elif (
-            program is not None and program.apart and len(name) == 2 and name[0] == "-" and name[1] in program.flags
-        ):
-            begins = value.find(program.after) + 1
-            if begins or not program.after:
-                found[index] = begins if program.after else 0
+        name = items[index - 1] if index and index - 1 not in found else None
+        named = None if is_value or len(item) > _LONGEST_NAME else _program_in(item)
+        if isinstance(name, str) and 1 < len(name) <= _LONGEST_NAME and _tells_next(name, item):
+            found[index], is_value = 0, False
+        elif named is not None:
+            program, is_value = named, False
+        elif program is not None:
+            begins = 0 if is_value else _value_at(program, item)
+            is_value = not is_value and begins == len(item)
+            if 0 <= begins < len(item) and (secret := _secret_from(program, item, begins, len(item))) < len(item):
+                found[index] = secret
+                program = None if program.once else program
     return found
 
 

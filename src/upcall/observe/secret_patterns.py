@@ -14,7 +14,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import Final
 
-from upcall.observe.secret_commands import secrets_in_commands, secrets_in_lists, secrets_in_options
+from upcall.observe.secret_commands import (
+    secrets_in_commands,
+    secrets_in_listed_commands,
+    secrets_in_lists,
+    secrets_in_options,
+)
 from upcall.observe.secret_fields import Span, secret_fields
 from upcall.safety.secrets import is_secret_name
 
@@ -141,6 +146,8 @@ def secret_spans(text: str) -> list[Span]:
         has_option = " -" in text or "--" in text or text[0] == "-"
         if has_option:
             spans += secrets_in_commands(text)
+        if '"-' in text or "'-" in text:
+            spans += secrets_in_listed_commands(text)
     low = text.lower()
     if "bearer" in low:
         spans += [found.span(1) for found in _BEARER.finditer(text)]

@@ -7,11 +7,8 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import cache
-from typing import Any, cast
-
-HIDDEN = "***"
 
 _WORDS = frozenset(
     (
@@ -93,23 +90,3 @@ def _without_parameters(text: str) -> str:
     if cut == text:
         return text
     return re.sub(r"(?<![?&])[?&]++(?=[\s'\"#]|$)", "", re.sub(r"([?&])&+", r"\1", cut))
-
-
-def redacted(value: Any, most: int = 100_000) -> Any:
-    """Return a JSON value for a log: without fields that are named like secrets, and without passwords in URLs.
-
-    most: how many values are taken, and how many characters of each text; the rest is left out
-    """
-    return _redacted(value, most, iter(range(most)))
-
-
-def _redacted(value: Any, most: int, left: Iterator[int]) -> Any:
-    if isinstance(value, str):
-        return without_password(value[:most])
-    if isinstance(value, Mapping):
-        fields = cast("Mapping[Any, Any]", value).items()
-        named = ((str(k), v) for (k, v), _ in zip(fields, left, strict=False))
-        return {k: HIDDEN if v and is_secret_name(k) else _redacted(v, most, left) for k, v in named}
-    if isinstance(value, list | tuple):
-        return [_redacted(one, most, left) for one, _ in zip(cast("list[Any]", value), left, strict=False)]
-    return value
