@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import contextlib
 import errno
@@ -21,13 +20,6 @@ FILES = 4096
 _BACKLOG = 2048
 _GRACE = 2
 """Seconds that open requests have to end when the server stops."""
-
-
-def port_number(text: str) -> int:
-    """Parse a port."""
-    if not text.isdecimal() or len(text) > 5 or int(text) > 65535:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a port: use 0 to 65535")
-    return int(text)
 
 
 def allow_files(wanted: int = FILES) -> None:

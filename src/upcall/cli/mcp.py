@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from upcall.callbacks import Callback
-from upcall.cli.http_server import allow_files, listening_at, port_number, server_for, wait_until_started
-from upcall.cli.options import Commands, watching_options
+from upcall.cli.http_server import allow_files, listening_at, server_for, wait_until_started
+from upcall.cli.options import Commands, port_number, seconds_between, watching_options
 from upcall.cli.output import tell
 from upcall.cli.places import (
     command_line,
@@ -73,23 +73,15 @@ def add(commands: Commands) -> None:
     )
     parser.add_argument("--agent", metavar="NAME", dest="agent_name", help="offer only this agent of AGENT")
     wait = f"seconds that a call waits for the reply, before it says how to continue (default: {WAIT:.0f})"
-    parser.add_argument("--wait", metavar="SECONDS", type=_seconds, default=WAIT, help=wait)
+    parser.add_argument(
+        "--wait", metavar="SECONDS", type=seconds_between(0, _LONGEST_WAIT), default=WAIT, help=wait
+    )
     parser.add_argument(
         "--http", action="store_true", help="serve HTTP on this machine, with the key of `upcall serve` or a token"
     )
     port = f"the port of --http; 0 picks a free one (default: {PORT})"
     parser.add_argument("--port", type=port_number, help=port)
     watching_options(parser)
-
-
-def _seconds(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = -1.0
-    if not 0 <= seconds <= _LONGEST_WAIT:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds: use 0 to {_LONGEST_WAIT:.0f}")
-    return seconds
 
 
 async def _mcp(args: argparse.Namespace) -> int:

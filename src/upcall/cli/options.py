@@ -199,6 +199,28 @@ def positive_number(text: str) -> int:
     return int(text)
 
 
+def port_number(text: str) -> int:
+    """Parse a port."""
+    if not text.isdecimal() or len(text) > 5 or int(text) > 65535:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port: use 0 to 65535")
+    return int(text)
+
+
+def seconds_between(least: float, most: float) -> Callable[[str], float]:
+    """Return a function that parses a number of seconds within these limits."""
+
+    def parse(text: str) -> float:
+        try:
+            seconds = float(text)
+        except ValueError:
+            seconds = -1.0
+        if not least <= seconds <= most:
+            raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds: use {least:.0f} to {most:.0f}")
+        return seconds
+
+    return parse
+
+
 def name_value(text: str) -> tuple[str, str]:
     """Parse a name and its value, as in `customer=acme`."""
     name, equals, value = text.partition("=")

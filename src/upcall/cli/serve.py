@@ -12,8 +12,8 @@ from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from upcall.cli.http_server import allow_files, listening_at, port_number, server_for, wait_until_started
-from upcall.cli.options import Commands, watching_options
+from upcall.cli.http_server import allow_files, listening_at, server_for, wait_until_started
+from upcall.cli.options import Commands, port_number, watching_options
 from upcall.cli.output import failure_line, tell
 from upcall.cli.places import (
     Origin,

@@ -12,7 +12,7 @@ import sys
 from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from upcall.cli.options import Commands, json_option, positive_number
+from upcall.cli.options import Commands, json_option, port_number, positive_number, seconds_between
 from upcall.cli.output import dump, say, tell
 from upcall.cli.places import redactor, runtime_for
 from upcall.cli.stopping import stopping_of
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from upcall.engines.metrics import WorkerMetrics
 
 _LIMITS = ("agent", "model", "tenant")
+_LONGEST = 86_400.0
+"""Seconds of a lease or of draining, at most."""
 
 
 def add(commands: Commands) -> None:
@@ -53,42 +55,19 @@ def add(commands: Commands) -> None:
     most = "the most sessions that it runs at the same time (default: 10)"
     parser.add_argument("--concurrency", metavar="N", type=positive_number, default=10, help=most)
     drain = "seconds that running calls have to end after SIGTERM (default: 20)"
-    parser.add_argument("--drain", metavar="SECONDS", type=_seconds, default=20.0, help=drain)
+    parser.add_argument("--drain", metavar="SECONDS", type=seconds_between(0, _LONGEST), default=20.0, help=drain)
     lease = "seconds without a heartbeat after which a worker counts as dead (default: 5)"
-    parser.add_argument("--lease", metavar="SECONDS", type=_lease, default=5.0, help=lease)
+    parser.add_argument("--lease", metavar="SECONDS", type=seconds_between(1, _LONGEST), default=5.0, help=lease)
     parser.add_argument("--once", action="store_true", help="exit when nothing is left that it may take")
     changed = "turns whose agent has changed since they began: run them, or leave them (default: run)"
     parser.add_argument("--changed", choices=("run", "leave"), default="run", metavar="run|leave", help=changed)
     limit = "run at most N at once, or N/min, over all workers: agent:NAME=N, model:NAME=N, tenant:NAME=N"
     parser.add_argument("--at-most", metavar="LIMIT", action="append", default=[], type=_limit, help=limit)
     metrics = "serve /healthz, /readyz and /metrics on this port; 0 chooses one"
-    parser.add_argument("--metrics-port", metavar="PORT", type=_port, help=metrics)
+    parser.add_argument("--metrics-port", metavar="PORT", type=port_number, help=metrics)
     host = "the address for --metrics-port (default: 127.0.0.1)"
     parser.add_argument("--metrics-host", metavar="HOST", default="127.0.0.1", help=host)
     json_option(parser)
-
-
-def _seconds(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = -1.0
-    if not 0 <= seconds <= 86_400:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds from 0 to 86400")
-    return seconds
-
-
-def _lease(text: str) -> float:
-    seconds = _seconds(text)
-    if seconds < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is less than the shortest lease, 1 second")
-    return seconds
-
-
-def _port(text: str) -> int:
-    if not text.isdecimal() or int(text) > 65_535:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a port from 0 to 65535")
-    return int(text)
 
 
 def _limit(text: str) -> tuple[str, str, TakeLimit]:

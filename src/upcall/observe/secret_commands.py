@@ -150,15 +150,15 @@ def _takes(program: _Program, found: re.Match[str], *, is_glued: bool) -> bool:
 
 def secrets_in_listed_commands(text: str) -> Iterator[Span]:
     """Yield where options with one letter hold secrets in a list in the text: `["curl", "-u", "ada:hunter2"]`."""
-    for named in _LISTED_PROGRAM.finditer(text):
+    at = 0
+    while named := _LISTED_PROGRAM.search(text, at):
         program, at, is_value = _PROGRAMS[named[1]], named.end(), False
         while (found := _LISTED_ITEM.match(text, at)) and found.end() - named.end() <= _FARTHEST:
-            at = found.end()
             start, end = found.span(found.lastindex or 0)
-            item = text[start:end]
-            if _program_in(item) is not None and not is_value:  # it is looked at by itself
-                break
-            begins = start if is_value else start + _value_at(program, item)
+            if not is_value and _program_in(text[start:end]) is not None:
+                break  # from here on it is another program's list
+            at = found.end()
+            begins = start if is_value else start + _value_at(program, text[start:end])
             is_value = not is_value and begins == end
             if start <= begins < end and (secret := _secret_from(program, text, begins, end)) < end:
                 yield secret, end
