@@ -22,7 +22,7 @@ from upcall.observe.plain import one_line, plain
 from upcall.observe.redact import Redactor
 from upcall.safety.bounds import is_too_deep
 from upcall.safety.framing import framed, harmless_memory
-from upcall.safety.secrets import redacted, without_login, without_password
+from upcall.safety.secrets import without_login, without_password
 from upcall.safety.toml_text import read_toml
 
 from .attacks import RUNS
@@ -49,7 +49,6 @@ READERS: dict[str, Callable[[str], Any]] = {
     "is it nested too deeply": lambda text: is_too_deep("[" * 200 + text),
     "a team.toml": lambda text: read_toml(text[:150_000]),
     "a sidecar's lines": lambda text: key_lines(text[:20_000]),
-    "a log without passwords": lambda text: redacted({"a": f"https://a:b@c/?token=d{text}", "b": f"x:/ {text}"}),
     "variables without logins": lambda text: without_login(f"https://a:b@c/?token=d{text} @"),
     "a command without passwords": lambda text: without_password(f"a://b:c@{text}?token=d{text}"),
     "a description of a server": _expanded,
