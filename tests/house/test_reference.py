@@ -10,6 +10,8 @@ import upcall
 from house.measure import ROOT
 from upcall import errors, events, hooks, kit, models, observe
 from upcall.agentfiles import team_toml as teamfile
+from upcall.cli import build_commands
+from upcall.cli.options import long_options
 from upcall.core.routing import policy
 
 REFERENCE = ROOT / "docs" / "reference.md"
@@ -48,6 +50,20 @@ def test_every_sidecar_key_is_in_the_reference() -> None:
 
 def test_every_key_of_a_team_file_is_in_the_reference() -> None:
     assert not undocumented(set(teamfile.KEYS))
+
+
+def test_every_command_has_a_row_in_the_reference_with_all_its_options() -> None:
+    rows: dict[str, str] = {}
+    for line in REFERENCE.read_text(encoding="utf-8").splitlines():
+        if found := re.match(r"\| `([a-z]+)[ `]", line):
+            rows[found[1]] = rows.get(found[1], "") + line
+    missing: list[str] = []
+    for command in build_commands().all:
+        known = rows.get(command.name)
+        missing += [command.name] if known is None else []
+        own = set(long_options(command.parser)) - {"--help", "--store", "--trace"}
+        missing += [f"{command.name} {option}" for option in sorted(own) if f"`{option}" not in (known or "")]
+    assert not missing
 
 
 def test_every_exported_name_exists_and_is_in_the_reference() -> None:

@@ -27,7 +27,7 @@ def add(commands: Commands) -> None:
         "status",
         "say what a session is doing and why, or how many do what",
         _status,
-        about="With an ID: who runs the session, or what it waits for, lacks, or was tried.\n"
+        about="With an ID: who runs the session, or why nobody does.\n"
         "Without one: how many sessions are queued, running, waiting and so on.",
         examples=["upcall status", "upcall status login-page", "upcall status login-page --json"],
         takes="session",
