@@ -142,7 +142,7 @@ class ServersMissing(SetupError):
 class RuntimeClosed(UpcallError):
     """The runtime was closed while a turn ran: it stopped where it was and can be resumed.
 
-    Also what is asked of a runtime that is closing; `begun` is then False, and nothing was written.
+    Everything that is asked of a closed runtime raises it too; `begun` is then False, and nothing was written.
     """
 
     def __init__(self, *, begun: bool = True) -> None:
@@ -150,7 +150,7 @@ class RuntimeClosed(UpcallError):
         super().__init__(
             "the runtime was closed while this turn ran; it can be resumed"
             if begun
-            else "the runtime is closing and starts nothing new"
+            else "the runtime is closed, or closing, and starts nothing new; make another"
         )
 
 

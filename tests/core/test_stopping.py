@@ -168,6 +168,25 @@ async def test_nothing_is_prompted_or_resumed_while_a_runtime_drains(place: Plac
         await turn
 
 
+async def test_a_closed_runtime_refuses_everything_with_runtime_closed(place: Place) -> None:
+    agent = working(Gate())
+    runtime = Runtime(place.store(), agents=[agent])
+    session = await runtime.start(agent, "s")
+    await runtime.close()
+    for refused in (
+        session.prompt("go"),
+        runtime.start(agent, "other"),
+        runtime.load("s"),
+        runtime.resume("s"),
+        runtime.submit(agent, "go"),
+        runtime.inbox(),
+        runtime.answer("q", "yes", by="person"),
+    ):
+        with pytest.raises(RuntimeClosed, match="is closed") as caught:
+            await refused
+        assert not caught.value.begun
+
+
 async def test_what_is_stored_can_be_read_once_a_runtime_has_drained(place: Place) -> None:
     gate = Gate()
     agent = working(gate)

@@ -18,7 +18,7 @@ from upcall.core.runtime.broadcast import Broadcast
 from upcall.core.runtime.inbox import Inbox, why_withdrawn
 from upcall.core.runtime.session_data import checked_path, checked_tags
 from upcall.core.turns.turn import Turn
-from upcall.errors import SetupError, UnknownCallback, UnknownSession, UpcallError
+from upcall.errors import RuntimeClosed, SetupError, UnknownCallback, UnknownSession
 from upcall.events import SETTLING, AnyEvent, CallbackRevealed
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class Catalog:
     async def _open(self) -> None:
         """Open the store when it is first needed."""
         if self._closed:
-            raise UpcallError("this runtime is closed; make another")
+            raise RuntimeClosed(begun=False)
         if self._stop_listening is None:
             await self.store.open()
             self._stop_listening = self.store.listen(self._hear)
