@@ -27,7 +27,7 @@ from upcall.errors import StoreUnavailable
 from upcall.events import AnyEvent, TurnResumed
 
 FULL = os.environ.get("UPCALL_CHAOS") == "full"
-RUNS, WORKERS, KILLS, AIMED, STOPS, RESTARTS = (600, 4, 12, 4, 5, 2) if FULL else (40, 3, 2, 1, 1, 1)
+RUNS, WORKERS, KILLS, AIMED, STOPS, RESTARTS = (600, 4, 12, 4, 5, 2) if FULL else (30, 3, 2, 1, 1, 1)
 """`AIMED` kills follow at once on an effect, as many on a call whose effect is stored; `KILLS` come at any time."""
 LEASE = 2.0
 SEED = int(os.environ.get("UPCALL_SEED", "16"))

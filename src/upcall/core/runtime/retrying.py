@@ -89,8 +89,8 @@ async def deaths(store: Store, claim: Claim, state: SessionState) -> int:
 class Suspects:
     """Runs trees that fail if their worker dies once more one at a time, each until it has logged something new.
 
-    A worker that dies takes down everything that it runs. If trees that are close to the limit ran side by side, one
-    that kills its workers would make the others fail, too.
+    A worker that dies takes down everything that it runs. Side by side, one tree that kills its workers would make
+    all of them fail.
     """
 
     def __init__(self) -> None:
