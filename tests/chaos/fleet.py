@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
+from pathlib import Path
 from typing import Any
 
 from upcall import Agent, Context, Request, tool
@@ -20,13 +22,33 @@ def note(*words: object) -> None:
     os.close(file)
 
 
+def die_here(where: str, key: str) -> None:
+    """Stand still to be killed, if the test aims at this point: it left a file with its name.
+
+    The first process that renames the file is the one; the new name tells the test which process and call it is.
+    """
+    folder = Path(os.environ["UPCALL_TEST_EFFECTS"]).parent
+    try:
+        (folder / f"aim.{where}").rename(folder / f"hit.{where}.{key}.{os.getpid()}")
+    except FileNotFoundError:
+        return
+    time.sleep(60)
+    raise RuntimeError("nobody killed this process")
+
+
+def pay(key: str, session: str, call_id: str) -> None:
+    note("charged", key, session, call_id)
+    die_here("effect", key)
+
+
 @tool
 async def charge(key: str, ctx: Context) -> str:
     """Charge once.
 
     key: what for
     """
-    await ctx.once("charge", note, "charged", key)
+    await ctx.once("charge", pay, key, ctx.id, ctx.call_id)
+    die_here("call", key)
     await asyncio.sleep(0.1)
     return f"charged {key}"
 
@@ -64,9 +86,9 @@ def results(request: Request) -> list[str]:
 
 async def work(request: Request) -> Any:
     """One step after the other, each by a call."""
-    note("model", request.messages[0].text)
-    await asyncio.sleep(THINKING)
     key = request.messages[0].text
+    note("model", "member", key)
+    await asyncio.sleep(THINKING)
     steps: list[Any] = [call("charge", key=key), call("ask_lead")]
     steps.append(call("ask_person", key=key) if key.endswith("a") else call("run_python", code=PROGRAM))
     done = results(request)
@@ -74,11 +96,11 @@ async def work(request: Request) -> Any:
 
 
 async def direct(request: Request) -> Any:
-    note("model", request.messages[0].text)
+    name = request.messages[0].text
+    note("model", "side_turn" if request.purpose == "side_turn" else "lead", name)
     await asyncio.sleep(THINKING)
     if request.purpose == "side_turn":
         return call("answer_callback", value="left")
-    name = request.messages[0].text
     said = results(request)
     if not said:
         return [call("task", agent="hand", prompt=f"{name}-{part}") for part in "ab"]

@@ -16,7 +16,7 @@ from typing import Literal, NamedTuple
 from upcall.contracts import Store, TakeLimit
 from upcall.core.runtime.retrying import DEFAULT_RETRIES, Retries
 from upcall.core.runtime.running_trees import RunningTrees, drain_trees
-from upcall.errors import RuntimeClosed, SessionBusy, UpcallError
+from upcall.errors import RuntimeClosed, SessionBusy, StoreDamaged, UpcallError
 from upcall.events import SETTLING, AnyEvent, TurnQueued
 from upcall.messages import Value
 
@@ -81,6 +81,7 @@ class Worker:
         self.running: dict[str, asyncio.Task[None]] = {}
         self.closing, self.ended = asyncio.Event(), asyncio.Event()
         self._skipped: dict[str, tuple[int, str]] = {}  # as they were when they could not be run here
+        self._unreadable: set[str] = set()  # a newer version wrote them: this process can never run them
         self._look = asyncio.Event()
 
     async def run(self, stop: asyncio.Event | None) -> None:
@@ -142,14 +143,15 @@ class Worker:
         room = self._concurrency - len(self.running)
         if room <= 0:
             return
-        for root, run in await self._find(room, {*self.running, *self._skipped}):
+        for root, run in await self._find(room, {*self.running, *self._skipped, *self._unreadable}):
             task = self.running[root] = asyncio.ensure_future(self._run(root, run))
             task.add_done_callback(lambda _, root=root: self._ended(root))
 
     async def _forget_changed(self) -> None:
         """Try those again that have changed since they could not be run here."""
-        if len(self._skipped) > _MOST_SKIPPED:
-            self._skipped.clear()
+        for skipped in (self._skipped, self._unreadable):
+            if len(skipped) > _MOST_SKIPPED:
+                skipped.clear()
         for root, before in tuple(self._skipped.items()):
             if await self._version(root) != before:
                 del self._skipped[root]
@@ -167,6 +169,10 @@ class Worker:
         try:
             resumed = await run() and await self._version(root) != before  # else nothing came of it
         except (SessionBusy, RuntimeClosed):  # another process was faster, or this one stops
+            return
+        except StoreDamaged as error:  # whatever others do with it
+            log.warning("session %s is left to others: %s", root, error)
+            self._unreadable.add(root)
             return
         except UpcallError as error:  # the log says of a failed turn that it failed
             log.warning("session %s can't be resumed: %s", root, error)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Awaitable, Callable, Collection, Sequence
@@ -13,7 +14,7 @@ from upcall.contracts import Claim, Reply, Store
 from upcall.core.log.load import load_state
 from upcall.core.log.state import SessionState
 from upcall.core.runtime.known_agents import KnownAgents
-from upcall.core.runtime.retrying import MOST_DEATHS, deaths, rate_limit
+from upcall.core.runtime.retrying import MOST_DEATHS, Suspects, deaths, rate_limit
 from upcall.core.runtime.run_tree import RunTree
 from upcall.core.runtime.running_trees import RunningTrees
 from upcall.core.runtime.session_options import ASKING
@@ -44,6 +45,7 @@ class Workers:
     def __init__(self, store: Store, agents: KnownAgents, trees: RunningTrees, run_claimed: RunClaimed) -> None:
         self._store, self._agents, self._trees, self._run_claimed = store, agents, trees, run_claimed
         self._working: list[Worker] = []
+        self._suspects = Suspects()
 
     async def work(
         self, stop: asyncio.Event | None, options: WorkerOptions, resume: Resume | None, settled_only: bool
@@ -121,11 +123,16 @@ class Workers:
         """Run a tree that was taken; False if it is left to others."""
         started, state = time.monotonic(), None
         outcome, error = "left", ""
+        alone = contextlib.AsyncExitStack()
 
         async def load() -> SessionState | None:
             nonlocal state, error
             state = await load_state(self._store, claim.root, claim=claim)
-            error = "" if state is None else await self._why_left(options, claim, state)
+            died = 0 if state is None else await deaths(self._store, claim, state)
+            if died == MOST_DEATHS - 1:
+                await alone.enter_async_context(self._suspects.alone(tree.sinks))
+                state = await load_state(self._store, claim.root, claim=claim)  # others may have written meanwhile
+            error = "" if state is None else await self._why_left(options, claim, state, died)
             return None if error else state
 
         try:
@@ -144,6 +151,7 @@ class Workers:
             error, outcome = f"{type(failure).__name__}: {failure}", "failed"
             raise
         finally:
+            await alone.aclose()
             if options.on_segment is not None:
                 agent = "" if state is None else state.header.agent
                 seconds = time.monotonic() - started
@@ -159,9 +167,8 @@ class Workers:
             return "left"
         return "retry" if state.turn.retry else "failed"
 
-    async def _why_left(self, options: WorkerOptions, claim: Claim, state: SessionState) -> str:
-        """Return why a tree is not run here; empty if it is."""
-        died = await deaths(self._store, claim, state)
+    async def _why_left(self, options: WorkerOptions, claim: Claim, state: SessionState, died: int) -> str:
+        """Return why a tree is not run here after so many of its workers died; empty if it is."""
         if died >= MOST_DEATHS:
             why = POISON.format(died)
             end = TurnEnded(state.turn.number, "failed", error=why, seconds=state.turn.ran_seconds)
