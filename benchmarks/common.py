@@ -103,12 +103,16 @@ SHORT = (18, 8, 8, 14)
 
 
 def texts(sizes: tuple[int, ...] = PAGE, kinds: int = 64) -> list[Said]:
-    """Return that many different turns, of words that don't repeat much and so hardly compress."""
+    """Return that many different turns, of made-up words of which some are as frequent as in prose.
+
+    PostgreSQL compresses 2,000 characters of them to two thirds, as it does with prose.
+    """
     rng = random.Random(12)
     words = ["".join(rng.choices("abcdefghijklmnopqrstuvwxyz", k=rng.randint(2, 9))) for _ in range(3000)]
+    weights = [1 / rank for rank in range(1, len(words) + 1)]
 
     def text(number: int, size: int) -> str:
-        return f"{number} {' '.join(rng.choices(words, k=size // 3))}"[:size]
+        return f"{number} {' '.join(rng.choices(words, weights, k=size // 3))}"[:size]
 
     return [Said(*(text(number, size) for size in sizes)) for number in range(kinds)]
 

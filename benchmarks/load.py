@@ -105,7 +105,9 @@ def main() -> None:
     ap.add_argument("--worker", type=int, default=0, help="the number of this process")
     ap.add_argument("--sessions", type=int, default=200, help="how many at once")
     ap.add_argument("--turns", type=int, default=5, help="turns of a session before a new one takes its place")
-    ap.add_argument("--seconds", type=float, default=4.0, help="seconds in which turns begin; all of them are counted")
+    ap.add_argument(
+        "--seconds", type=float, default=4.0, help="seconds in which turns begin; all of them are counted"
+    )
     ap.add_argument("--flat", type=int, default=0, metavar="TURNS", help="one session with so many turns instead")
     ap.add_argument("--short", action="store_true", help="texts as short as W1's, instead of about a page a turn")
     o = ap.parse_args()

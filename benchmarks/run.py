@@ -127,7 +127,9 @@ class Runner:
             return
         cmd = [python, HERE / "throughput.py", "--venvs", self.venvs, "--rounds", str(number)]
         cmd += ["--peers", ",".join(self.pythons)]
-        with subprocess.Popen([str(x) for x in cmd], cwd=HERE, env=self.env(), text=True, stdout=subprocess.PIPE) as c:
+        with subprocess.Popen(
+            [str(x) for x in cmd], cwd=HERE, env=self.env(), text=True, stdout=subprocess.PIPE
+        ) as c:
             for line in c.stdout:
                 d = json.loads(line)
                 if "error" in d:
