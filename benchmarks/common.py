@@ -24,6 +24,7 @@ import traceback
 from collections import Counter
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 # What the fakes and the tools did.  Peers bump these; the harness checks them.
 C: Counter = Counter()
@@ -82,9 +83,49 @@ SAID = f"one two three={ANSWER} four five={ANSWER}"
 CHUNKS = 1000
 
 
+class Said(NamedTuple):
+    """The texts of one turn of W12. Each begins with the turn's number, by which the fake model finds its reply."""
+
+    prompt: str
+    query: str
+    found: str
+    answer: str
+
+    @property
+    def payload(self) -> int:
+        """The bytes that the application says or hears in one such turn."""
+        return sum(len(text) for text in self)
+
+
+# Characters of the prompt, of the tool's argument, of its result and of the reply: about a page of text.
+PAGE = (300, 60, 2000, 640)
+SHORT = (18, 8, 8, 14)
+
+
+def texts(sizes: tuple[int, ...] = PAGE, kinds: int = 64) -> list[Said]:
+    """Return that many different turns, of made-up words of which some are as frequent as in prose.
+
+    PostgreSQL compresses 2,000 characters of them to two thirds, as it does with prose.
+    """
+    rng = random.Random(12)
+    words = ["".join(rng.choices("abcdefghijklmnopqrstuvwxyz", k=rng.randint(2, 9))) for _ in range(3000)]
+    weights = [1 / rank for rank in range(1, len(words) + 1)]
+
+    def text(number: int, size: int) -> str:
+        return f"{number} {' '.join(rng.choices(words, weights, k=size // 3))}"[:size]
+
+    return [Said(*(text(number, size) for size in sizes)) for number in range(kinds)]
+
+
+def number_of(text: str) -> int:
+    """Return the number of the turn that a text of W12 belongs to."""
+    return int(text.partition(" ")[0])
+
+
 class Peer:
     name = "?"
     dists: tuple[str, ...] = ()
+    load_dists: tuple[str, ...] = ()  # what W12 needs beside them
     imports = "pass"
     notes: dict[str, str] = {}
 
@@ -138,6 +179,16 @@ class Peer:
         With db: durable, and the store is closed and opened again before each answer. It then has attributes
         `resumes`, the (wall, CPU) nanoseconds from each answer to the next stop, and `snapshots`, the bytes kept of
         each stopped program.
+        """
+        raise NA("not written")
+
+    async def many(self, where: str, worker: int, turns: list[Said]):
+        """Return (async callable that begins a session, async close) for a process that shares a database with others.
+
+        where: the URL of a PostgreSQL database, or the path of a new SQLite file
+        worker: the number of this process, from 0; the first one creates the tables before the others start
+
+        What the first callable returns runs the session's next turn: given a prompt it returns the final text.
         """
         raise NA("not written")
 

@@ -16,7 +16,7 @@ from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResu
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Command, interrupt
 
-from common import ANSWER, C, CHUNKS, PROMPT, QUESTION, SUB_REPLY, WORD, Peer, main, sub_model_call
+from common import ANSWER, C, CHUNKS, PROMPT, QUESTION, SUB_REPLY, WORD, Peer, main, number_of, sub_model_call
 
 ids = itertools.count()
 
@@ -77,6 +77,17 @@ class FakeSub(Fake):
         return ChatResult(generations=[ChatGeneration(message=AIMessage(content=SUB_REPLY))])
 
 
+class FakeReader(Fake):
+    turns: list
+
+    def reply(self, messages):
+        last = messages[-1]
+        said = self.turns[number_of(last.content)]
+        if isinstance(last, ToolMessage):
+            return AIMessage(content=said.answer)
+        return AIMessage(content="", tool_calls=[call("look_up", {"query": said.query})])
+
+
 class FakeStream(Fake):
     async def _astream(self, messages, stop=None, run_manager=None, **kw):
         C["model"] += 1
@@ -130,7 +141,9 @@ def user(text: str = PROMPT) -> dict:
 class LangGraph(Peer):
     name = "langgraph"
     dists = ("langchain", "langgraph", "langchain-core", "langgraph-checkpoint-sqlite")
+    load_dists = ("langgraph-checkpoint-postgres", "psycopg")
     imports = "from langchain.agents import create_agent; from langchain.tools import tool"
+    notes = {"W12": "AsyncPostgresSaver on a pool of 20 connections, its default durability (async)"}
     threads = itertools.count()
 
     def agent(self, model, tools, **kw):
@@ -210,6 +223,36 @@ class LangGraph(Peer):
             return run.n
 
         return run, close, "sqlite"
+
+    async def many(self, where, worker, turns):
+        from langgraph.checkpoint.postgres.aio import AsyncPostgresSaver
+        from psycopg.rows import dict_row
+        from psycopg_pool import AsyncConnectionPool
+
+        settings = {"autocommit": True, "prepare_threshold": 0, "row_factory": dict_row}
+        pool = AsyncConnectionPool(where, max_size=20, kwargs=settings, open=False)
+        await pool.open()
+        saver = AsyncPostgresSaver(pool)
+        if worker == 0:
+            await saver.setup()
+
+        @tool
+        async def look_up(query: str) -> str:
+            """Look something up."""
+            C["tool"] += 1
+            return turns[number_of(query)].found
+
+        agent = self.agent(FakeReader(turns=turns), [look_up], checkpointer=saver)
+
+        async def begin():
+            config = {"configurable": {"thread_id": f"{worker}-{next(self.threads)}"}}
+
+            async def turn(prompt):
+                return (await agent.ainvoke(user(prompt), config))["messages"][-1].content
+
+            return turn
+
+        return begin, pool.close
 
     async def wait(self, db):
         cm = None

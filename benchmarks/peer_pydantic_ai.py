@@ -16,7 +16,7 @@ from pydantic_ai.models.function import FunctionModel
 from pydantic_ai.usage import RequestUsage, UsageLimits
 
 from common import ANSWER, C, CHUNKS, JOINED, NA, PROGRAM, PROMPT, SUB_REPLY, WORD, AppStore, Peer, main
-from common import sub_model_call
+from common import number_of, sub_model_call
 
 ids = itertools.count()
 
@@ -48,6 +48,18 @@ def fake_parent(fan: int):
         if got:
             return reply(TextPart(f"final: {got[-1].content} x{len(got)}"))
         return reply(*(call("helper", {"request": PROMPT}) for _ in range(fan)))
+
+    return FunctionModel(model)
+
+
+def fake_reader(turns):
+    async def model(messages, info):
+        C["model"] += 1
+        last = messages[-1].parts[-1]
+        said = turns[number_of(last.content)]
+        if isinstance(last, ToolReturnPart):
+            return reply(TextPart(said.answer))
+        return reply(call("look_up", {"query": said.query}))
 
     return FunctionModel(model)
 
@@ -138,6 +150,7 @@ NO_STOP = "a call inside run_code has to be settled while it runs: the program c
 class PydanticAI(Peer):
     name = "pydantic-ai"
     dists = ("pydantic-ai-slim", "pydantic")
+    load_dists = ("dbos", "psycopg")
     imports = "from pydantic_ai import Agent"
     notes = {
         "W3": "approval of a tool call, held as a Conversation object",
@@ -145,6 +158,7 @@ class PydanticAI(Peer):
         "W4": "no SQLite store ships; Conversation held in memory",
         "W6": "app holds the Conversation objects",
         "W6d": "the Conversation's JSON in the app's own table",
+        "W12": "the DBOSDurability capability; a turn is a workflow, whose arguments are the prompt and the history",
         "W11": "CodeMode of pydantic-ai-harness; CPU time without the interpreter's own process",
     }
     sids = itertools.count()
@@ -246,6 +260,49 @@ class PydanticAI(Peer):
             return len(box[0].messages)
 
         return run, close, "memory"
+
+    async def many(self, where, worker, turns):
+        from dbos import DBOS
+        from pydantic_ai.durable_exec.dbos import DBOSDurability
+
+        config = {"name": "bench", "system_database_url": where, "executor_id": str(worker), "log_level": "ERROR"}
+        DBOS(config={**config, "application_version": "1"})
+
+        @DBOS.step()
+        async def look_up(query: str) -> str:
+            """Look something up."""
+            C["tool"] += 1
+            return turns[number_of(query)].found
+
+        agent = Agent(
+            fake_reader(turns),
+            name="bot",
+            instructions="You are a bot.",
+            tools=[look_up],
+            capabilities=[DBOSDurability()],
+        )
+
+        @DBOS.workflow()
+        async def one_turn(prompt: str, history: list):
+            result = await agent.run(prompt, message_history=history, usage_limits=UsageLimits(request_limit=None))
+            return result.output, result.new_messages()
+
+        DBOS.launch()
+
+        async def begin():
+            history = []
+
+            async def turn(prompt):
+                text, new = await one_turn(prompt, history)
+                history.extend(new)
+                return text
+
+            return turn
+
+        async def close():
+            DBOS.destroy()
+
+        return begin, close
 
     async def wait(self, db):
         agent = self.ask_agent()

@@ -19,8 +19,10 @@ from common import (
     SUB_REPLY,
     WORD,
     Peer,
+    Said,
     expect,
     main,
+    number_of,
     sub_model_call,
 )
 from upcall import kit as pieces
@@ -44,6 +46,23 @@ class Fake:
         newest = itertools.takewhile(lambda m: m.role == "tool", reversed(request.messages))
         results = [result for message in newest for result in message.results]
         return Response(f"final: {results[-1].text}" + (f" x{len(results)}" if self.counted else ""))
+
+
+class Reader:
+    """Looks up what the prompt is about, then says what it found out."""
+
+    name = "fake-reader"
+
+    def __init__(self, turns: list[Said]) -> None:
+        self.turns = turns
+
+    async def respond(self, request: Request, emit) -> Response:
+        C["model"] += 1
+        last = request.messages[-1]
+        if last.role != "tool":
+            said = self.turns[number_of(last.text)]
+            return Response(calls=(Call("", "look_up", {"query": said.query}),))
+        return Response(self.turns[number_of(last.results[0].text)].answer)
 
 
 class FakeSub:
@@ -182,6 +201,7 @@ def check_turn(events: list, messages: list[Message]) -> None:
 class Upcall(Peer):
     name = "upcall"
     dists = ("upcall",)
+    load_dists = ("psycopg",)
     imports = "from upcall import Agent, Runtime, tool"
     notes = {
         "W1": "every session's log is read back and folded after the clock has stopped",
@@ -190,6 +210,7 @@ class Upcall(Peer):
         "W7p": "the built-in task tool",
         "W10": "a skill, an AGENTS.md, tools and rules that are there and that the turn does not need",
         "W11": "run_python; the CPU time is without the interpreter's own process",
+        "W12": "Runtime with the URL of the database, or the path of the file; start and prompt",
         "W11d": "run_python: resumed at the line of the question, no file is read again",
     }
     sids = itertools.count()
@@ -224,6 +245,29 @@ class Upcall(Peer):
 
         run.read_back = read_back
         return run
+
+    async def many(self, where, worker, turns):
+        @tool
+        async def look_up(query: str) -> str:
+            """Look something up."""
+            C["tool"] += 1
+            return turns[number_of(query)].found
+
+        agent = self.agent(Reader(turns), [look_up])
+        runtime = await Runtime(where, agents=[agent]).__aenter__()
+
+        async def begin():
+            session = await runtime.start(agent)
+
+            async def turn(prompt):
+                return (await session.prompt(prompt)).text
+
+            return turn
+
+        async def close():
+            await runtime.__aexit__(None, None, None)
+
+        return begin, close
 
     async def deep(self):
         raise NA("measured with upcall-deep")

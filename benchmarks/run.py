@@ -23,6 +23,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import plots
@@ -117,6 +118,26 @@ class Runner:
             d["error"] = clean(d["error"])
         d["load"] = round(os.getloadavg()[0], 2)
         return d
+
+    def throughput(self, number: int) -> Iterator[dict]:
+        """Run W12 that many times: yield each measurement as it comes."""
+        python = self.venvs / "postgres" / "bin" / "python"
+        if not python.exists():
+            log("no environment with a PostgreSQL server - W12 skipped")
+            return
+        cmd = [python, HERE / "throughput.py", "--venvs", self.venvs, "--rounds", str(number)]
+        cmd += ["--peers", ",".join(self.pythons)]
+        with subprocess.Popen(
+            [str(x) for x in cmd], cwd=HERE, env=self.env(), text=True, stdout=subprocess.PIPE
+        ) as c:
+            for line in c.stdout:
+                d = json.loads(line)
+                if "error" in d:
+                    d["error"] = clean(d["error"])
+                extra = ", ".join(f"{name} {v}" for name, v in d.pop("versions", {}).items() if v)
+                if "note" in d:
+                    d["note"] += f" ({extra})" if extra else ""
+                yield d
 
     def info(self, p: str) -> dict | None:
         r = subprocess.run(
@@ -274,6 +295,8 @@ def run(o) -> dict:
             or d.get("us_at_1000")
             or d.get("us_at_cut")
             or d.get("us_per_session")
+            or d.get("per_second")
+            or d.get("ms_at_end")
         )
         log(f"round {n} {d['workload']:4} {d['peer']:16} {what}")
         out.write_text(json.dumps(res, indent=1))
@@ -312,6 +335,9 @@ def run(o) -> dict:
                     "--growth-limit",
                     str(o.growth_limit),
                 )
+    if "W12" in o.workloads:
+        for d in r.throughput(o.throughput_rounds):
+            note(d, d["round"])
     if "W5" in o.workloads:
         times = {p: [] for p in r.pythons}
         empty = []
@@ -470,6 +496,58 @@ def deep(res: dict) -> list[str]:
     return [title, "", *table(head, rows), ""] if rows else []
 
 
+def throughput(res: dict) -> list[str]:
+    """Many sessions at once: turns a second by the number of processes, and what a turn costs."""
+    runs = [d for d in res["runs"] if d["workload"] == "W12"]
+    rates = [d for d in runs if "per_second" in d and d["store"] == "postgresql"]
+    if not rates:
+        return []
+    by: dict[tuple[str, int], dict[int, dict]] = {}
+    for d in rates:
+        by.setdefault((d["peer"], d["workers"]), {})[d["round"]] = d
+    counts = sorted({d["workers"] for d in rates})
+    peers = [i["peer"] for i in res["info"].values() if any((i["peer"], n) in by for n in counts)]
+
+    def over(peer: str, workers: int) -> str:
+        pairs = [(by[OURS[0], workers].get(n), d) for n, d in by[peer, workers].items() if (OURS[0], workers) in by]
+        xs = [ours["per_second"] / d["per_second"] for ours, d in pairs if ours and d["per_second"]]
+        return f" ({statistics.median(xs):.1f}×)" if xs and peer not in OURS else ""
+
+    rows = []
+    for peer in peers:
+        row = [peer]
+        for n in counts:
+            ds = by.get((peer, n), {}).values()
+            row.append(num(statistics.median(d["per_second"] for d in ds)) + over(peer, n) if ds else "-")
+        ds = [d for d in rates if d["peer"] == peer]
+        for key in ("cpu_us", "server_cpu_us", "stored_per_turn"):
+            row.append(f"{statistics.median(d[key] for d in ds):,.0f}")
+        row.append(f"{statistics.median(d['stored_per_turn'] / d['payload'] for d in ds):.1f}×")
+        row.append(f"{statistics.median(d['wal_per_turn'] for d in ds):,.0f}")
+        rows.append(row)
+    head = ["peer", *(f"turns/s, {n} process" + ("es" if n > 1 else "") for n in counts)]
+    head += ["CPU us a turn", "server's", "stored B a turn", "over the texts", "WAL B a turn"]
+    out = ["## W12 many sessions: 200 at once on PostgreSQL, turns with a page of text", ""]
+    out += [*table(head, rows), "", "In brackets: how many times as many turns upcall does in the same round.", ""]
+    growth = {peer: [d for d in runs if d["peer"] == peer and "ms_at_end" in d] for peer in peers}
+    rows = []
+    for peer, ds in growth.items():
+        if ds:
+            at = {key: statistics.median(d[key] for d in ds) for key in ds[0] if "ms_at" in key}
+            times = [num(at[key]) for key in ("ms_at_10", "ms_at_end", "cpu_ms_at_10", "cpu_ms_at_end")]
+            rows.append([peer, *times, f"{at['cpu_ms_at_end'] / at['cpu_ms_at_10']:.2f}×"])
+    if rows:
+        out += ["One session of 200 turns on PostgreSQL, alone:", ""]
+        head = ["peer", "ms around turn 10", "around turn 200", "CPU ms around turn 10", "around turn 200"]
+        out += [*table([*head, "CPU growth"], rows), ""]
+    files = [d for d in runs if "per_second" in d and d["store"] == "sqlite"]
+    if files:
+        rate, cpu = (num(statistics.median(d[key] for d in files)) for key in ("per_second", "cpu_us"))
+        out += [f"upcall with 200 sessions at once on SQLite, one process, W1's short texts: {rate} turns/s, "
+                f"{cpu} us of CPU a turn.", ""]  # fmt: skip
+    return out
+
+
 PLOTS = [
     ("times.svg", "CPU time of W1, W2, W3 and W7 per peer", plots.bars),
     ("growth.svg", "CPU time a turn as one session grows", plots.growth),
@@ -605,6 +683,7 @@ def markdown(res: dict) -> str:
             elif stopped[n]:
                 rows.append([n, why(res, n, "W11d"), "", "", ""])
         out += table(["peer", "resume us", "CPU us", "snapshot B", "stored B a program"], rows) + [""]
+    out += throughput(res)
     if res["fsyncs"]:
         out += ["## fsync calls per durable ask (W3d)", ""]
         out += table(["peer", "fsyncs"], [[p, str(res["fsyncs"].get(p, "-"))] for p in names]) + [""]
@@ -628,9 +707,10 @@ def main() -> None:
     ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     ap.add_argument("--venvs", default=os.environ.get("BENCH_VENVS") or HERE / ".venvs")
     ap.add_argument("--peers", default=PEERS, type=lambda s: s.split(","))
-    ap.add_argument("--workloads", default=[*FAST, *SLOW, "W5"], type=lambda s: s.split(","))
+    ap.add_argument("--workloads", default=[*FAST, *SLOW, "W12", "W5"], type=lambda s: s.split(","))
     ap.add_argument("--rounds", type=int, default=5, help="rounds of the quick workloads")
     ap.add_argument("--slow-rounds", type=int, default=1, help="rounds of W4 and W6")
+    ap.add_argument("--throughput-rounds", type=int, default=2, help="rounds of W12")
     ap.add_argument("--seconds", type=float, default=1.5, help="time budget of one quick measurement")
     ap.add_argument("--sessions", type=int, default=10000)
     ap.add_argument("--turns", type=int, default=1000)

@@ -27,14 +27,15 @@ def wanted() -> dict[str, list[str]]:
     """What pip installs for each peer."""
     lines = [line.split() for line in (HERE / "peers.txt").read_text().splitlines()]
     found = {words[0]: words[1:] for words in lines if words and words[0] != "#"}
-    return {"upcall": [str(ROOT)], "upcall_code": [f"{ROOT}[code]"], **found}
+    ours = {"upcall": [str(ROOT)], "upcall_code": [f"{ROOT}[code]"], "upcall_postgres": [f"{ROOT}[postgres]"]}
+    return {**ours, **found}
 
 
 def made_from(packages: list[str]) -> str:
     """What an environment depends on: the names, and for Upcall its own files."""
     if not packages[0].startswith(str(ROOT)):
         return " ".join(packages)
-    files = [ROOT / "pyproject.toml", *sorted((ROOT / "src").rglob("*.py"))]
+    files = [ROOT / "pyproject.toml", *sorted(f for kind in ("*.py", "*.sql") for f in (ROOT / "src").rglob(kind))]
     return hashlib.sha256(b"\0".join(f.read_bytes() for f in files)).hexdigest()
 
 
@@ -61,7 +62,10 @@ def main() -> None:
     packages = wanted()
     chosen = [p for p in o.peers.split(",") if p] or list(packages)
     chosen = list(dict.fromkeys("upcall" if p == "upcall_deep" else p for p in chosen))
-    chosen += [f"{p}_code" for p in chosen if f"{p}_code" in packages and f"{p}_code" not in chosen]
+    more = [f"{p}_{part}" for p in chosen for part in ("code", "postgres")]
+    chosen += [name for name in more if name in packages and name not in chosen]
+    if any(name.endswith("_postgres") for name in chosen) and "postgres" not in chosen:
+        chosen.append("postgres")
     unknown = [p for p in chosen if p not in {*packages, "bare"}]
     if unknown:
         ap.error(f"no such peer: {', '.join(unknown)}; there are {', '.join([*packages, 'bare'])}")

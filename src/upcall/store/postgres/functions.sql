@@ -116,11 +116,14 @@ BEGIN
     SELECT root FROM upcall.queue WHERE ready AND due > 0 AND due <= now;
 END $$;
 
--- Claim the tree that comes next: see `Store.take`.
+-- Claim the tree that comes next: see `Store.take`. What it reads must not grow with the queue, and the tables grow
+-- faster than the planner's statistics. So it has no choice: sessions are looked up one by one (a subquery, or LATERAL
+-- with a limit or a lock), and the queue is read in the order of its index, which needs a range and not an equality.
 CREATE OR REPLACE FUNCTION upcall.take(
     me text, my_name text, my_machine text, my_pid bigint, my_birth text, my_lease double precision, beat boolean,
     agents text[], skip text[], limits jsonb, counted boolean
-) RETURNS TABLE (id text, epoch bigint, seq bigint, base bigint, orphaned boolean) LANGUAGE plpgsql AS $$
+) RETURNS TABLE (id text, epoch bigint, seq bigint, base bigint, orphaned boolean) LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan AS $$
 #variable_conflict use_column
 DECLARE
     now double precision := upcall.clock(); one record; found upcall.sessions; living text[];
@@ -141,8 +144,8 @@ BEGIN
                 ORDER BY rank, tenant, agent, root LIMIT 1) x
         ),
         running AS (
-            SELECT q.agent, q.tenant, count(*) AS trees FROM upcall.queue q JOIN upcall.sessions s ON s.n = q.root
-            WHERE q.taken AND s.owner = ANY (living) GROUP BY 1, 2
+            SELECT q.agent, q.tenant, count(*) AS trees FROM upcall.queue q
+            WHERE q.taken AND (SELECT s.owner FROM upcall.sessions s WHERE s.n = q.root) = ANY (living) GROUP BY 1, 2
         ),
         recent AS (SELECT agent, tenant, count(*) AS trees FROM upcall.takes WHERE at > now - 60 GROUP BY 1, 2),
         full_limits AS (
@@ -156,7 +159,9 @@ BEGIN
             SELECT rank, tenant, agent, root, true AS is_group FROM groups
             UNION ALL
             SELECT coalesce(q.rank, -1), coalesce(q.tenant, ''), s.agent, s.n, false
-            FROM upcall.ready_roots() x (n) JOIN upcall.sessions s ON s.n = x.n LEFT JOIN upcall.queue q ON q.root = s.n
+            FROM upcall.ready_roots() x (n)
+            CROSS JOIN LATERAL (SELECT * FROM upcall.sessions WHERE n = x.n LIMIT 1) s
+            LEFT JOIN LATERAL (SELECT * FROM upcall.queue WHERE root = x.n LIMIT 1) q ON true
             WHERE s.status IN ('running', 'waiting', 'queued') AND s.owner <> ALL (living) AND s.id <> ALL (skip)
         )
         SELECT c.* FROM candidates c WHERE (agents IS NULL OR c.agent = ANY (agents))
@@ -166,10 +171,12 @@ BEGIN
     LOOP
         LOOP
             IF one.is_group THEN
-                SELECT s.* INTO found FROM upcall.queue q JOIN upcall.sessions s ON s.n = q.root
-                WHERE q.ready AND q.due = 0 AND q.rank = one.rank AND q.tenant = one.tenant AND q.agent = one.agent
-                    AND s.owner <> ALL (living) AND s.id <> ALL (skip)
-                ORDER BY q.root LIMIT 1 FOR UPDATE OF s SKIP LOCKED;
+                SELECT s.* INTO found FROM upcall.queue q CROSS JOIN LATERAL (
+                    SELECT * FROM upcall.sessions WHERE n = q.root AND owner <> ALL (living) AND id <> ALL (skip)
+                    FOR UPDATE SKIP LOCKED) s
+                WHERE q.ready AND q.due = 0 AND (q.rank, q.tenant, q.agent) >= (one.rank, one.tenant, one.agent)
+                    AND (q.rank, q.tenant, q.agent) <= (one.rank, one.tenant, one.agent)
+                ORDER BY q.rank, q.tenant, q.agent, q.root LIMIT 1;
             ELSE
                 SELECT s.* INTO found FROM upcall.sessions s WHERE s.n = one.root AND s.owner <> ALL (living)
                     AND s.id <> ALL (skip) AND s.status IN ('running', 'waiting', 'queued') FOR UPDATE SKIP LOCKED;
@@ -203,7 +210,7 @@ $$;
 CREATE OR REPLACE FUNCTION upcall.create_session(p jsonb, bodies bytea[], now double precision)
 RETURNS upcall.sessions LANGUAGE plpgsql AS $$
 DECLARE
-    new jsonb := p->'new'; one upcall.sessions; number bigint := nextval(pg_get_serial_sequence('upcall.sessions', 'n'));
+    new jsonb := p->'new'; one upcall.sessions; number bigint := nextval('upcall.sessions_n_seq');
 BEGIN
     INSERT INTO upcall.sessions (n, id, agent, parent, root, kind, created, updated, tags, title, folder, roots)
     OVERRIDING SYSTEM VALUE VALUES (
@@ -273,8 +280,9 @@ LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
     keys bigint[]; key bigint; failed text[] := '{}'; notify boolean := false;
-    j jsonb; p jsonb; claimed text; k bigint; others uuid; at_root bigint; tree bigint; held bigint;
-    found_rows upcall.sessions[]; one upcall.sessions; root_id text; jn integer; pn integer; number integer; wrong text; why text;
+    each jsonb[] := ARRAY(SELECT jsonb_array_elements(jobs)); -- `jobs->n` would copy all of them each time
+    parts jsonb[]; j jsonb; p jsonb; claimed text; k bigint; others uuid; at_root bigint; tree bigint; held bigint;
+    found_rows upcall.sessions[]; one upcall.sessions; owned upcall.sessions; root_id text; jn integer; pn integer; number integer; wrong text; why text;
     now double precision; place bigint; count integer; new_status text;
 BEGIN
     IF lazy THEN PERFORM set_config('synchronous_commit', 'off', true); END IF;
@@ -291,19 +299,19 @@ BEGIN
     now := upcall.clock();
 
     <<each_job>>
-    FOR jn IN 0 .. jsonb_array_length(jobs) - 1 LOOP
-        job := jn; j := jobs->jn; claimed := j->>'claim'; k := (j->>'k')::bigint; others := (j->>'id')::uuid;
+    FOR jn IN 0 .. cardinality(each) - 1 LOOP
+        job := jn; j := each[jn + 1]; parts := ARRAY(SELECT jsonb_array_elements(j->'parts')); claimed := j->>'claim'; k := (j->>'k')::bigint; others := (j->>'id')::uuid;
         part := 0; first := NULL; start := NULL; at := NULL; problem := NULL; detail := NULL; at_root := NULL;
         tree := NULL; held := NULL; one := NULL;
         IF j ? 'again' THEN -- an earlier attempt may have written it
             number := 0;
-            FOR pn IN 0 .. jsonb_array_length(j->'parts') - 1 LOOP
+            FOR pn IN 0 .. cardinality(parts) - 1 LOOP
                 part := pn;
                 SELECT e.seq, e.pos, e.time INTO first, start, at FROM upcall.sessions s JOIN upcall.events e ON e.n = s.n
-                WHERE s.id = j->'parts'->pn->>'s' AND (e.append = k OR e.by_others = others)
+                WHERE s.id = parts[pn + 1]->>'s' AND (e.append = k OR e.by_others = others)
                 ORDER BY e.n DESC, e.seq DESC LIMIT 1;
                 IF FOUND THEN
-                    count := jsonb_array_length(j->'parts'->pn->'b');
+                    count := jsonb_array_length(parts[pn + 1]->'b');
                     first := first - count + 1; start := start - count + 1;
                     number := number + 1; RETURN NEXT;
                 END IF;
@@ -313,7 +321,8 @@ BEGIN
         END IF;
 
         IF claimed IS NOT NULL THEN
-            SELECT n, epoch INTO tree, held FROM upcall.sessions WHERE id = claimed;
+            SELECT s.* INTO owned FROM upcall.sessions s WHERE s.id = claimed;
+            tree := owned.n; held := owned.epoch;
             IF NOT FOUND OR held <> (j->>'epoch')::bigint THEN
                 problem := 'taken'; failed := failed || claimed; RETURN NEXT; CONTINUE;
             END IF;
@@ -321,16 +330,23 @@ BEGIN
             IF k IS NOT NULL THEN at_root := tree; END IF;
         END IF;
         -- check everything before anything is written
-        IF (j->>'before')::double precision <= now OR EXISTS (
-            SELECT 1 FROM jsonb_array_elements(j->'expect') x LEFT JOIN upcall.callbacks b ON b.id = x->>0
-            WHERE b.version IS DISTINCT FROM (x->>1)::integer
-        ) THEN
-            problem := 'stale'; RETURN NEXT; CONTINUE;
+        IF (j->>'before')::double precision <= now THEN problem := 'stale'; RETURN NEXT; CONTINUE; END IF;
+        IF j ? 'expect' THEN
+            IF EXISTS (
+                SELECT 1 FROM jsonb_array_elements(j->'expect') x LEFT JOIN upcall.callbacks b ON b.id = x->>0
+                WHERE b.version IS DISTINCT FROM (x->>1)::integer
+            ) THEN
+                problem := 'stale'; RETURN NEXT; CONTINUE;
+            END IF;
         END IF;
         found_rows := '{}'; wrong := NULL;
-        FOR pn IN 0 .. jsonb_array_length(j->'parts') - 1 LOOP
-            p := j->'parts'->pn; why := NULL;
-            SELECT s.* INTO one FROM upcall.sessions s WHERE s.id = p->>'s';
+        FOR pn IN 0 .. cardinality(parts) - 1 LOOP
+            p := parts[pn + 1]; why := NULL;
+            IF p->>'s' = claimed THEN
+                one := owned;
+            ELSE
+                SELECT s.* INTO one FROM upcall.sessions s WHERE s.id = p->>'s';
+            END IF;
             IF one.n IS NULL THEN
                 IF NOT p ? 'new' OR at_root IS NOT NULL AND claimed <> coalesce(p->'new'->>'root', p->>'s') THEN
                     why := 'absent';
@@ -377,16 +393,18 @@ BEGIN
             SELECT (pg_current_xact_id()::text::bigint + value) << 16 INTO place FROM upcall.meta WHERE name = 'offset';
         END IF;
         at := now;
-        FOR pn IN 0 .. jsonb_array_length(j->'parts') - 1 LOOP
-            part := pn; p := j->'parts'->pn; one := found_rows[pn];
+        FOR pn IN 0 .. cardinality(parts) - 1 LOOP
+            part := pn; p := parts[pn + 1]; one := found_rows[pn];
             IF one.n IS NULL THEN one := upcall.create_session(p, bodies, now); END IF;
             first := one.seq + 1; start := place + 1;
             count := jsonb_array_length(p->'b');
             INSERT INTO upcall.events (n, pos, time, seq, append, by_others, body)
-            SELECT one.n, place + i, now, one.seq + i, k, others, bodies[(p->'b'->>(i - 1))::integer]
-            FROM generate_series(1, count) i;
+            SELECT one.n, place + x.i, now, one.seq + x.i, k, others, bodies[x.b::integer]
+            FROM jsonb_array_elements_text(p->'b') WITH ORDINALITY x (b, i);
             place := place + count;
-            IF p ? 'effects' THEN PERFORM upcall.apply_effects(one, p->'effects', bodies, now, start, first); END IF;
+            IF p->'effects' ?| '{drop,raised,changed,delivered,waits}' OR p->'effects' ? 'status' AND one.status = 'waiting' THEN
+                PERFORM upcall.apply_effects(one, p->'effects', bodies, now, start, first);
+            END IF;
             new_status := coalesce(p->'effects'->>'status', one.status);
             IF one.n = one.root AND (one.in_queue AND p ? 'effects' OR p ? 'turns') THEN
                 new_status := upcall.update_queue(one, p->'effects');
