@@ -244,10 +244,11 @@ def _check_laws(log: list[AnyEvent]) -> None:
 
 def _whole_node(brief: BriefNode) -> Node:
     """A brief node with what its history does not repeat: the values that never changed."""
-    fields = msgspec.structs.asdict(brief)
+    fields: dict[str, Any] = msgspec.structs.asdict(brief)
     first, *later = brief.history or ((brief.pos, brief.start, {}),)
     values = {**{name: fields[name] for name in MUTABLE}, **first[2]}
-    return Node(**fields | {"history": ((first[0], first[1], values), *later)})
+    fields["history"] = ((first[0], first[1], values), *later)
+    return Node(**fields)
 
 
 @pytest.mark.parametrize("name", RECORDED)
