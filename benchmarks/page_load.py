@@ -33,6 +33,7 @@ from page.load import (  # noqa: E402
     measured,
     nodes_of_server,
     same_nodes,
+    whole_tree,
 )
 from web.serving import Server  # noqa: E402
 
@@ -74,7 +75,7 @@ async def large_tree(events: int = BEFORE) -> AsyncGenerator[tuple[Team, Server,
         async with large_team(Path(folder)) as team:
             await team.write(events)
             async with served(Path(folder)) as server, shown(server, PATH) as page:
-                await page.get_by_role("treeitem").first.wait_for(timeout=120_000)
+                await whole_tree(page)
                 yield team, server, page
 
 
@@ -133,7 +134,7 @@ async def windows() -> None:
     async with large_tree(BEFORE // 10) as (team, server, page), AsyncExitStack() as stack:
         others = [await stack.enter_async_context(shown(server, PATH)) for _ in range(19)]
         for other in others:
-            await other.get_by_role("treeitem").first.wait_for()
+            await whole_tree(other)
         await team.write(10 * RATE // 10, RATE // 10)
         nodes = await same_nodes(team, server, page, *others)
         said("20 windows", f"{nodes:,} nodes on each")
@@ -166,7 +167,7 @@ async def kill() -> None:
             server = Server(Path(folder))
             await server.start()
             async with shown(server, PATH) as page:
-                await page.get_by_role("treeitem").first.wait_for(timeout=120_000)
+                await whole_tree(page)
                 writing = asyncio.ensure_future(team.write(10 * RATE, RATE))
                 await page.wait_for_function(f"() => window.upcall.position() > {BEFORE + 2 * RATE}")
                 await server.stop(signal.SIGKILL)

@@ -88,8 +88,14 @@ async def another_tab(page: Page) -> Page:
     tab = await page.context.new_page()
     await tab.goto(f"{page.url}#token={token}")
     await tab.get_by_text("live", exact=True).wait_for()
-    await tab.get_by_role("treeitem").first.wait_for()
+    await whole_tree(tab)
     return tab
+
+
+async def whole_tree(page: Page) -> None:
+    """Wait until the page has a whole run tree: of a large one it shows the beginning before."""
+    await page.get_by_role("treeitem").first.wait_for(timeout=120_000)
+    await page.wait_for_function("() => window.upcall?.position() > 0", timeout=120_000)
 
 
 # --- what the page has ------------------------------------------------------------------

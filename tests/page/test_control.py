@@ -6,7 +6,7 @@ from pathlib import Path
 
 from playwright.async_api import Page, expect
 
-from page.browser import DEMO, open_desk, served, shown
+from page.browser import DEMO, open_desk, run_demo, served, shown
 from web.people import give_token, revoke
 
 
@@ -142,3 +142,35 @@ async def test_a_page_shows_who_one_is_and_only_what_the_role_allows(tmp_path: P
             await expect(page.get_by_role("button", name="Start one")).to_have_count(0)
             await revoke(place, "ada")
             await expect(page.get_by_text("This page's key is no longer valid")).to_be_visible(timeout=20_000)
+
+
+async def test_whoever_may_only_look_is_not_told_that_a_question_waits_for_them(tmp_path: Path) -> None:
+    await run_demo(tmp_path)
+    async with served(tmp_path) as server:
+        server.token = await give_token(tmp_path / ".upcall", "vic", "viewer")
+        async with shown(server) as page:
+            await expect(page.get_by_role("heading", name="1 question waits for an answer")).to_be_visible()
+            await expect(page.get_by_text("The choices are: green · blue · orange")).to_be_visible()
+            await expect(page.get_by_text("How it came to a person")).to_be_visible()
+            await expect(page.get_by_role("button", name="green")).to_have_count(0)
+            await expect(page.get_by_text("for you")).to_have_count(0)
+        async with shown(server, "sessions/demo") as page:
+            await expect(page.get_by_role("treeitem", name="asks a person")).to_be_visible()
+            await expect(page.get_by_text("waits for an answer")).to_be_visible()
+            assert await page.evaluate("() => document.documentElement.scrollHeight <= innerHeight")
+
+
+async def test_an_answer_with_a_revoked_token_is_refused_in_plain_words(tmp_path: Path) -> None:
+    await run_demo(tmp_path)
+    place = tmp_path / ".upcall"
+    async with served(tmp_path) as server:
+        server.token = await give_token(place, "ada", "answerer")
+        async with shown(server) as page:
+            await expect(page.get_by_role("button", name="green")).to_be_visible()
+            await revoke(place, "ada")
+            await expect(page.get_by_text("This page's key is no longer valid. Open the link")).to_be_visible()
+            alert = page.get_by_role("article").get_by_role("alert")
+            while not await alert.count():  # a press does nothing while the card has just moved
+                await page.get_by_role("button", name="green").click()
+                await page.wait_for_timeout(200)
+            await expect(alert).to_have_text("This page's key is no longer valid, so the server refused this")

@@ -6,14 +6,15 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import signal
 from pathlib import Path
 
 import pytest
-from playwright.async_api import expect
+from playwright.async_api import Route, expect
 
 from page.browser import served, shown
-from page.load import PATH, another_tab, large_team, measured, same_nodes
+from page.load import PATH, another_tab, large_team, measured, same_nodes, whole_tree
 from web.serving import Server
 
 BEFORE = 7_000
@@ -24,7 +25,7 @@ async def test_a_large_tree_that_grows_is_drawn_in_time_and_loses_nothing(tmp_pa
     async with large_team(tmp_path) as team:
         await team.write(BEFORE)
         async with served(tmp_path) as server, shown(server, PATH) as page:
-            await page.get_by_role("treeitem").first.wait_for()
+            await whole_tree(page)
             meter = await measured(page)
             cost = await meter.during(asyncio.ensure_future(team.write(10_000, 1_000)))
             assert await same_nodes(team, server, page) > 12_000
@@ -40,6 +41,25 @@ async def test_a_large_tree_that_grows_is_drawn_in_time_and_loses_nothing(tmp_pa
     assert max(cost.heap) < 120, said
 
 
+async def test_the_beginning_of_a_large_tree_is_shown_while_the_rest_is_read(tmp_path: Path) -> None:
+    async with large_team(tmp_path) as team:
+        await team.write(BEFORE)
+        async with served(tmp_path) as server, shown(server, "sessions") as page:
+            go = asyncio.Event()
+
+            async def late(route: Route) -> None:
+                await go.wait()
+                await route.continue_()
+
+            await page.route(re.compile(r"/nodes\?brief=1$"), late)
+            await page.get_by_role("row", name="Check the whole shop").get_by_role("link").first.click()
+            await expect(page.get_by_text("Reading the rest…")).to_be_visible()
+            await expect(page.get_by_role("treeitem", name="lead")).to_be_visible()
+            go.set()
+            await expect(page.get_by_text("Reading the rest…")).to_have_count(0)
+            assert await same_nodes(team, server, page) > 4_000
+
+
 @pytest.mark.timeout(300)
 async def test_twenty_tabs_have_the_same_tree_however_much_was_written_while_they_were_hidden(
     tmp_path: Path,
@@ -47,7 +67,7 @@ async def test_twenty_tabs_have_the_same_tree_however_much_was_written_while_the
     async with large_team(tmp_path) as team:
         await team.write(1_000)
         async with served(tmp_path) as server, shown(server, PATH) as page:
-            await page.get_by_role("treeitem").first.wait_for()
+            await whole_tree(page)
             tabs = [page]
             for _ in range(19):
                 await tabs[-1].evaluate("() => hide(true)")
@@ -67,7 +87,7 @@ async def test_a_tab_that_slept_while_much_was_written_has_everything_when_it_wa
     async with large_team(tmp_path) as team:
         await team.write(BEFORE)
         async with served(tmp_path) as server, shown(server, PATH) as page:
-            await page.get_by_role("treeitem").first.wait_for()
+            await whole_tree(page)
             await page.evaluate("() => hide(true)")
             await team.write(count)
             await page.evaluate("() => hide(false)")
@@ -84,7 +104,7 @@ async def test_a_server_that_is_killed_while_much_is_written_leaves_no_gap_and_n
         server = Server(tmp_path)
         await server.start()
         async with shown(server, PATH) as page:
-            await page.get_by_role("treeitem").first.wait_for()
+            await whole_tree(page)
             writing = asyncio.ensure_future(team.write(6_000, 1_500))
             await page.wait_for_function(f"() => window.upcall.position() > {BEFORE + 500}")
             await server.stop(signal.SIGKILL)

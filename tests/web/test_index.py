@@ -5,17 +5,23 @@ from __future__ import annotations
 import asyncio
 import os
 import stat
+from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
+import apsw
 import pytest
 
 from upcall import Agent, Hooks, Runtime, tool
+from upcall.contracts import Store
 from upcall.hosts.web.index.file import open_index, position
+from upcall.hosts.web.index.writer import IndexWriter
 from upcall.messages import Result
 from upcall.models import Script, call
+from upcall.observe.redact import Redactor
 from web.office import clerk
-from web.serving import get, run_in, serving, until
+from web.serving import get, make_agents, post, run_in, serving, until
 
 SECRET = "sk-live-abcdefghijklmnop"
 
@@ -160,6 +166,92 @@ async def test_two_servers_write_one_index(tmp_path: Path) -> None:
             assert len({(hit["session"], hit["seq"]) for hit in found["hits"]}) == 100
             counts = (await until(client, "/api/sessions", lambda found: found["counts"]["all"] == 60))["counts"]
             assert counts["failed"] == 0
+
+
+async def test_a_server_that_starts_while_another_indexes_new_events_leaves_the_index_alone(tmp_path: Path) -> None:
+    path = tmp_path / "log.db-index"
+    await run_in(tmp_path, "the first stone", "s1")
+    async with Runtime(tmp_path / "log.db", agents=[clerk]) as runtime:
+        await index(path, Watched(runtime.store))
+        made, before = path.stat().st_ino, await runtime.store.last()
+
+        async def meanwhile() -> None:
+            await (await runtime.start("clerk", "s2")).prompt("a second stone")
+            await index(path, Watched(runtime.store))
+
+        await index(path, Watched(runtime.store, meanwhile))
+        assert await runtime.store.last() > before
+        assert path.stat().st_ino == made
+
+
+class Watched:
+    """A log that notes when all of it was read. Something may happen just after its end was looked at."""
+
+    def __init__(self, store: Store, *meanwhile: Callable[[], Awaitable[None]]) -> None:
+        self._store, self._meanwhile = store, list(meanwhile)
+        self.was_read = asyncio.Event()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def last(self) -> int:
+        found = await self._store.last()
+        while self._meanwhile:
+            await self._meanwhile.pop()()
+        return found
+
+    async def wait(self, position: int, seconds: float) -> None:
+        self.was_read.set()
+        await self._store.wait(position, seconds)
+
+
+async def index(path: Path, log: Watched) -> None:
+    """Index a log up to its end, as a server does."""
+    runtime = cast("Runtime", SimpleNamespace(store=log))
+    following = asyncio.ensure_future(IndexWriter(path, Redactor()).follow(runtime))
+    await asyncio.wait_for(log.was_read.wait(), 60)
+    following.cancel()
+    await asyncio.gather(following, return_exceptions=True)
+
+
+def test_an_index_that_another_server_has_locked_for_long_is_not_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("upcall.hosts.web.index.file.BUSY_MS", 20)
+    path = tmp_path / "log.db-index"
+    writer: Any = open_index(path)
+    writer.execute("BEGIN IMMEDIATE")
+    writer.execute("INSERT INTO state VALUES ('position', '7')")
+    with pytest.raises(apsw.BusyError):
+        open_index(path)
+    writer.execute("COMMIT")
+    writer.close()
+
+    again: Any = open_index(path)
+    assert position(again) == 7
+    again.close()
+
+
+@pytest.mark.slow
+async def test_a_run_that_two_servers_could_continue_is_continued_once(tmp_path: Path) -> None:
+    agent = make_agents(tmp_path)
+    assert await run_in(tmp_path, "refund order-1", "s1") == "waiting"
+    async with (
+        serving(tmp_path, agent, "--store", "log.db") as one,
+        serving(tmp_path, agent, "--store", "log.db") as two,
+        one.client() as first,
+        two.client() as second,
+    ):
+        (card,) = (await get(first, "/api/inbox"))["open"]
+        assert [other["id"] for other in (await get(second, "/api/inbox"))["open"]] == [card["id"]]
+        await post(second, f"/api/callbacks/{card['id']}/answer", {"value": 1})
+        await post(first, f"/api/callbacks/{card['id']}/answer", {"value": 2}, 409)
+        for client in (first, second):
+            await until(client, "/api/sessions/s1", lambda found: found["session"]["status"] == "done")
+            assert (await get(client, "/api/inbox"))["open"] == []
+    async with Runtime(tmp_path / "log.db") as runtime:
+        kinds = [type(event).__name__ for event in await runtime.store.read("s1")]
+    assert (kinds.count("CallbackAnswered"), kinds.count("TurnEnded")) == (1, 1)
 
 
 @pytest.mark.slow

@@ -4,7 +4,7 @@
  * how many rows it and what is shown below it take, so one change costs its depth and not the size of the tree.
  */
 
-import type { Change, Moment, NodeData, NodeFields } from "./types";
+import type { BriefNode, Change, Moment, NodeData, NodeFields } from "./types";
 
 /** A node as it is now. */
 export type NodeState = Omit<NodeData, "history">;
@@ -71,11 +71,12 @@ function fieldsOf({ label, about, status, end, seq, end_seq, usage, cost }: Node
 }
 
 /** A copy that takes little memory: all have one shape, and texts that their neighbours have are not kept twice. */
-function compact(data: NodeState, up: NodeState | undefined, before: NodeState | undefined): NodeState {
-  const { id, kind, role, label, status, start, end, pos, changed, seq, end_seq, call, callback, usage, cost } = data;
-  const parent = up ? up.id : data.parent;
+function compact(data: BriefNode, up: NodeState | undefined, before: NodeState | undefined): NodeState {
+  const { id, kind, role = "System", label, status, start, end = null, pos, changed, seq = 0, end_seq = 0 } = data;
+  const { call = 0, callback = "", usage = null, cost = null, about: given = "" } = data;
+  const parent = up ? up.id : (data.parent ?? null);
   const session = up?.session === data.session ? up.session : data.session;
-  const about = up?.about === data.about ? up.about : before?.about === data.about ? before.about : data.about;
+  const about = up?.about === given ? up.about : before?.about === given ? before.about : given;
   return { id, parent, session, kind, role, label, about, status, start, end, pos, changed, seq, end_seq, call, callback, usage, cost };
 }
 
@@ -129,7 +130,7 @@ export class NodeBuffer {
   version = 0;
 
   /** A tree of these nodes; what was folded in the tree `before` is folded. */
-  static from(nodes: NodeData[], position: number, before: NodeBuffer | null = null): NodeBuffer {
+  static from(nodes: BriefNode[], position: number, before: NodeBuffer | null = null): NodeBuffer {
     const buffer = new NodeBuffer();
     for (const one of nodes) buffer.add(one).chosen = before?.byId.get(one.id)?.chosen ?? null;
     for (const root of buffer.roots) buffer.measure(root);
@@ -186,8 +187,8 @@ export class NodeBuffer {
     if (node.up) this.refold(node.up);
   }
 
-  private add(data: NodeState & { history?: Moment[] }): TreeNode {
-    const up = data.parent === null ? null : (this.byId.get(data.parent) ?? null);
+  private add(data: BriefNode): TreeNode {
+    const up = data.parent ? (this.byId.get(data.parent) ?? null) : null;
     const node = new TreeNode(compact(data, up?.data, up?.children.at(-1)?.data));
     if (data.history) node.history = data.history;
     this.byId.set(data.id, node);

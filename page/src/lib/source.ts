@@ -1,12 +1,13 @@
 /** Where a session's view reads from: the server, or the data inside an exported page. */
 
 import { get, path } from "./api";
-import type { Card, Exported, Json, Message, ModelCall, NodeData, SessionFacts, WholeSession } from "./types";
+import type { Card, Exported, Json, Message, ModelCall, NodePage, SessionFacts, WholeSession } from "./types";
 
 export interface Source {
   readonly offline: boolean;
   session(id: string, signal?: AbortSignal): Promise<SessionFacts>;
-  nodes(id: string, signal?: AbortSignal): Promise<{ pos: number; nodes: NodeData[] }>;
+  /** Its run tree; with `first`, perhaps only the beginning of a large one. */
+  nodes(id: string, signal?: AbortSignal, first?: boolean): Promise<NodePage>;
   conversation(id: string, signal?: AbortSignal): Promise<Message[]>;
   event(session: string, seq: number, signal?: AbortSignal): Promise<Json>;
   /** A model call by its number in the session and the number of the event that began it. */
@@ -20,7 +21,7 @@ export const server: Source = {
     const { session } = await get<{ session: WholeSession }>(`api/sessions/${path(id)}`, signal);
     return { ...session, session };
   },
-  nodes: (id, signal) => get(`api/sessions/${path(id)}/nodes?brief=1`, signal),
+  nodes: (id, signal, first) => get(`api/sessions/${path(id)}/nodes?brief=1${first ? "&first=1" : ""}`, signal),
   conversation: (id, signal) => get(`api/sessions/${path(id)}/conversation`, signal),
   event: (session, seq, signal) => get(`api/sessions/${path(session)}/events/${seq}`, signal),
   call: (session, ordinal, seq, signal) => get(`api/sessions/${path(session)}/calls/${ordinal}?seq=${seq}`, signal),

@@ -100,6 +100,16 @@ export interface NodeData extends NodeFields {
   history: Moment[];
 }
 
+/** A node as the server sends it with a whole tree: what is empty is left out. */
+export type BriefNode = Pick<NodeData, "id" | "session" | "kind" | "label" | "status" | "start" | "pos" | "changed"> & Partial<NodeData>;
+
+/** A run tree, or its beginning while the server reads the rest. */
+export interface NodePage {
+  pos: number;
+  whole?: boolean;
+  nodes: BriefNode[];
+}
+
 export interface Change {
   id: string;
   pos: number;

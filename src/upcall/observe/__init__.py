@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from upcall.observe.capture import model_call_json, price_list, read_prices
     from upcall.observe.labels import Label, Labels
-    from upcall.observe.node_table import Change, Node, apply_changes
+    from upcall.observe.node_table import BriefNode, Change, Node, apply_changes
     from upcall.observe.nodes import RunTreeNodes
     from upcall.observe.redact import Redactor
     from upcall.observe.redact_stream import RedactedStream
 
 __all__ = [
+    "BriefNode",
     "Change",
     "Label",
     "Labels",
@@ -33,6 +34,7 @@ _PLACES = {
     "read_prices": "upcall.observe.capture",
     "Label": "upcall.observe.labels",
     "Labels": "upcall.observe.labels",
+    "BriefNode": "upcall.observe.node_table",
     "Change": "upcall.observe.node_table",
     "Node": "upcall.observe.node_table",
     "apply_changes": "upcall.observe.node_table",

@@ -29,10 +29,16 @@ def hide_secrets(callback: Callback, redactor: Redactor) -> HiddenQuestion:
     The arguments are redacted by themselves: an answer that edits them names hidden values by their numbers there.
     """
     args, hidden = redactor.hide(callback.args)
-    shown = redactor.copy(callback.replace(args=None)).replace(args=args)
+    rest = callback.replace(args=None)
+    shown = redactor.copy(rest)
     if not is_approval(callback):
-        _, hidden = redactor.hide({name: getattr(callback, name) for name in PUBLIC_FIELDS})
-    return HiddenQuestion(shown, len(hidden))
+        hidden = [] if shown == rest else _hidden_in_question(callback, redactor)
+    return HiddenQuestion(shown.replace(args=args), len(hidden))
+
+
+def _hidden_in_question(callback: Callback, redactor: Redactor) -> list[str]:
+    _, hidden = redactor.hide({name: getattr(callback, name) for name in PUBLIC_FIELDS})
+    return hidden
 
 
 def callback_json(callback: Callback, redactor: Redactor) -> dict[str, Any]:

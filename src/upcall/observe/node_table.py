@@ -92,6 +92,34 @@ class Node(Value, frozen=True, omit_defaults=False):
     history: tuple[tuple[int, float, dict[str, Any]], ...]
 
 
+class BriefNode(Value, frozen=True, kw_only=True):
+    """A node as it is sent to a page, with a smaller JSON.
+
+    The fields are those of `Node`, and those with their default are left out of the JSON. The first entry of the
+    history has only the values that changed later, and a node that never changed has no history.
+    """
+
+    id: str
+    parent: str | None = None
+    session: str
+    kind: Kind
+    role: Role = "System"
+    label: str
+    about: str = ""
+    status: str
+    start: float
+    end: float | None = None
+    pos: int
+    changed: int
+    seq: int = 0
+    end_seq: int = 0
+    call: int = 0
+    callback: str = ""
+    usage: dict[str, int] | None = None
+    cost: float | None = None
+    history: tuple[tuple[int, float, dict[str, Any]], ...] = ()
+
+
 _FIXED = ("parent", "session", "kind", "role", "start", "pos", "call", "callback")
 
 
@@ -108,14 +136,15 @@ class _Record:
         """Return the node as it is now."""
         return Node(id=node_id, changed=self.history[-1][0], history=tuple(self.history), **self.fields)
 
-    def brief(self, node_id: str) -> Node:
+    def brief(self, node_id: str) -> BriefNode:
         """Return the node as it is now; what was never changed is not repeated in its history."""
-        (pos, time, values), *later = self.history
-        if later:
-            changed = {name for _, _, new in later for name in new}
-            values = {name: value for name, value in values.items() if name in changed}
-        first = (pos, time, values if later else {})
-        return Node(id=node_id, changed=self.history[-1][0], history=(first, *later), **self.fields)
+        fields, history = self.fields, self.history
+        if len(history) == 1:
+            return BriefNode(id=node_id, changed=history[0][0], **fields)
+        (pos, time, values), *later = history
+        changed = {name for _, _, new in later for name in new}
+        first = (pos, time, {name: value for name, value in values.items() if name in changed})
+        return BriefNode(id=node_id, changed=later[-1][0], history=(first, *later), **fields)
 
 
 class NodeTable:
@@ -183,8 +212,8 @@ class NodeTable:
         """Return all nodes as they are now."""
         return [record.node(node_id) for node_id, record in self._records.items()]
 
-    def brief_nodes(self) -> list[Node]:
-        """Return all nodes as they are now, without what their histories repeat: half of their JSON."""
+    def brief_nodes(self) -> list[BriefNode]:
+        """Return all nodes as they are now, without what is empty and what their histories repeat."""
         return [record.brief(node_id) for node_id, record in self._records.items()]
 
     def at(self, position: int) -> list[Node]:

@@ -16,7 +16,7 @@ from upcall.observe.callback_nodes import CallbackNodes
 from upcall.observe.labels import Labels
 from upcall.observe.lines import Lines
 from upcall.observe.node_activity import Activity
-from upcall.observe.node_table import Change, Node, NodeTable, usage_json
+from upcall.observe.node_table import BriefNode, Change, Node, NodeTable, usage_json
 from upcall.observe.redact import Redactor
 from upcall.prices import Cost
 
@@ -82,8 +82,8 @@ class RunTreeNodes:
         """Return all nodes as they are now, in the order in which they were created."""
         return self._table.nodes()
 
-    def brief_nodes(self) -> list[Node]:
-        """Return all nodes as they are now. The first entry of a history has only the values that changed later."""
+    def brief_nodes(self) -> list[BriefNode]:
+        """Return all nodes as they are now, without what is empty and what their histories repeat."""
         return self._table.brief_nodes()
 
     def at(self, position: int) -> list[Node]:

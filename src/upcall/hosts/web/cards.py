@@ -71,7 +71,7 @@ def card_json(callback: Callback, around: Around, redactor: Redactor, *, reveal:
         "program": _program(shown.get("context")),
         "hidden": 0 if reveal else question.hidden,
         "seen": seen(callback),
-        "outcome": outcome(redactor.copy(callback)) if callback.status != "open" else "",
+        "outcome": outcome(question.callback),
         "can_answer": around.can_answer and callback.status == "open",
         "goes_on": around.goes_on,
         "after": _after(callback, around, label, redactor),

@@ -66,7 +66,7 @@ _GET: dict[str, _Path] = {
     "/api/sessions": _Path("A page of sessions, newest first", query=_FILTERS),
     "/api/sessions/{id}": _Path("One session"),
     "/api/sessions/{id}/nodes": _Path(
-        "The run tree of a session as nodes", query={"after": _NUMBER, "brief": _NUMBER}
+        "The run tree of a session as nodes", query={"after": _NUMBER, "brief": _NUMBER, "first": _NUMBER}
     ),
     "/api/sessions/{id}/conversation": _Path("The conversation of a session", _LIST),
     "/api/sessions/{id}/events": _Path(

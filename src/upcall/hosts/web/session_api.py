@@ -193,20 +193,26 @@ class SessionApi:
     async def nodes(self, request: Request) -> Response:
         """The run tree of a session as nodes; with `after`, what changed in it after that position.
 
-        With `brief=1` the first entry of a node's history has only the values that changed later.
+        With `brief=1` nodes are without what is empty and what their histories repeat. With `first=1` it may be the
+        beginning of a large tree, with `whole` false, so that something is seen while the rest is read.
         """
         session_id, after = path_id(request), number(request, "after", -1, 1 << 62)
-        brief = number(request, "brief", 0, 1)
+        brief, first = number(request, "brief", 0, 1), number(request, "first", 0, 1)
         service = self._service
 
         async def read(runtime: Runtime) -> bytes:
             if await runtime.store.row(session_id) is None:
                 raise UnknownSession(session_id)
-            tree = await service.trees.get(runtime.store, root_of(session_id))
-            position = max(service.changes.position, tree.position)
+            root, whole = root_of(session_id), True
+            if first and after < 0:
+                tree, whole = await service.trees.beginning(runtime.store, root)
+            else:
+                tree = await service.trees.get(runtime.store, root)
+            position = max(service.changes.position, tree.position) if whole else tree.position
             if after >= 0:
                 return msgspec.json.encode({"pos": position, "changes": tree.since(after)})
-            return msgspec.json.encode({"pos": position, "nodes": tree.brief_nodes() if brief else tree.nodes()})
+            nodes = tree.brief_nodes() if brief else tree.nodes()
+            return msgspec.json.encode({"pos": position, "whole": whole, "nodes": nodes})
 
         return Response(await service.read(read), media_type="application/json")
 

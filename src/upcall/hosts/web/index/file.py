@@ -23,6 +23,9 @@ BUSY_MS = 5000
 _JOURNAL_SECONDS = 10
 """A server that makes the index has a journal for a moment. SQLite would delete a file that an older one names."""
 
+_PASSING = (apsw.BusyError, apsw.LockedError, apsw.FullError, apsw.NoMemError)
+"""Failures that say nothing about the file: to make it anew would take it from a server that uses it."""
+
 _SUFFIXES = ("", "-wal", "-shm", "-journal")
 
 TABLES = """
@@ -50,13 +53,18 @@ def index_path(store: str) -> Path:
 
 
 def open_index(path: Path) -> apsw.Connection:
-    """A connection to the index; one that can't be used is made anew. The file has mode 600."""
+    """A connection to the index; one that can't be used is made anew. The file has mode 600.
+
+    One that is only locked, because another server writes it, is left as it is: that raises apsw.BusyError.
+    """
     for suffix in _SUFFIXES:
         check_own(f"{path}{suffix}", str(path), folder=False)
     if _is_planted(path):
         remove_index(path)
     try:
         return _open(path)
+    except _PASSING:
+        raise
     except (apsw.Error, _Unusable):
         remove_index(path)
         return _open(path)

@@ -87,10 +87,10 @@ class IndexWriter:
     async def _open(self, store: Store) -> apsw.Connection:
         """The connection; an index of another log is made anew."""
         if self._db is None:
-            first = [f"{one.session} {one.pos} {one.time}" for one in await store.read_all(0, 1)]
             db = open_index(self._path)
-            known, last = first_event(db), await store.last()
-            if (known and [known] != first) or position(db) > last:
+            known, indexed = first_event(db), position(db)  # before the log: another server may index what is added
+            first = [f"{one.session} {one.pos} {one.time}" for one in await store.read_all(0, 1)]
+            if (known and [known] != first) or indexed > await store.last():
                 db.close()
                 remove_index(self._path)
                 db = open_index(self._path)
