@@ -173,12 +173,19 @@ def test_a_body_leaves_out_what_equals_its_default(event: AnyEvent) -> None:
 @pytest.mark.parametrize("event", EVENTS, ids=name_of)
 def test_fields_of_a_later_version_are_tolerated(event: AnyEvent) -> None:
     body: dict[str, Any] = msgspec.json.decode(encode(event))
-    later = msgspec.json.encode({**body, "a_new_field": {"deep": [1]}, "version": 2})
+    later = msgspec.json.encode({**body, "a_new_field": {"deep": [1]}})
 
     back = decode(later, "s", 1, 1, 0.0)
 
-    assert back.version == 2
-    assert back.replace(version=1, session="", seq=0, pos=0) == event
+    assert back.replace(session="", seq=0, pos=0) == event
+
+
+@pytest.mark.parametrize("event", EVENTS, ids=name_of)
+def test_an_event_in_a_later_format_is_refused(event: AnyEvent) -> None:
+    body: dict[str, Any] = msgspec.json.decode(encode(event))
+
+    with pytest.raises(ValueError, match="it has format 2, and this version of upcall reads up to 1"):
+        decode(msgspec.json.encode({**body, "version": 2}), "s", 1, 1, 0.0)
 
 
 @pytest.mark.parametrize("event", EVENTS, ids=name_of)
