@@ -80,7 +80,7 @@ EVENTS = (
     "WHERE s.id = %s AND e.seq > %s ORDER BY e.seq LIMIT %s"
 )
 _EVENT = "(SELECT s.id FROM upcall.sessions s WHERE s.n = e.n), e.seq, e.pos, e.time, e.body"
-"""An event's columns. Its session is looked up: in a join, the planner may read all sessions until they are analyzed."""
+"""An event's columns. Its session is looked up: for a join, the planner may read all sessions."""
 
 ALL_EVENTS = (
     f"SELECT {_EVENT} FROM upcall.events e "
