@@ -79,8 +79,11 @@ EVENTS = (
     "SELECT s.id, e.seq, e.pos, e.time, e.body FROM upcall.events e JOIN upcall.sessions s ON s.n = e.n "
     "WHERE s.id = %s AND e.seq > %s ORDER BY e.seq LIMIT %s"
 )
+_EVENT = "(SELECT s.id FROM upcall.sessions s WHERE s.n = e.n), e.seq, e.pos, e.time, e.body"
+"""An event's columns. Its session is looked up: for a join, the planner may read all sessions."""
+
 ALL_EVENTS = (
-    "SELECT s.id, e.seq, e.pos, e.time, e.body FROM upcall.events e JOIN upcall.sessions s ON s.n = e.n "
+    f"SELECT {_EVENT} FROM upcall.events e "
     "WHERE e.pos > %s AND e.pos < (SELECT upcall.horizon()) ORDER BY e.pos LIMIT %s"
 )
 LAST = "SELECT coalesce(max(pos), 0) FROM upcall.events WHERE pos < (SELECT upcall.horizon())"
@@ -91,10 +94,7 @@ NEWS = (
 )
 """The horizon, the time, and the newest position that can be read."""
 
-BY_OTHERS = (
-    "SELECT s.id, e.seq, e.pos, e.time, e.body FROM upcall.events e JOIN upcall.sessions s ON s.n = e.n "
-    "WHERE e.by_others IS NOT NULL AND e.pos > %s ORDER BY e.pos"
-)
+BY_OTHERS = f"SELECT {_EVENT} FROM upcall.events e WHERE e.by_others IS NOT NULL AND e.pos > %s ORDER BY e.pos"
 
 TREE_EVENTS = f"""
 WITH RECURSIVE
@@ -109,9 +109,9 @@ search (n, low, high) AS (
     FROM (SELECT n, low, high, (SELECT pos FROM upcall.events e WHERE e.n = x.n AND e.seq = (x.low + x.high) / 2)
         FROM search x WHERE low < high) y (n, low, high, pos)
 )
-SELECT s.id, e.seq, e.pos, e.time, e.body FROM search CROSS JOIN LATERAL (
+SELECT {_EVENT} FROM search CROSS JOIN LATERAL (
     SELECT * FROM upcall.events e WHERE e.n = search.n AND e.seq >= low ORDER BY e.seq LIMIT %(limit)s) e
-JOIN upcall.sessions s ON s.n = e.n WHERE low = high ORDER BY e.pos LIMIT %(limit)s
+WHERE low = high ORDER BY e.pos LIMIT %(limit)s
 """
 """The next events of a session and all below it. Sequence numbers have no gaps and positions rise with them, so a
 binary search finds where the page begins in each session."""
