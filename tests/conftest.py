@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 import shutil
 import signal
 import tempfile
@@ -15,7 +16,8 @@ from hypothesis import HealthCheck, settings
 
 from delayed import delay_every_store
 
-CHAOS = Path(__file__).parent / "chaos"
+CHAOS, PAGE = (Path(__file__).parent / name for name in ("chaos", "page"))
+ALL_SLOW = re.compile(r"^pytestmark = \[?pytest\.mark\.slow", re.MULTILINE)
 
 settings.register_profile("dev", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("ci", settings.get_profile("dev"), derandomize=True, print_blob=True)
@@ -65,6 +67,16 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.collect()
         gc.freeze()
         gc.enable()
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out the modules all of whose tests are slow: some import a browser or an SDK, which takes long."""
+    if config.option.markexpr != "not slow":
+        return None
+    if collection_path in (CHAOS, PAGE):
+        return True
+    is_test = collection_path.suffix == ".py" and collection_path.name.startswith("test_")
+    return True if is_test and ALL_SLOW.search(collection_path.read_text(encoding="utf-8")) else None
 
 
 @pytest.fixture(autouse=True)

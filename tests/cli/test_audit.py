@@ -10,6 +10,8 @@ import pytest
 from cli.command import eventually, out, upcall
 from cli.tmux import Terminal
 
+pytestmark = pytest.mark.slow
+
 PROGRAM = '''\
 import asyncio
 from upcall import Agent, Hooks, ModelUnavailable, Response, tool
@@ -63,14 +65,12 @@ def shown_after_an_edit(folder: Path, agent: str) -> str:
     return upcall("show", "s1", cwd=folder).stdout
 
 
-@pytest.mark.slow
 def test_show_names_the_approver_who_edited_a_call_and_blames_no_hook(folder: Path) -> None:
     shown = shown_after_an_edit(folder, "desk")
     assert "  ↳ ops changed the call: amount 250.0 → 180.0\n" in shown
     assert "hook" not in shown
 
 
-@pytest.mark.slow
 def test_show_tells_apart_what_a_hook_and_an_approver_changed(folder: Path) -> None:
     shown = shown_after_an_edit(folder, "hooked")
     hook, approver = (
@@ -81,7 +81,6 @@ def test_show_tells_apart_what_a_hook_and_an_approver_changed(folder: Path) -> N
     assert re.search(r'✓ refund  order="A" amount=180.0 +ok', shown)
 
 
-@pytest.mark.slow
 def test_a_hook_that_changes_an_edited_call_is_named_after_the_approver(folder: Path) -> None:
     shown_after_an_edit(folder, "labelled")
     (entry,) = out("inbox", cwd=folder)
@@ -93,7 +92,6 @@ def test_a_hook_that_changes_an_edited_call_is_named_after_the_approver(folder: 
     assert "boss changed" not in shown
 
 
-@pytest.mark.slow
 def test_a_chat_names_the_approver_who_edited_a_call(folder: Path) -> None:
     with Terminal("chat", "desks:desk", "--id", "s1", cwd=folder) as terminal:
         eventually(lambda: terminal.rows[-1] == "›", "the line is there")
@@ -104,7 +102,6 @@ def test_a_chat_names_the_approver_who_edited_a_call(folder: Path) -> None:
     assert "hook" not in screen
 
 
-@pytest.mark.slow
 def test_a_response_of_a_model_failed_hook_is_not_told_as_one_of_before_model(folder: Path) -> None:
     upcall("run", "desks:rescued", "go", "--id", "s1", cwd=folder)
     shown = upcall("show", "s1", cwd=folder).stdout

@@ -10,6 +10,8 @@ import pytest
 from cli.tmux import Terminal
 from teams.mending import git, make_repository
 
+pytestmark = pytest.mark.slow
+
 PROGRAM = """\
 import shlex
 import sys
@@ -49,7 +51,6 @@ def repository(tmp_path: Path) -> Path:
     return make_repository(tmp_path)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("columns", [80, 40])
 def test_a_coder_mends_a_repository_before_ones_eyes(columns: int, repository: Path) -> None:
     with Terminal("chat", "work:coder", cwd=repository.parent, columns=columns, rows=60) as terminal:

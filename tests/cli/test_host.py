@@ -11,13 +11,14 @@ from cli.asking import make_team, parked
 from cli.command import eventually, out, start, upcall
 from cli.screen import CTRL_C, CTRL_D, ENTER, Screen
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     return make_team(tmp_path)
 
 
-@pytest.mark.slow
 def test_questions_are_asked_one_at_a_time_most_urgent_first(folder: Path) -> None:
     with Screen("run", "team:developer", "many", "--id", "s1", cwd=folder) as screen:
         screen.see("┃ developer asks · blocker · high")
@@ -39,7 +40,6 @@ def test_questions_are_asked_one_at_a_time_most_urgent_first(folder: Path) -> No
     assert max(len(row) for row in screen.text.splitlines() if "┃" in row) <= 80
 
 
-@pytest.mark.slow
 def test_a_typed_answer_is_asked_field_by_field_and_wrong_ones_are_told_why(folder: Path) -> None:
     with Screen("run", "team:manager", "book", "--id", "s1", cwd=folder) as screen:
         screen.see("┃ route     manager passed it up: not mine to say")
@@ -59,7 +59,6 @@ def test_a_typed_answer_is_asked_field_by_field_and_wrong_ones_are_told_why(fold
     assert settled["answer"]["right"] == "os-user"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("keys", "says", "deployed"),
     [
@@ -84,7 +83,6 @@ def test_a_call_is_approved_or_rejected_by_a_letter(
     assert (done.read_text() if done.exists() else "") == deployed
 
 
-@pytest.mark.slow
 def test_arguments_are_edited_on_the_line_until_they_fit(folder: Path) -> None:
     with Screen("run", "team:manager", "deploy", "--id", "s1", cwd=folder, EDITOR="", VISUAL="") as screen:
         screen.see("[l]ater ›")
@@ -98,7 +96,6 @@ def test_arguments_are_edited_on_the_line_until_they_fit(folder: Path) -> None:
     assert (folder / "deployed.txt").read_text() == "staging True\n"
 
 
-@pytest.mark.slow
 def test_arguments_are_edited_in_the_persons_editor(folder: Path) -> None:
     editor = folder / "editor.sh"
     editor.write_text('#!/bin/sh\nsed -i s/prod/staging/ "$1"\n')
@@ -110,7 +107,6 @@ def test_arguments_are_edited_in_the_persons_editor(folder: Path) -> None:
     assert (folder / "deployed.txt").read_text() == "staging False\n"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("key", [CTRL_C, CTRL_D])
 def test_a_question_that_is_left_waits_and_is_asked_again_on_resume(key: str, folder: Path) -> None:
     with Screen("run", "team:manager", "paint", "--id", "s1", cwd=folder) as screen:
@@ -127,7 +123,6 @@ def test_a_question_that_is_left_waits_and_is_asked_again_on_resume(key: str, fo
     assert "painted red" in screen.text
 
 
-@pytest.mark.slow
 def test_a_question_left_while_others_are_answered_does_not_keep_the_run(folder: Path) -> None:
     with Screen("run", "team:developer", "many", "--id", "s1", cwd=folder) as screen:
         screen.see("your choice, 1-2 ›")
@@ -142,7 +137,6 @@ def test_a_question_left_while_others_are_answered_does_not_keep_the_run(folder:
     assert len(out("inbox", cwd=folder)) == 2
 
 
-@pytest.mark.slow
 def test_ctrl_c_pressed_fast_leaves_one_question_after_the_other_and_cancels_nothing(folder: Path) -> None:
     with Screen("run", "team:developer", "many", "--id", "s1", cwd=folder) as screen:
         screen.see("your choice, 1-2 ›")
@@ -152,7 +146,6 @@ def test_ctrl_c_pressed_fast_leaves_one_question_after_the_other_and_cancels_not
     assert len(out("inbox", cwd=folder)) == 3
 
 
-@pytest.mark.slow
 def test_equal_questions_are_put_once_for_all(folder: Path) -> None:
     with Screen("run", "team:manager", "three name", "--id", "s1", cwd=folder) as screen:
         screen.see("your answer ›")
@@ -163,7 +156,6 @@ def test_equal_questions_are_put_once_for_all(folder: Path) -> None:
     assert "called Otto | called Otto | called Otto" in screen.text
 
 
-@pytest.mark.slow
 def test_an_answer_from_another_process_takes_the_question_off_the_screen(folder: Path) -> None:
     with Screen("run", "team:manager", "paint", "--id", "s1", cwd=folder) as screen:
         screen.see("your choice, 1-2 ›")
@@ -176,7 +168,6 @@ def test_an_answer_from_another_process_takes_the_question_off_the_screen(folder
     assert "painted red" in screen.text
 
 
-@pytest.mark.slow
 def test_an_answer_from_another_process_reaches_a_run_that_still_works(folder: Path) -> None:
     with start("run", "team:manager", "slowly", "--id", "s1", cwd=folder) as running:
         eventually(lambda: len(out("inbox", cwd=folder)) == 1, "it asks")
@@ -188,7 +179,6 @@ def test_an_answer_from_another_process_reaches_a_run_that_still_works(folder: P
     assert said == "slow; painted red\n"
 
 
-@pytest.mark.slow
 def test_answer_at_a_terminal_puts_the_same_question(folder: Path) -> None:
     (entry,) = parked(folder, "paint")
     with Screen("answer", entry["id"], cwd=folder) as screen:
@@ -204,7 +194,6 @@ def test_answer_at_a_terminal_puts_the_same_question(folder: Path) -> None:
     assert upcall("resume", "s1", cwd=folder).stdout == "painted dark blue\n"
 
 
-@pytest.mark.slow
 def test_the_inbox_at_a_terminal_fits_and_has_no_raw_colours_without_colour(folder: Path) -> None:
     parked(folder, "many")
     with Screen("inbox", cwd=folder, NO_COLOR="1") as screen:
@@ -214,7 +203,6 @@ def test_the_inbox_at_a_terminal_fits_and_has_no_raw_colours_without_colour(fold
     assert not re.search(r"\x1b\[[0-9;]*3[0-9]", screen.raw)
 
 
-@pytest.mark.slow
 def test_a_chat_asks_and_what_was_left_is_asked_again_before_the_next_prompt(folder: Path) -> None:
     with Screen("chat", "team:manager", "--id", "s1", cwd=folder) as screen:
         screen.see("new session s1")
@@ -229,7 +217,6 @@ def test_a_chat_asks_and_what_was_left_is_asked_again_before_the_next_prompt(fol
         assert screen.end() == 0
 
 
-@pytest.mark.slow
 def test_ctrl_c_between_questions_still_cancels_the_run(folder: Path) -> None:
     with Screen("run", "team:manager", "slowly", "--id", "s1", cwd=folder) as screen:
         screen.see("your choice, 1-2 ›")
@@ -239,7 +226,6 @@ def test_ctrl_c_between_questions_still_cancels_the_run(folder: Path) -> None:
     assert code in (0, 130)
 
 
-@pytest.mark.slow
 def test_a_terminal_that_can_not_move_its_cursor_is_asked_too(folder: Path) -> None:
     with Screen("run", "team:manager", "paint", "--id", "s1", cwd=folder, TERM="dumb") as screen:
         screen.see("┃ │ Which colour?")

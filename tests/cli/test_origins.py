@@ -12,6 +12,8 @@ import pytest
 from cli.command import environment, out, upcall
 from quick import slow_after
 
+pytestmark = pytest.mark.slow
+
 AGENTS = '''\
 from upcall import Agent, Context, tool
 from upcall.models import Script, call
@@ -70,7 +72,6 @@ def resumed_elsewhere(folder: Path) -> subprocess.CompletedProcess[str]:
     return upcall("resume", "s1", "--store", str(folder / "work.db"), cwd=folder.parent)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("module", "line", "attribute"),
     slow_after(
@@ -102,7 +103,6 @@ def test_a_session_started_from_python_is_resumed_without_naming_its_agents(
     )
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("args", [["main.py"], ["-m", "main"]], ids=" ".join)
 def test_a_main_module_is_not_imported_again_and_resume_says_so(args: list[str], tmp_path: Path) -> None:
     (tmp_path / "main.py").write_text(AGENTS + PROGRAM)
@@ -118,7 +118,6 @@ def test_a_main_module_is_not_imported_again_and_resume_says_so(args: list[str],
     assert (given.returncode, given.stdout) == (0, "called Otto\n")
 
 
-@pytest.mark.slow
 def test_a_second_copy_of_the_main_module_is_the_main_module(tmp_path: Path) -> None:
     (tmp_path / "main.py").write_text(
         AGENTS + "import other\ndesk = other.main.desk if __name__ == '__main__' else desk" + PROGRAM
@@ -128,7 +127,6 @@ def test_a_second_copy_of_the_main_module_is_the_main_module(tmp_path: Path) -> 
     assert noted(tmp_path) == ("", f"{tmp_path}/main.py:desk")
 
 
-@pytest.mark.slow
 def test_an_agent_that_a_function_made_is_noted_nowhere(tmp_path: Path) -> None:
     (tmp_path / "shop.py").write_text(AGENTS)
     program = PROGRAM.replace("async with", "desk = shop.make('desk')\n    async with")
@@ -143,7 +141,6 @@ def test_an_agent_that_a_function_made_is_noted_nowhere(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.slow
 def test_what_the_command_noted_stays_as_it_was_given(tmp_path: Path) -> None:
     (tmp_path / "shop.py").write_text(AGENTS)
     done = upcall("run", "shop:crew", "go", "--agent", "second", "--id", "s1", "--store", "work.db", cwd=tmp_path)

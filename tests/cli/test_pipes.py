@@ -14,6 +14,8 @@ from cli.asking import make_team, parked
 from cli.command import COMMAND, environment, make_agents, out, upcall
 from quick import slow_but
 
+pytestmark = pytest.mark.slow
+
 COMMANDS = [
     [],
     ["--help"],
@@ -92,7 +94,6 @@ def unread(*args: str, cwd: Path, both: bool = False) -> tuple[int, str]:
     return running.returncode, said or ""
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("args", slow_but(READ_OFTEN, COMMANDS), ids=" ".join)
 def test_a_command_whose_output_nobody_reads_ends_quietly(args: list[str], folder: Path) -> None:
     waiting = (folder / "waiting").read_text()
@@ -104,7 +105,6 @@ def test_a_command_whose_output_nobody_reads_ends_quietly(args: list[str], folde
         assert code == (0 if "help" in " ".join(args) else 128 + signal.SIGPIPE)  # argparse ignores who left
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "args",
     [["run", "agents", "fail"], ["resume", "--all", "--agents", "team:manager"], ["chat", "agents"]],
@@ -115,13 +115,11 @@ def test_a_command_that_nobody_hears_at_all_ends_in_time(args: list[str], folder
     assert code in (1, 128 + signal.SIGPIPE)
 
 
-@pytest.mark.slow
 def test_the_turn_of_a_run_that_nobody_reads_is_kept(folder: Path) -> None:
     assert unread("run", "agents", "hello", "--id", "kept", cwd=folder) == (141, "")
     assert out("show", "kept", cwd=folder)["status"] == "done"
 
 
-@pytest.mark.slow
 def test_only_the_first_line_of_many_is_read_without_noise(folder: Path) -> None:
     line = f"{' '.join(COMMAND)} events | head -1"
     done = subprocess.run(

@@ -13,6 +13,8 @@ import pytest
 
 from postgres import server
 
+pytestmark = pytest.mark.slow
+
 AGENTS = '''
 from upcall import Agent, Context, tool
 from upcall.models import Script, call
@@ -53,7 +55,6 @@ def shell(tmp_path: Path) -> Generator[Shell]:
     server().drop(url)
 
 
-@pytest.mark.slow
 def test_a_run_is_started_answered_and_continued_by_separate_commands(shell: Shell) -> None:
     shell.run("run", "mine:asker", "go", "--id", "s", code=3)
     (waiting,) = json.loads(shell.run("inbox", "--json"))
@@ -69,7 +70,6 @@ def test_a_run_is_started_answered_and_continued_by_separate_commands(shell: She
     assert not (shell._folder / ".upcall" / "log.db").exists()  # pyright: ignore[reportPrivateUsage]
 
 
-@pytest.mark.slow
 def test_no_command_prints_the_password_of_the_store(shell: Shell) -> None:
     with_password = shell.url.replace("postgres@", "postgres:hunter22@").replace("postgres:@", "postgres:hunter22@")
     assert "hunter22" in with_password
@@ -81,7 +81,6 @@ def test_no_command_prints_the_password_of_the_store(shell: Shell) -> None:
     assert "can't be reached" in said
 
 
-@pytest.mark.slow
 def test_without_the_extra_the_error_says_how_to_install_it(tmp_path: Path) -> None:
     program = (
         "import sys; sys.modules['psycopg'] = None\n"

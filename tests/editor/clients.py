@@ -21,7 +21,6 @@ HERE = Path(__file__).parent
 PEERS = HERE.parent / "peers"
 sys.path.insert(0, str(HERE.parent.parent / "page"))
 
-COMMAND = ("upcall", "acp", "crew:clerk")
 FORMS: dict[str, Any] = {"elicitation": {"form": {}}}
 EVERYTHING: dict[str, Any] = {
     **FORMS,

@@ -13,7 +13,10 @@ from typing import Any
 import msgspec
 
 from cli.command import environment
-from editor.clients import COMMAND
+
+COMMAND = ("upcall", "acp", "crew:clerk")
+HANGING: dict[str, Any] = {"name": "hanging", "command": "sleep", "args": ["60"], "env": []}
+"""An MCP server that never says anything."""
 
 
 class Raw:

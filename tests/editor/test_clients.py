@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from editor.clients import CLIENTS, COMMAND, Acpx, Ask, Client, connected, effects, sent_requests, until
+from editor.clients import CLIENTS, Acpx, Ask, Client, connected, effects, sent_requests, until
+from editor.raw import COMMAND
 
 pytestmark = pytest.mark.slow
 

@@ -7,10 +7,12 @@ from pathlib import Path
 import pytest
 
 from cli.command import upcall
-from editor.clients import COMMAND, EVERYTHING, PythonSdk, connected
+from editor.clients import EVERYTHING, PythonSdk, connected
+from editor.raw import COMMAND
+
+pytestmark = pytest.mark.slow
 
 
-@pytest.mark.slow
 async def test_an_agent_sees_and_edits_what_is_not_saved_yet(folder: Path):
     (folder / "a.txt").write_text("on disk")
     async with connected(PythonSdk, folder, *COMMAND, capabilities=EVERYTHING) as client:
@@ -31,7 +33,6 @@ async def test_an_agent_sees_and_edits_what_is_not_saved_yet(folder: Path):
         assert (folder / "a.txt").read_text() == "in the editor"
 
 
-@pytest.mark.slow
 async def test_a_picture_and_a_file_of_the_log_are_not_asked_of_the_editor(folder: Path):
     (folder / "a.bin").write_bytes(b"\0\1\2")
     async with connected(PythonSdk, folder, *COMMAND, capabilities=EVERYTHING) as client:
@@ -42,7 +43,6 @@ async def test_a_picture_and_a_file_of_the_log_are_not_asked_of_the_editor(folde
         assert "is not text" in client.text()
 
 
-@pytest.mark.slow
 async def test_a_session_of_an_editor_is_resumed_by_the_command_in_the_same_folder(folder: Path, tmp_path: Path):
     project = tmp_path / "project"
     project.mkdir()

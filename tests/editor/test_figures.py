@@ -10,8 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from editor.raw import Raw, raw_agent
-from editor.test_mcp_servers import HANGING
+from editor.raw import HANGING, Raw, raw_agent
 from upcall import Agent, Limits, Runtime
 from upcall.models import Script, call
 

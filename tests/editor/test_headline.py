@@ -9,11 +9,12 @@ import pytest
 
 from editor.clients import TypeScript, connected, until
 
+pytestmark = pytest.mark.slow
+
 KEPT = ("--key", "0123456789abcdef0123456789abcdef")
 COMMAND = ("upcall", "acp", "desk:manager")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("args", [KEPT, ()], ids=["keeps its key", "forgets its key"])
 async def test_a_servers_question_is_answered_in_a_form_after_the_agent_was_killed(
     folder: Path, args: tuple[str, ...], monkeypatch: pytest.MonkeyPatch

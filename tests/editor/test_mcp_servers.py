@@ -11,9 +11,12 @@ from typing import Any
 import pytest
 
 from cli.command import upcall
-from editor.clients import CLIENTS, COMMAND, PEERS, Acpx, Client, PythonSdk, connected, node, sent_requests
+from editor.clients import CLIENTS, PEERS, Acpx, Client, PythonSdk, connected, node, sent_requests
+from editor.raw import COMMAND, HANGING
 from mcp_client.peers import free_port, web_everything, web_shop
 from web.serving import Server, get, post
+
+pytestmark = pytest.mark.slow
 
 SECRET = "hush-hush-1234567890"
 LEGACY: dict[str, Any] = {
@@ -23,10 +26,8 @@ LEGACY: dict[str, Any] = {
     "env": [{"name": "SECRET", "value": SECRET}],
 }
 MODERN: dict[str, Any] = {"name": "time", "command": sys.executable, "args": ["-m", "mcp_server_time"], "env": []}
-HANGING: dict[str, Any] = {"name": "hanging", "command": "sleep", "args": ["60"], "env": []}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", CLIENTS, ids=[one.name for one in CLIENTS])
 async def test_servers_of_both_eras_are_called_after_an_approval(
     kind: type[Client], folder: Path, monkeypatch: pytest.MonkeyPatch
@@ -48,7 +49,6 @@ async def test_servers_of_both_eras_are_called_after_an_approval(
     assert b"everything" in log
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", CLIENTS, ids=[one.name for one in CLIENTS])
 async def test_servers_over_http_of_both_eras_are_called_and_ask(
     kind: type[Client], folder: Path, monkeypatch: pytest.MonkeyPatch
@@ -93,7 +93,6 @@ async def _until_connected(client: Client, session: str, *names: str) -> None:
             await asyncio.sleep(0.3)
 
 
-@pytest.mark.slow
 async def test_a_new_session_waits_for_no_server(folder: Path):
     async with connected(PythonSdk, folder, *COMMAND) as client:
         await client.new()  # what is opened once is opened
@@ -106,7 +105,6 @@ async def test_a_new_session_waits_for_no_server(folder: Path):
         assert await client.prompt(session, "add") == "end_turn"
 
 
-@pytest.mark.slow
 async def test_a_session_that_needs_a_server_is_left_alone_where_it_is_not(folder: Path):
     async with connected(PythonSdk, folder, *COMMAND, capabilities={}) as client:
         session = await client.new([MODERN])
@@ -136,7 +134,6 @@ async def test_a_session_that_needs_a_server_is_left_alone_where_it_is_not(folde
                 await asyncio.sleep(0.05)
 
 
-@pytest.mark.slow
 async def test_a_server_that_can_not_be_used_is_named(folder: Path):
     async with connected(PythonSdk, folder, *COMMAND) as client:
         for wrong in ({"type": "sse", "name": "a", "url": "http://x"}, {"name": "a"}, {"command": "x"}):
@@ -144,7 +141,6 @@ async def test_a_server_that_can_not_be_used_is_named(folder: Path):
                 await client.request("session/new", cwd=str(folder), mcpServers=[wrong])
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("can_show_links", [True, False])
 @pytest.mark.parametrize("kind", CLIENTS[:2], ids=[one.name for one in CLIENTS[:2]])
 async def test_a_page_that_a_server_wants_opened_is_a_link_or_a_text(
@@ -204,7 +200,6 @@ line = chain(watch, Agent("reporter", model=Script(report)), name="line")
 """
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("root", ["team", "line"])
 async def test_the_members_of_a_team_or_a_chain_get_the_servers_that_the_editor_passes(folder: Path, root: str):
     (folder / "teams.py").write_text(TEAMS)

@@ -13,6 +13,8 @@ import pytest
 from cli.command import make_agents
 from editor.raw import raw_agent
 
+pytestmark = pytest.mark.slow
+
 PAGE = Path(__file__).parent.parent.parent / "docs/how-to/editors.md"
 
 
@@ -34,7 +36,6 @@ def commands() -> dict[str, list[str]]:
     return found
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("editor", ["Zed", "JetBrains IDEs", "Neovim", "Emacs", "Toad"])
 async def test_the_command_of_an_editor_starts_a_session(editor: str, folder: Path):
     agents = make_agents(folder)

@@ -12,7 +12,8 @@ import pytest
 from acp_client import Agent as PlainAgent  # pyright: ignore[reportMissingTypeStubs]
 
 from cli.command import upcall
-from editor.clients import COMMAND, EVERYTHING, FORMS, PythonSdk, Refused, connected, effects, until
+from editor.clients import EVERYTHING, FORMS, PythonSdk, Refused, connected, effects, until
+from editor.raw import COMMAND
 
 pytestmark = pytest.mark.slow
 

@@ -18,6 +18,8 @@ import pytest
 
 from mcp_client.peers import HERE, NODE, PACKAGES
 
+pytestmark = pytest.mark.slow
+
 SUITE = PACKAGES / "conformance" / "dist" / "index.js"
 PATIENCE = 300
 """Seconds for a whole revision. The suite starts all scenarios at once; a few run at the same time."""
@@ -40,7 +42,6 @@ async def clients(path: Path) -> AsyncGenerator[str]:
         await process.wait()
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(PATIENCE + 60)
 @pytest.mark.parametrize(("revision", "scenarios"), [("2025-11-25", 18), ("2026-07-28", 32)])
 async def test_the_client_conforms_to_a_revision(tmp_path: Path, revision: str, scenarios: int) -> None:

@@ -14,6 +14,8 @@ from mcp_client.errand import SESSION
 from upcall import Runtime
 from upcall.callbacks import Callback
 
+pytestmark = pytest.mark.slow
+
 TESTS = Path(__file__).parent.parent
 KEPT = ("--key", "0123456789abcdef0123456789abcdef")
 
@@ -35,7 +37,6 @@ async def question(store: Path) -> Callback:
     raise AssertionError("nobody asked")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("args", "asked"), [(KEPT, 2), ((), 3)], ids=["keeps its key", "forgets its key"])
 async def test_a_servers_question_survives_the_death_of_every_process_and_its_order_is_placed_once(
     tmp_path: Path, args: tuple[str, ...], asked: int

@@ -13,6 +13,8 @@ from upcall.links.mcp import McpServers
 from upcall.messages import Request, Result
 from upcall.models import Script, call
 
+pytestmark = pytest.mark.slow
+
 logging.getLogger("upcall").addHandler(logging.NullHandler())
 TOOL = "everything__trigger-sampling-request"
 
@@ -21,7 +23,6 @@ def results(session: Any) -> list[Result]:
     return [one for message in session.get_messages() for one in message.results]
 
 
-@pytest.mark.slow
 async def test_a_server_that_may_ask_for_model_calls_gets_an_answer_and_nothing_of_the_conversation() -> None:
     asked: list[Request] = []
 
@@ -49,7 +50,6 @@ async def test_a_server_that_may_ask_for_model_calls_gets_an_answer_and_nothing_
     assert reply.status == "done"
 
 
-@pytest.mark.slow
 async def test_a_server_that_may_not_ask_for_model_calls_does_not_even_offer_to() -> None:
     servers = McpServers({"everything": node_server("everything", **UNASKED)}, wait=30)
     seen: list[str] = []

@@ -18,6 +18,8 @@ from upcall.messages import Request
 from upcall.models import Script, call
 from upcall.safety.agent_commands import VARIABLE
 
+pytestmark = pytest.mark.slow
+
 
 def run(folder: Path, *args: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
@@ -26,7 +28,6 @@ def run(folder: Path, *args: str, env: dict[str, str] | None = None) -> subproce
     )  # fmt: skip
 
 
-@pytest.mark.slow
 def test_without_the_extra_the_command_says_how_to_install_it(tmp_path: Path) -> None:
     make_desk(tmp_path)
     hidden = tmp_path / "hide.py"
@@ -45,7 +46,6 @@ def test_without_the_extra_the_command_says_how_to_install_it(tmp_path: Path) ->
     assert not done.stdout
 
 
-@pytest.mark.slow
 def test_wrong_usage_is_refused_before_anything_is_served(tmp_path: Path) -> None:
     make_desk(tmp_path)
     for args, said in (
@@ -63,7 +63,6 @@ def test_wrong_usage_is_refused_before_anything_is_served(tmp_path: Path) -> Non
         assert "Traceback" not in done.stderr
 
 
-@pytest.mark.slow
 def test_an_agents_own_command_may_not_start_it(tmp_path: Path) -> None:
     make_desk(tmp_path)
     done = run(tmp_path, "desk:desk", env={**environment(), VARIABLE: "s1 c1"})
@@ -72,7 +71,6 @@ def test_an_agents_own_command_may_not_start_it(tmp_path: Path) -> None:
     assert not done.stdout
 
 
-@pytest.mark.slow
 async def test_an_agent_can_not_answer_its_own_approval_through_a_server_of_its_own(tmp_path: Path) -> None:
     log = tmp_path / "log.db"
     start = [*COMMAND[1:], "mcp", "--store", str(log)]
@@ -96,7 +94,6 @@ async def test_an_agent_can_not_answer_its_own_approval_through_a_server_of_its_
     assert "a person has to run it" in str(states)
 
 
-@pytest.mark.slow
 def test_an_agent_whose_name_is_that_of_a_tool_can_not_be_served(tmp_path: Path) -> None:
     (tmp_path / "agents").mkdir()
     (tmp_path / "agents" / "status.md").write_text("---\nname: status\nmodel: openai:x\n---\nBe brief.\n")
@@ -105,7 +102,6 @@ def test_an_agent_whose_name_is_that_of_a_tool_can_not_be_served(tmp_path: Path)
     assert "a tool of the server has that name" in done.stderr
 
 
-@pytest.mark.slow
 async def test_without_an_agent_clients_look_after_what_is_there(tmp_path: Path) -> None:
     make_desk(tmp_path)
     subprocess.run(
@@ -123,7 +119,6 @@ async def test_without_an_agent_clients_look_after_what_is_there(tmp_path: Path)
     assert "upcall resume rex" in text_of(answered)
 
 
-@pytest.mark.slow
 async def test_every_agent_of_a_folder_is_a_tool_and_one_can_be_chosen(tmp_path: Path) -> None:
     agents = tmp_path / "agents"
     agents.mkdir()
@@ -143,7 +138,6 @@ async def test_every_agent_of_a_folder_is_a_tool_and_one_can_be_chosen(tmp_path:
     assert "writer" not in one
 
 
-@pytest.mark.slow
 async def test_log_files_are_written_as_by_the_other_commands(tmp_path: Path) -> None:
     make_desk(tmp_path)
     (tmp_path / "labels.json").write_text('{"sleep": "Rest"}')

@@ -13,6 +13,8 @@ from upcall.core.routing.policy import CallbackPolicy, Policy
 from upcall.core.routing.route import GATE, Ancestor, Route, RouteQuery, Station, route
 from upcall.observe.route import draw
 
+pytestmark = pytest.mark.slow
+
 NAMES = ("controller", "manager", "lead", "expert", "developer")
 INTENTS = ("query", "clarification", "blocker", "error", "approval", "user_input", "preference", "odd")
 HOPS = st.none() | st.integers(0, 4)
@@ -64,7 +66,6 @@ def climbed(found: Route) -> list[Station]:
     return [station for station in found.asks if not station.fallback]
 
 
-@pytest.mark.slow
 @given(CALLBACKS, CHAINS)
 def test_request_resolution_never_reaches_a_person_from_any_tree(
     callback: RouteQuery, chain: list[Ancestor]
@@ -75,7 +76,6 @@ def test_request_resolution_never_reaches_a_person_from_any_tree(
     assert found.unresolved == "raise"
 
 
-@pytest.mark.slow
 @given(CALLBACKS, CHAINS)
 def test_a_hint_never_widens_what_a_sidecar_allows(callback: RouteQuery, chain: list[Ancestor]) -> None:
     hinted, plain = route(callback, chain), route(callback.replace(hints=Hints()), chain)
@@ -88,7 +88,6 @@ def test_a_hint_never_widens_what_a_sidecar_allows(callback: RouteQuery, chain: 
         assert hinted.end != "person" or callback.gate or hinted.kind == "request_user_input"
 
 
-@pytest.mark.slow
 @given(CALLBACKS, CHAINS)
 def test_no_hint_opens_the_way_to_the_person(callback: RouteQuery, chain: list[Ancestor]) -> None:
     hinted, plain = route(callback, chain), route(callback.replace(hints=Hints()), chain)
@@ -101,7 +100,6 @@ def test_no_hint_opens_the_way_to_the_person(callback: RouteQuery, chain: list[A
         assert route(free, chain).end == "person"
 
 
-@pytest.mark.slow
 @given(CALLBACKS, CHAINS)
 def test_a_route_always_ends_and_asks_nobody_twice(callback: RouteQuery, chain: list[Ancestor]) -> None:
     found = route(callback, chain)
@@ -113,7 +111,6 @@ def test_a_route_always_ends_and_asks_nobody_twice(callback: RouteQuery, chain: 
     assert not set(fallbacks) & {station.agent for station in climbed(found)}
 
 
-@pytest.mark.slow
 @given(CALLBACKS, CHAINS)
 def test_skipped_ones_cost_no_hops_and_hops_count_those_asked(callback: RouteQuery, chain: list[Ancestor]) -> None:
     found = route(callback, chain)
@@ -123,7 +120,6 @@ def test_skipped_ones_cost_no_hops_and_hops_count_those_asked(callback: RouteQue
     assert all(limit is None or len(climbed(found)) <= limit for limit in limits)
 
 
-@pytest.mark.slow
 @given(CALLBACKS, CHAINS)
 def test_skipping_more_never_lowers_how_many_of_the_rest_are_asked(
     callback: RouteQuery, chain: list[Ancestor]
@@ -134,7 +130,6 @@ def test_skipping_more_never_lowers_how_many_of_the_rest_are_asked(
     assert [s.agent for s in longer.asks] == [s.agent for s in plain.asks]
 
 
-@pytest.mark.slow
 @given(CALLBACKS, CHAINS)
 def test_callback_is_routed_as_the_kind_it_means(callback: RouteQuery, chain: list[Ancestor]) -> None:
     old = callback.replace(kind="callback")
@@ -143,7 +138,6 @@ def test_callback_is_routed_as_the_kind_it_means(callback: RouteQuery, chain: li
     assert route(old, chain).kind in ("callback_to_caller", "request_user_input")
 
 
-@pytest.mark.slow
 @given(CALLBACKS, CHAINS)
 def test_the_person_is_reached_only_by_a_right_that_exists(callback: RouteQuery, chain: list[Ancestor]) -> None:
     found = route(callback, chain)
@@ -156,7 +150,6 @@ def test_the_person_is_reached_only_by_a_right_that_exists(callback: RouteQuery,
     assert own or callback.gate or found.right in lenders
 
 
-@pytest.mark.slow
 @given(CALLBACKS, CHAINS)
 def test_the_gates_approval_reaches_the_person_wherever_there_is_one(
     callback: RouteQuery, chain: list[Ancestor]
@@ -166,7 +159,6 @@ def test_the_gates_approval_reaches_the_person_wherever_there_is_one(
         assert route(gate, chain).end == "person"
 
 
-@pytest.mark.slow
 @given(CALLBACKS, CHAINS)
 def test_every_ancestor_is_in_the_route_with_a_reason(callback: RouteQuery, chain: list[Ancestor]) -> None:
     found = route(callback, chain)
@@ -175,7 +167,6 @@ def test_every_ancestor_is_in_the_route_with_a_reason(callback: RouteQuery, chai
     assert found.why
 
 
-@pytest.mark.slow
 @given(CALLBACKS, CHAINS)
 def test_any_route_can_be_drawn_told_and_stored(callback: RouteQuery, chain: list[Ancestor]) -> None:
     found = route(callback, chain)

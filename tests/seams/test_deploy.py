@@ -13,6 +13,8 @@ from postgres import server
 from upcall import Agent, Runtime
 from upcall.models import Script
 
+pytestmark = pytest.mark.slow
+
 DEPLOY = Path(__file__).parents[2] / "deploy"
 AGENT = Agent("echo", model=Script(lambda request: f"heard {request.messages[-1].text}"))
 
@@ -35,7 +37,6 @@ def as_role(url: str, role: str) -> str:
     return url.replace("postgres:@", f"test_{role}:@").replace("postgres@", f"test_{role}@")
 
 
-@pytest.mark.slow
 async def test_the_role_of_workers_is_enough_to_submit_and_to_run() -> None:
     async with deployed() as url, Runtime(as_role(url, "worker"), agents=[AGENT]) as runtime:
         await runtime.submit("echo", "hello", id="s")
@@ -45,7 +46,6 @@ async def test_the_role_of_workers_is_enough_to_submit_and_to_run() -> None:
             db.execute("DROP TABLE upcall.events")
 
 
-@pytest.mark.slow
 async def test_the_role_of_viewers_reads_the_backlog_and_writes_nothing() -> None:
     async with deployed() as url, Runtime(url, agents=[AGENT]) as runtime:
         for n in range(3):

@@ -16,6 +16,8 @@ from upcall.models import Script, call
 from upcall.workspace import Folder, shell
 from workspace.doubles import played
 
+pytestmark = pytest.mark.slow
+
 PYTHON = shlex.quote(sys.executable)
 
 WAYS = (
@@ -52,7 +54,6 @@ WRITING = (
 READING = ("inbox", "sessions", "show s1", "events s1", "check agents", "version", "help answer")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("way", slow_but(WAYS[:2], WAYS))
 async def test_a_command_of_an_agent_can_not_hide_whose_it_is(way: str, tmp_path: Path) -> None:
     command = way.format(upcall=f"{PYTHON} -m upcall", args="answer q1 --approve", python=PYTHON)
@@ -62,7 +63,6 @@ async def test_a_command_of_an_agent_can_not_hide_whose_it_is(way: str, tmp_path
     assert "a command of an agent (session 's') may not run `upcall answer`" in result.text
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("way", slow_but(NAMESPACES[1:2], NAMESPACES))
 async def test_a_command_is_refused_in_a_process_namespace_with_its_own_proc_or_without_one(
     way: str, tmp_path: Path
@@ -75,7 +75,6 @@ async def test_a_command_is_refused_in_a_process_namespace_with_its_own_proc_or_
     assert refused or "unshare: " in result.text, result.text
 
 
-@pytest.mark.slow
 async def test_agents_run_none_of_the_commands_that_write_and_any_that_reads(tmp_path: Path) -> None:
     make_team(tmp_path)
     lines = [f"{PYTHON} -m upcall {args} < /dev/null" for args in (*WRITING, *READING)]
@@ -87,7 +86,6 @@ async def test_agents_run_none_of_the_commands_that_write_and_any_that_reads(tmp
     assert not (tmp_path / ".upcall").exists()
 
 
-@pytest.mark.slow
 async def test_an_agent_does_not_approve_its_own_call_by_a_command(tmp_path: Path) -> None:
     make_team(tmp_path)
     (callback,) = parked(tmp_path, "deploy")

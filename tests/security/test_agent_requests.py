@@ -17,6 +17,8 @@ from web.people import give_token, refusals
 from web.serving import get, make_agents, post, serving, until
 from workspace.doubles import played
 
+pytestmark = pytest.mark.slow
+
 POST = """
 import json, os, socket, sys
 host, port = sys.argv[1].removeprefix("http://").split(":")
@@ -42,7 +44,6 @@ while part := server.recv(4096):
 WAYS = ("plain", "detached", "hasty", "hidden")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("way", slow_but(WAYS[:1], WAYS))
 async def test_an_agent_does_not_approve_its_own_call_by_a_request(way: str, tmp_path: Path) -> None:
     agent = make_agents(tmp_path)
@@ -63,7 +64,6 @@ async def test_an_agent_does_not_approve_its_own_call_by_a_request(way: str, tmp
         await until(client, "/api/sessions", lambda found: found["sessions"][0]["status"] == "done")
 
 
-@pytest.mark.slow
 async def test_a_person_answers_while_an_agent_s_command_runs(tmp_path: Path) -> None:
     agent = make_agents(tmp_path)
     running = "touch started; while ! test -e stop; do sleep 0.05; done"
@@ -79,7 +79,6 @@ async def test_a_person_answers_while_an_agent_s_command_runs(tmp_path: Path) ->
     assert result.text == "(no output)"
 
 
-@pytest.mark.slow
 async def test_an_agent_s_command_calls_nothing_at_an_mcp_server_with_the_token(tmp_path: Path) -> None:
     make_desk(tmp_path)
     async with http_server(tmp_path) as server:
@@ -97,7 +96,6 @@ async def test_an_agent_s_command_calls_nothing_at_an_mcp_server_with_the_token(
     assert "a command of the session s sends this" in result.text
 
 
-@pytest.mark.slow
 async def test_an_agent_s_command_does_not_use_the_token_of_a_person_either(tmp_path: Path) -> None:
     agent = make_agents(tmp_path)
     (tmp_path / "post.py").write_text(POST.replace("log.db-token", "ada.token"))

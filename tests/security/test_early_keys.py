@@ -12,6 +12,8 @@ from cli.command import out
 from cli.screen import CTRL_D, Screen
 from quick import slow_after
 
+pytestmark = pytest.mark.slow
+
 PROGRAM = '''\
 from pathlib import Path
 
@@ -59,7 +61,6 @@ agent = Agent("agent", model=Script(says), tools=[name, both, pick, deploy])
 PROMPT = "[a]pprove"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("harmless", slow_after(1, ["name", "pick"]))
 @pytest.mark.parametrize("keys", ["y\ry\r", "y\ry\ry\r", "y\ra\ra\ra\r", "y\rs\r", "y\re\r{}\r", "y\rr\rno\r"])
 def test_keys_typed_at_a_harmless_question_do_not_answer_the_approval_after_it(
@@ -79,7 +80,6 @@ def test_keys_typed_at_a_harmless_question_do_not_answer_the_approval_after_it(
     assert (tmp_path / "deployed.txt").read_text() == "prod"
 
 
-@pytest.mark.slow
 def test_keys_pressed_as_soon_as_the_approval_is_shown_are_dropped(tmp_path: Path) -> None:
     (tmp_path / "early.py").write_text(PROGRAM)
     with Screen("run", "early:agent", "deploy", "--id", "s1", cwd=tmp_path) as screen:
@@ -92,7 +92,6 @@ def test_keys_pressed_as_soon_as_the_approval_is_shown_are_dropped(tmp_path: Pat
     assert not (tmp_path / "deployed.txt").exists()
 
 
-@pytest.mark.slow
 def test_keys_typed_before_answer_has_shown_the_approval_are_dropped(tmp_path: Path) -> None:
     (held,) = asking.parked(asking.make_team(tmp_path), "deploy")
     with Screen("answer", held["id"], cwd=tmp_path) as screen:
@@ -103,7 +102,6 @@ def test_keys_typed_before_answer_has_shown_the_approval_are_dropped(tmp_path: P
         assert screen.end() == 0
 
 
-@pytest.mark.slow
 def test_keys_typed_in_a_chat_do_not_answer_the_approval_that_takes_the_screen(tmp_path: Path) -> None:
     make_helper(tmp_path)
     with Screen("chat", "crew:helper", "--id", "s1", cwd=tmp_path) as screen:
@@ -119,7 +117,6 @@ def test_keys_typed_in_a_chat_do_not_answer_the_approval_that_takes_the_screen(t
         screen.press(CTRL_D)
 
 
-@pytest.mark.slow
 def test_keys_typed_before_a_command_asks_whether_to_delete_delete_nothing(tmp_path: Path) -> None:
     asking.parked(asking.make_team(tmp_path), "deploy")
     with Screen("sessions", "delete", "s1", cwd=tmp_path) as screen:
@@ -132,7 +129,6 @@ def test_keys_typed_before_a_command_asks_whether_to_delete_delete_nothing(tmp_p
     assert any(row["id"] == "s1" for row in out("sessions", cwd=tmp_path))
 
 
-@pytest.mark.slow
 def test_a_question_that_is_no_approval_still_takes_what_was_typed_ahead(tmp_path: Path) -> None:
     (tmp_path / "early.py").write_text(PROGRAM)
     with Screen("run", "early:agent", "both", "--id", "s1", cwd=tmp_path) as screen:

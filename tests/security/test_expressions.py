@@ -27,6 +27,8 @@ from upcall.safety.toml_text import read_toml
 
 from .attacks import RUNS
 
+pytestmark = pytest.mark.slow
+
 SIZE = 1_000_000
 MOST_SECONDS = 1.5
 """Seconds of CPU for a megabyte, on a slow machine. An expression that starts anew at each place needs minutes."""
@@ -64,7 +66,6 @@ READERS: dict[str, Callable[[str], Any]] = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("reader", READERS)
 def test_a_megabyte_of_any_beginning_is_read_in_little_time(reader: str) -> None:
     for name, run in RUNS.items():

@@ -15,12 +15,13 @@ from upcall.models import Script
 from .attacks import REPLIES
 from .measuring import measured
 
+pytestmark = pytest.mark.slow
+
 
 class Row(msgspec.Struct):
     a: int
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("output", [list[Row], list[dict[str, Any]]], ids=["structs", "dicts"])
 @pytest.mark.parametrize("name", REPLIES)
 async def test_no_typed_reply_holds_the_loop(name: str, output: Any) -> None:
@@ -33,7 +34,6 @@ async def test_no_typed_reply_holds_the_loop(name: str, output: Any) -> None:
     took.check()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", REPLIES)
 async def test_no_plan_holds_the_loop(name: str) -> None:
     team = Team(Agent("m", model=Script(lambda _: REPLIES[name])), {"d": Agent("d", model=Script(["x"]))}, tries=1)
@@ -49,7 +49,6 @@ ROWS = json.dumps([{"a": n} for n in range(33_000)])
 """As many values as a reply may have."""
 
 
-@pytest.mark.slow
 async def test_a_reply_at_the_bound_is_read_without_holding_the_loop() -> None:
     agent = Agent("a", model=Script([f"Rows [all of them]:\n{ROWS}"]), output=list[Row])
     async with Runtime(agents=[agent]) as runtime:
@@ -60,7 +59,6 @@ async def test_a_reply_at_the_bound_is_read_without_holding_the_loop() -> None:
     took.check()
 
 
-@pytest.mark.slow
 async def test_the_value_that_a_hook_gets_is_not_the_one_that_the_reply_has() -> None:
     def empties(_: Any, reply: Reply) -> None:
         reply.output.clear()
@@ -71,7 +69,6 @@ async def test_the_value_that_a_hook_gets_is_not_the_one_that_the_reply_has() ->
     assert len(reply.output) == 33_000
 
 
-@pytest.mark.slow
 async def test_a_steer_that_comes_while_a_long_reply_is_read_is_not_lost() -> None:
     seen: list[str] = []
     loop = asyncio.get_running_loop()
