@@ -10,10 +10,12 @@ from upcall.events import (
     SETTLING,
     AnyEvent,
     CallbackAnswered,
+    ModelStarted,
     Responded,
     SessionStarted,
     ToolEnded,
     ToolStarted,
+    ToolTriedAgain,
     TurnEnded,
     TurnResumed,
     TurnStarted,
@@ -131,6 +133,17 @@ class Log:
             most = max(again.values(), default=0)
             rows.append(f"{kind:<14} {made.total():>6} {logged.total():>6} {again.total():>6} {most:>12}")
         return "\n".join(rows)
+
+
+def stuck(log: Log) -> set[str]:
+    """The runs that were taken over, with nothing new in their log since."""
+    found: set[str] = set()
+    for event in log.events:
+        if isinstance(event, TurnResumed) and event.died:
+            found.add(event.session)
+        elif not isinstance(event, (TurnResumed, ToolTriedAgain, ModelStarted)):
+            found.discard(log.root(event.session))
+    return found
 
 
 def _of(kind: str, counts: Counter[tuple[str, str]]) -> Counter[tuple[str, str]]:

@@ -10,10 +10,11 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
 
-HERE = Path(__file__).parent
+from chaos.processes import TESTS
+
 START_SECONDS = 60.0
 END_SECONDS = 120.0
 
@@ -32,7 +33,7 @@ class WorkerProcess:
     def __init__(self, command: list[str], environment: Mapping[str, str], output: Path) -> None:
         self._out, self._errors = output.with_suffix(".out"), output.with_suffix(".err")
         with self._out.open("wb") as out, self._errors.open("wb") as errors:
-            self._process = subprocess.Popen(command, cwd=HERE, env=environment, stdout=out, stderr=errors)
+            self._process = subprocess.Popen(command, env=environment, stdout=out, stderr=errors)
         self.pid = self._process.pid
 
     @property
@@ -86,10 +87,11 @@ class WorkerProcess:
 class Workers:
     """Workers of one kind. Every worker that was ever started is kept, for what it wrote."""
 
-    def __init__(self, url: str, folder: Path, agents: str, *options: str, **environment: str) -> None:
-        arguments = ["worker", "--store", url, "--agents", agents, "--json", "--metrics-port", "0", *options]
+    def __init__(self, url: str, folder: Path, agents: Sequence[str], *options: str, **environment: str) -> None:
+        arguments = ["worker", "--store", url, "--agents", *agents, "--json", "--metrics-port", "0", *options]
         self._command = [sys.executable, "-m", "upcall", *arguments]
-        self._environment = {**os.environ, **environment}
+        paths = [str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])]
+        self._environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), **environment}
         self._folder = folder
         self.all: list[WorkerProcess] = []
         self.running: list[WorkerProcess] = []
@@ -134,9 +136,14 @@ class Workers:
     def errors(self) -> str:
         return "".join(one.errors for one in self.all)
 
+    @property
+    def failures(self) -> list[str]:
+        """What workers said of sessions that failed."""
+        return [line for one in self.all for line in one.output.splitlines() if '"outcome":"failed"' in line]
+
 
 @contextlib.contextmanager
-def workers(url: str, folder: Path, agents: str, *options: str, **environment: str) -> Generator[Workers]:
+def workers(url: str, folder: Path, agents: Sequence[str], *options: str, **environment: str) -> Generator[Workers]:
     """Workers that don't outlive the test."""
     made = Workers(url, folder, agents, *options, **environment)
     try:

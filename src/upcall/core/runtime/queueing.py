@@ -14,7 +14,7 @@ from upcall.core.log.session_log import Sink
 from upcall.core.log.state import SessionState
 from upcall.core.runtime.catalog import Catalog
 from upcall.core.runtime.known_agents import KnownAgents
-from upcall.core.runtime.retrying import DEFAULT_RETRIES, Retries
+from upcall.core.runtime.retrying import DEFAULT_RETRIES, Retries, Suspects
 from upcall.core.runtime.run_tree import RunTree
 from upcall.core.runtime.session_data import checked_id
 from upcall.core.runtime.submitting import (
@@ -39,6 +39,7 @@ class Queueing(Catalog):
         self._agents = KnownAgents(agents)
         self._trees: dict[str, RunTree] = {}  # what runs here, by the root's id
         self._workers: list[Worker] = []
+        self.suspects = Suspects()
         self._closing = False
 
     @abc.abstractmethod

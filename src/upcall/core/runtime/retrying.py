@@ -5,9 +5,13 @@ A tree that kills the process that runs it would otherwise kill one worker after
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator
 from typing import NamedTuple
 
-from upcall.contracts import Claim, Store
+from upcall.contracts import Claim, Delta, Store
+from upcall.core.log.session_log import Sink
 from upcall.core.log.state import SessionState
 from upcall.errors import ModelUnavailable, StoreUnavailable
 from upcall.events import AnyEvent, ModelStarted, ToolTriedAgain, TurnResumed
@@ -80,3 +84,32 @@ async def deaths(store: Store, claim: Claim, state: SessionState) -> int:
         if any(not isinstance(event, _REPEATED) for event in since):
             died = []
     return len(died) + 1
+
+
+class Suspects:
+    """Runs trees that fail if their worker dies once more one at a time, each until it has logged something new.
+
+    A worker that dies takes down everything that it runs. Side by side, one tree that kills its workers would make
+    all of them fail.
+    """
+
+    def __init__(self) -> None:
+        self._only_one = asyncio.Lock()
+
+    @contextlib.asynccontextmanager
+    async def alone(self, sinks: list[Sink]) -> AsyncGenerator[None]:
+        """Wait until no other suspect runs here. `sinks` are told of what the tree logs inside the block."""
+        await self._only_one.acquire()
+        holds = contextlib.ExitStack()
+        holds.callback(self._only_one.release)
+
+        def hear(item: AnyEvent | Delta) -> None:
+            if not isinstance(item, (Delta, *_REPEATED)):
+                holds.close()
+
+        sinks.append(hear)
+        try:
+            yield
+        finally:
+            sinks.remove(hear)
+            holds.close()

@@ -453,6 +453,8 @@ class Sessions(Queueing):
             reply = await typed_reply_of(state, agent.output)
         elif self.host is not None or not state.turn.parked or await self._is_ready(tree.root):
             tree.record_resume(turn)
+            if tree.claim is not None and tree.claim.orphaned:  # a run that kills its worker is found by this event
+                await turn.log.flush(lazy=True)
             reply = await tree.run_root(turn)
         else:
             reply = reply_of(state, waits=True)

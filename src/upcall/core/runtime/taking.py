@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -11,7 +12,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 from upcall.contracts import Claim, Reply, Store, TakeLimit
 from upcall.core.log.load import load_state
 from upcall.core.log.state import SessionState
-from upcall.core.runtime.retrying import MOST_DEATHS, Retries, deaths, rate_limit
+from upcall.core.runtime.retrying import MOST_DEATHS, Retries, Suspects, deaths, rate_limit
 from upcall.core.runtime.run_tree import RunTree
 from upcall.core.runtime.worker import OnSegment, Run, Segment
 from upcall.errors import RuntimeClosed, UpcallError
@@ -38,6 +39,7 @@ class TreeRunner(Protocol):
     """The parts of a runtime that take and run trees."""
 
     store: Store
+    suspects: Suspects
 
     def models_of_agents(self) -> Mapping[str, frozenset[str]]:
         """The agents whose trees can be taken, each with the names of the models that it and all below it use."""
@@ -94,11 +96,16 @@ class Taking:
         """Run a tree that was taken; False if it is left to others."""
         started, state = time.monotonic(), None
         outcome, error = "left", ""
+        alone = contextlib.AsyncExitStack()
 
         async def load() -> SessionState | None:
             nonlocal state, error
             state = await load_state(self._store, claim.root, claim=claim)
-            error = "" if state is None else await self._why_left(claim, state)
+            died = 0 if state is None else await deaths(self._store, claim, state)
+            if died == MOST_DEATHS - 1:
+                await alone.enter_async_context(self._home.suspects.alone(tree.sinks))
+                state = await load_state(self._store, claim.root, claim=claim)  # others may have written meanwhile
+            error = "" if state is None else await self._why_left(claim, state, died)
             return None if error else state
 
         try:
@@ -117,6 +124,7 @@ class Taking:
             error, outcome = f"{type(failure).__name__}: {failure}", "failed"
             raise
         finally:
+            await alone.aclose()
             self._report(claim, state, outcome, time.monotonic() - started, error)
         if error and self._rules.on_segment is None:
             log.warning("session %s: %s", claim.root, error)
@@ -129,9 +137,8 @@ class Taking:
             return "left"
         return "retry" if state.turn.retry else "failed"
 
-    async def _why_left(self, claim: Claim, state: SessionState) -> str:
-        """Return why a tree is not run here; empty if it is."""
-        died = await deaths(self._store, claim, state)
+    async def _why_left(self, claim: Claim, state: SessionState, died: int) -> str:
+        """Return why a tree is not run here after so many of its workers died; empty if it is."""
         if died >= MOST_DEATHS:
             why = POISON.format(died)
             end = TurnEnded(state.turn.number, "failed", error=why, seconds=state.turn.ran_seconds)
