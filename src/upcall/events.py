@@ -892,6 +892,9 @@ def encode(event: Event) -> bytes:
     return _encoder.encode(event)
 
 
+FORMAT = 1
+"""The newest format of events. One with a newer format is refused: its fields may mean something else."""
+
 _AROUND = 10
 """Nesting levels of an event around the asker's values."""
 
@@ -904,6 +907,8 @@ def decode(body: bytes, session: str, seq: int, pos: int, time: float) -> AnyEve
         raise ValueError(str(error)) from None
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
+    if event.version > FORMAT:
+        raise ValueError(f"it has format {event.version}, and this version of upcall reads up to {FORMAT}")
     if type(event) in _LISTED:
         _check_listed(event, body)
     return stamp(event, session, seq, pos, time)

@@ -10,7 +10,7 @@ import os
 from typing import Any
 
 from chaos.fleet import note, results
-from upcall import Agent, Hooks, Request, tool
+from upcall import Agent, Context, Hooks, Request, tool
 from upcall.models import Script, call
 
 EXIT_CODE = 70
@@ -40,6 +40,24 @@ def worker_of(name: str, model: str) -> Agent:
 
 clerk = worker_of("clerk", "scarce")
 porter = worker_of("porter", "plenty")
+
+
+@tool
+async def may_i(ctx: Context) -> str:
+    """Ask a person."""
+    return str(await ctx.raise_callback("May I?", kind="request_user_input"))
+
+
+def ask_first(request: Request) -> Any:
+    return results(request)[0] if results(request) else call("may_i")
+
+
+def delegate(below: str) -> Any:
+    return lambda request: results(request)[0] if results(request) else call("task", agent=below, prompt="go")
+
+
+hand = Agent("hand", model=Script(ask_first), tools=[may_i])
+asker = Agent("asker", model=Script(delegate("hand")), agents=[hand])
 
 
 # --- ending the process -------------------------------------------------------------------
@@ -72,11 +90,7 @@ def crashing_or_done(request: Request) -> Any:
     return results(request)[0] if results(request) else call("crash")
 
 
-def delegate(request: Request) -> Any:
-    return results(request)[0] if results(request) else call("task", agent="in_tool", prompt="go")
-
-
 in_tool = Agent("in_tool", model=Script(crashing_or_done), tools=[crash])
 in_model = Agent("in_model", model=Script(crash_in_model))
 in_hook = Agent("in_hook", model=Script(lambda _: "mended"), hooks=Hooks(before_model=[crash_in_hook]))
-in_child = Agent("in_child", model=Script(delegate), agents=[in_tool])
+in_child = Agent("in_child", model=Script(delegate("in_tool")), agents=[in_tool])

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import time
+from collections import Counter
 from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import psycopg
 import pytest
 
-from chaos.crews import EXIT_CODE, clerk, in_child, in_hook, in_model, in_tool, porter
-from chaos.workers import Workers, workers
+from chaos.crews import EXIT_CODE, asker, clerk, in_child, in_hook, in_model, in_tool, porter
+from chaos.workers import Workers, eventually, workers
 from postgres import server
 from upcall import Runtime
 from upcall.contracts import Selection
-from upcall.events import AnyEvent, TurnEnded, TurnQueued, TurnResumed, TurnStarted
+from upcall.events import FORMAT, AnyEvent, TurnEnded, TurnQueued, TurnResumed, TurnStarted
 
 FULL = os.environ.get("UPCALL_CHAOS") == "full"
 
@@ -39,7 +42,7 @@ def effects(tmp_path: Path) -> Path:
 
 @asynccontextmanager
 async def opened(store: str) -> AsyncGenerator[Runtime]:
-    async with Runtime(store, agents=[clerk, porter, in_tool, in_model, in_hook, in_child]) as runtime:
+    async with Runtime(store, agents=[clerk, porter, asker, in_tool, in_model, in_hook, in_child]) as runtime:
         yield runtime
 
 
@@ -205,3 +208,63 @@ async def test_a_run_that_ends_three_workers_is_set_aside_and_others_continue(
         finally:
             del os.environ["UPCALL_TEST_MENDED"]
     server().drop(url)
+
+
+# --- what a newer version wrote -----------------------------------------------------------
+
+
+def rewritten(url: str, session: str, kind: str, **changes: object) -> None:
+    """Change the newest event of a kind in a session, as a newer version might have written it."""
+    where = "n = (SELECT n FROM upcall.sessions WHERE id = %s)"
+    with psycopg.connect(url, autocommit=True) as db:
+        rows = db.execute(f"SELECT pos, body FROM upcall.events WHERE {where} ORDER BY pos", (session,)).fetchall()
+        found = [(pos, body) for pos, raw in rows if (body := json.loads(bytes(raw)))["type"] == kind]
+        pos, body = found[-1]
+        text = json.dumps({**body, **changes}).encode()
+        db.execute("UPDATE upcall.events SET body = %s WHERE pos = %s", (text, pos))
+
+
+@pytest.mark.timeout(400)
+async def test_an_older_worker_leaves_what_a_newer_version_wrote_and_says_so(tmp_path: Path, effects: Path) -> None:
+    url = server().database()
+    agents = ["chaos.crews:porter", "chaos.crews:asker"]
+    environment = {"UPCALL_TEST_EFFECTS": str(effects)}
+    async with opened(url) as runtime:
+        await runtime.submit("asker", "go", id="above")
+        await run_once(Workers(url, tmp_path, agents, "--once", **environment))
+        (question,) = await runtime.inbox()
+        await runtime.answer(question.id, "yes")
+        for name in ("format", "kind"):
+            await runtime.submit("porter", "go", id=name)
+        rewritten(url, "format", "turn_queued", version=FORMAT + 1)
+        rewritten(url, "kind", "turn_queued", type="turn_sung")
+        rewritten(url, question.session_id, "turn_started", version=FORMAT + 1)
+        with workers(url, tmp_path, agents, **environment) as fleet:
+            fleet.start(2)
+            await asyncio.to_thread(eventually, lambda: len(left(fleet)) == 6, "both workers have left all three")
+            for n in range(5):  # each lets both look again
+                await runtime.submit("porter", "go", id=f"other{n}")
+                await wait_for(runtime, {"queued": 2, "interrupted": 1, "done": n + 1})
+            await asyncio.to_thread(fleet.stop)
+        assert Counter(left(fleet)) == {"format": 2, "kind": 2, "above": 2}
+        assert all("upgrade upcall" in one["error"] for one in fleet.segments if one["outcome"] == "left")
+
+        rewritten(url, "format", "turn_queued", version=FORMAT)  # a newer worker could read all of them
+        rewritten(url, "kind", "turn_sung", type="turn_queued")
+        rewritten(url, question.session_id, "turn_started", version=FORMAT)
+        await run_once(Workers(url, tmp_path, agents, "--once", **environment))
+        assert dict(await runtime.store.counts()) == {"done": 8}
+    server().drop(url)
+
+
+def left(fleet: Workers) -> list[str]:
+    return [one["session"] for one in fleet.segments if one["outcome"] == "left"]
+
+
+async def run_once(fleet: Workers) -> None:
+    """Let one worker do what it can, and end."""
+    fleet.start()
+    try:
+        assert await asyncio.to_thread(fleet.all[0].ended) == 0
+    finally:
+        fleet.all[0].abandon()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
@@ -12,6 +13,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from chaos.processes import TESTS
 
@@ -137,9 +139,14 @@ class Workers:
         return "".join(one.errors for one in self.all)
 
     @property
-    def failures(self) -> list[str]:
-        """What workers said of sessions that failed."""
-        return [line for one in self.all for line in one.output.splitlines() if '"outcome":"failed"' in line]
+    def segments(self) -> list[dict[str, Any]]:
+        """What the workers said of the sessions that they ran."""
+        return [json.loads(line) for one in self.all for line in one.output.splitlines(True) if line.endswith("\n")]
+
+    @property
+    def failures(self) -> list[dict[str, Any]]:
+        """What they said of sessions that failed."""
+        return [one for one in self.segments if one["outcome"] == "failed"]
 
 
 @contextlib.contextmanager

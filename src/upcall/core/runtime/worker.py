@@ -14,7 +14,7 @@ from functools import partial
 
 from upcall.contracts import Store
 from upcall.core.runtime.run_tree import RunTree
-from upcall.errors import RuntimeClosed, SessionBusy, UpcallError
+from upcall.errors import RuntimeClosed, SessionBusy, StoreDamaged, UpcallError
 from upcall.events import SETTLING, AnyEvent, TurnQueued
 from upcall.messages import Value
 
@@ -70,6 +70,7 @@ class Worker:
         self.running: dict[str, asyncio.Task[None]] = {}
         self.closing, self.ended = asyncio.Event(), asyncio.Event()
         self._skipped: dict[str, tuple[int, str]] = {}  # as they were when they could not be run here
+        self._unreadable: set[str] = set()  # a newer version wrote them: this process can never run them
         self._look = asyncio.Event()
 
     async def run(self, stop: asyncio.Event | None) -> None:
@@ -130,14 +131,15 @@ class Worker:
         room = self._concurrency - len(self.running)
         if room <= 0:
             return
-        for root, run in await self._find(room, {*self.running, *self._skipped}):
+        for root, run in await self._find(room, {*self.running, *self._skipped, *self._unreadable}):
             task = self.running[root] = asyncio.ensure_future(self._run(root, run))
             task.add_done_callback(lambda _, root=root: self._ended(root))
 
     async def _forget_changed(self) -> None:
         """Try those again that have changed since they could not be run here."""
-        if len(self._skipped) > _MOST_SKIPPED:
-            self._skipped.clear()
+        for skipped in (self._skipped, self._unreadable):
+            if len(skipped) > _MOST_SKIPPED:
+                skipped.clear()
         for root, before in tuple(self._skipped.items()):
             if await self._version(root) != before:
                 del self._skipped[root]
@@ -155,6 +157,10 @@ class Worker:
         try:
             resumed = await run() and await self._version(root) != before  # else nothing came of it
         except (SessionBusy, RuntimeClosed):  # another process was faster, or this one stops
+            return
+        except StoreDamaged as error:  # whatever others do with it
+            log.warning("session %s is left to others: %s", root, error)
+            self._unreadable.add(root)
             return
         except UpcallError as error:  # the log says of a failed turn that it failed
             log.warning("session %s can't be resumed: %s", root, error)
