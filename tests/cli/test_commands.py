@@ -313,8 +313,15 @@ def test_pruning_deletes_only_what_is_old(folder: Path) -> None:
     upcall("run", "agents", "hello", "--id", "s1", cwd=folder)
     assert upcall("sessions", "prune", "--older-than", "1", "--yes", cwd=folder).stderr == "nothing to delete\n"
     assert upcall("sessions", "prune", "--older-than", "0", cwd=folder).returncode == 2
-    assert upcall("sessions", "prune", "--older-than", "0", "--yes", cwd=folder).returncode == 0
+    assert upcall("sessions", "prune", "--older-than", "0", "--yes", cwd=folder).stderr == "deleted 1 session\n"
     assert out("sessions", cwd=folder) == []
+
+
+def test_pruning_leaves_what_has_not_ended(folder: Path) -> None:
+    upcall("run", "agents", "hello", "--id", "ended", cwd=folder)
+    upcall("submit", "agents", "hello", "--id", "queued", cwd=folder)
+    assert upcall("sessions", "prune", "--older-than", "0", "--yes", cwd=folder).stderr == "deleted 1 session\n"
+    assert [one["id"] for one in out("sessions", cwd=folder)] == ["queued"]
 
 
 # --- events -----------------------------------------------------------------------------

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -36,7 +35,6 @@ from upcall.observe.session_json import SessionJson, children_of
 if TYPE_CHECKING:
     from upcall.app import Runtime
 
-_ALL = 1_000_000
 _LONGEST_DATA = 200
 _FEWEST_COLUMNS = 10
 """The fewest columns for a reply; with less room the column is left out."""
@@ -48,7 +46,7 @@ def add(commands: Commands) -> None:
         "sessions",
         "list sessions, newest first",
         _list,
-        about="Subcommands: delete ID..., and prune, which deletes sessions without recent events.",
+        about="Subcommands: delete ID..., and prune, which deletes sessions that ended long ago.",
         examples=[
             "upcall sessions",
             "upcall sessions --json --limit 5",
@@ -92,12 +90,12 @@ def _add_delete_and_prune(parser: argparse.ArgumentParser) -> None:
     many = subcommand(
         sub,
         "prune",
-        "delete sessions without recent events",
+        "delete sessions that ended long ago",
         _prune,
-        about="Sessions that are running or waiting for an answer are not deleted.",
+        about="Sessions that are queued, running, interrupted or waiting for an answer are not deleted.",
         examples=["upcall sessions prune --older-than 30 --yes"],
     )
-    many.add_argument("--older-than", metavar="DAYS", type=_days, required=True, help="days without an event")
+    many.add_argument("--older-than", metavar="DAYS", type=_days, required=True, help="days since they ended")
     many.add_argument("--yes", action="store_true", help="do not ask for confirmation")
 
 
@@ -247,25 +245,15 @@ async def _prune(args: argparse.Namespace) -> int:
     if not has_log(args):
         return report_no_log(args, "so there is nothing to delete")
     async with open_log(args) as runtime:
-        rows = await runtime.rows(limit=_ALL)
-        ids = _stale(rows, time.time() - args.older_than * 86400)
-        if not ids:
-            tell("nothing to delete")
-            return 0
-        question = (
-            f"Delete {_count_text(len(ids))} without an event for {args.older_than:g} days, with all children?"
-        )
-        return await _delete_confirmed(runtime, ids, args.yes, question)
-
-
-def _stale(rows: Iterable[Row], before: float) -> list[str]:
-    newest: dict[str, float] = {}
-    busy: set[str] = set()
-    for row in rows:
-        newest[row.root] = max(newest.get(row.root, 0.0), row.updated)
-        if row.owner or row.status == "waiting":
-            busy.add(row.root)
-    return [root for root, updated in newest.items() if updated < before and root not in busy]
+        question = f"Delete all sessions that ended more than {args.older_than:g} days ago, with all children?"
+        if not confirm(question, args.yes):
+            tell("nothing was deleted")
+            return 1
+        before, total = runtime.store.now() - args.older_than * 86400, 0
+        while deleted := await runtime.store.prune(before):
+            total += deleted
+        tell(f"deleted {_count_text(total)}" if total else "nothing to delete")
+        return 0
 
 
 async def _delete_confirmed(runtime: Any, ids: Sequence[str], yes: bool, question: str) -> int:
