@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Callable
 from typing import Any
 
 from chaos.fleet import note, results
@@ -52,7 +53,7 @@ def ask_first(request: Request) -> Any:
     return results(request)[0] if results(request) else call("may_i")
 
 
-def delegate(below: str) -> Any:
+def delegate(below: str) -> Callable[[Request], Any]:
     return lambda request: results(request)[0] if results(request) else call("task", agent=below, prompt="go")
 
 

@@ -150,13 +150,16 @@ async def test_a_limit_on_a_model_holds_over_four_workers(store: str, tmp_path: 
 
 @pytest.mark.timeout(400)
 async def test_a_limit_per_minute_holds_over_four_workers(store: str, tmp_path: Path, effects: Path) -> None:
-    options = ("--once", "--at-most", "model:scarce=5/min")
+    options, began = ("--once", "--at-most", "model:scarce=5/min"), time.monotonic()
     async with opened(store) as runtime:
         await runtime.submit_all([runtime.submission(clerk, "go", f"scarce{n}") for n in range(12)])
         with workers(store, tmp_path, ["chaos.crews:clerk"], *options, UPCALL_TEST_EFFECTS=str(effects)) as fleet:
             fleet.start(4)
-            codes = [await asyncio.to_thread(one.ended) for one in fleet.all]
-        assert (codes, dict(await runtime.store.counts())) == ([0] * 4, {"done": 5, "queued": 7})
+            assert [await asyncio.to_thread(one.ended) for one in fleet.all] == [0] * 4
+        counts = await runtime.store.counts()
+    minutes = 1 + (time.monotonic() - began) // 60  # one, unless the machine is very slow
+    assert 5 <= counts["done"] <= 5 * minutes
+    assert sum(counts.values()) == 12
 
 
 # --- a run that ends its worker -----------------------------------------------------------
