@@ -11,16 +11,19 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import json
 import os
 import random
 import shutil
 import signal
+import socket
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+import urllib.request
 from pathlib import Path
 
 from throughput import Server
@@ -61,9 +64,26 @@ class Asks:
 asker = Agent("asker", instructions="You ask.", model=Asks(), tools=[ask_person, work])
 
 
-def start_worker(url: str) -> subprocess.Popen:
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as found:
+        return found.getsockname()[1]
+
+
+def start_worker(url: str, port: int) -> subprocess.Popen:
     cmd = [sys.executable, "-m", "upcall", "worker", "--store", url, "--agents", "parked:asker", "--json"]
-    return subprocess.Popen(cmd, cwd=HERE, stdout=subprocess.DEVNULL)
+    cmd += ["--metrics-port", str(port)]
+    return subprocess.Popen(cmd, cwd=HERE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+async def until_ready(port: int, seconds: float = 60) -> None:
+    """Wait until a worker says that it takes runs."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        with contextlib.suppress(OSError):
+            await asyncio.to_thread(urllib.request.urlopen, f"http://127.0.0.1:{port}/readyz", timeout=5)
+            return
+        await asyncio.sleep(0.1)
+    raise RuntimeError(f"a worker is not ready after {seconds:.0f} s")
 
 
 def cpu_of(pid: int) -> float:
@@ -140,9 +160,11 @@ async def measure(server: Server, url: str, o: argparse.Namespace) -> dict:
         parking = time.monotonic() - at
         raised = [e async for e in runtime.events(parked[0][0]) if isinstance(e, CallbackRaised)]
         assert raised[0].expires, "the question has no deadline"
-        workers = [start_worker(url) for _ in range(o.workers)]
+        ports = [free_port() for _ in range(o.workers)]
+        workers = [start_worker(url, port) for port in ports]
         try:
-            await asyncio.sleep(3)
+            for port in ports:
+                await until_ready(port)
             chosen = random.Random(1).sample(parked, o.answers)
             took = await answer_some(runtime, chosen, o.pause)
             share, served = await idle(workers, server, 10)

@@ -527,8 +527,16 @@ def throughput(res: dict) -> list[str]:
         rows.append(row)
     head = ["peer", *(f"turns/s, {n} process" + ("es" if n > 1 else "") for n in counts)]
     head += ["CPU us a turn", "server's", "stored B a turn", "over the texts", "WAL B a turn"]
+    loads = "Load average at the end of each round: " + ", ".join(
+        str([d["load"] for d in runs if d["round"] == n][-1]) for n in sorted({d["round"] for d in runs})
+    )
     out = ["## W12 many sessions: 200 at once on PostgreSQL, turns with a page of text", ""]
-    out += [*table(head, rows), "", "In brackets: how many times as many turns upcall does in the same round.", ""]
+    out += [
+        *table(head, rows),
+        "",
+        f"In brackets: how many times as many turns upcall does in the same round. {loads}.",
+        "",
+    ]
     growth = {peer: [d for d in runs if d["peer"] == peer and "ms_at_end" in d] for peer in peers}
     rows = []
     for peer, ds in growth.items():
