@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
 import random
 import subprocess
 import sys
@@ -32,6 +33,7 @@ from upcall.contracts import Store
 from upcall.errors import NotAStore, SetupError, StoreTooNew, StoreUnavailable
 from upcall.events import AnyEvent, CallbackAnswered, ContextSet, Parked, SessionStarted, Steered
 from upcall.models import Script, call
+from upcall.store.postgres import tables
 from upcall.store.postgres.store import PostgresStore
 
 
@@ -307,6 +309,22 @@ async def test_a_newer_schema_is_refused(url: str) -> None:
         db.execute("UPDATE upcall.meta SET value = 99 WHERE name = 'version'")
     with pytest.raises(StoreTooNew, match="schema version 99"):
         await PostgresStore(url).open()
+
+
+async def test_an_older_schema_gets_the_functions_of_this_version(url: str) -> None:
+    with psycopg.connect(url, autocommit=True) as db:
+        db.execute("UPDATE upcall.meta SET value = 1 WHERE name = 'version'")
+        db.execute("CREATE OR REPLACE FUNCTION upcall.horizon() RETURNS bigint LANGUAGE sql AS 'SELECT 0::bigint'")
+    async with opened(url) as store:
+        await start_session(store, "s")
+        assert [event.session for event in await store.read_all()] == ["s"]
+
+
+def test_a_change_of_the_tables_or_functions_has_a_version_of_its_own() -> None:
+    digest = hashlib.sha256(f"{tables.TABLES}{tables.FUNCTIONS}".encode()).hexdigest()[:16]
+    assert (tables.VERSION, digest) == (2, "84d5b303d46e3799"), (
+        "raise tables.VERSION, add to UPGRADES, and note the digest here"
+    )
 
 
 async def test_a_schema_of_another_program_is_not_touched() -> None:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-VERSION = 1
+VERSION = 2
+"""Raised with each change of the tables or of the functions."""
 
 TABLES = Path(__file__).with_name("schema.sql").read_text(encoding="utf-8")
 FUNCTIONS = Path(__file__).with_name("functions.sql").read_text(encoding="utf-8")
 
-UPGRADES: dict[int, str] = {}
-"""Statements that upgrade a database of each older version to the next, before the functions are replaced."""
+UPGRADES: dict[int, str] = {1: ""}
+"""Statements that upgrade a database of each older version to the next, before the functions are replaced.
+
+They are empty where nothing but the functions changed.
+"""
