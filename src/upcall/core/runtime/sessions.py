@@ -288,14 +288,15 @@ class Sessions(Catalog):
         agent: an agent of the name that the log has, which the session uses here in place of the runtime's
         """
         await self._open()
-        state = await load_state(self.store, id)
-        if state is None:
-            raise errors.UnknownSession(id)
+        row = await self._row(id)
+        state = await load_state(self.store, id, claim=row)
+        assert state is not None
         if workspace is not None:
             self.workspaces.bind_again(state.root_header, state.header.root or id, workspace)
         if agent is not None:
             self.agents.bind_again(state.root_header, state.header.root or id, agent)
-        return Session(state, self, await last_reply(self.store, state, self.agents.of))
+        reply = await last_reply(self.store, state, self.agents.of)
+        return Session(state, self, reply, (row.seq, row.current_status))
 
     async def run_turn(
         self, state: SessionState, text: str | Message, take_over: bool = False, sink: Sink | None = None,
