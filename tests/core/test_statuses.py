@@ -9,8 +9,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from core.doubles import Place
-from upcall import Agent, Callback, Context, Hooks, Request, Runtime, SessionAccess, tool
+from core.doubles import Later, Place
+from upcall import Agent, Context, Hooks, Request, Runtime, SessionAccess, tool
 from upcall.core.runtime.retrying import Retries
 from upcall.errors import ModelRefused, ModelUnavailable, SessionWaiting, TurnExists, UpcallError
 from upcall.models import Script, call
@@ -37,14 +37,6 @@ def play(request: Request) -> Plain:
             raise ModelUnavailable("m", "away")
         case _:
             return "done"
-
-
-class Later:
-    """A host that leaves every question in the inbox."""
-
-    async def ask(self, callback: Callback) -> None: ...
-
-    def withdraw(self, callback_id: str, reason: str) -> None: ...
 
 
 def agent() -> Agent:

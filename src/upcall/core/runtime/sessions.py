@@ -634,7 +634,8 @@ class Sessions(Catalog):
     async def cancel(self, id: str, reason: str = "", by: str = "", right: str = "") -> None:
         """End a session's running or waiting turn, in whichever process it runs; an ownerless one is ended here.
 
-        Every open callback below it is withdrawn in the same transaction.
+        Every open callback below it is withdrawn in the same transaction. Turns of the session that are queued are
+        dropped, too.
         """
         by, reason = checked_by(by), checked_reason(reason)
         await self._open()
