@@ -304,6 +304,10 @@ class Store(Protocol):
     Other code looks for three more attributes, which a store may have. `private_paths` are the files that agents
     must not read or write: every store in files needs it. `duplicate()` returns another store on the same log that
     is not open yet, for a thread of its own. `foreign` is True if this is a read-only copy of somebody else's log.
+
+    Ids and names to look for may be any text. One with the character zero, or with half a character (a lone
+    surrogate), is that of nothing: nothing is found, or UnknownSession or UnknownCallback is raised. No session is
+    started with such an id.
     """
 
     where: str

@@ -172,6 +172,34 @@ def test_a_question_parks_at_once_and_any_worker_continues_it_after_the_answer(c
 
 
 @pytest.mark.slow
+def test_status_says_that_an_answered_session_waits_for_a_worker_and_whether_its_agent_has_changed(
+    crew: Path,
+) -> None:
+    upcall("submit", "crew:agent", "ask_only", "--id", "s1", cwd=crew)
+    upcall("worker", "--agents", "crew:agent", "--once", cwd=crew)
+    asked = out("status", "s1", "--agents", "crew:agent", cwd=crew)
+    upcall("answer", asked["waits_for"][0]["callback"], "the left one", cwd=crew)
+    answered, text = out("status", "s1", cwd=crew), upcall("status", "s1", cwd=crew).stdout
+    assert [(one["ready"], one["agent_changed"]) for one in (asked, answered)] == [
+        (None, False),
+        ("answered", None),
+    ]
+    assert f"answered; waits for a worker with the agent {answered['agent']!r}: " in text
+    assert "leave it if its agent has changed since the turn began" in text
+    assert "has changed" not in upcall("status", "s1", "--agents", "crew:agent", cwd=crew).stdout
+
+    program = (crew / "crew.py").read_text()
+    (crew / "crew.py").write_text(program.replace('"""Ask."""', '"""Ask somebody."""'))
+    left = upcall("worker", "--agents", "crew:agent", "--once", "--changed", "leave", cwd=crew)
+    assert left.stdout.startswith("s1 left")
+    changed = "its agent has changed since the turn began; workers started with --changed leave leave it"
+    assert changed in upcall("status", "s1", "--agents", "crew:agent", cwd=crew).stdout
+    assert out("status", "s1", "--agents", "crew:agent", cwd=crew)["agent_changed"] is True
+    assert upcall("worker", "--agents", "crew:agent", "--once", cwd=crew).stdout == "s1 done\n"
+    assert upcall("status", "s1", cwd=crew).stdout.splitlines()[1:] == ["  priority normal"]
+
+
+@pytest.mark.slow
 def test_a_killed_worker_is_replaced_and_a_second_signal_ends_one_at_once(crew: Path) -> None:
     upcall("submit", "crew:agent", "slow model", "--id", "s1", cwd=crew)
     first = start("worker", "--agents", "crew:agent", cwd=crew)

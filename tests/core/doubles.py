@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
-from upcall import Agent, Message, Reply, Request, Response, Runtime, StoreError, StoreUnavailable
+from upcall import Agent, Callback, Message, Reply, Request, Response, Runtime, StoreError, StoreUnavailable
 from upcall.app import open_store
 from upcall.contracts import Claim, Emit, Store
 from upcall.events import AnyEvent
@@ -32,6 +32,14 @@ class Place:
     def dying(self, appends: int) -> Store:
         """The same log for a process that dies once it has written so many times."""
         return cast("Store", Dying(self.store(), appends))
+
+
+class Later:
+    """A host that leaves every question in the inbox."""
+
+    async def ask(self, callback: Callback) -> None: ...
+
+    def withdraw(self, callback_id: str, reason: str) -> None: ...
 
 
 class Dying:

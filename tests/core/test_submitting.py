@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from core.doubles import Place
+from core.doubles import Later, Place
 from upcall import Agent, Context, Hooks, Reply, Request, Runtime, SessionAccess, SyncContext, tool
 from upcall.contracts import TakeLimit
 from upcall.core.runtime.retrying import Retries, may_pass
@@ -190,6 +190,18 @@ async def ask_first(ctx: Context) -> str:
 
 def asks() -> Agent:
     return Agent("a", model=Script(lambda r: results(r)[0] if results(r) else call("ask_first")), tools=[ask_first])
+
+
+async def test_who_cancels_a_waiting_session_cancels_the_turns_that_are_queued_behind_it(place: Place) -> None:
+    async with Runtime(place.store(), agents=[asks()], host=Later(), hold=0) as runtime:
+        await runtime.submit("a", "go", id="s")
+        assert await work(runtime) == [("s", "waiting")]
+        await runtime.submit("a", "then", id="s", turn=2)
+        assert await runtime.status("s") == "waiting"
+        await runtime.cancel("s")
+        assert (await runtime.status("s"), await work(runtime), await runtime.inbox()) == ("cancelled", [], [])
+        await runtime.submit("a", "then", id="s", turn=3)
+        assert await runtime.status("s") == "queued"
 
 
 async def test_a_question_parks_the_tree_and_its_answer_lets_work_finish_it(place: Place) -> None:

@@ -93,6 +93,9 @@ SECRETS = {
     "hunter37": "subprocess.run(['mysql', '-h', 'db', '-p{}', 'shop'])",
     "hunter38": '[\n  "curl",\n  "-H",\n  "Accept: \\"*/*\\"",\n  "--user",\n  "ada:{}",\n  "-v"\n]',
     "hunter39": '["curl", "--proxy-user=ada:{}", "https://shop.example"]',
+    "hunter40": '{{"command": "curl", "args": ["-u", "ada:{}", "https://shop.example"]}}',
+    "hunter41": '{{\n  "command": "/usr/bin/curl",\n  "type": "stdio",\n  "args": [\n    "-u",\n    "ada:{}"\n  ]\n}}',
+    "hunter42": '{{"text": "{{\\"command\\":\\"curl\\",\\"args\\":[\\"-u\\",\\"ada:{}\\"]}}"}}',
 }
 
 
@@ -293,6 +296,33 @@ def test_in_a_list_what_follows_a_header_or_an_option_is_hidden(
 
 
 @pytest.mark.parametrize(
+    ("fields", "secrets"),
+    [
+        ({"command": "curl", "args": ["-u", "ada:p1", "https://shop.example"]}, ["p1"]),
+        ({"args": ["-sSu", "ada:p2"], "command": "/usr/bin/curl"}, ["p2"]),
+        ({"Program": "mysql", "argv": ["-pp3"]}, ["p3"]),
+        ({"cmd": "docker login", "arguments": ("-u", "ada", "-p", "p4")}, ["p4"]),
+        ({"command": "curl", "args": "-u ada:p5 https://shop.example"}, ["p5"]),
+        ({"command": "env", "args": ["curl", "-u", "ada:p6"]}, ["p6"]),
+        ({"command": "curl", "args": ["-u", "ada"]}, []),
+        ({"command": "curl", "args": "-v"}, []),
+        ({"command": "docker run", "args": ["-u", "1000:1000"]}, []),
+        ({"command": "   ", "args": ["-u", "a:b"]}, []),
+        ({"about": "curl", "args": ["-u", "a:b"]}, []),
+        ({"command": "curl", "args": None}, []),
+    ],
+    ids=str,
+)
+def test_the_arguments_of_a_command_may_stand_beside_its_program(
+    redactor: Redactor, fields: dict[str, Any], secrets: list[str]
+) -> None:
+    shown, hidden = redactor.hide({"call": fields})
+
+    assert hidden == secrets
+    assert redactor.restore(shown, {"call": fields}) == json.loads(json.dumps({"call": fields}))
+
+
+@pytest.mark.parametrize(
     "items",
     [
         ["Authorization", "Content-Type", "Cookie", "Set-Cookie", "Accept"],
@@ -397,6 +427,8 @@ PIECES = st.one_of(
             " -u ada:",
             '"curl", ',
             '["curl",',
+            '"command": "curl", "args": [',
+            '"args": [\n',
             '"-u", "ada:',
             '"-u",\n  ',
             ",",
@@ -553,6 +585,8 @@ HOSTILE = {
     "arguments": '"curl",' + '"-u","a:b",' * 300,
     "paths": '"/a/b/c/curl"' + "/" * 300,
     "open items": '"curl", "-u',
+    "beside": '"curl","args":["-u',
+    "never beside": '"curl",' + "a" * 300,
     "basic": "basic YWRhOmg",
     "users": "token://a1-",
     "databases": "; password=a,",

@@ -92,8 +92,10 @@ def add_cancel(commands: Commands) -> None:
     """Add the command `cancel`."""
     parser = commands.add(
         "cancel",
-        "cancel a running turn, in any process",
+        "cancel a running, waiting or queued turn, in any process",
         _cancel,
+        about="Ends the turn, withdraws what it asks, and drops later turns of the session that are\n"
+        "queued. They can be submitted again, with the next number.",
         examples=["upcall cancel 4f0c2a9d11e7"],
         takes="session",
     )

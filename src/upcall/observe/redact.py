@@ -25,7 +25,7 @@ from upcall.observe.bare_text import bare_text
 from upcall.observe.masks import MASK, mask
 from upcall.observe.option_files import read_mapping
 from upcall.observe.redact_stream import Looks, RedactedStream
-from upcall.observe.secret_commands import has_pairs, secret_items
+from upcall.observe.secret_commands import are_arguments, command_of, has_pairs, secret_items
 from upcall.observe.secret_fields import Span, secret_fields
 from upcall.observe.secret_patterns import SHORTEST, merged, secret_spans, tells
 from upcall.safety.bounds import DEPTH
@@ -255,7 +255,10 @@ class _Document:
         """Hide what is secret in a text."""
         if self._redactor.is_word(text):
             return self.mask(text)
-        spans = self._redactor.spans(text)
+        return self._without(text, self._redactor.spans(text))
+
+    def _without(self, text: str, spans: Sequence[Span]) -> str:
+        """Hide these parts of a text."""
         if not spans:
             return text
         out: list[str] = []
@@ -281,10 +284,10 @@ class _Document:
             return value
         return self.walk(_plain(value), depth + 1)
 
-    def _items(self, items: Sequence[Any], depth: int) -> list[Any]:
+    def _items(self, items: Sequence[Any], depth: int, command: str = "") -> list[Any]:
         """Hide what is secret in a list: also what follows the name of a header, or an option of a command."""
         first = items[0] if items else None
-        if isinstance(first, str) and len(items) > 1 and (secret := secret_items(items)):
+        if isinstance(first, str) and (command or len(items) > 1) and (secret := secret_items(items, command)):
             return [
                 self._end(one, secret[index]) if index in secret else self.walk(one, depth)
                 for index, one in enumerate(items)
@@ -304,13 +307,28 @@ class _Document:
     def _mapping(self, value: dict[str, Any], depth: int) -> Any:
         if depth > DEPTH:
             return self.mask(_plain(value))
-        paired = self._paired_value(value)
+        paired, command = self._paired_value(value), command_of(value)
         shown: dict[str, Any] = {}
         for key, one in value.items():
             secret = self._redactor.is_secret_name(key) or key == paired
             name = self.text(key) if len(key) >= _LEAST_OWN else key
-            shown[name] = self._secret(one, depth + 1) if secret else self.walk(one, depth + 1)
+            if secret:
+                shown[name] = self._secret(one, depth + 1)
+            elif command and are_arguments(key):
+                shown[name] = self._arguments(command, one, depth + 1)
+            else:
+                shown[name] = self.walk(one, depth + 1)
         return shown
+
+    def _arguments(self, command: str, value: Any, depth: int) -> Any:
+        """Hide what is secret in the arguments of a command, which are a list or a text."""
+        if isinstance(value, list | tuple) and depth <= DEPTH:
+            return self._items(cast("Sequence[Any]", value), depth + 1, command)
+        if isinstance(value, str) and not self._redactor.is_word(value):
+            before, spans = len(command) + 1, self._redactor.spans(value)
+            found = [span for span in self._redactor.spans(f"{command} {value}") if span[0] >= before]
+            return self._without(value, merged([*spans, *((start - before, end - before) for start, end in found)]))
+        return self.walk(value, depth)
 
     def _paired_value(self, fields: dict[str, Any]) -> str | None:
         """Return which field holds the value of a pair such as `{"name": "API_KEY", "value": "…"}`."""

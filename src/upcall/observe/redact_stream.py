@@ -26,7 +26,7 @@ _DECIDED_LATER = 2
 
 _SECRET_ENDS = re.compile(r"[\s\"']")
 
-_JOINED = ("\\\n", "\\\r\n", ",\n", ",\r\n")
+_JOINED = ("\\\n", "\\\r\n", ",\n", ",\r\n", "[\n", "[\r\n")
 """The ends of lines whose next line belongs to them."""
 
 _LONG = 512

@@ -1,6 +1,7 @@
 """Find secrets in command lines and in lists: `--password hunter2`, `curl -u ada:hunter2`, `["Cookie", "id=1"]`.
 
-A command may also stand in a list: `["curl", "-u", "ada:hunter2"]`, as a value or in a text.
+A command may also stand in a list: `["curl", "-u", "ada:hunter2"]`, as a value or in a text. The program may stand
+outside the list, in a field beside it: `{"command": "curl", "args": ["-u", "ada:hunter2"]}`.
 
 Options with one letter mean something else in every program, so they count only after the name of a program that
 takes a secret by them, in the same command. Every text is read once.
@@ -9,7 +10,7 @@ takes a secret by them, in the same command. Every text is read once.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -112,11 +113,25 @@ _LISTED_PROGRAM = re.compile(
 """`"curl",`: a program in a list of arguments."""
 
 _LISTED_ITEM = re.compile(
-    r"[ \t]{0,8},(?:[ \t]{0,8}|\r?\n[ \t]{0,80})"
+    r"[ \t]{0,8}[,\[](?:[ \t]{0,8}|\r?\n[ \t]{0,80})"
     r"(?:\\{1,7}\"([^\"\\\r\n]*+)(?:\\{1,7}\"|\\{0,7}\Z)|\"((?:[^\"\\\r\n]|\\.)*+)(?:\"|\\?\Z)"
     r"|\\{1,7}'([^'\\\r\n]*+)(?:\\{1,7}'|\\{0,7}\Z)|'((?:[^'\\\r\n]|\\.)*+)(?:'|\\?\Z)|([\w.+-]{1,40}+))"
 )
 """The next item of a list. One without its end reaches to the end of the text: the rest may still come."""
+
+_ARGUMENTS = ("args", "argv", "arguments", "params", "parameters", "options", "flags")
+_COMMANDS = frozenset(
+    (
+        *("bin", "binary", "cmd", "command", "entrypoint", "exe", "executable", "file", "name", "path"),
+        *("process", "program", "run", "tool"),
+    )
+)
+"""The names of fields in which the program of a command stands, if its arguments stand in another field."""
+
+_LIST_BESIDE = re.compile(
+    r"[ \t]{0,8},[^\[\]{}]{0,200}?[\"'](?:" + "|".join(_ARGUMENTS) + r")\\{0,7}[\"'][ \t]{0,8}:[ \t]{0,8}(?=\[)"
+)
+"""`, "args": ` after `"command": "curl"`: what follows is the list of its arguments."""
 
 _ARGUMENT = re.compile(r"-(?:-(?P<long>(?:proxy-)?user)(?:=|\Z)|(?P<before>[A-Za-z#]{0,6}?)(?P<flag>[uUpaPw]))")
 
@@ -153,6 +168,8 @@ def secrets_in_listed_commands(text: str) -> Iterator[Span]:
     at = 0
     while named := _LISTED_PROGRAM.search(text, at):
         program, at, is_value = _PROGRAMS[named[1]], named.end(), False
+        if (beside := _LIST_BESIDE.match(text, at)) is not None:
+            at = beside.end()
         while (found := _LISTED_ITEM.match(text, at)) and found.end() - named.end() <= _FARTHEST:
             start, end = found.span(found.lastindex or 0)
             if not is_value and _program_in(text[start:end]) is not None:
@@ -238,13 +255,33 @@ def _tells_next(name: str, value: str) -> bool:
     return _is_header(name) and _OTHER_HEADER.fullmatch(value[:_LONGEST_NAME]) is None
 
 
-def secret_items(items: Sequence[Any]) -> dict[int, int]:
+def command_of(fields: Mapping[str, Any]) -> str:
+    """Return the program that a field names, if it takes secrets by options with one letter; else an empty text.
+
+    `{"command": "curl", "args": ["-u", "ada:…"]}`
+    """
+    for name, value in fields.items():
+        if isinstance(value, str) and 0 < len(value) <= _LONGEST_NAME and name.lower() in _COMMANDS:
+            last = value.split()[-1:] or [""]
+            if _program_in(last[0]) is not None:
+                return last[0].rpartition("/")[2]
+    return ""
+
+
+def are_arguments(name: str) -> bool:
+    """Tell whether a field of this name holds the arguments of a command."""
+    return name.lower() in _ARGUMENTS
+
+
+def secret_items(items: Sequence[Any], command: str = "") -> dict[int, int]:
     """Return which items of a list are secret, each with the place in it at which the secret begins.
 
     `["Authorization", "Bearer …"]`, `["mysql", "--password", "…"]`, `["curl", "-u", "ada:…"]`
+
+    command: the program whose arguments the items are, if it is not among them
     """
     found: dict[int, int] = {}
-    program: _Program | None = None
+    program = _PROGRAMS.get(command)
     is_value = False  # of an option with one letter, in the item before
     for index, item in enumerate(items):
         if not isinstance(item, str):

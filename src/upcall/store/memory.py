@@ -321,7 +321,7 @@ class MemoryStore(MemoryTokens):
         try:
             return self._stored.blobs[name]
         except KeyError:
-            raise StoreError(self.where, f"no body is stored as {name}") from None
+            raise StoreError(self.where, f"no body is stored as {name!r}") from None
 
     async def wait(self, after: int, timeout: float) -> None:
         """Return when an event with `pos` above `after` may be there, or after `timeout` seconds."""

@@ -51,6 +51,48 @@ from upcall.messages import Message, Priority, Result
 Find = Callable[[str], Callback | None]
 """Looks a callback up by its id."""
 
+# --- ids --------------------------------------------------------------------------------
+
+NOBODY = "\ufffe"
+"""An id that no session and no callback has."""
+
+
+def findable(id: str) -> str:
+    """Return an id or a name to look for; NOBODY if no log can have it.
+
+    PostgreSQL has no texts with the character zero, and no store can write half a character (a lone surrogate).
+    """
+    if "\0" in id or id == NOBODY:
+        return NOBODY
+    if not id.isascii():
+        try:
+            id.encode()
+        except UnicodeEncodeError:
+            return NOBODY
+    return id
+
+
+def findable_selection(which: Selection) -> Selection:
+    """Return a selection whose session and agent can be looked for."""
+    if which.session is not None:
+        which = which.replace(session=findable(which.session))
+    return which if which.agent is None else which.replace(agent=findable(which.agent))
+
+
+def check_id(where: str, session: str, first: AnyEvent) -> None:
+    """Raise if no session can have the id to which events are appended, or that of a parent or a root."""
+    if findable(session) == NOBODY:
+        if not isinstance(first, SessionStarted):
+            raise UnknownSession(session)
+        raise StoreError(
+            where, f"{session[:80]!r} can't be the id of a session: it has a character that texts lack"
+        )
+    if type(first) is SessionStarted and (first.parent or first.root):
+        for one in required_sessions(session, first):
+            if findable(one) == NOBODY:
+                raise UnknownSession(one)
+
+
 # --- who may append what ----------------------------------------------------------------
 
 
@@ -80,6 +122,7 @@ def check_append(
     """
     first = events[0]
     if not exists:
+        check_id(where, session, first)
         if not isinstance(first, SessionStarted):
             raise UnknownSession(session)
         allowed = claim is None or claim.root == (first.root or session)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-from upcall.contracts import Claim, Store
+from upcall.contracts import Claim, Row, Store
 from upcall.core.log.state import SessionState
 from upcall.errors import StoreDamaged
 from upcall.events import AnyEvent, CallbackWithdrawn, Compacted, SessionStarted, TurnEnded
@@ -17,12 +17,12 @@ _PAGE = 1000
 
 
 async def load_state(
-    store: Store, session_id: str, upto: int = 0, claim: Claim | None = None
+    store: Store, session_id: str, upto: int = 0, claim: Claim | Row | None = None
 ) -> SessionState | None:
     """A session folded from its log, from its last compaction on; None if there is no such session.
 
     upto: ignore later events
-    claim: a claim on the session, which saves looking whether there is such a session
+    claim: a claim on the session, or its row, which saves looking whether there is such a session
     """
     row = await store.row(session_id) if claim is None else claim
     if row is None:

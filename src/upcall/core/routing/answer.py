@@ -47,13 +47,26 @@ def check_principal(by: Any, right: Any) -> tuple[str, str]:
 
     The rights `agent` and `hook` belong to answers of agents and hooks: nobody else may claim them.
     """
-    if not isinstance(by, str) or len(by) > _LONGEST_PRINCIPAL:
-        raise SetupError(f"by={brief(by)}: use a text of at most {_LONGEST_PRINCIPAL} characters")
+    by = checked_by(by)
     if not isinstance(right, str) or not _RIGHT.fullmatch(right):
         raise SetupError(f"right={brief(right)}: use 1-50 lower-case letters, digits, '-', '_', '.' or ':'")
     if right in ("agent", "hook"):
         raise SetupError(f"right={right!r}: only agents and hooks answer by that right")
-    return replace_surrogates(by), right
+    return by, right
+
+
+def checked_by(by: Any) -> str:
+    """Return who says or asks for something, as the log stores it; SetupError if it is not valid."""
+    if not isinstance(by, str) or len(by) > _LONGEST_PRINCIPAL:
+        raise SetupError(f"by={brief(by)}: use a text of at most {_LONGEST_PRINCIPAL} characters")
+    return replace_surrogates(by)
+
+
+def checked_reason(reason: Any) -> str:
+    """Return why something is asked for, as the log stores it; SetupError if it is not valid."""
+    if not isinstance(reason, str) or len(reason) > LARGEST:
+        raise SetupError(f"reason={brief(reason)}: use a text of at most {LARGEST} characters")
+    return replace_surrogates(reason)
 
 
 _LONGEST_PRINCIPAL = 500

@@ -70,6 +70,8 @@ class Session(SessionView, Generic[OutputT_co]):
 
     _sessions: SessionRunner
     reply: Reply[OutputT_co] | None = None
+    _loaded: tuple[int, str] = (0, "")
+    """Its status as the store had it when it was loaded, with its newest sequence number then."""
 
     @property
     def status(self) -> str:
@@ -77,8 +79,10 @@ class Session(SessionView, Generic[OutputT_co]):
         state, turn = self._state, self._state.turn
         if state.id in self._sessions.turns:
             return "running"
+        if state.seq == self._loaded[0]:
+            return self._loaded[1]
         if turn.phase != "running" and not (turn.parked and not state.begun):
-            return turn.phase
+            return "queued" if state.queued or turn.retry else turn.phase
         return "waiting" if turn.parked or (self.reply and self.reply.status == "waiting") else "interrupted"
 
     @property

@@ -15,6 +15,7 @@ from upcall.contracts import Host, Model, OutputT_co, Reply, Store, TakeLimit, W
 from upcall.core.log.load import load_state, refresh
 from upcall.core.log.session_log import Sink
 from upcall.core.log.state import SessionState
+from upcall.core.routing.answer import checked_by, checked_reason
 from upcall.core.runtime.broadcast import Subscription
 from upcall.core.runtime.catalog import Catalog
 from upcall.core.runtime.children import make_ready
@@ -287,21 +288,22 @@ class Sessions(Catalog):
         agent: an agent of the name that the log has, which the session uses here in place of the runtime's
         """
         await self._open()
-        state = await load_state(self.store, id)
-        if state is None:
-            raise errors.UnknownSession(id)
+        row = await self._row(id)
+        state = await load_state(self.store, id, claim=row)
+        assert state is not None
         if workspace is not None:
             self.workspaces.bind_again(state.root_header, state.header.root or id, workspace)
         if agent is not None:
             self.agents.bind_again(state.root_header, state.header.root or id, agent)
-        return Session(state, self, await last_reply(self.store, state, self.agents.of))
+        reply = await last_reply(self.store, state, self.agents.of)
+        return Session(state, self, reply, (row.seq, row.current_status))
 
     async def run_turn(
         self, state: SessionState, text: str | Message, take_over: bool = False, sink: Sink | None = None,
         by: str = "",
     ) -> Reply:  # fmt: skip
         """One turn of a session, finishing an interrupted one first. `by`: who gave the prompt."""
-        message = prompt_message(text)
+        message, by = prompt_message(text), checked_by(by)
         tree = await self._claim(state.header.root or state.id, take_over, sink)
         outcome: Reply | Exception | None = None
         try:
@@ -627,13 +629,15 @@ class Sessions(Catalog):
         """Say something to a session that its next model call sees."""
         prompt_message(text)
         await self._open()
-        await self.store.append_all({id: [Steered(replace_surrogates(text), by, right)]})
+        await self.store.append_all({id: [Steered(replace_surrogates(text), checked_by(by), right)]})
 
     async def cancel(self, id: str, reason: str = "", by: str = "", right: str = "") -> None:
         """End a session's running or waiting turn, in whichever process it runs; an ownerless one is ended here.
 
-        Every open callback below it is withdrawn in the same transaction.
+        Every open callback below it is withdrawn in the same transaction. Turns of the session that are queued are
+        dropped, too.
         """
+        by, reason = checked_by(by), checked_reason(reason)
         await self._open()
         turn = self.turns.get(id)
         if turn is not None:

@@ -11,6 +11,7 @@ from upcall.callbacks import PRIORITIES
 from upcall.contracts import Store
 from upcall.core.log.load import load_state
 from upcall.core.log.state import SessionState
+from upcall.core.routing.answer import checked_by
 from upcall.core.runtime.session_data import check_unchanged, checked_id
 from upcall.core.turns.access import SessionView, prompt_message
 from upcall.errors import SessionExists, SetupError, TurnExists
@@ -66,7 +67,7 @@ def make_submission(
     """Return a submission; SetupError says what is wrong with its values."""
     return Submission(
         checked_id(id), _checked_turn(turn), prompt_message(text), header, _checked_priority(priority),
-        _checked_tenant(tenant), by, data, tags,
+        _checked_tenant(tenant), checked_by(by), data, tags,
     )  # fmt: skip
 
 
@@ -91,6 +92,15 @@ def _checked_turn(turn: Any) -> int:
     return turn
 
 
+def _checked_limit(queue_limit: Any) -> int | None:
+    """Return a limit of the queue; SetupError if it can't be one."""
+    if queue_limit is not None and (type(queue_limit) is not int or not 0 <= queue_limit < 1 << 31):
+        raise SetupError(
+            f"queue_limit is the number of sessions that may be queued, or None for any, not {brief(queue_limit)}"
+        )
+    return queue_limit
+
+
 async def queue_turns(
     store: Store, submissions: Sequence[Submission], queue_limit: int | None = None
 ) -> dict[tuple[str, int], bool]:
@@ -100,6 +110,7 @@ async def queue_turns(
     the turns before it are missing; QueueFull past the limit. Nothing of a group of `MOST_AT_ONCE` is stored if one
     of it is refused.
     """
+    queue_limit = _checked_limit(queue_limit)
     new: dict[tuple[str, int], bool] = {}
     for start in range(0, len(submissions), MOST_AT_ONCE):
         group = submissions[start : start + MOST_AT_ONCE]

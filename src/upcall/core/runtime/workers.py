@@ -177,19 +177,22 @@ class Workers:
                 await stored
             state.apply(end)
             return why
-        prompt = state.turn.prompt if state.turn.phase == "running" and options.changed == "leave" else None
-        if prompt is not None and prompt.setup != self._setup_of(state):
+        if options.changed == "leave" and has_changed(self._agents, state):
             return "its agent has changed since the turn began, and this worker leaves such turns"
         return ""
-
-    def _setup_of(self, state: SessionState) -> str:
-        """Return the digest of a session's agent as it is now."""
-        options = state.options_in_force
-        hooks, agent = ASKING if options.approvals else NO_HOOKS, self._agents.of(state.header)
-        return self._agents.prepared(agent, hooks, asks=state.header.asks, model=options.model).setup
 
     async def _note_rate_limit(self, failure: BaseException) -> None:
         """Let no worker use a model for a while whose provider refused a request because there were too many."""
         limited = rate_limit(failure)
         if limited is not None:
             await self._store.pause(f"model:{limited.model}", self._store.now() + PAUSE_SECONDS)
+
+
+def has_changed(agents: KnownAgents, state: SessionState) -> bool:
+    """Return whether a session's agent is another one now than when the turn under way began."""
+    prompt = state.turn.prompt
+    if prompt is None or state.turn.phase != "running":
+        return False
+    options = state.options_in_force
+    hooks, agent = ASKING if options.approvals else NO_HOOKS, agents.of(state.header)
+    return prompt.setup != agents.prepared(agent, hooks, asks=state.header.asks, model=options.model).setup

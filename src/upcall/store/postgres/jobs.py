@@ -31,11 +31,14 @@ from upcall.events import (
 from upcall.store.rules import (
     CALLBACK_EVENTS,
     INDEXED_EVENTS,
+    NOBODY,
     Effects,
     all_open,
     callback_changes,
     check_append,
+    check_id,
     effects_of,
+    findable,
     is_moot,
     priority_rank,
     rank,
@@ -149,12 +152,19 @@ class Job:
             _add_needs(needs, part)
         return needs
 
+    def check_ids(self, where: str) -> None:
+        """Raise if no session can have one of the ids."""
+        for part in self.parts:
+            check_id(where, part.session, part.events[0])
+
     def plan(self, known: Known, bodies: Bodies) -> dict[str, Any] | None:
         """Return the value for `upcall.write`; None if nothing is to be written."""
         self._find_used = {}
 
         def find(callback_id: str) -> Callback | None:
             found = known.callbacks.get(callback_id)
+            if found is None and findable(callback_id) == NOBODY:
+                return None
             self._find_used[callback_id] = None if found is None else found[1]
             return None if found is None else found[0]
 
@@ -232,7 +242,12 @@ class Job:
         changed = [_callback_row(callback, effects, bodies) for callback in changes.changed.values()]
         changed += [{**_callback_row(callback, effects, bodies), "reopened": True} for _, callback in again]
         waits = [one for one in effects.waits if one not in changes.raised]
-        lists = {"raised": raised, "changed": changed, "delivered": changes.delivered, "waits": waits}
+        lists = {
+            "raised": raised,
+            "changed": changed,
+            "delivered": [*map(findable, changes.delivered)],
+            "waits": [*map(findable, waits)],
+        }
         planned.update({name: values for name, values in lists.items() if values})
         ended = self.releases and part.session != self.tree and any(type(e) is TurnEnded for e in part.events)
         look = {**changes.raised, **changes.changed}
@@ -415,7 +430,7 @@ class Settle(Job):
     def __init__(self, callback_id: str, events: Mapping[str, AnyEvent], fence: Claim | None) -> None:
         super().__init__()
         self._callback_id, self._events, self.fence = callback_id, events, fence
-        self._encoded = {id(event): encode(event) for event in events.values()}
+        self._encoded = {id(event): encode(event) for one, event in events.items() if findable(one) != NOBODY}
         self._refused: Callback | None = None
 
     def needs(self) -> Needs:

@@ -7,6 +7,7 @@ from typing import Any
 
 from upcall.errors import TokenExists, UnknownToken
 from upcall.store.postgres.jobs import Operation
+from upcall.store.rules import findable
 from upcall.tokens import KEPT_REFUSALS, RefusedRequest, Token
 
 _COLUMNS = "name, role, digest, created, revoked"
@@ -52,7 +53,7 @@ class PostgresPeople(abc.ABC):
 
     async def token(self, digest: str) -> Token | None:
         """Return the token with this digest, revoked or not; None if there is none."""
-        rows = await self._read(f"{_TOKENS} WHERE digest = %s", (digest,))
+        rows = await self._read(f"{_TOKENS} WHERE digest = %s", (findable(digest),))
         return Token(*rows[0]) if rows else None
 
     async def add_token(self, token: Token) -> Token:
@@ -65,7 +66,8 @@ class PostgresPeople(abc.ABC):
 
     async def revoke_token(self, name: str) -> Token:
         """Revoke the valid token with this name; return it."""
-        rows = await self._do(Operation(_REVOKE, (name,), again=(_REVOKE_AGAIN, (name, name))))
+        known = findable(name)
+        rows = await self._do(Operation(_REVOKE, (known,), again=(_REVOKE_AGAIN, (known, known))))
         if not rows:
             raise UnknownToken(name)
         return Token(*rows[0])

@@ -7,7 +7,7 @@ import contextlib
 import logging
 import secrets
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -29,7 +29,15 @@ from upcall.store.postgres.listen import RENEW, Pulse, columns
 from upcall.store.postgres.people import PostgresPeople
 from upcall.store.postgres.url import Address, explain, parse
 from upcall.store.postgres.writer import Writer, fail_soon
-from upcall.store.rules import ENDED, as_of, claim_error, counts_takes
+from upcall.store.rules import (
+    ENDED,
+    NOBODY,
+    as_of,
+    claim_error,
+    counts_takes,
+    findable,
+    findable_selection,
+)
 from upcall.store.sqlite.heartbeat import interval
 from upcall.store.sqlite.process import LEASE, Identity, is_gone
 
@@ -179,6 +187,14 @@ class PostgresStore(PostgresPeople):
             claim.released = True
         return writer.submit(job)
 
+    @contextlib.contextmanager
+    def _as_ours(self) -> Generator[None]:
+        """Raise a StoreError for events that are not valid JSON."""
+        try:
+            yield
+        except (TypeError, ValueError) as error:
+            raise explain(self._address, error) from error
+
     def _number(self, job: Job) -> None:
         """Give an append of a claim its number, by which it is found if its connection breaks."""
         if job.claim is not None:
@@ -202,7 +218,9 @@ class PostgresStore(PostgresPeople):
 
     async def append_all(self, events: Mapping[str, Sequence[AnyEvent]], *, queue_limit: int | None = None) -> None:
         """Add events that need no claim to several sessions, all or none."""
-        await self._do(MultiAppend(events, queue_limit=queue_limit))
+        with self._as_ours():
+            job = MultiAppend(events, queue_limit=queue_limit)
+        await self._do(job)
 
     async def park(
         self,
@@ -224,7 +242,9 @@ class PostgresStore(PostgresPeople):
         """Settle a callback, and others with it, if it is open and not expired: the first one wins."""
         if claim is not None and claim.failure is not None:
             raise claim.failure
-        return await self._do(Settle(callback_id, events, claim))
+        with self._as_ours():
+            job = Settle(callback_id, events, claim)
+        return await self._do(job)
 
     # --- owning ---------------------------------------------------------------------------
 
@@ -241,7 +261,7 @@ class PostgresStore(PostgresPeople):
 
     async def _claim(self, root: str, take_over: bool, gone: str = "") -> Claim:
         until, beat = time.monotonic() + self.lease, self._is_beat_due()
-        job = Claiming(root, columns(self._me, self.lease), beat=beat, take_over=take_over, gone=gone)
+        job = Claiming(findable(root), columns(self._me, self.lease), beat=beat, take_over=take_over, gone=gone)
         problem, epoch, seq, base, orphaned, owner, name, machine, pid, born = await self._do(job)
         if problem == "busy":
             if machine == self._me.machine and is_gone(pid, born):
@@ -276,7 +296,11 @@ class PostgresStore(PostgresPeople):
         """Claim the next run tree that is ready to continue, or return None."""
         until, beat = time.monotonic() + self.lease, self._is_beat_due()
         known = [*self._claiming, *self._claims]
-        skip = [*exclude, *self._claiming, *[root for root, claim in self._claims.items() if claim.is_active]]
+        skip = [
+            *map(findable, exclude),
+            *self._claiming,
+            *[root for root, claim in self._claims.items() if claim.is_active],
+        ]
         shown = [
             {"agents": limit.agents, "tenant": None if limit.tenant is None else plain(limit.tenant),
              "running": limit.running, "per_minute": limit.per_minute}
@@ -284,7 +308,7 @@ class PostgresStore(PostgresPeople):
         ]  # fmt: skip
         job = Operation(
             _TAKE,
-            (*columns(self._me, self.lease), beat, None if agents is None else [*agents], skip,
+            (*columns(self._me, self.lease), beat, None if agents is None else [*map(findable, agents)], skip,
              msgspec.json.encode(shown).decode(),             counts_takes(limits)),
             repair=(_STRAYS, (self._me.id, known)),
         )  # fmt: skip
@@ -345,7 +369,7 @@ class PostgresStore(PostgresPeople):
 
     async def read(self, session: str, after: int = 0, limit: int = 1000) -> list[AnyEvent]:
         """Return the events of one session with `seq` above `after`, oldest first."""
-        rows = await self._read(sql.EVENTS, (session, after, limit))
+        rows = await self._read(sql.EVENTS, (findable(session), after, limit))
         return [self._decode(*row) for row in rows]
 
     async def read_all(self, after: int = 0, limit: int = 1000) -> list[AnyEvent]:
@@ -365,7 +389,7 @@ class PostgresStore(PostgresPeople):
         """Return the events of a session and all below it with `pos` above `after`, in order of position."""
 
         def page(after: int) -> Any:
-            return self._read(sql.TREE_EVENTS, {"session": session, "after": after, "limit": limit})
+            return self._read(sql.TREE_EVENTS, {"session": findable(session), "after": after, "limit": limit})
 
         return await self._readable(page, after)
 
@@ -402,7 +426,7 @@ class PostgresStore(PostgresPeople):
 
     async def row(self, session: str) -> Row | None:
         """Return one session's row, or None."""
-        rows = await self._read(sql.ROW, (session,))
+        rows = await self._read(sql.ROW, (findable(session),))
         return sql.row_of(rows[0], self._living) if rows else None
 
     async def rows(
@@ -416,19 +440,20 @@ class PostgresStore(PostgresPeople):
         """Return the sessions that match, newest first; with `parent`, its children, oldest first."""
         if which.status in ("running", "interrupted", "waiting"):
             await self._forget_dead()
-        found = await self._read(*sql.sessions_listing(which, parent, before, limit))
+        which, parent = findable_selection(which), parent and findable(parent)
+        found = await self._read(*sql.sessions_listing(which, parent, before and findable(before), limit))
         return [sql.row_of(values, self._living) for values in found]
 
     async def blob(self, name: str) -> bytes:
         """Return the body with this content hash."""
-        rows = await self._read("SELECT body FROM upcall.blobs WHERE hash = %s", (name,))
+        rows = await self._read("SELECT body FROM upcall.blobs WHERE hash = %s", (findable(name),))
         if not rows:
-            raise StoreError(self.where, f"no body is stored as {name}")
+            raise StoreError(self.where, f"no body is stored as {name!r}")
         return rows[0][0]
 
     async def callback(self, callback_id: str) -> Callback | None:
         """Return one callback, or None."""
-        rows = await self._read(sql.CALLBACKS_BY_ID, ([callback_id],))
+        rows = await self._read(sql.CALLBACKS_BY_ID, ([findable(callback_id)],))
         return self._callback(rows[0]) if rows else None
 
     def _callback(self, row: Sequence[Any]) -> Callback:
@@ -447,9 +472,9 @@ class PostgresStore(PostgresPeople):
     ) -> list[Callback]:
         """Return a run tree's callbacks, oldest first; or those for a person that match, highest priority first."""
         if inbox:
-            rows = await self._read(*sql.inbox_listing(which, limit))
+            rows = await self._read(*sql.inbox_listing(findable_selection(which), limit))
         else:
-            rows = await self._read(sql.CALLBACKS_OF_TREE, (root or "", limit))
+            rows = await self._read(sql.CALLBACKS_OF_TREE, (findable(root or ""), limit))
         found: list[Callback] = []
         for row in rows:
             with self._left_out("a callback"):
@@ -569,6 +594,8 @@ class PostgresStore(PostgresPeople):
 
     async def delete(self, sessions: Sequence[str]) -> int:
         """Delete whole run trees that nobody owns; return the number of deleted sessions."""
+        if unknown := next((one for one in sessions if findable(one) == NOBODY), None):
+            raise UnknownSession(unknown)
         gone = await self._forget_dead()
         job = Operation(_REMOVE, ([*sessions], gone, False), again=(_REMOVE, ([*sessions], gone, True)))
         ((problem, session, owner, deleted),) = await self._do(job)

@@ -21,6 +21,7 @@ from upcall.store.postgres.connection import LONGEST, PATIENCE, SHORTEST, Connec
 from upcall.store.postgres.jobs import NOTHING, Bodies, Claiming, Job, Known, Operation, Stamps
 from upcall.store.postgres.queries import BODIES, CALLBACKS_BY_ID, callback_of
 from upcall.store.postgres.url import Address, explain
+from upcall.store.rules import findable
 
 MOST_TREES = 64
 """Run trees that one statement locks at most."""
@@ -230,6 +231,7 @@ class Writer:
         sent: list[Job] = []
         for job in jobs:
             try:
+                job.check_ids(self._address.shown)
                 plan = job.plan(known, bodies)
             except UpcallError as error:
                 self._fail(job, error)
@@ -296,14 +298,14 @@ class Writer:
         found: dict[str, Any] = {}
         now = 0.0
         if callbacks:
-            for values in await self._connection.run(CALLBACKS_BY_ID, (list(callbacks),)):
+            for values in await self._connection.run(CALLBACKS_BY_ID, ([*map(findable, callbacks)],)):
                 found[values[0]] = (callback_of(values), values[1])
                 now = values[2]
         stored: dict[tuple[str, int], bytes] = {}
         seqs: dict[str, int] = {}
         if bodies:
             wanted = list(bodies)
-            values = ([session for session, _ in wanted], [seq for _, seq in wanted])
+            values = ([findable(session) for session, _ in wanted], [seq for _, seq in wanted])
             for session, newest, seq, body in await self._connection.run(BODIES, values):
                 seqs[session] = newest
                 if seq is not None:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 from upcall.errors import StoreDamaged, TokenExists, UnknownToken
+from upcall.store.rules import findable
 from upcall.store.sqlite.tables import ADD_ID
 from upcall.store.sqlite.transaction import Tx
 from upcall.tokens import KEPT_REFUSALS, RefusedRequest, Role, Token
@@ -46,7 +47,7 @@ class SqlitePeople(abc.ABC):
 
     async def token(self, digest: str) -> Token | None:
         """Return the token with this digest, revoked or not; None if there is none."""
-        rows = self._query(f"{_TOKENS} WHERE digest = ?", (digest,))
+        rows = self._query(f"{_TOKENS} WHERE digest = ?", (findable(digest),))
         return self._token(rows[0]) if rows else None
 
     def _token(self, row: Sequence[Any]) -> Token:
@@ -71,7 +72,7 @@ class SqlitePeople(abc.ABC):
         """Revoke the valid token with this name; return it."""
 
         def revoke(tx: Tx) -> Token:
-            found: Any = tx.execute(f"{_TOKENS} WHERE name = ? AND revoked IS NULL", (name,)).get
+            found: Any = tx.execute(f"{_TOKENS} WHERE name = ? AND revoked IS NULL", (findable(name),)).get
             if found is None:
                 raise UnknownToken(name)
             tx.execute(_REVOKE, (tx.now, name))

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from upcall.callbacks import Callback, callback_raised, can_continue, reopened, settled, steps_taken, with_step
 from upcall.events import SETTLING, AnyEvent, CallbackRaised, decode
-from upcall.store.rules import callback_changes, rank
+from upcall.store.rules import callback_changes, findable, rank
 from upcall.store.sqlite.listing_sql import Condition
 from upcall.store.sqlite.tables import SEQ_BITS
 
@@ -83,7 +83,7 @@ class Rows:
 
     def callback(self, callback_id: str) -> Callback | None:
         """One callback, or None."""
-        row: Any = self.execute(_BY_ID, (callback_id,)).get
+        row: Any = self.execute(_BY_ID, (findable(callback_id),)).get
         return None if row is None else self._callback(row)
 
     def for_person(self, where: Condition, limit: int) -> list[Callback]:
@@ -121,7 +121,7 @@ class Rows:
         n = self.numbers.get(session)
         found = [] if n is None else read(n)
         if not found:
-            row: Any = self.execute(SESSION, (session,)).get
+            row: Any = self.execute(SESSION, (findable(session),)).get
             if row is not None and row[0] != n:
                 found = read(row[0])
         return found

@@ -28,7 +28,7 @@ from upcall.errors import (
 )
 from upcall.events import FOREIGN, AnyEvent, decode
 from upcall.store.opening import Place, open_log
-from upcall.store.rules import ENDED, as_of, claim_error
+from upcall.store.rules import ENDED, as_of, claim_error, findable, findable_selection
 from upcall.store.sqlite.deleting import remove_trees
 from upcall.store.sqlite.heartbeat import BEATS, Heartbeat, interval
 from upcall.store.sqlite.jobs import Append, Job, MultiAppend, Operation, Settle
@@ -393,7 +393,9 @@ class SqliteStore(SqlitePeople):
 
     async def read_tree(self, session: str, after: int = 0, limit: int = 1000) -> list[AnyEvent]:
         """Return the events of a session and all below it with `pos` above `after`, in order of position."""
-        return self._decoded(lambda after: self._query(TREE_EVENTS, tree_values(session, after, limit)), after)
+        return self._decoded(
+            lambda after: self._query(TREE_EVENTS, tree_values(findable(session), after, limit)), after
+        )
 
     def _between(self, after: int, before: int, limit: int, which: str = "1") -> list[AnyEvent]:
         sql = (
@@ -429,7 +431,7 @@ class SqliteStore(SqlitePeople):
 
     async def row(self, session: str) -> Row | None:
         """Return one session's row, or None."""
-        rows = self._query(f"SELECT {COLUMNS} WHERE s.id = ?", (session,))
+        rows = self._query(f"SELECT {COLUMNS} WHERE s.id = ?", (findable(session),))
         return row_of(rows[0], self._living) if rows else None
 
     async def rows(
@@ -441,14 +443,15 @@ class SqliteStore(SqlitePeople):
         limit: int = 1000,
     ) -> list[Row]:
         """Return the sessions that match, newest first; with `parent`, its children, oldest first."""
-        found = self._query(*sessions_listing(which, parent, self._alive, before, limit))
+        which, parent = findable_selection(which), parent and findable(parent)
+        found = self._query(*sessions_listing(which, parent, self._alive, before and findable(before), limit))
         return [row_of(values, self._living) for values in found]
 
     async def blob(self, name: str) -> bytes:
         """Return the body with this content hash."""
-        rows = self._query("SELECT body FROM blobs WHERE hash = ?", (name,))
+        rows = self._query("SELECT body FROM blobs WHERE hash = ?", (findable(name),))
         if not rows:
-            raise StoreError(self.where, f"no body is stored as {name}")
+            raise StoreError(self.where, f"no body is stored as {name!r}")
         return rows[0][0]
 
     # --- callbacks ------------------------------------------------------------------------
@@ -494,7 +497,7 @@ class SqliteStore(SqlitePeople):
         if not inbox:
             return self._look_up(lambda rows: rows.of_tree(root or "", limit))
         now = self.now()
-        where = callbacks_where(which, now)
+        where = callbacks_where(findable_selection(which), now)
         return [as_of(one, now) for one in self._look_up(lambda rows: rows.for_person(where, limit))]
 
     async def unfinished(self, limit: int | None = None) -> list[Row]:

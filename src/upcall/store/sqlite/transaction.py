@@ -15,7 +15,7 @@ import msgspec
 from upcall.contracts import Claim, OnReady
 from upcall.errors import StoreUnavailable, UnknownSession
 from upcall.events import SessionStarted, decode, encode
-from upcall.store.rules import check_fence, release_record, without_body
+from upcall.store.rules import check_fence, findable, release_record, without_body
 from upcall.store.sqlite.queries import EVENTS, SESSION, Rows
 from upcall.store.sqlite.tables import SEQ_BITS
 
@@ -109,7 +109,7 @@ class Tx(Rows):
         """Return a session's row, or None. Code that changes it must call `save`."""
         found = self._sessions.get(session)
         if found is None:
-            row: Any = self.execute(SESSION, (session,)).get
+            row: Any = self.execute(SESSION, (findable(session),)).get
             if row is not None:
                 first = row[0] << SEQ_BITS
                 newest: Any = self.execute(EVENTS, (first, first + (1 << SEQ_BITS), 1)).get
