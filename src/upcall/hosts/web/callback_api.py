@@ -17,6 +17,7 @@ from upcall.hosts.web.cards import Around, card_json, differs
 from upcall.hosts.web.exchange import Refusal, large_json_response, number, read_body
 from upcall.hosts.web.led import lines_before
 from upcall.hosts.web.listing import root_of
+from upcall.hosts.web.runs import means_of
 from upcall.hosts.web.service import Service, answering_errors, path_id, principal_of
 from upcall.observe.hidden_question import is_approval
 from upcall.observe.lines import Lines
@@ -177,11 +178,11 @@ class CallbackApi:
         row = await runtime.store.row(root)
         if row is not None and row.owner:
             return f"{asker} continues at once.", True
-        runnable = await self._service.runs.runnable(root)
-        if runnable.runtime is not None and not self._service.view_only:
+        means = await means_of(runtime.store, self._service.runs, root)
+        if means.here and not self._service.view_only:
             return f"{asker} continues.", True
-        if runnable.command:
-            return f"It continues with `{runnable.command}`: its agents are not loaded here.", False
+        if means.command:
+            return f"It continues with `{means.command}`: its agents are not loaded here.", False
         return "It continues when a program with its agents resumes it.", False
 
 

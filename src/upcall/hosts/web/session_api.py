@@ -20,7 +20,7 @@ from upcall.hosts.web.exchange import Refusal, json_response, large_json_respons
 from upcall.hosts.web.index.reader import Filters
 from upcall.hosts.web.index.texts import tags_text
 from upcall.hosts.web.listing import root_of
-from upcall.hosts.web.runs import begin
+from upcall.hosts.web.runs import Means, begin, means_of
 from upcall.hosts.web.service import Service, answering_errors, path_id, principal_of
 from upcall.hosts.web.streams import Streamed
 from upcall.observe.shown_events import shown_events
@@ -147,16 +147,19 @@ class SessionApi:
 
     async def session(self, request: Request) -> Response:
         """One session."""
-        session_id = path_id(request)
-        found = await self._service.read(lambda runtime: self.whole(runtime, session_id))
-        root: str = found["session"]["root"]
-        runnable = await self._service.runs.runnable(root)
+        session_id, runs = path_id(request), self._service.runs
+
+        async def read(runtime: Runtime) -> tuple[dict[str, Any], Means]:
+            found = await self.whole(runtime, session_id)
+            return found, await means_of(runtime.store, runs, found["session"]["root"])
+
+        found, means = await self._service.read(read)
         status = found["session"]["status"]
-        here = runnable.runtime is not None and self._service.may(principal_of(request), "operator")
+        here = means.here and self._service.may(principal_of(request), "operator")
         found["session"] |= {
             "can_prompt": here and status in _TO_PROMPT,
             "can_resume": here and status in _TO_RESUME,
-            "needs": "" if runnable.runtime is not None else runnable.command,
+            "needs": "" if means.here else means.command,
         }
         return json_response(found)
 
