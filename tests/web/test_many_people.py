@@ -21,7 +21,7 @@ from web.serving import make_agents, sent, serving, until
 
 pytestmark = [pytest.mark.slow, pytest.mark.in_file]
 
-QUESTIONS, PEOPLE = 16, 4
+QUESTIONS, PEOPLE = 10, 4
 LONGEST_PAUSE = 5.0
 """Seconds that the event loop of a busy machine may do nothing."""
 
