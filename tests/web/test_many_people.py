@@ -13,9 +13,11 @@ from typing import Any
 import aiohttp
 import msgspec
 import pytest
+from yarl import URL
 
 from postgres import server as database_server
 from upcall import Runtime
+from upcall.hosts.web.log import Log, Read, check_free
 from web.office import clerk
 from web.serving import make_agents, sent, serving, until
 
@@ -217,3 +219,52 @@ async def test_many_people_answer_at_once_in_a_service_that_mounts_the_page_and_
         finally:
             await asyncio.gather(*(client.close() for client in clients))
     assert orders_paid(tmp_path) == EVERY_ORDER
+
+
+ODD_IDS = ("%00", "a%00b", "a~%00", "%ed%a0%80", "%ff%fe", "a%0Ab", "%5c", "%e2%80%ae", "%F0%9F%92%A9")
+PATHS = (
+    "/api/sessions/{}",
+    "/api/sessions/{}/nodes",
+    "/api/sessions/{}/conversation",
+    "/api/sessions/{}/events",
+    "/api/sessions/{}/events/1",
+    "/api/sessions/{}/calls/1",
+    "/api/sessions/{}/export",
+    "/api/callbacks/{}",
+    "/api/live?tree={}",
+)
+
+
+async def test_ids_that_no_log_can_hold_are_not_found(store: str, tmp_path: Path) -> None:
+    async with serving(tmp_path, make_agents(tmp_path), "--store", store) as server, server.client() as client:
+        for odd in ODD_IDS:
+            for path in PATHS:
+                async with client.get(URL(server.url + path.format(odd), encoded=True)) as response:
+                    assert response.status == 404, (path, odd, await response.text())
+        bodies = {"answer": {"value": 1}, "prompt": {"text": "x"}, "cancel": {}, "resume": {}}
+        for last, body in bodies.items():
+            kind = "callbacks" if last == "answer" else "sessions"
+            url = URL(f"{server.url}/api/{kind}/a%00b/{last}", encoded=True)
+            async with client.post(url, data=msgspec.json.encode(body)) as response:
+                assert response.status == 404, (last, await response.text())
+
+
+class Owner:
+    """An object of the event loop."""
+
+    async def read(self, log: Log) -> None:
+        """Read as a method."""
+
+
+def read_with(value: Any) -> Read[Any]:
+    async def read(log: Log) -> Any:
+        return value
+
+    return read
+
+
+@pytest.mark.parametrize("read", [Owner().read, read_with(Owner()), read_with(read_with(Owner())), Owner])
+def test_a_read_that_carries_an_object_of_the_event_loop_to_the_thread_of_the_reader_is_refused(read: Any) -> None:
+    with pytest.raises(TypeError):
+        check_free(read)
+    check_free(read_with({"limit": 3}))

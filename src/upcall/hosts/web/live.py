@@ -20,7 +20,7 @@ from upcall.hosts.web.feed import INTERVAL, Batch
 from upcall.hosts.web.listing import root_of
 from upcall.hosts.web.live_reads import News, news_everywhere, news_in_tree
 from upcall.hosts.web.log import Log, Read
-from upcall.hosts.web.service import Service, answering_errors, principal_of
+from upcall.hosts.web.service import Service, answering_errors, possible_id, principal_of
 from upcall.hosts.web.session_reads import check_session
 from upcall.hosts.web.streams import PING, Streams, frame, last_event_id
 
@@ -74,7 +74,7 @@ class Live:
 
     async def live(self, request: Request) -> Response:
         """The stream of one page; `tree` is the run tree that it shows, `after` the position that it knows."""
-        tree, after = request.query_params.get("tree", ""), last_event_id(request)
+        tree, after = possible_id(request.query_params.get("tree", "")), last_event_id(request)
 
         async def check(log: Log) -> None:
             if tree:

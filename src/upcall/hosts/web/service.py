@@ -131,8 +131,15 @@ def _kept(
 
 
 def path_id(request: Request) -> str:
-    """The id in a request's path."""
-    return str(request.path_params["id"])[:_LONGEST_ID]
+    """The id in a request's path; Refusal 404 where nothing can have it."""
+    return possible_id(str(request.path_params["id"]))
+
+
+def possible_id(text: str) -> str:
+    """An id that a request gives; Refusal 404 where nothing can have it: no database stores a NUL in a text."""
+    if "\0" in text:
+        raise Refusal(404, "no session and no callback has an id with a NUL character")
+    return text[:_LONGEST_ID]
 
 
 def principal_of(request: Request) -> Principal:
