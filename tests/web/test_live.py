@@ -13,7 +13,7 @@ import pytest
 from starlette.types import Message
 
 from upcall import Runtime
-from upcall.hosts.web import live
+from upcall.hosts.web import live_reads
 from upcall.observe import Change, Node, apply_changes
 from upcall.web import app as web_app
 from web.office import clerk
@@ -153,7 +153,7 @@ async def test_the_nodes_of_a_tree_with_the_changes_told_live_are_its_nodes_late
 async def test_a_page_that_missed_too_many_changes_of_a_tree_is_told_to_read_it_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(live, "MOST_CHANGES", 20)
+    monkeypatch.setattr(live_reads, "MOST_CHANGES", 20)
     await run_in(tmp_path, "hello", "s1")
     async with Runtime(tmp_path / "log.db", agents=[clerk]) as runtime:
         await (await runtime.load("s1")).prompt("again")

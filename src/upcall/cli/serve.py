@@ -16,7 +16,6 @@ from upcall.cli.http_server import allow_files, listening_at, server_for, wait_u
 from upcall.cli.options import Commands, port_number, watching_options
 from upcall.cli.output import failure_line, tell
 from upcall.cli.places import (
-    Origin,
     command_line,
     is_default,
     make_log_folder,
@@ -40,7 +39,7 @@ if TYPE_CHECKING:
 
     from upcall.app import Runtime
     from upcall.hosts.web.application import WebApplication
-    from upcall.hosts.web.runs import Runnable
+    from upcall.hosts.web.runs import Means
 
 PORT = 7717
 CONCURRENCY = 16
@@ -296,33 +295,29 @@ class Fleet:
 
         return OwnRuns(self._own).starting(agent)
 
-    async def runnable(self, root: str) -> Runnable:
-        """How a run tree can be run: here, or by a command. Nothing is imported."""
-        from upcall.hosts.web.runs import Runnable
+    def has_agent(self, agent: str, root: str) -> bool:
+        """Tell whether AGENT has the agent of a run tree."""
+        return agent in self._own.agent_names(root)
 
-        row = await self._own.store.row(root)
-        if row is None:
-            return Runnable()
-        if row.agent in self._own.agent_names(root):
-            return Runnable(self._own)
-        origin = await origin_of(self._own, root)
-        named = not _is_below_here(origin)
-        where = origin.source or "AGENT"
-        command = command_line(self._args, "resume", root, agents=where if named else None)
-        if named or self._args.view_only:
-            return Runnable(None, command)
-        return Runnable(self._loaded.get((origin.source, origin.agent), self._own), command)
+    def means(self, root: str, source: str) -> Means:
+        """How a tree with an agent of this source can be run: here, or by a command. Nothing is imported."""
+        from upcall.hosts.web.runs import Means
+
+        named = not _is_below_here(source)
+        command = command_line(self._args, "resume", root, agents=(source or "AGENT") if named else None)
+        return Means(here=not named and not self._args.view_only, command=command)
 
     async def runtime_for(self, root: str) -> Runtime:
         """The runtime to run a tree with; its agents are loaded if they may be. Refusal 409 says why not."""
         from upcall.hosts.web.exchange import Refusal
+        from upcall.hosts.web.runs import means_of
 
         try:
             runtime = await self._runtime_for(root)
         except UpcallError as error:
             raise Refusal(409, f"its agents can't be loaded here: {plain(str(error))}") from None
         if runtime is None:
-            command = (await self.runnable(root)).command
+            command = (await means_of(self._own.store, self, root)).command
             raise Refusal(409, f"its agents are not loaded here; continue it with `{command}`", needs=command)
         return runtime
 
@@ -341,7 +336,7 @@ class Fleet:
         if row.agent in self._own.agent_names(root):
             return self._own
         origin = await origin_of(self._own, root)
-        if not _is_below_here(origin):
+        if not _is_below_here(origin.source):
             return None
         key = (origin.source, origin.agent)
         async with self._loading:
@@ -360,8 +355,8 @@ class Fleet:
         return await self._stack.enter_async_context(runtime_for(self._args, loaded.agents))
 
 
-def _is_below_here(origin: Origin) -> bool:
-    """Tell whether a session's agents lie below the current folder, so that they may be imported unasked."""
+def _is_below_here(source: str) -> bool:
+    """Tell whether agents of this source lie below the current folder, so that they may be imported unasked."""
     from upcall.agentfiles.source_places import strange_place
 
-    return bool(origin.source) and not strange_place(origin.source, Path.cwd(), installed=False)
+    return bool(source) and not strange_place(source, Path.cwd(), installed=False)

@@ -21,6 +21,7 @@ from upcall.hosts.web.exchange import error_response, failure_response, json_res
 from upcall.hosts.web.export_api import ExportApi
 from upcall.hosts.web.guard import API, Guard
 from upcall.hosts.web.live import Live
+from upcall.hosts.web.log import Log
 from upcall.hosts.web.model_call_api import ModelCallApi
 from upcall.hosts.web.openapi import document
 from upcall.hosts.web.page_files import PageFiles
@@ -87,18 +88,17 @@ class WebApplication:
         self.service.close()
 
     def _routes(self) -> Sequence[Route]:
-        callbacks, streams = CallbackApi(self.service), Streams(self.service)
-        sessions = SessionApi(self.service)
+        streams = Streams(self.service)
         return [
             Route("/api/me", answering_errors(self._me), methods=["GET"]),
-            *sessions.routes(),
+            *SessionApi(self.service).routes(),
             *ModelCallApi(self.service).routes(),
-            *callbacks.routes(),
+            *CallbackApi(self.service).routes(),
             *streams.routes(),
             *SearchApi(self.service).routes(),
-            *ExportApi(self.service, sessions, callbacks, self._page).routes(),
+            *ExportApi(self.service, self._page).routes(),
             Route("/api/openapi.json", answering_errors(self._openapi), methods=["GET"]),
-            *Live(self.service, streams, callbacks).routes(),
+            *Live(self.service, streams).routes(),
             *(Route(path, self._index, methods=["GET"]) for path in PAGE_PATHS),
             Route("/{file:path}", self._file, methods=["GET"]),
         ]
@@ -106,8 +106,8 @@ class WebApplication:
     async def _me(self, request: Request) -> Response:
         service, principal = self.service, principal_of(request)
 
-        async def read(runtime: Runtime) -> dict[str, Any]:
-            return {"time": runtime.store.now(), "pos": await runtime.store.last()}
+        async def read(log: Log) -> dict[str, Any]:
+            return {"time": log.store.now(), "pos": await log.store.last()}
 
         agents = [one["name"] for one in service.runs.agents()]
         return json_response(

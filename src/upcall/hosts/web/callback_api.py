@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -11,21 +10,16 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from upcall.app import Runtime
 from upcall.callbacks import Approve, Callback, Decline, Reject, same_json
-from upcall.hosts.web.cards import Around, card_json, differs
+from upcall.hosts.web.callback_reads import read_card, read_inbox
+from upcall.hosts.web.cards import differs
 from upcall.hosts.web.exchange import Refusal, large_json_response, number, read_body
-from upcall.hosts.web.led import lines_before
-from upcall.hosts.web.listing import root_of
+from upcall.hosts.web.log import Log
 from upcall.hosts.web.service import Service, answering_errors, path_id, principal_of
 from upcall.observe.hidden_question import is_approval
-from upcall.observe.lines import Lines
 
 CARDS, MOST_CARDS = 30, 200
 """Cards of one page of the inbox, and the most that one request gets."""
-
-_ROWS_PER_CARD = 20
-_SETTLED = ("answered", "declined", "expired", "withdrawn")
 
 
 class AnswerBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -66,32 +60,7 @@ class CallbackApi:
         """
         limit = number(request, "limit", CARDS, MOST_CARDS) or CARDS
         can_answer = self._service.may(principal_of(request), "answerer")
-        return await large_json_response(await self._service.read(lambda r: self._inbox(r, limit, can_answer)))
-
-    async def _inbox(self, runtime: Runtime, limit: int, can_answer: bool) -> dict[str, Any]:
-        position, now = self._service.changes.position, runtime.store.now()
-        found, settled = await self._service.waiting.get(runtime), await self._settled(runtime, limit)
-        return {
-            "open": [await self.card(runtime, one, can_answer) for one in found[:limit]],
-            "settled": [await self.card(runtime, one, can_answer, led=False) for one in settled],
-            "more": max(0, len(found) - limit),
-            "uncounted": not self._service.waiting.has_all,
-            "time": now,
-            "pos": position,
-        }
-
-    async def _settled(self, runtime: Runtime, limit: int) -> list[Callback]:
-        """The callbacks that were settled today, newest first."""
-        now = datetime.fromtimestamp(runtime.store.now()).astimezone()
-        midnight = now.replace(hour=0, minute=0, second=0, microsecond=0).timestamp()
-        index = self._service.index
-        known = index.settled_since(midnight, limit * 2) if index is not None else None
-        if known is not None:
-            callbacks = [await runtime.callback(one) for one in known]
-            return [one for one in callbacks if any(step.agent == "user" for step in one.path)][:limit]
-        found = [one for status in _SETTLED for one in await runtime.inbox(limit * _ROWS_PER_CARD, status=status)]
-        today = [one for one in found if settled_at(one) >= midnight]
-        return sorted(today, key=settled_at, reverse=True)[:limit]
+        return await large_json_response(await self._service.read(lambda log: read_inbox(log, limit, can_answer)))
 
     async def callback(self, request: Request) -> Response:
         """One card. With `reveal=1` whoever may answer sees what it hides, and the log says so."""
@@ -142,47 +111,13 @@ class CallbackApi:
             raise Refusal(422, str(error)) from None
         return None if same_json(edited, callback.args) else edited
 
-    # --- cards ----------------------------------------------------------------------------
-
     async def _card_response(self, request: Request, callback: Callback, *, reveal: bool = False) -> Response:
         can_answer = self._service.may(principal_of(request), "answerer")
 
-        async def read(runtime: Runtime) -> dict[str, Any]:
-            return await self.card(runtime, callback, can_answer, reveal=reveal)
+        async def read(log: Log) -> dict[str, Any]:
+            return await read_card(log, callback, can_answer, reveal=reveal)
 
         return await large_json_response(await self._service.read(read))
-
-    async def card(
-        self, runtime: Runtime, callback: Callback, can_answer: bool, *, led: bool = True, reveal: bool = False
-    ) -> dict[str, Any]:
-        """A callback as a card, with what the log says around it. `can_answer`: whether its reader may."""
-        service, root = self._service, root_of(callback.session_id)
-        facts = (await service.listing.cache.get(runtime.store, [root]))[root]
-        lines = Lines(service.redactor, service.labels)
-        before = await lines_before(runtime.store, callback, lines) if led else []
-        goes_on, runs_here = await self._goes_on(runtime, callback, root)
-        around = Around(
-            title=facts.title,
-            led=tuple(before),
-            can_answer=can_answer,
-            goes_on=goes_on,
-            runs_here=runs_here,
-            label=service.labels.of(callback.tool) if callback.tool else "",
-        )
-        return card_json(callback, around, service.redactor, reveal=reveal)
-
-    async def _goes_on(self, runtime: Runtime, callback: Callback, root: str) -> tuple[str, bool]:
-        """A sentence about what happens after the answer, and whether that happens by itself."""
-        asker = self._service.redactor.text(callback.agent)
-        row = await runtime.store.row(root)
-        if row is not None and row.owner:
-            return f"{asker} continues at once.", True
-        runnable = await self._service.runs.runnable(root)
-        if runnable.runtime is not None and not self._service.view_only:
-            return f"{asker} continues.", True
-        if runnable.command:
-            return f"It continues with `{runnable.command}`: its agents are not loaded here.", False
-        return "It continues when a program with its agents resumes it.", False
 
 
 def _answer_to_question(body: AnswerBody) -> Any:
@@ -191,10 +126,3 @@ def _answer_to_question(body: AnswerBody) -> Any:
     if body.value is UNSET:
         raise Refusal(422, "it is a question, not the approval of a call: give a value, or decline")
     return body.value
-
-
-def settled_at(callback: Callback) -> float:
-    """The time at which a callback was settled, or expired if nobody answered it."""
-    if callback.answer is not None:
-        return callback.answer.at
-    return callback.expires or callback.created

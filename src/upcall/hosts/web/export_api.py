@@ -9,15 +9,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from upcall.app import Runtime
-from upcall.errors import UnknownSession
-from upcall.hosts.web.callback_api import CallbackApi
 from upcall.hosts.web.exchange import Refusal
 from upcall.hosts.web.export_page import TreeExport
 from upcall.hosts.web.listing import root_of
+from upcall.hosts.web.log import Log
 from upcall.hosts.web.page_files import PageFiles
 from upcall.hosts.web.service import Service, answering_errors, path_id
-from upcall.hosts.web.session_api import SessionApi
+from upcall.hosts.web.session_reads import check_session
 from upcall.hosts.web.streams import Streamed
 from upcall.observe.shown_events import shown_events
 
@@ -30,8 +28,8 @@ _PAGE, _PIECE = 50, 1 << 18
 class ExportApi:
     """Handles the export of a run tree."""
 
-    def __init__(self, service: Service, sessions: SessionApi, cards: CallbackApi, page: PageFiles) -> None:
-        self._service, self._sessions, self._cards, self._page = service, sessions, cards, page
+    def __init__(self, service: Service, page: PageFiles) -> None:
+        self._service, self._page = service, page
         self._running = 0
 
     def routes(self) -> list[Route]:
@@ -44,11 +42,7 @@ class ExportApi:
         if kind not in ("html", "jsonl"):
             raise Refusal(422, "format is html or jsonl")
 
-        async def check(runtime: Runtime) -> None:
-            if await runtime.store.row(session_id) is None:
-                raise UnknownSession(session_id)
-
-        await self._service.read(check)
+        await self._service.read(lambda log: check_session(log, session_id))
         headers = {"content-disposition": f'attachment; filename="session.{kind}"'}
         if kind == "jsonl":
             return Streamed(self._lines(root_of(session_id)), "application/x-ndjson", headers)
@@ -72,10 +66,9 @@ class ExportApi:
 
     async def _file(self, root: str) -> AsyncIterator[bytes]:
         template = self._page.export_template()
-        export = TreeExport(self._service, self._sessions, self._cards, root)
         self._running += 1
         try:
-            found = await self._service.read(lambda runtime: export.pieces(runtime, template))
+            found = await self._service.read(lambda log: TreeExport(log, root).pieces(template))
             for start in range(0, len(found), 1000):
                 whole = b"".join(found[start : start + 1000])
                 for at in range(0, len(whole), _PIECE):
@@ -85,11 +78,11 @@ class ExportApi:
 
     async def _lines(self, root: str) -> AsyncIterator[bytes]:
         """All events of a run tree, redacted, one JSON object per line."""
-        redactor, after, wanted = self._service.redactor, 0, 1
+        after, wanted = 0, 1
 
-        async def page(runtime: Runtime) -> tuple[bytes, int, int]:
-            events = await runtime.store.read_tree(root, after, wanted)
-            shown = await shown_events(runtime.store, events, redactor)
+        async def page(log: Log) -> tuple[bytes, int, int]:
+            events = await log.store.read_tree(root, after, wanted)
+            shown = await shown_events(log.store, events, log.kept.redactor)
             lines = b"".join(msgspec.json.encode(one) + b"\n" for one in shown)
             return lines, len(events), events[-1].pos if events else after
 

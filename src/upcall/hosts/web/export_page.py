@@ -14,12 +14,11 @@ from typing import Any
 
 import msgspec
 
-from upcall.app import Runtime
 from upcall.contracts import ModelCall
-from upcall.hosts.web.callback_api import CallbackApi
+from upcall.hosts.web.callback_reads import read_card
 from upcall.hosts.web.exchange import Refusal
-from upcall.hosts.web.service import Service
-from upcall.hosts.web.session_api import SessionApi, read_conversation
+from upcall.hosts.web.log import Log
+from upcall.hosts.web.session_reads import read_conversation, read_session
 from upcall.observe.capture import model_call_json
 from upcall.observe.node_table import Node
 from upcall.observe.redact import Redactor
@@ -101,70 +100,72 @@ class ModelCalls:
 
 
 class TreeExport:
-    """Collects what the view of one run tree shows."""
+    """Collects what the view of one run tree shows. It lives where the log is read."""
 
-    def __init__(self, service: Service, sessions: SessionApi, cards: CallbackApi, root: str) -> None:
-        self._service, self._sessions, self._cards, self._root = service, sessions, cards, root
+    def __init__(self, log: Log, root: str) -> None:
+        self._log, self._store, self._root = log, log.store, root
 
-    async def pieces(self, runtime: Runtime, template: bytes) -> list[bytes]:
+    async def pieces(self, template: bytes) -> list[bytes]:
         """The file, in pieces; Refusal 422 where the tree alone is too large."""
         before, _, after = template.partition(PLACE)
-        tree = await self._service.trees.get(runtime.store, self._root)
+        tree = await self._log.kept.trees.get(self._store, self._root)
         nodes, position = tree.nodes(), tree.position
-        head = await self._head(runtime, nodes, position)
+        head = await self._head(nodes, position)
         room = MOST_BYTES - len(template) - len(head) - 1000
         if room < 0:
             raise Refusal(422, f"its tree of {len(nodes)} steps is too large for one page: export its events")
         bodies = Bodies(room)
-        await self._add_events(runtime, nodes, position, bodies)
-        await self._add_conversations(runtime, nodes, bodies)
-        await self._add_cards(runtime, nodes, bodies)
-        await self._add_model_calls(runtime, nodes, bodies)
+        await self._add_events(nodes, position, bodies)
+        await self._add_conversations(nodes, bodies)
+        await self._add_cards(nodes, bodies)
+        await self._add_model_calls(nodes, bodies)
         found = [before, head]
         for kind in ("events", "conversations", "cards", "calls", "parts"):
             found += [f',"{kind}":'.encode(), *bodies.pieces(kind)]
         return [*found, f',"left_out":{bodies.left_out}}}'.encode(), after]
 
-    async def _head(self, runtime: Runtime, nodes: list[Node], position: int) -> bytes:
+    async def _head(self, nodes: list[Node], position: int) -> bytes:
         """The beginning of the data: what is never left out."""
-        session: dict[str, Any] = (await self._sessions.whole(runtime, self._root))["session"]
+        session: dict[str, Any] = (await read_session(self._log, self._root))["session"]
         closed = {"can_prompt": False, "can_resume": False, "needs": ""}
         head = {
             "title": session["title"] or self._root,
-            "exported": runtime.store.now(),
+            "exported": self._store.now(),
             "session": session | closed,
             "pos": position,
             "nodes": nodes,
         }
         return for_markup(msgspec.json.encode(head))[:-1]
 
-    async def _add_events(self, runtime: Runtime, nodes: list[Node], position: int, bodies: Bodies) -> None:
+    async def _add_events(self, nodes: list[Node], position: int, bodies: Bodies) -> None:
         """Add the events that nodes show."""
         wanted = {(node.session, seq) for node in nodes if node.kind in _CALLS for seq in (node.seq, node.end_seq)}
         after = 0
-        while page := await runtime.store.read_tree(self._root, after, _PAGE):
+        while page := await self._store.read_tree(self._root, after, _PAGE):
             after = page[-1].pos
             found = [one for one in page if one.pos <= position and (one.session, one.seq) in wanted]
-            for body in await shown_events(runtime.store, found, self._service.redactor):
+            for body in await shown_events(self._store, found, self._log.kept.redactor):
                 bodies.put("events", f"{body['session']}/{body['seq']}", body)
             await asyncio.sleep(0)  # the follower of the log runs in the same thread
 
-    async def _add_conversations(self, runtime: Runtime, nodes: list[Node], bodies: Bodies) -> None:
+    async def _add_conversations(self, nodes: list[Node], bodies: Bodies) -> None:
         for session in dict.fromkeys(node.session for node in nodes):
-            talk = await read_conversation(runtime.store, session, self._service)
+            talk = await read_conversation(self._log, session)
             bodies.put("conversations", session, talk.entries)
 
-    async def _add_cards(self, runtime: Runtime, nodes: list[Node], bodies: Bodies) -> None:
+    async def _add_cards(self, nodes: list[Node], bodies: Bodies) -> None:
         for callback_id in dict.fromkeys(node.callback for node in nodes if node.callback):
-            callback = await runtime.callback(callback_id)
-            bodies.put("cards", callback_id, await self._cards.card(runtime, callback, can_answer=False))
+            callback = await self._log.runtime.callback(callback_id)
+            bodies.put("cards", callback_id, await read_card(self._log, callback, can_answer=False))
 
-    async def _add_model_calls(self, runtime: Runtime, nodes: list[Node], bodies: Bodies) -> None:
+    async def _add_model_calls(self, nodes: list[Node], bodies: Bodies) -> None:
         """Add the requests and responses of model calls."""
-        folded, calls = 0, ModelCalls(self._service.redactor, self._service.cost, bodies)
+        folded, calls = 0, ModelCalls(self._log.kept.redactor, self._log.kept.cost, bodies)
         for node in sorted((one for one in nodes if one.kind == "model"), key=lambda one: one.seq):
             folded += node.seq
-            call = await runtime.model_call(node.session, seq=node.seq) if folded <= _MOST_FOLDED else None
+            call = (
+                await self._log.runtime.model_call(node.session, seq=node.seq) if folded <= _MOST_FOLDED else None
+            )
             if call is None:
                 bodies.left_out += 1
             else:

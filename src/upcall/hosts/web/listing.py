@@ -6,7 +6,7 @@ the trees that were listed last, and the follower of the log keeps them up to da
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
 from upcall.app import Runtime
@@ -110,8 +110,8 @@ def row_json(row: Row, facts: Facts, redactor: Redactor, now: float) -> dict[str
 class Listing:
     """Lists sessions as rows of JSON. It lives where the log is read."""
 
-    def __init__(self, redactor: Redactor, clock: Callable[[], float], known: KnownFacts | None = None) -> None:
-        self._redactor, self._clock = redactor, clock
+    def __init__(self, redactor: Redactor, known: KnownFacts | None = None) -> None:
+        self._redactor = redactor
         self.cache = FactsCache(redactor, known)
 
     async def rows(self, runtime: Runtime, **which: Any) -> list[dict[str, Any]]:
@@ -121,11 +121,12 @@ class Listing:
     async def json(self, runtime: Runtime, rows: Sequence[Row]) -> list[dict[str, Any]]:
         """These sessions as JSON: roots by the facts of their tree, others by their own."""
         roots = await self.cache.get(runtime.store, [row.id for row in rows if not row.parent])
-        return [self.row(one, roots[one.id] if one.id in roots else await self.facts(runtime, one)) for one in rows]
+        found = [roots[one.id] if one.id in roots else await self.facts(runtime, one) for one in rows]
+        return [self.row(runtime, one, facts) for one, facts in zip(rows, found, strict=True)]
 
-    def row(self, row: Row, facts: Facts) -> dict[str, Any]:
+    def row(self, runtime: Runtime, row: Row, facts: Facts) -> dict[str, Any]:
         """One session with its facts as JSON."""
-        return row_json(row, facts, self._redactor, self._clock())
+        return row_json(row, facts, self._redactor, runtime.store.now())
 
     async def facts(self, runtime: Runtime, row: Row) -> Facts:
         """The facts of one session and all below it, up to the newest event."""

@@ -8,40 +8,24 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Coroutine
-from typing import Any, NamedTuple
+from collections.abc import AsyncIterator
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from upcall.app import Runtime
-from upcall.errors import UnknownCallback, UnknownSession
-from upcall.hosts.web.callback_api import CallbackApi
 from upcall.hosts.web.deltas import Deltas, Watcher
 from upcall.hosts.web.feed import INTERVAL, Batch
 from upcall.hosts.web.listing import root_of
-from upcall.hosts.web.service import Service, answering_errors, principal_of
+from upcall.hosts.web.live_reads import News, news_everywhere, news_in_tree
+from upcall.hosts.web.log import Log, Read
+from upcall.hosts.web.service import Service, answering_errors, possible_id, principal_of
+from upcall.hosts.web.session_reads import check_session
 from upcall.hosts.web.streams import PING, Streams, frame, last_event_id
-
-MOST_ROWS = 100
-MOST_CARDS = 100
-MOST_CHANGES = 20_000
-"""Changes of a tree that are told one by one; beyond that a page reads the tree again."""
-AT_ONCE = 2000
-"""Changes of a tree in one piece: a page takes in that many within a frame."""
-
 
 _ANSWERS, _LOOKS = "", " "
 """Keys of what is shared by all who may answer, and by all who may only look. No session has them as its id."""
-
-
-class News(NamedTuple):
-    """Changes as named pieces of JSON, and the position up to which they are complete."""
-
-    pieces: tuple[tuple[str, bytes], ...]
-    position: int
 
 
 class Client:
@@ -69,8 +53,8 @@ class Client:
 class Live:
     """Handles `/api/live`."""
 
-    def __init__(self, service: Service, streams: Streams, cards: CallbackApi) -> None:
-        self._service, self._streams, self._cards = service, streams, cards
+    def __init__(self, service: Service, streams: Streams) -> None:
+        self._service, self._streams = service, streams
         self._deltas = Deltas(lambda: service.runs.runtimes, service.redactor)
         self._clients: set[Client] = set()
         self._shared: dict[tuple[str, int], asyncio.Future[News]] = {}
@@ -90,13 +74,12 @@ class Live:
 
     async def live(self, request: Request) -> Response:
         """The stream of one page; `tree` is the run tree that it shows, `after` the position that it knows."""
-        tree, after = request.query_params.get("tree", ""), last_event_id(request)
+        tree, after = possible_id(request.query_params.get("tree", "")), last_event_id(request)
 
-        async def check(runtime: Runtime) -> None:
-            if tree and await runtime.store.row(tree) is None:
-                raise UnknownSession(tree)
+        async def check(log: Log) -> None:
             if tree:
-                await self._service.trees.get(runtime.store, root_of(tree))
+                await check_session(log, tree)
+                await log.kept.trees.get(log.store, root_of(tree))
 
         await self._service.read(check)
         can_answer = self._service.may(principal_of(request), "answerer")
@@ -143,15 +126,15 @@ class Live:
         """The changes in all sessions, and those in one run tree."""
         tree, can_answer = client.tree, client.can_answer
         key = (_ANSWERS if can_answer else _LOOKS, common)
-        everywhere = await self._share(key, lambda runtime: self._everywhere(runtime, common, can_answer))
+        everywhere = await self._share(key, lambda log: news_everywhere(log, common, can_answer))
         if not tree:
             return [everywhere, News((), everywhere.position)]
         return [
             everywhere,
-            await self._share((tree, of_tree), lambda runtime: self._in_tree(runtime, tree, of_tree)),
+            await self._share((tree, of_tree), lambda log: news_in_tree(log, tree, of_tree)),
         ]
 
-    async def _share(self, key: tuple[str, int], read: Callable[[Runtime], Coroutine[Any, Any, News]]) -> News:
+    async def _share(self, key: tuple[str, int], read: Read[News]) -> News:
         """Read once for all clients that want the same."""
         found = self._shared.get(key)
         if found is None:
@@ -162,54 +145,6 @@ class Live:
     def _forget_soon(self, key: tuple[str, int]) -> None:
         """Keep what was read only for those who want it now: on a quiet log it would stay for ever."""
         asyncio.get_running_loop().call_later(INTERVAL, self._shared.pop, key, None)
-
-    # --- where the log is read ------------------------------------------------------------
-
-    async def _everywhere(self, runtime: Runtime, after: int, can_answer: bool) -> News:
-        position = self._service.changes.position
-        roots = self._service.changes.roots.since(after, MOST_ROWS)
-        callbacks = self._service.changes.callbacks.since(after, MOST_CARDS)
-        if roots is None or callbacks is None:  # too much to tell: the page asks for its lists again
-            counts = await self._counts(runtime)
-            return News((("reset", b'{"tree":false}'), ("counts", msgspec.json.encode(counts))), position)
-        pieces: list[tuple[str, bytes]] = []
-        rows = [row for root in roots if (row := await runtime.store.row(root)) is not None]
-        if rows:
-            pieces.append(("rows", msgspec.json.encode(await self._service.listing.json(runtime, rows))))
-        if callbacks and (questions := await self._questions(runtime, callbacks, can_answer)):
-            pieces.append(("questions", msgspec.json.encode(questions)))
-            pieces.append(("counts", msgspec.json.encode(await self._counts(runtime))))
-        return News(tuple(pieces), position)
-
-    async def _in_tree(self, runtime: Runtime, tree: str, after: int) -> News:
-        found = await self._service.trees.get(runtime.store, tree)
-        position = max(self._service.changes.position, found.position)
-        changed = found.since(after)
-        if len(changed) > MOST_CHANGES:
-            return News((("reset", b'{"tree":true}'),), position)
-        if len(changed) > AT_ONCE:
-            position = changed[AT_ONCE - 1].pos
-            changed = [one for one in changed if one.pos <= position]
-        return News((("nodes", msgspec.json.encode(changed)),) if changed else (), position)
-
-    async def _questions(self, runtime: Runtime, callback_ids: list[str], can_answer: bool) -> dict[str, Any]:
-        """The cards of changed callbacks that a person is or was asked."""
-        found: dict[str, list[Any]] = {"open": [], "settled": []}
-        for callback_id in callback_ids:
-            try:
-                callback = await runtime.callback(callback_id)
-            except UnknownCallback:
-                continue
-            if any(step.agent == "user" for step in callback.path):
-                kind = "open" if callback.status == "open" else "settled"
-                found[kind].append(await self._cards.card(runtime, callback, can_answer, led=kind == "open"))
-        return found if found["open"] or found["settled"] else {}
-
-    async def _counts(self, runtime: Runtime) -> dict[str, int]:
-        return {
-            "inbox": len(await self._service.waiting.get(runtime)),
-            "uncounted": int(not self._service.waiting.has_all),
-        }
 
 
 def _joined(pieces: list[tuple[str, bytes]], position: int) -> bytes:

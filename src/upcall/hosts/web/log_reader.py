@@ -1,7 +1,7 @@
 """Read the log beside the event loop.
 
 A page of events takes milliseconds to read, fold, redact and encode, and a run tree has many pages. So a thread
-with an event loop and a connection of its own does that. A log in memory, or one that is read over the network, is
+with an event loop and a connection of its own does that. A log that can't be opened twice, such as one in memory, is
 read on the service's own loop.
 """
 

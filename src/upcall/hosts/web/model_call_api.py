@@ -11,6 +11,7 @@ from starlette.routing import Route
 from upcall.app import Runtime
 from upcall.contracts import ModelCall
 from upcall.hosts.web.exchange import Refusal, large_json_response, number
+from upcall.hosts.web.log import Log
 from upcall.hosts.web.service import Service, answering_errors, path_id
 from upcall.observe.capture import model_call_json
 
@@ -32,13 +33,13 @@ class ModelCallApi:
         session, ordinal = path_id(request), min(int(request.path_params["ordinal"]), _MOST)
         seq = number(request, "seq", 0, _MOST)
 
-        async def read(runtime: Runtime) -> dict[str, Any]:
-            call = await runtime.model_call(session, ordinal, seq=seq)
+        async def read(log: Log) -> dict[str, Any]:
+            call = await log.runtime.model_call(session, ordinal, seq=seq)
             if call is None or call.ordinal != ordinal:
                 raise Refusal(404, f"session {session!r} has no model call {ordinal}")
-            before, redactor = await _before(runtime, call), self._service.redactor
+            before, redactor = await _before(log.runtime, call), log.kept.redactor
             earlier = None if before is None else model_call_json(before, redactor)["request"]
-            return {**model_call_json(call, redactor, self._service.cost), "before": earlier}
+            return {**model_call_json(call, redactor, log.kept.cost), "before": earlier}
 
         return await large_json_response(await self._service.read(read))
 

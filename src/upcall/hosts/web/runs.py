@@ -7,20 +7,34 @@ from collections.abc import Coroutine, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from upcall.app import Runtime
+from upcall.contracts import Store
+from upcall.events import SessionStarted
 from upcall.hosts.web.exchange import Refusal
 
 BEGIN_LIMIT = 10.0
 """Seconds that a request waits for its turn to begin; it begins nevertheless."""
 
 
-class Runnable(NamedTuple):
-    """The means to run a run tree: this runtime, or a command to type elsewhere; neither if they are unknown."""
+class Means(NamedTuple):
+    """The means to run a run tree: here, or by a command to type elsewhere; neither if they are unknown."""
 
-    runtime: Runtime | None = None
+    here: bool = False
     command: str = ""
 
 
-class Runs(Protocol):
+class KnownAgents(Protocol):
+    """Tells which agents can run here. It reads no log, so every thread may ask it: nothing in it is awaited."""
+
+    def has_agent(self, agent: str, root: str) -> bool:
+        """Tell whether the agent of a run tree is loaded here."""
+        ...
+
+    def means(self, root: str, source: str) -> Means:
+        """The means to run a tree whose agent comes from a source and is not loaded. Imports nothing."""
+        ...
+
+
+class Runs(KnownAgents, Protocol):
     """Knows which runtime runs which agents. `upcall serve` has one that loads agents when they are needed."""
 
     @property
@@ -30,10 +44,6 @@ class Runs(Protocol):
 
     def agents(self) -> list[dict[str, str]]:
         """The agents that sessions can be started with."""
-        ...
-
-    async def runnable(self, root: str) -> Runnable:
-        """The means to run a run tree. Imports nothing."""
         ...
 
     async def runtime_for(self, root: str) -> Runtime:
@@ -60,15 +70,18 @@ class OwnRuns:
         """The agents of the runtime."""
         return agents_json(self._runtime)
 
-    async def runnable(self, root: str) -> Runnable:
+    def has_agent(self, agent: str, root: str) -> bool:
         """Tell whether the runtime has the agent of a run tree."""
-        row = await self._runtime.store.row(root)
-        has = row is not None and row.agent in self._runtime.agent_names(root)
-        return Runnable(self._runtime if has else None)
+        return agent in self._runtime.agent_names(root)
+
+    def means(self, root: str, source: str) -> Means:
+        """No means: nothing is loaded here, and which program has the agent is unknown."""
+        return Means()
 
     async def runtime_for(self, root: str) -> Runtime:
         """The one runtime; Refusal 409 where it does not have the agent."""
-        if (await self.runnable(root)).runtime is None:
+        row = await self._runtime.store.row(root)
+        if row is None or not self.has_agent(row.agent, root):
             raise Refusal(409, "the agents of this session are not loaded here")
         return self._runtime
 
@@ -77,6 +90,17 @@ class OwnRuns:
         if agent not in self._runtime.agent_names():
             raise Refusal(422, f"no agent is called {agent[:100]!r} here")
         return self._runtime
+
+
+async def means_of(store: Store, known: KnownAgents, root: str) -> Means:
+    """The means to run a run tree of a log."""
+    row = await store.row(root)
+    if row is None:
+        return Means()
+    if known.has_agent(row.agent, root):
+        return Means(here=True)
+    first = await store.read(row.root, 0, 1)
+    return known.means(root, first[0].source if first and isinstance(first[0], SessionStarted) else "")
 
 
 def agents_json(runtime: Runtime) -> list[dict[str, str]]:

@@ -8,12 +8,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from upcall.app import Runtime
 from upcall.errors import StoreDamaged
 from upcall.hosts.web.exchange import Refusal, large_json_response, number
 from upcall.hosts.web.index.reader import SHORTEST, Hit
 from upcall.hosts.web.index.texts import body_of, texts_of
 from upcall.hosts.web.listing import root_of
+from upcall.hosts.web.log import Log
 from upcall.hosts.web.service import Service, answering_errors
 from upcall.observe.plain import plain
 from upcall.observe.shown_events import is_held_back, passed_in
@@ -40,60 +40,64 @@ class SearchApi:
         before = number(request, "before", 0, 1 << 62)
         if not text or len(text) > LONGEST:
             raise Refusal(422, f"q must have 1 to {LONGEST} characters")
-        found = await self._service.read(lambda runtime: self._search(runtime, text, limit, before))
+        found = await self._service.read(lambda log: _search(log, text, limit, before))
         return await large_json_response(found)
 
-    async def _search(self, runtime: Runtime, text: str, limit: int, before: int) -> dict[str, Any]:
-        index = self._service.index
-        if index is None:
-            raise Refusal(503, "this log has no index, so it can't be searched")
-        hits = index.search(text, limit, before or None)
-        found = [one for hit in hits.found if (one := await self._hit(runtime, hit, text)) is not None]
-        if not hits.found and not before:
-            found = await self._titles(runtime, text, limit)
-        indexed, last = index.position(), await runtime.store.last()
-        return {"hits": found, "next": hits.more, "indexed": min(1.0, indexed / last) if last else 1.0}
 
-    async def _hit(self, runtime: Runtime, hit: Hit, text: str) -> dict[str, Any] | None:
-        """A hit with its snippet, made from the log as it is now; None where the text is gone."""
-        try:
-            events = await runtime.store.read(hit.session, hit.seq - 1, 1)
-        except StoreDamaged:
-            return None
-        if not events or await runtime.store.row(hit.session) is None:
-            return None
-        event = events[0]
-        snippet = ""
-        redactor = self._service.redactor
-        for one in texts_of(event, redactor):
-            if one.kind == hit.kind and (snippet := snippet_of(one.text, text)):
-                break
-        else:
-            before = await runtime.store.read(hit.session, max(0, hit.seq - _LOOK_AHEAD), _LOOK_AHEAD)
-            passed = passed_in([event])
-            bodies = [body_of(one) for one in before if is_held_back(one, set()) and not is_held_back(one, passed)]
-            texts = [one.text for body in bodies for one in texts_of(body, redactor) if one.kind == hit.kind]
-            snippet = next((made for one in texts if (made := snippet_of(one, text))), "")
-        return {**hit._asdict(), "title": await self._title(runtime, hit.session), "snippet": snippet}
+async def _search(log: Log, text: str, limit: int, before: int) -> dict[str, Any]:
+    index = log.kept.index
+    if index is None:
+        raise Refusal(503, "this log has no index, so it can't be searched")
+    hits = index.search(text, limit, before or None)
+    found = [one for hit in hits.found if (one := await _hit(log, hit, text)) is not None]
+    if not hits.found and not before:
+        found = await _titles(log, text, limit)
+    indexed, last = index.position(), await log.store.last()
+    return {"hits": found, "next": hits.more, "indexed": min(1.0, indexed / last) if last else 1.0}
 
-    async def _titles(self, runtime: Runtime, text: str, limit: int) -> list[dict[str, Any]]:
-        """Sessions that the text names: by their id, or by their title if it is too short for the full text."""
-        index = self._service.index
-        assert index is not None
-        is_short = any(len(word) < SHORTEST for word in text.split())
-        roots = (index.roots(text, None, limit) or []) if is_short else index.roots_by_id(text, limit)
-        found: list[dict[str, Any]] = []
-        for root in roots:
-            row = await runtime.store.row(root)
-            if row is not None:
-                title = await self._title(runtime, root)
-                place = {"session": root, "seq": 1, "kind": "session", "node": root, "time": row.created}
-                found.append({**place, "title": title, "snippet": title})
-        return found
 
-    async def _title(self, runtime: Runtime, session: str) -> str:
-        root = root_of(session)
-        return (await self._service.listing.cache.get(runtime.store, [root]))[root].title
+async def _hit(log: Log, hit: Hit, text: str) -> dict[str, Any] | None:
+    """A hit with its snippet, made from the log as it is now; None where the text is gone."""
+    try:
+        events = await log.store.read(hit.session, hit.seq - 1, 1)
+    except StoreDamaged:
+        return None
+    if not events or await log.store.row(hit.session) is None:
+        return None
+    event = events[0]
+    snippet = ""
+    redactor = log.kept.redactor
+    for one in texts_of(event, redactor):
+        if one.kind == hit.kind and (snippet := snippet_of(one.text, text)):
+            break
+    else:
+        before = await log.store.read(hit.session, max(0, hit.seq - _LOOK_AHEAD), _LOOK_AHEAD)
+        passed = passed_in([event])
+        bodies = [body_of(one) for one in before if is_held_back(one, set()) and not is_held_back(one, passed)]
+        texts = [one.text for body in bodies for one in texts_of(body, redactor) if one.kind == hit.kind]
+        snippet = next((made for one in texts if (made := snippet_of(one, text))), "")
+    return {**hit._asdict(), "title": await _title(log, hit.session), "snippet": snippet}
+
+
+async def _titles(log: Log, text: str, limit: int) -> list[dict[str, Any]]:
+    """Sessions that the text names: by their id, or by their title if it is too short for the full text."""
+    index = log.kept.index
+    assert index is not None
+    is_short = any(len(word) < SHORTEST for word in text.split())
+    roots = (index.roots(text, None, limit) or []) if is_short else index.roots_by_id(text, limit)
+    found: list[dict[str, Any]] = []
+    for root in roots:
+        row = await log.store.row(root)
+        if row is not None:
+            title = await _title(log, root)
+            place = {"session": root, "seq": 1, "kind": "session", "node": root, "time": row.created}
+            found.append({**place, "title": title, "snippet": title})
+    return found
+
+
+async def _title(log: Log, session: str) -> str:
+    root = root_of(session)
+    return (await log.kept.listing.cache.get(log.store, [root]))[root].title
 
 
 def snippet_of(text: str, wanted: str) -> str:

@@ -21,7 +21,8 @@ from upcall.hosts.web.feed import Feed
 from upcall.hosts.web.index.reader import IndexReader
 from upcall.hosts.web.index.writer import IndexWriter
 from upcall.hosts.web.listing import Listing
-from upcall.hosts.web.log_reader import LogReader, Work
+from upcall.hosts.web.log import Kept, Log, Read, check_free
+from upcall.hosts.web.log_reader import LogReader
 from upcall.hosts.web.runs import Runs
 from upcall.hosts.web.trees import Trees
 from upcall.hosts.web.waiting import Waiting
@@ -53,32 +54,32 @@ class Service:
     ) -> None:
         """`index` is the file of the index; without one, lists are slower and nothing can be searched."""
         self.runtime, self.runs, self.redactor, self.view_only = runtime, runs, redactor, view_only
-        self.reader = LogReader(runtime)
-        self.index = IndexReader(index) if index is not None else None
+        self._reader = LogReader(runtime)
         self._indexing: asyncio.Task[None] | None = None
         self._reads = 0
         self._index_writer = IndexWriter(index, redactor, lambda: self._reads > 0) if index is not None else None
         self._index_thread = LogReader(runtime, "index")
-        self.listing = Listing(redactor, runtime.store.now, self.index)
-        self.feed = Feed(self.reader, redactor, self.listing.cache)
-        self.labels, self.cost = labels or Labels(), cost
-        self.trees = Trees(lambda: RunTreeNodes(labels=self.labels, redactor=redactor, cost=cost))
-        self.changes = Changes()
-        self.waiting = Waiting(self.changes)
-        self.feed.begin_takers.append(self.changes.begin)
-        self.feed.takers += [self.changes.take, self.trees.take]
+        self._kept = kept = _kept(runs, redactor, view_only, index, labels or Labels(), cost)
+        self.feed = Feed(self._reader, redactor, kept.listing.cache)
+        self.feed.begin_takers.append(kept.changes.begin)
+        self.feed.takers += [kept.changes.take, kept.trees.take]
         self.closers: list[Callable[[], None]] = []
         runtime.on_close.append(self.close)
 
-    async def read(self, work: Work[R]) -> R:
-        """Read the log beside the event loop, with everything that is kept about it up to date."""
+    async def read(self, read: Read[R]) -> R:
+        """Read the log beside the event loop, with everything that is kept about it up to date.
+
+        The function runs in another thread. It gets the log there, and carries only plain values along.
+        """
+        check_free(read)
+        kept = self._kept
         await self.feed.start()
         if self._index_writer is not None and self._indexing is None:
             self._indexing = asyncio.ensure_future(self._index_thread.run(self._index_writer.follow))
             self._indexing.add_done_callback(_retrieve)
         self._reads += 1
         try:
-            return await self.reader.run(work)
+            return await self._reader.run(lambda runtime: read(Log(runtime, kept)))
         finally:
             self._reads -= 1
 
@@ -90,7 +91,7 @@ class Service:
         if self._indexing is not None:
             self._indexing.cancel()
         self._index_thread.close()
-        self.reader.close()
+        self._reader.close()
 
     def may(self, principal: Principal, needed: Role) -> bool:
         """Tell whether a principal may do what needs this role; on a server that only shows, nobody may change."""
@@ -111,9 +112,34 @@ class Service:
         return row
 
 
+def _kept(
+    runs: Runs, redactor: Redactor, view_only: bool, index: Path | None, labels: Labels, cost: Cost | None
+) -> Kept:
+    changes, known = Changes(), IndexReader(index) if index is not None else None
+    return Kept(
+        redactor=redactor,
+        labels=labels,
+        cost=cost,
+        view_only=view_only,
+        agents=runs,
+        index=known,
+        listing=Listing(redactor, known),
+        trees=Trees(lambda: RunTreeNodes(labels=labels, redactor=redactor, cost=cost)),
+        changes=changes,
+        waiting=Waiting(changes),
+    )
+
+
 def path_id(request: Request) -> str:
-    """The id in a request's path."""
-    return str(request.path_params["id"])[:_LONGEST_ID]
+    """The id in a request's path; Refusal 404 where nothing can have it."""
+    return possible_id(str(request.path_params["id"]))
+
+
+def possible_id(text: str) -> str:
+    """An id that a request gives; Refusal 404 where nothing can have it: no database stores a NUL in a text."""
+    if "\0" in text:
+        raise Refusal(404, "no session and no callback has an id with a NUL character")
+    return text[:_LONGEST_ID]
 
 
 def principal_of(request: Request) -> Principal:

@@ -11,13 +11,14 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from upcall.app import Runtime
 from upcall.contracts import Store
-from upcall.errors import StoreDamaged, UnknownSession
+from upcall.errors import StoreDamaged
 from upcall.events import AnyEvent
 from upcall.hosts.web.exchange import Refusal
 from upcall.hosts.web.feed import Piece, Tap
+from upcall.hosts.web.log import Log
 from upcall.hosts.web.service import Service, answering_errors, path_id
+from upcall.hosts.web.session_reads import check_session
 from upcall.observe.shown_events import shown_events
 
 MOST_STREAMS = 1200
@@ -112,11 +113,7 @@ class Streams:
         session_id = path_id(request)
         await self._feed.start()
 
-        async def check(runtime: Runtime) -> None:
-            if await runtime.store.row(session_id) is None:
-                raise UnknownSession(session_id)
-
-        await self._service.read(check)
+        await self._service.read(lambda log: check_session(log, session_id))
         return self.response(self._events(session_id, last_event_id(request) or 0))
 
     def response(self, frames: AsyncIterator[bytes]) -> Response:
@@ -162,25 +159,32 @@ class _Pages:
 
     async def next(self, after: int, target: int) -> tuple[Piece | None, int]:
         """The next events up to a position, and the position up to which there are no others."""
-        piece, last, count, left = await self._service.read(lambda runtime: self._read(runtime, after, target))
+        piece, last, count, left = await self._read(after, target)
         self._limit = max(1, count) if left else min(PAGE, self._limit * 2)
         return piece, last
 
-    async def _read(self, runtime: Runtime, after: int, target: int) -> tuple[Piece | None, int, int, bool]:
-        events, last = await _events_between(runtime.store, self._session, after, target, self._limit)
-        if not events:
-            return None, last, 0, False
-        shown = await shown_events(runtime.store, events, self._service.redactor)
-        made, size = list[bytes](), 0
-        for one in shown:
-            body = msgspec.json.encode(one)
-            if made and size + len(body) > LARGEST_PIECE:
-                break
-            made.append(body)
-            size += len(body)
-        left = len(made) < len(events)
-        newest = events[len(made) - 1].pos
-        return Piece(newest, b"[" + b",".join(made) + b"]"), newest if left else last, len(made), left
+    async def _read(self, after: int, target: int) -> tuple[Piece | None, int, int, bool]:
+        session, limit = self._session, self._limit
+        return await self._service.read(lambda log: _read_page(log, session, after, target, limit))
+
+
+async def _read_page(
+    log: Log, session: str | None, after: int, target: int, limit: int
+) -> tuple[Piece | None, int, int, bool]:
+    """The next piece, the position up to which it is complete, its number of events, and whether some are left."""
+    events, last = await _events_between(log.store, session, after, target, limit)
+    if not events:
+        return None, last, 0, False
+    made, size = list[bytes](), 0
+    for one in await shown_events(log.store, events, log.kept.redactor):
+        body = msgspec.json.encode(one)
+        if made and size + len(body) > LARGEST_PIECE:
+            break
+        made.append(body)
+        size += len(body)
+    left = len(made) < len(events)
+    newest = events[len(made) - 1].pos
+    return Piece(newest, b"[" + b",".join(made) + b"]"), newest if left else last, len(made), left
 
 
 async def _silence(tap: Tap) -> AsyncIterator[bytes]:
