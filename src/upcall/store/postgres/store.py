@@ -333,10 +333,14 @@ class PostgresStore(PostgresPeople):
         _, name, machine, pid, born = process
         return "" if machine == self._me.machine and is_gone(pid, born) else name
 
+    async def _gone(self) -> list[str]:
+        """Return the ids of processes of this machine that have ended. Only those who write delete their rows."""
+        neighbours = await self._read(_NEIGHBOURS, (self._me.machine, self._me.id))
+        return [one for one, pid, born in neighbours if is_gone(pid, born)]
+
     async def _forget_dead(self) -> list[str]:
         """Delete the rows of processes of this machine that have ended; return their ids."""
-        neighbours = await self._read(_NEIGHBOURS, (self._me.machine, self._me.id))
-        gone = [one for one, pid, born in neighbours if is_gone(pid, born)]
+        gone = await self._gone()
         if gone:
             await self._read("DELETE FROM upcall.processes WHERE id = ANY (%s)", (gone,))
         return gone
@@ -414,9 +418,8 @@ class PostgresStore(PostgresPeople):
         limit: int = 1000,
     ) -> list[Row]:
         """Return the sessions that match, newest first; with `parent`, its children, oldest first."""
-        if which.status in ("running", "interrupted", "waiting"):
-            await self._forget_dead()
-        found = await self._read(*sql.sessions_listing(which, parent, before, limit))
+        gone = await self._gone() if which.status in ("running", "interrupted", "waiting") else []
+        found = await self._read(*sql.sessions_listing(which, gone, parent, before, limit))
         return [sql.row_of(values, self._living) for values in found]
 
     async def blob(self, name: str) -> bytes:
@@ -458,8 +461,7 @@ class PostgresStore(PostgresPeople):
 
     async def unfinished(self, limit: int | None = None) -> list[Row]:
         """Return the root sessions that are ready to continue, oldest first."""
-        await self._forget_dead()
-        found = await self._read(sql.UNFINISHED, (limit,))
+        found = await self._read(sql.UNFINISHED, (await self._gone(), limit))
         return [sql.row_of(values, self._living) for values in found]
 
     async def next_deadline(self, after: float) -> float | None:
@@ -468,8 +470,7 @@ class PostgresStore(PostgresPeople):
 
     async def counts(self) -> Mapping[str, int]:
         """Return how many root sessions have each status."""
-        await self._forget_dead()
-        return dict(await self._read(sql.COUNTS))
+        return dict(await self._read(sql.COUNTS, (await self._gone(),)))
 
     async def pause(self, name: str, until: float) -> None:
         """Note for all processes that something is not to be used before this time."""
@@ -581,8 +582,8 @@ class PostgresStore(PostgresPeople):
 
     async def prune(self, before: float, limit: int = 1000) -> int:
         """Delete run trees that ended before this time, oldest first; return the number of deleted sessions."""
-        await self._forget_dead()
-        found = [one for (one,) in await self._read(sql.ENDED_BEFORE, (list(ENDED), before, limit))]
+        values = (list(ENDED), await self._forget_dead(), before, limit)
+        found = [one for (one,) in await self._read(sql.ENDED_BEFORE, values)]
         deleted = 0
         for start in range(0, len(found), 100):  # a few at a time: meanwhile nobody stores bodies
             with contextlib.suppress(UnknownSession, SessionBusy):  # somebody was faster
