@@ -19,11 +19,12 @@ from upcall.errors import (
     SessionTakenOver,
     StoreDamaged,
     StoreError,
+    StoreUnreachable,
     UnknownSession,
 )
 from upcall.events import FOREIGN, AnyEvent, decode
 from upcall.store.postgres import queries as sql
-from upcall.store.postgres.connection import SHORTEST, Connection, ConnectionLost, closed
+from upcall.store.postgres.connection import PATIENCE, SHORTEST, Connection, ConnectionLost, closed
 from upcall.store.postgres.jobs import Append, Claiming, Job, MultiAppend, Operation, Settle, plain
 from upcall.store.postgres.listen import RENEW, Pulse, columns
 from upcall.store.postgres.people import PostgresPeople
@@ -50,13 +51,22 @@ class PostgresStore(PostgresPeople):
 
     durable = True
 
-    def __init__(self, url: str, lease: float = LEASE, clock: Callable[[], float] | None = None) -> None:
+    def __init__(
+        self,
+        url: str,
+        lease: float = LEASE,
+        clock: Callable[[], float] | None = None,
+        *,
+        patience: float = PATIENCE,
+    ) -> None:
         """`lease`: seconds without a heartbeat after which this process counts as dead.
 
+        `patience`: seconds for which reading, starting and answering wait while the server can't be reached.
         `clock` replaces this process's estimate of the server's clock, for tests.
         """
         self._address: Address = parse(url)
         self.where, self.lease, self._own_clock = self._address.shown, lease, clock
+        self._patience = patience
         self._delta = 0.0
         self._url = url
         self._reader: Connection | None = None
@@ -64,6 +74,7 @@ class PostgresStore(PostgresPeople):
         self._connection: Connection | None = None
         self._claims: dict[str, Claim] = {}
         self._claiming: list[str] = []
+        self._owns_strays = False
         self._listeners: list[Callable[[AnyEvent], None]] = []
         self._waiters: list[tuple[int, asyncio.Future[None]]] = []
         self._heard: set[int] = set()
@@ -88,7 +99,7 @@ class PostgresStore(PostgresPeople):
         """Connect, and create or upgrade the schema; raise if it is not ours or too new."""
         if self._writer is not None:
             return
-        connection, reader = Connection(self._address), Connection(self._address)
+        connection, reader = (Connection(self._address, self._patience) for _ in range(2))
         try:
             await connection.open()
             before = time.time()
@@ -104,7 +115,7 @@ class PostgresStore(PostgresPeople):
 
     def duplicate(self) -> PostgresStore:
         """Another store on the same log, for a thread of its own; it is not open yet."""
-        return PostgresStore(self._url, self.lease, self._own_clock)
+        return PostgresStore(self._url, self.lease, self._own_clock, patience=self._patience)
 
     async def close(self) -> None:
         """Write what is queued, and close the connections."""
@@ -276,6 +287,9 @@ class PostgresStore(PostgresPeople):
         """Claim the next run tree that is ready to continue, or return None."""
         until, beat = time.monotonic() + self.lease, self._is_beat_due()
         known = [*self._claiming, *self._claims]
+        if self._owns_strays:
+            await self._do(Operation(_STRAYS, (self._me.id, known)))
+            self._owns_strays = False
         skip = [*exclude, *self._claiming, *[root for root, claim in self._claims.items() if claim.is_active]]
         shown = [
             {"agents": limit.agents, "tenant": None if limit.tenant is None else plain(limit.tenant),
@@ -288,11 +302,25 @@ class PostgresStore(PostgresPeople):
              msgspec.json.encode(shown).decode(),             counts_takes(limits)),
             repair=(_STRAYS, (self._me.id, known)),
         )  # fmt: skip
-        rows = await self._do(job)
+        try:
+            rows = await self._do(job)
+        except asyncio.CancelledError:  # it may be taken all the same
+            job.future.add_done_callback(self._give_back)
+            raise
+        except StoreUnreachable:  # it may be taken, and its answer was lost
+            self._owns_strays = True
+            raise
         if not rows:
             return None
         root, epoch, seq, base, orphaned = rows[0]
         return self._hold(Claim(root, epoch, seq, base, orphaned), until if beat else None)
+
+    def _give_back(self, taken: asyncio.Future[Any]) -> None:
+        """Release what was taken for somebody who no longer waits for it."""
+        rows = [] if taken.cancelled() or taken.exception() is not None else taken.result()
+        for root, epoch, *_ in rows:
+            with contextlib.suppress(StoreError):  # it is closed: this process does not own it for long
+                self._open_writer().submit(Operation("SELECT upcall.release(%s, %s)", (root, epoch), root))
 
     async def confirm(self, claim: Claim) -> None:
         """Return when a new heartbeat has been stored and the claim still holds; raise what it was lost to."""

@@ -10,7 +10,7 @@ import psycopg
 from psycopg import errors
 from psycopg.conninfo import conninfo_to_dict
 
-from upcall.errors import SetupError, StoreError, StoreUnavailable
+from upcall.errors import SetupError, StoreError, StoreUnavailable, StoreUnreachable
 from upcall.safety.secrets import without_password
 
 _DEFAULTS: dict[str, Any] = {
@@ -68,11 +68,14 @@ def explain(address: Address, error: Exception) -> StoreError:
         case errors.DiskFull() | errors.OutOfMemory():
             problem = f"the server has no room left ({said}); nothing acknowledged is lost. Make room and resume"
         case errors.TooManyConnections():
-            problem = f"it accepts no more connections ({said}); each process needs up to 4"
+            return StoreUnreachable(
+                address.shown, f"it accepts no more connections ({said}); each process needs up to 4"
+            )
         case errors.ReadOnlySqlTransaction():
-            problem = "it is read-only; connect to the primary server"
+            return StoreUnreachable(address.shown, "it is read-only; connect to the primary server")
         case psycopg.OperationalError() | psycopg.InterfaceError():
             problem = f"it can't be reached ({said}); check the address, and that the server runs"
+            return StoreUnreachable(address.shown, problem)
         case psycopg.Error():
             problem = f"PostgreSQL says: {said}"
         case _:
