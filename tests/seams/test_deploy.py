@@ -66,7 +66,7 @@ async def test_the_role_of_viewers_is_enough_for_every_command_that_reads_after_
     agent = make_agents(tmp_path)
     async with deployed() as url:
         viewer = as_role(url, "viewer")
-        for text, name in (("hello", "s"), ("ask", "q")):
+        for text, name in (("hello", "s"), ("refund o1", "q")):
             assert upcall("submit", agent, text, "--id", name, "--store", url, cwd=tmp_path).returncode == 0
         assert upcall("worker", "--agents", agent, "--once", "--store", url, cwd=tmp_path).returncode == 0
         with psycopg.connect(url) as db:
@@ -75,7 +75,7 @@ async def test_the_role_of_viewers_is_enough_for_every_command_that_reads_after_
             (question,) = await runtime.inbox()
         reading = (
             ("sessions",), ("sessions", "--status", "interrupted"), ("show", "s"), ("tree", "s"), ("events", "s"),
-            ("events",), ("inbox",), ("inbox", question.id), ("explain", question.id), ("status",), ("status", "s"),
+            ("events",), ("inbox",), ("explain", question.id), ("status",), ("status", "s"),
             ("audit",), ("tokens", "list"),
         )  # fmt: skip
         for command in reading:

@@ -48,7 +48,7 @@ _STATUS = {
     "interrupted": f"s.status = 'running' AND {_OWNER} NOT IN {_LIVING} AND NOT {_ASKS_PERSON}",
     "waiting": f"(s.status = 'waiting' OR s.status = 'running' AND {_OWNER} NOT IN {_LIVING} AND {_ASKS_PERSON})",
 }
-"""Statuses that depend on which processes are alive, each with the value of `_LIVING`. Others are stored as they are."""
+"""Statuses that depend on which processes are alive, each with the value of `_LIVING`. Others are as stored."""
 
 _DUE = "CASE WHEN status = 'open' AND target = 'user' THEN expires ELSE 0 END"
 """The time at which an awaited callback lets its session continue, as in the index `callbacks_due`."""
