@@ -9,16 +9,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection, Sequence
 from functools import partial
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, cast
 
 from upcall.contracts import Store, TakeLimit
 from upcall.core.runtime.retrying import DEFAULT_RETRIES, Retries
 from upcall.core.runtime.running_trees import RunningTrees, drain_trees
-from upcall.errors import RuntimeClosed, SessionBusy, StoreDamaged, StoreUnreachable, UpcallError
+from upcall.errors import RuntimeClosed, SessionBusy, SetupError, StoreDamaged, StoreUnreachable, UpcallError
 from upcall.events import SETTLING, AnyEvent, TurnQueued
 from upcall.messages import Value
+from upcall.safety.bounds import brief
 
 log = logging.getLogger("upcall")
 
@@ -80,6 +82,37 @@ class WorkerOptions(NamedTuple):
     limits: Sequence[TakeLimit] = ()
     retries: Retries = DEFAULT_RETRIES
     on_segment: OnSegment | None = None
+
+    def check(self) -> None:
+        """Raise SetupError for the first option that has no valid value."""
+        for name, value, is_valid, what in (
+            ("concurrency", self.concurrency, _is_count(self.concurrency, 1), "a whole number of 1 or more"),
+            ("drain", self.drain, _is_seconds(self.drain), "seconds, 0 or more"),
+            ("changed", self.changed, self.changed in ("run", "leave"), "'run' or 'leave'"),
+            ("limits", self.limits, _are_limits(self.limits), "a list of upcall.engines.TakeLimit"),
+            ("retries", self.retries, _are_retries(self.retries), "upcall.engines.Retries(most, seconds)"),
+            ("on_segment", self.on_segment, self.on_segment is None or callable(self.on_segment), "a function"),
+        ):
+            if not is_valid:
+                raise SetupError(f"work({name}={brief(value)}): pass {what}")
+
+
+def _is_count(value: object, least: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= least
+
+
+def _is_seconds(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < math.inf
+
+
+def _are_limits(value: object) -> bool:
+    return isinstance(value, list | tuple) and all(
+        isinstance(one, TakeLimit) for one in cast("Sequence[object]", value)
+    )
+
+
+def _are_retries(value: object) -> bool:
+    return isinstance(value, Retries) and _is_count(value.most, 0) and _is_seconds(value.seconds)
 
 
 class Worker:
