@@ -151,8 +151,7 @@ def test_a_limit_per_minute_leaves_the_rest_for_the_next_worker(folder: Path) ->
 
 
 def test_two_different_agents_of_one_name_are_refused(folder: Path) -> None:
-    program = "from upcall import Agent\nfrom upcall.models import Script\nagent = Agent('helper', model=Script(['hi']))\n"
-    (folder / "other.py").write_text(program)
+    (folder / "other.py").write_text("from upcall import Agent\nagent = Agent('helper')\n")
     done = upcall("worker", "--agents", "agents", "other:agent", "--once", cwd=folder)
     assert (done.returncode, "two different agents have this name" in done.stderr) == (2, True), done.stderr
 
