@@ -531,6 +531,10 @@ class StoreUnavailable(StoreError):
     """The store is locked, read-only, full, deleted, or not the user's own."""
 
 
+class StoreUnreachable(StoreUnavailable):
+    """The database can't be reached now. It may be reached later: workers wait for it."""
+
+
 class ForeignLog(StoreUnavailable):
     """A default log was found that the user neither made nor adopted; it can only be read."""
 

@@ -81,6 +81,13 @@ def test_no_command_prints_the_password_of_the_store(shell: Shell) -> None:
     assert "can't be reached" in said
 
 
+def test_of_a_misspelled_parameter_only_the_name_is_printed(shell: Shell) -> None:
+    for command in (("status",), ("sessions",), ("run", "mine:asker", "go"), ("worker", "--agents", "mine:asker")):
+        said = shell.run(*command, "--store", "postgresql://ada@db/log?passwrd=hunter22&user=x", code=2)
+        assert "PostgreSQL has no parameter 'passwrd'" in said
+        assert "hunter22" not in said
+
+
 def test_without_the_extra_the_error_says_how_to_install_it(tmp_path: Path) -> None:
     program = (
         "import sys; sys.modules['psycopg'] = None\n"

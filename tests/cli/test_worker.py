@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
+import sys
 import urllib.error
 import urllib.request
 from pathlib import Path
 
 import pytest
 
-from cli.command import eventually, make_agents, out, start, upcall
+from cli.command import environment, eventually, make_agents, out, start, upcall
 from cli.test_stopping import PROGRAM, effects, terminated
 
 
@@ -131,6 +133,8 @@ def test_resume_all_takes_queued_sessions_too(folder: Path) -> None:
         ("model:none=1", "no such model"),
         ("helper=1", "is not a valid limit"),
         ("agent:helper=x", "is not a valid limit"),
+        ("agent:helper=0", "nothing would ever be taken; use 1 or more"),
+        ("agent:helper=0/min", "nothing would ever be taken; use 1 or more"),
     ],
 )
 def test_a_wrong_limit_is_refused(folder: Path, limit: str, why: str) -> None:
@@ -144,6 +148,70 @@ def test_a_limit_per_minute_leaves_the_rest_for_the_next_worker(folder: Path) ->
     command = ("worker", "--agents", "agents", "--once", "--at-most", "agent:helper=2/min")
     first, second = upcall(*command, cwd=folder), upcall(*command, cwd=folder)
     assert (first.stdout.count("done"), second.stdout, first.returncode, second.returncode) == (2, "", 0, 0)
+
+
+def test_two_different_agents_of_one_name_are_refused(folder: Path) -> None:
+    (folder / "other.py").write_text("from upcall import Agent\nagent = Agent('helper')\n")
+    done = upcall("worker", "--agents", "agents", "other:agent", "--once", cwd=folder)
+    assert (done.returncode, "two different agents have this name" in done.stderr) == (2, True), done.stderr
+
+
+def test_a_file_that_is_missing_is_refused_as_wrong_usage(folder: Path) -> None:
+    done = upcall("submit", "agents", "--file", "missing.jsonl", cwd=folder)
+    assert (done.returncode, done.stderr) == (2, "upcall: --file missing.jsonl: No such file or directory\n")
+
+
+LATE = """
+import os, pathlib, time
+pathlib.Path("loading").touch()
+while not pathlib.Path("go").exists(): time.sleep(0.01)
+from crew import agent
+"""
+
+
+@pytest.mark.slow
+def test_sigterm_while_a_worker_loads_its_agents_ends_it_with_0_and_takes_nothing(crew: Path) -> None:
+    (crew / "late.py").write_text(LATE)
+    assert upcall("submit", "crew:agent", "work", "--id", "s", cwd=crew).returncode == 0
+    process = start("worker", "--agents", "late:agent", cwd=crew)
+    eventually((crew / "loading").exists, "it loads its agents", 60)
+    process.send_signal(signal.SIGTERM)
+    (crew / "go").touch()
+    _, errors = process.communicate(timeout=60)
+    assert (process.returncode, errors, effects(crew)) == (0, "", [])
+    assert out("status", cwd=crew)["counts"] == {"queued": 1}
+
+
+PROBE = """
+import os, signal, sys
+
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == moment:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+moment = sys.argv[1]
+sys.argv = ["upcall", "worker", "--agents", "crew:agent", "--store", "s.db"]
+sys.meta_path.insert(0, Finder())
+from upcall_command import main
+sys.exit(main())
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "module",
+    ["upcall.cli", "upcall.cli.options", "upcall.cli.worker", "upcall.agentfiles.load", "upcall.app", "crew"],
+)
+def test_sigterm_at_any_moment_of_a_start_ends_a_worker_with_0(crew: Path, module: str) -> None:
+    done = upcall("submit", "crew:agent", "work", "--id", "s", "--store", "s.db", cwd=crew)
+    assert done.returncode == 0, done.stderr
+    ended = subprocess.run(
+        [sys.executable, "-c", PROBE, module], cwd=crew, env=environment(), capture_output=True, text=True,
+        stdin=subprocess.DEVNULL, timeout=100, check=False,
+    )  # fmt: skip
+    assert (ended.returncode, ended.stderr, effects(crew)) == (0, "", [])
+    assert out("status", "--store", "s.db", cwd=crew)["counts"] == {"queued": 1}
 
 
 @pytest.mark.slow

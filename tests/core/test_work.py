@@ -14,6 +14,7 @@ from core.doubles import Place
 from upcall import Agent, Context, Request, Runtime, tool
 from upcall.app import open_store
 from upcall.contracts import Claim, Delta, Row, TakeLimit
+from upcall.errors import SetupError
 from upcall.events import TurnEnded
 from upcall.models import Script, call
 from upcall.store.sqlite.store import SqliteStore
@@ -408,3 +409,23 @@ async def test_the_next_deadline_is_the_earliest_that_a_parked_session_waits_for
             callback = (await store.callbacks(root="s"))[0].expires if durable else None
             assert await store.next_deadline(0.0) == callback
             assert await store.next_deadline(1e12) is None
+
+
+@pytest.mark.parametrize(
+    ("options", "what"),
+    [
+        ({"changed": "x"}, "work(changed='x'): pass 'run' or 'leave'"),
+        ({"concurrency": 0}, "work(concurrency=0): pass a whole number of 1 or more"),
+        ({"concurrency": True}, "work(concurrency=True): pass a whole number of 1 or more"),
+        ({"drain": -1}, "work(drain=-1): pass seconds, 0 or more"),
+        ({"retries": None}, "work(retries=None): pass upcall.engines.Retries(most, seconds)"),
+        ({"limits": ["x"]}, "work(limits=['x']): pass a list of upcall.engines.TakeLimit"),
+        ({"limits": 3}, "work(limits=3): pass a list of upcall.engines.TakeLimit"),
+        ({"on_segment": "x"}, "work(on_segment='x'): pass a function"),
+    ],
+)
+async def test_a_wrong_option_is_refused_with_what_to_pass(options: Any, what: str) -> None:
+    async with Runtime(":memory:") as runtime:
+        with pytest.raises(SetupError) as refused:
+            await runtime.work(**options)
+    assert str(refused.value) == what

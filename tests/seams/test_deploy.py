@@ -9,9 +9,11 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from cli.command import upcall
 from postgres import server
 from upcall import Agent, Runtime
 from upcall.models import Script
+from web.serving import get, make_agents, serving
 
 pytestmark = pytest.mark.slow
 
@@ -56,3 +58,30 @@ async def test_the_role_of_viewers_reads_the_backlog_and_writes_nothing() -> Non
         assert row == ("echo", 2, True)
         with pytest.raises(psycopg.errors.InsufficientPrivilege), psycopg.connect(as_role(url, "viewer")) as db:
             db.execute("DELETE FROM upcall.events")
+
+
+async def test_the_role_of_viewers_is_enough_for_every_command_that_reads_after_a_worker_has_died(
+    tmp_path: Path,
+) -> None:
+    agent = make_agents(tmp_path)
+    async with deployed() as url:
+        viewer = as_role(url, "viewer")
+        for text, name in (("hello", "s"), ("refund o1", "q")):
+            assert upcall("submit", agent, text, "--id", name, "--store", url, cwd=tmp_path).returncode == 0
+        assert upcall("worker", "--agents", agent, "--once", "--store", url, cwd=tmp_path).returncode == 0
+        with psycopg.connect(url) as db:
+            assert db.execute("SELECT count(*) FROM upcall.processes").fetchone() == (1,)  # its row is still there
+        async with Runtime(url) as runtime:
+            (question,) = await runtime.inbox()
+        reading = (
+            ("sessions",), ("sessions", "--status", "interrupted"), ("show", "s"), ("tree", "s"), ("events", "s"),
+            ("events",), ("inbox",), ("explain", question.id), ("status",), ("status", "s"),
+            ("audit",), ("tokens", "list"),
+        )  # fmt: skip
+        for command in reading:
+            done = upcall(*command, "--store", viewer, cwd=tmp_path)
+            assert (done.returncode, done.stderr) == (0, ""), (command, done.stderr)
+        async with serving(tmp_path, "--view-only", "--store", viewer) as page, page.client() as client:
+            assert (await get(client, "/api/sessions/s"))["session"]["status"] == "done"
+            for path in ("/api/sessions", "/api/sessions?status=running", "/api/inbox"):
+                assert question.id in str(await get(client, path)) or path != "/api/inbox"

@@ -49,6 +49,7 @@ class Stopping:
     async def run(self, command: Coroutine[Any, Any, int]) -> int:
         """Run a command that SIGTERM stops; returns its exit code."""
         loop, self._command = asyncio.get_running_loop(), asyncio.current_task()
+        before = signal.getsignal(signal.SIGTERM)
         loop.add_signal_handler(signal.SIGTERM, self.stop)
         try:
             return await command
@@ -57,7 +58,8 @@ class Stopping:
                 return TERMINATED
             raise
         finally:
-            loop.remove_signal_handler(signal.SIGTERM)
+            if loop.remove_signal_handler(signal.SIGTERM):
+                signal.signal(signal.SIGTERM, before)
 
     @contextlib.contextmanager
     def on_drained(self, once_drained: Callable[[], object] = lambda: None) -> Generator[None]:

@@ -164,5 +164,10 @@ def _opened(path: str) -> Generator[BinaryIO]:
     if path == "-":
         yield sys.stdin.buffer
         return
-    with Path(path).open("rb") as file:
+    with contextlib.ExitStack() as stack:
+        try:
+            file = stack.enter_context(Path(path).open("rb"))
+        except (OSError, ValueError) as error:
+            why = error.strerror if isinstance(error, OSError) else error
+            raise SetupError(f"--file {visible(path)}: {why}") from None
         yield file

@@ -18,7 +18,7 @@ from upcall.cli.places import redactor, runtime_for
 from upcall.cli.stopping import stopping_of
 from upcall.contracts import TakeLimit
 from upcall.engines import Local, Segment, WorkerOptions
-from upcall.errors import SetupError
+from upcall.errors import BadAgent, RuntimeClosed, SetupError
 from upcall.observe.plain import one_line, visible
 
 if TYPE_CHECKING:
@@ -76,6 +76,9 @@ def _limit(text: str) -> tuple[str, str, TakeLimit]:
     kind, _, name = what.partition(":")
     per_minute = number.endswith("/min")
     count = number.removesuffix("/min")
+    if count.isdecimal() and len(count) <= 9 and not int(count):
+        why = "nothing would ever be taken; use 1 or more, or leave the agent out of --agents"
+        raise argparse.ArgumentTypeError(f"{text!r} is not a valid limit: {why}")
     if kind not in _LIMITS or not name or not count.isdecimal() or len(count) > 9:
         example = "agent:NAME=N, model:NAME=N or tenant:NAME=N, with N or N/min, such as model:openai:gpt-6=20/min"
         raise argparse.ArgumentTypeError(f"{text!r} is not a valid limit; use {example}")
@@ -100,6 +103,15 @@ def _limits(given: Sequence[tuple[str, str, TakeLimit]], agents: Mapping[str, fr
 
 
 async def _worker(args: argparse.Namespace) -> int:
+    try:
+        await _run(args)
+    except (RuntimeClosed, asyncio.CancelledError):
+        if not stopping_of(args).requested.is_set():
+            raise
+    return 0  # also if it was told to stop while it started
+
+
+async def _run(args: argparse.Namespace) -> None:
     agents = await asyncio.to_thread(_load, args.agents)
     runtime = runtime_for(args, agents)
     runtime.hold = 0.0  # a question parks its session at once
@@ -125,14 +137,22 @@ async def _worker(args: argparse.Namespace) -> int:
         options = WorkerOptions(args.concurrency, args.drain, args.once, args.changed, limits, on_segment=ended)
         await Local().run(runtime, asyncio.Event(), options)
         metrics.is_ready = False
-    return 0
 
 
 def _load(specs: Sequence[str]) -> list[Agent]:
     """Load the agents of all places; the same agent may be named twice, two of the same name may not."""
+    from upcall.agent import all_agents
     from upcall.agentfiles.load import load_all
 
-    return [agent for spec in dict.fromkeys(specs) for agent in load_all(spec)]
+    chosen = dict.fromkeys(specs)
+    agents = [agent for spec in chosen for agent in load_all(spec)]
+    try:
+        all_agents(agents)
+    except BadAgent as error:
+        if len(chosen) > 1:  # each may be right, but not both together
+            raise SetupError(f"--agents {visible(' '.join(chosen))}: {error}") from None
+        raise
+    return agents
 
 
 @contextlib.contextmanager

@@ -594,8 +594,9 @@ class Sessions(Catalog):
         settled_only: with `resume`, only trees that hold a callback which was settled or has expired; a tree whose
             process died in the middle of something else waits until somebody resumes it
         """
+        options = WorkerOptions(concurrency, drain, once, changed, limits, retries, on_segment)
+        options.check()
         await self._open()
-        options = WorkerOptions(concurrency, drain, once, changed, tuple(limits), retries, on_segment)
         await self._workers.work(stop, options, resume, settled_only)
 
     async def run_if_ready(self, root: str) -> bool:

@@ -9,21 +9,29 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Sequence
+import math
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection, Sequence
 from functools import partial
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, cast
 
 from upcall.contracts import Store, TakeLimit
 from upcall.core.runtime.retrying import DEFAULT_RETRIES, Retries
 from upcall.core.runtime.running_trees import RunningTrees, drain_trees
-from upcall.errors import RuntimeClosed, SessionBusy, StoreDamaged, UpcallError
+from upcall.errors import RuntimeClosed, SessionBusy, SetupError, StoreDamaged, StoreUnreachable, UpcallError
 from upcall.events import SETTLING, AnyEvent, TurnQueued
 from upcall.messages import Value
+from upcall.safety.bounds import brief
 
 log = logging.getLogger("upcall")
 
 LOOK_INTERVAL = 2.0
 """Seconds between two looks for run trees whose owner is gone."""
+
+SHORTEST_PAUSE, LONGEST_PAUSE = 0.25, 4.0
+"""Seconds between two looks while the store can't be reached: each time twice as long."""
+
+_LAST_LOOK = 1.0
+"""Seconds that a look has to end after the worker was told to stop: it may be claiming a tree."""
 
 _MOST_SKIPPED = 1000
 """Trees that can't be run here and are remembered; beyond that all of them are tried again."""
@@ -34,8 +42,11 @@ Resume = Callable[[str], Awaitable[bool]]
 Run = Callable[[], Awaitable[bool]]
 """Runs a tree that was found; returns what `Resume` does."""
 
-Find = Callable[[int, Collection[str]], Awaitable[Sequence[tuple[str, Run]]]]
-"""Given how many, and which to skip, returns ready trees by their roots' ids, each with what runs it."""
+Found = tuple[str, Run]
+"""A ready tree by its root's id, with what runs it."""
+
+Find = Callable[[int, Collection[str]], AsyncIterator[Found]]
+"""Given how many, and which to skip, yields ready trees. Each is run as it comes: it may be claimed by then."""
 
 
 class Segment(Value, frozen=True):
@@ -72,6 +83,37 @@ class WorkerOptions(NamedTuple):
     retries: Retries = DEFAULT_RETRIES
     on_segment: OnSegment | None = None
 
+    def check(self) -> None:
+        """Raise SetupError for the first option that has no valid value."""
+        for name, value, is_valid, what in (
+            ("concurrency", self.concurrency, _is_count(self.concurrency, 1), "a whole number of 1 or more"),
+            ("drain", self.drain, _is_seconds(self.drain), "seconds, 0 or more"),
+            ("changed", self.changed, self.changed in ("run", "leave"), "'run' or 'leave'"),
+            ("limits", self.limits, _are_limits(self.limits), "a list of upcall.engines.TakeLimit"),
+            ("retries", self.retries, _are_retries(self.retries), "upcall.engines.Retries(most, seconds)"),
+            ("on_segment", self.on_segment, self.on_segment is None or callable(self.on_segment), "a function"),
+        ):
+            if not is_valid:
+                raise SetupError(f"work({name}={brief(value)}): pass {what}")
+
+
+def _is_count(value: object, least: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= least
+
+
+def _is_seconds(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < math.inf
+
+
+def _are_limits(value: object) -> bool:
+    return isinstance(value, list | tuple) and all(
+        isinstance(one, TakeLimit) for one in cast("Sequence[object]", value)
+    )
+
+
+def _are_retries(value: object) -> bool:
+    return isinstance(value, Retries) and _is_count(value.most, 0) and _is_seconds(value.seconds)
+
 
 class Worker:
     """Runs the trees that `find` finds, at most `concurrency` at once. With `once` only until nothing is left."""
@@ -83,9 +125,13 @@ class Worker:
         self._skipped: dict[str, tuple[int, str]] = {}  # as they were when they could not be run here
         self._unreadable: set[str] = set()  # a newer version wrote them: this process can never run them
         self._look = asyncio.Event()
+        self._pause = 0.0  # until the next attempt, while the store can't be reached
 
     async def run(self, stop: asyncio.Event | None) -> None:
-        """Take what is ready until `stop` or `closing` is set; with `once`, until nothing is left to take."""
+        """Take what is ready until `stop` or `closing` is set; with `once`, until nothing is left to take.
+
+        While the store can't be reached it waits, however long that is.
+        """
         stop = stop or self.closing
         stop_listening = self._store.listen(self._hear)
         watching = asyncio.ensure_future(self._watch())
@@ -93,12 +139,10 @@ class Worker:
         try:
             while not stop.is_set() and not self.closing.is_set():
                 self._look.clear()
-                await self._take_ready()
-                if self._once and not self.running:
+                seconds = await self._look_unless(stopped)
+                if seconds is None:
                     return
                 looked = asyncio.ensure_future(self._look.wait())
-                due = await self._store.next_deadline(self._store.now())
-                seconds = LOOK_INTERVAL if due is None else min(LOOK_INTERVAL, max(0.0, due - self._store.now()))
                 await asyncio.wait({looked, watching, *stopped}, timeout=seconds, return_when="FIRST_COMPLETED")
                 looked.cancel()
                 if watching.done():
@@ -107,6 +151,39 @@ class Worker:
             stop_listening()
             for waiting in (watching, *stopped):
                 waiting.cancel()
+
+    async def _look_unless(self, stopped: Collection[asyncio.Future[Any]]) -> float | None:
+        """Take what is ready, but do not wait for a store that is away once one of these is done.
+
+        Returns the seconds until the next look; None if there is none.
+        """
+        look = asyncio.ensure_future(self._take_and_plan())
+        try:
+            await asyncio.wait({look, *stopped}, return_when="FIRST_COMPLETED")
+            if not look.done():
+                await asyncio.wait({look}, timeout=_LAST_LOOK)
+        finally:
+            look.cancel()
+        if not look.done():
+            await asyncio.wait({look})
+        return None if look.cancelled() else look.result()
+
+    async def _take_and_plan(self) -> float | None:
+        """Take what is ready; return the seconds until the next look, or None if nothing is left with `once`."""
+        try:
+            await self._take_ready()
+            if self._once and not self.running:
+                return None
+            due = await self._store.next_deadline(self._store.now())
+        except StoreUnreachable as error:
+            if not self._pause:
+                log.warning("this worker waits until it can reach the log again: %s", error)
+            self._pause = min(LONGEST_PAUSE, self._pause * 2 or SHORTEST_PAUSE)
+            return self._pause
+        if self._pause:
+            log.info("this worker can reach the log again")
+        self._pause = 0.0
+        return LOOK_INTERVAL if due is None else min(LOOK_INTERVAL, max(0.0, due - self._store.now()))
 
     async def finish(self, trees: RunningTrees | None, seconds: float) -> None:
         """Wait so long for what was resumed to end, then cancel it.
@@ -135,7 +212,10 @@ class Worker:
     async def _watch(self) -> None:
         """Keep the store looking for what other processes write: it tells those who listen."""
         while True:
-            await self._store.wait(await self._store.last(), LOOK_INTERVAL)
+            try:
+                await self._store.wait(await self._store.last(), LOOK_INTERVAL)
+            except StoreUnreachable:
+                await asyncio.sleep(LOOK_INTERVAL)
 
     async def _take_ready(self) -> None:
         """Begin to run ready trees while there is a free place."""
@@ -143,7 +223,7 @@ class Worker:
         room = self._concurrency - len(self.running)
         if room <= 0:
             return
-        for root, run in await self._find(room, {*self.running, *self._skipped, *self._unreadable}):
+        async for root, run in self._find(room, {*self.running, *self._skipped, *self._unreadable}):
             task = self.running[root] = asyncio.ensure_future(self._run(root, run))
             task.add_done_callback(lambda _, root=root: self._ended(root))
 
@@ -165,10 +245,13 @@ class Worker:
         self._look.set()
 
     async def _run(self, root: str, run: Run) -> None:
-        before = await self._version(root)
         try:
+            before = await self._version_if_known(root)
             resumed = await run() and await self._version(root) != before  # else nothing came of it
         except (SessionBusy, RuntimeClosed):  # another process was faster, or this one stops
+            return
+        except StoreUnreachable as error:  # it is taken again, here or elsewhere, once the store is back
+            log.warning("session %s could not be continued: %s", root, error)
             return
         except StoreDamaged as error:  # whatever others do with it
             log.warning("session %s is left to others: %s", root, error)
@@ -180,25 +263,32 @@ class Worker:
         except Exception:
             log.exception("session %s failed when it was resumed", root)
             resumed = False
-        if not resumed:
-            self._skipped[root] = await self._version(root)
+        if not resumed and (now := await self._version_if_known(root)) is not None:
+            self._skipped[root] = now
+
+    async def _version_if_known(self, root: str) -> tuple[int, str] | None:
+        """Return a tree's version; None if the store is away. A tree that is claimed is run, and so released."""
+        try:
+            return await self._version(root)
+        except StoreUnreachable:
+            return None
 
 
 async def find_in_list(
     store: Store, resume: Resume, settled_only: bool, most: int, skip: Collection[str]
-) -> Sequence[tuple[str, Run]]:
-    """Return ready trees from the list of all of them, oldest first, for code that resumes them in its own way.
+) -> AsyncGenerator[Found]:
+    """Yield ready trees from the list of all of them, oldest first, for code that resumes them in its own way.
 
     `settled_only`: only trees that hold a callback which was settled or has expired, and whose outcome has not
     reached the code that asked; a tree that was interrupted otherwise is left to others.
     """
-    found: list[tuple[str, Run]] = []
+    found = 0
     for row in await store.unfinished():
-        if len(found) == most:
+        if found == most:
             break
         if row.id not in skip and (not settled_only or await _holds_settled(store, row.id)):
-            found.append((row.id, partial(resume, row.id)))
-    return found
+            found += 1
+            yield row.id, partial(resume, row.id)
 
 
 async def _holds_settled(store: Store, root: str) -> bool:

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Sequence
 from functools import partial
 from typing import Any
 
@@ -19,7 +19,7 @@ from upcall.core.runtime.run_tree import RunTree
 from upcall.core.runtime.running_trees import RunningTrees
 from upcall.core.runtime.session_options import ASKING
 from upcall.core.runtime.turn_callbacks import is_ready
-from upcall.core.runtime.worker import Resume, Run, Segment, Worker, WorkerOptions, find_in_list
+from upcall.core.runtime.worker import Find, Found, Resume, Segment, Worker, WorkerOptions, find_in_list
 from upcall.errors import RuntimeClosed, SessionBusy, UnknownSession, UpcallError
 from upcall.events import TurnEnded
 from upcall.hooks import NO_HOOKS
@@ -51,7 +51,7 @@ class Workers:
         self, stop: asyncio.Event | None, options: WorkerOptions, resume: Resume | None, settled_only: bool
     ) -> None:
         """Run what is ready until `stop` is set or these workers are stopped; then drain what was begun."""
-        find = partial(self._take, options)
+        find: Find = partial(self._take, options)
         if resume is not None or settled_only:
             find = partial(find_in_list, self._store, resume or self._resume, settled_only)
         worker, drain = Worker(self._store, find, options.concurrency, once=options.once), options.drain
@@ -103,16 +103,16 @@ class Workers:
             await self._run_claimed(tree, lambda: load_state(self._store, root, claim=tree.claim))
         return True
 
-    async def _take(self, options: WorkerOptions, most: int, skip: Collection[str]) -> Sequence[tuple[str, Run]]:
+    async def _take(self, options: WorkerOptions, most: int, skip: Collection[str]) -> AsyncGenerator[Found]:
         """Take ready trees, the most urgent first; each is claimed as it is found."""
-        found: dict[str, Run] = {}
+        found: set[str] = set()
         agents = await self._usable_agents()
         while agents and len(found) < most:
             claim = await self._store.take(agents, exclude={*skip, *found}, limits=options.limits)
             if claim is None:
                 break
-            found[claim.root] = partial(self._run, options, self._trees.adopt(claim, options.retries), claim)
-        return [*found.items()]
+            found.add(claim.root)
+            yield claim.root, partial(self._run, options, self._trees.adopt(claim, options.retries), claim)
 
     async def _usable_agents(self) -> list[str]:
         """The names of the agents none of whose models is paused."""

@@ -1,8 +1,8 @@
 """Read the log beside the event loop.
 
 A page of events takes milliseconds to read, fold, redact and encode, and a run tree has many pages. So a thread
-with an event loop and a connection of its own does that. A log that can't be opened twice, such as one in memory, is
-read on the service's own loop.
+with an event loop and a connection of its own does that. A log that can't be opened twice, such as one in memory,
+is read on the service's own loop.
 """
 
 from __future__ import annotations

@@ -41,8 +41,8 @@ class ConnectionLost(Exception):
 class Connection:
     """One connection, used by one statement at a time; statements wait for each other in their order."""
 
-    def __init__(self, address: Address) -> None:
-        self._address = address
+    def __init__(self, address: Address, patience: float = PATIENCE) -> None:
+        self._address, self.patience = address, patience
         self._db: psycopg.AsyncConnection[Any] | None = None
         self._free = asyncio.Lock()
         self.statements = 0
@@ -100,8 +100,8 @@ class Connection:
                 raise ConnectionLost(error) from None
 
     async def read(self, sql: str, values: Any = ()) -> list[Any]:
-        """Run a statement that only reads, again if the connection was lost; StoreUnavailable after a while."""
-        end, delay = time.monotonic() + PATIENCE, SHORTEST
+        """Run a statement that only reads, again if the connection was lost; StoreUnreachable after a while."""
+        end, delay = time.monotonic() + self.patience, SHORTEST
         while True:
             try:
                 return await self.run(sql, values)

@@ -37,16 +37,18 @@ _COLUMNS = (
 ROW = f"SELECT {_COLUMNS} WHERE s.id = %s"
 
 _LIVING = (
-    "(SELECT id FROM upcall.processes o WHERE "
+    "(SELECT id FROM upcall.processes o WHERE o.id <> ALL (%s::text[]) AND "
     "(SELECT upcall.clock()) - greatest(o.beat, (SELECT upcall.started())) <= o.lease)"
 )
+"""Living processes; the value is a list of those that are known to have ended before their lease."""
+
 _OWNER = "(SELECT r.owner FROM upcall.sessions r WHERE r.n = s.root)"
 _STATUS = {
     "running": f"s.status = 'running' AND {_OWNER} IN {_LIVING}",
     "interrupted": f"s.status = 'running' AND {_OWNER} NOT IN {_LIVING} AND NOT {_ASKS_PERSON}",
     "waiting": f"(s.status = 'waiting' OR s.status = 'running' AND {_OWNER} NOT IN {_LIVING} AND {_ASKS_PERSON})",
 }
-"""Statuses that depend on which processes are alive; every other status is the stored one."""
+"""Statuses that depend on which processes are alive, each with the value of `_LIVING`. Others are as stored."""
 
 _DUE = "CASE WHEN status = 'open' AND target = 'user' THEN expires ELSE 0 END"
 """The time at which an awaited callback lets its session continue, as in the index `callbacks_due`."""
@@ -192,12 +194,14 @@ def _event(session: str, values: Sequence[Any]) -> AnyEvent:
 # --- listing ----------------------------------------------------------------------------
 
 
-def sessions_listing(which: Selection, parent: str | None, before: str | None, limit: int) -> Condition:
-    """Return the statement that lists the sessions that match.
+def sessions_listing(
+    which: Selection, gone: list[str], parent: str | None, before: str | None, limit: int
+) -> Condition:
+    """Return the statement that lists the sessions that match. `gone`: processes that are known to have ended.
 
     The numbers of the page are found first: only for these is the rest read.
     """
-    parts = list(_matching(which, parent))
+    parts = list(_matching(which, gone, parent))
     if before is not None:
         parts.append(Condition("s.n < (SELECT n FROM upcall.sessions WHERE id = %s)", (before,)))
     where, values = _all(parts)
@@ -206,7 +210,7 @@ def sessions_listing(which: Selection, parent: str | None, before: str | None, l
     return Condition(f"SELECT {_COLUMNS} WHERE s.n IN ({page}) ORDER BY s.n{order}", (*values, limit))
 
 
-def _matching(which: Selection, parent: str | None) -> Iterator[Condition]:
+def _matching(which: Selection, gone: list[str], parent: str | None) -> Iterator[Condition]:
     if parent:
         yield Condition("s.parent = (SELECT n FROM upcall.sessions WHERE id = %s)", (parent,))
     elif parent is not None:
@@ -217,7 +221,7 @@ def _matching(which: Selection, parent: str | None) -> Iterator[Condition]:
         yield Condition("s.agent = %s", (which.agent,))
     if which.status is not None:
         by_owner = _STATUS.get(which.status)
-        yield Condition(by_owner, ()) if by_owner else Condition("s.status = %s", (which.status,))
+        yield Condition(by_owner, (gone,)) if by_owner else Condition("s.status = %s", (which.status,))
     for name, value in which.tags.items():
         tagged = "s.root IN (SELECT root FROM upcall.tags WHERE name = %s AND value = %s)"
         yield Condition(tagged, (_bytes(name), _bytes(value)))

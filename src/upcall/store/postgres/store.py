@@ -19,11 +19,12 @@ from upcall.errors import (
     SessionTakenOver,
     StoreDamaged,
     StoreError,
+    StoreUnreachable,
     UnknownSession,
 )
 from upcall.events import FOREIGN, AnyEvent, decode
 from upcall.store.postgres import queries as sql
-from upcall.store.postgres.connection import SHORTEST, Connection, ConnectionLost, closed
+from upcall.store.postgres.connection import PATIENCE, SHORTEST, Connection, ConnectionLost, closed
 from upcall.store.postgres.jobs import Append, Claiming, Job, MultiAppend, Operation, Settle, plain
 from upcall.store.postgres.listen import RENEW, Pulse, columns
 from upcall.store.postgres.people import PostgresPeople
@@ -58,13 +59,22 @@ class PostgresStore(PostgresPeople):
 
     durable = True
 
-    def __init__(self, url: str, lease: float = LEASE, clock: Callable[[], float] | None = None) -> None:
+    def __init__(
+        self,
+        url: str,
+        lease: float = LEASE,
+        clock: Callable[[], float] | None = None,
+        *,
+        patience: float = PATIENCE,
+    ) -> None:
         """`lease`: seconds without a heartbeat after which this process counts as dead.
 
+        `patience`: seconds for which reading, starting and answering wait while the server can't be reached.
         `clock` replaces this process's estimate of the server's clock, for tests.
         """
         self._address: Address = parse(url)
         self.where, self.lease, self._own_clock = self._address.shown, lease, clock
+        self._patience = patience
         self._delta = 0.0
         self._url = url
         self._reader: Connection | None = None
@@ -72,6 +82,7 @@ class PostgresStore(PostgresPeople):
         self._connection: Connection | None = None
         self._claims: dict[str, Claim] = {}
         self._claiming: list[str] = []
+        self._owns_strays = False
         self._listeners: list[Callable[[AnyEvent], None]] = []
         self._waiters: list[tuple[int, asyncio.Future[None]]] = []
         self._heard: set[int] = set()
@@ -96,7 +107,7 @@ class PostgresStore(PostgresPeople):
         """Connect, and create or upgrade the schema; raise if it is not ours or too new."""
         if self._writer is not None:
             return
-        connection, reader = Connection(self._address), Connection(self._address)
+        connection, reader = (Connection(self._address, self._patience) for _ in range(2))
         try:
             await connection.open()
             before = time.time()
@@ -112,7 +123,7 @@ class PostgresStore(PostgresPeople):
 
     def duplicate(self) -> PostgresStore:
         """Another store on the same log, for a thread of its own; it is not open yet."""
-        return PostgresStore(self._url, self.lease, self._own_clock)
+        return PostgresStore(self._url, self.lease, self._own_clock, patience=self._patience)
 
     async def close(self) -> None:
         """Write what is queued, and close the connections."""
@@ -296,6 +307,9 @@ class PostgresStore(PostgresPeople):
         """Claim the next run tree that is ready to continue, or return None."""
         until, beat = time.monotonic() + self.lease, self._is_beat_due()
         known = [*self._claiming, *self._claims]
+        if self._owns_strays:
+            await self._do(Operation(_STRAYS, (self._me.id, known)))
+            self._owns_strays = False
         skip = [
             *map(findable, exclude),
             *self._claiming,
@@ -309,14 +323,29 @@ class PostgresStore(PostgresPeople):
         job = Operation(
             _TAKE,
             (*columns(self._me, self.lease), beat, None if agents is None else [*map(findable, agents)], skip,
-             msgspec.json.encode(shown).decode(),             counts_takes(limits)),
+             msgspec.json.encode(shown).decode(), counts_takes(limits)),
             repair=(_STRAYS, (self._me.id, known)),
         )  # fmt: skip
-        rows = await self._do(job)
+        try:
+            rows = await self._do(job)
+        except asyncio.CancelledError:  # it may be taken all the same
+            job.future.add_done_callback(self._give_back)
+            raise
+        except StoreUnreachable:  # it may be taken, and its answer was lost
+            self._owns_strays = True
+            raise
         if not rows:
             return None
         root, epoch, seq, base, orphaned = rows[0]
         return self._hold(Claim(root, epoch, seq, base, orphaned), until if beat else None)
+
+    def _give_back(self, taken: asyncio.Future[Any]) -> None:
+        """Release what was taken for somebody who no longer waits for it."""
+        lost = taken.cancelled() or taken.exception() is not None
+        rows: Sequence[tuple[Any, ...]] = () if lost else taken.result()
+        for root, epoch, *_ in rows:
+            with contextlib.suppress(StoreError):  # it is closed: this process does not own it for long
+                self._open_writer().submit(Operation("SELECT upcall.release(%s, %s)", (root, epoch), root))
 
     async def confirm(self, claim: Claim) -> None:
         """Return when a new heartbeat has been stored and the claim still holds; raise what it was lost to."""
@@ -357,10 +386,14 @@ class PostgresStore(PostgresPeople):
         _, name, machine, pid, born = process
         return "" if machine == self._me.machine and is_gone(pid, born) else name
 
+    async def _gone(self) -> list[str]:
+        """Return the ids of processes of this machine that have ended. Only those who write delete their rows."""
+        neighbours = await self._read(_NEIGHBOURS, (self._me.machine, self._me.id))
+        return [one for one, pid, born in neighbours if is_gone(pid, born)]
+
     async def _forget_dead(self) -> list[str]:
         """Delete the rows of processes of this machine that have ended; return their ids."""
-        neighbours = await self._read(_NEIGHBOURS, (self._me.machine, self._me.id))
-        gone = [one for one, pid, born in neighbours if is_gone(pid, born)]
+        gone = await self._gone()
         if gone:
             await self._read("DELETE FROM upcall.processes WHERE id = ANY (%s)", (gone,))
         return gone
@@ -438,10 +471,9 @@ class PostgresStore(PostgresPeople):
         limit: int = 1000,
     ) -> list[Row]:
         """Return the sessions that match, newest first; with `parent`, its children, oldest first."""
-        if which.status in ("running", "interrupted", "waiting"):
-            await self._forget_dead()
-        which, parent = findable_selection(which), parent and findable(parent)
-        found = await self._read(*sql.sessions_listing(which, parent, before and findable(before), limit))
+        gone = await self._gone() if which.status in ("running", "interrupted", "waiting") else []
+        which, parent, before = findable_selection(which), parent and findable(parent), before and findable(before)
+        found = await self._read(*sql.sessions_listing(which, gone, parent, before, limit))
         return [sql.row_of(values, self._living) for values in found]
 
     async def blob(self, name: str) -> bytes:
@@ -483,8 +515,7 @@ class PostgresStore(PostgresPeople):
 
     async def unfinished(self, limit: int | None = None) -> list[Row]:
         """Return the root sessions that are ready to continue, oldest first."""
-        await self._forget_dead()
-        found = await self._read(sql.UNFINISHED, (limit,))
+        found = await self._read(sql.UNFINISHED, (await self._gone(), limit))
         return [sql.row_of(values, self._living) for values in found]
 
     async def next_deadline(self, after: float) -> float | None:
@@ -493,8 +524,7 @@ class PostgresStore(PostgresPeople):
 
     async def counts(self) -> Mapping[str, int]:
         """Return how many root sessions have each status."""
-        await self._forget_dead()
-        return dict(await self._read(sql.COUNTS))
+        return dict(await self._read(sql.COUNTS, (await self._gone(),)))
 
     async def pause(self, name: str, until: float) -> None:
         """Note for all processes that something is not to be used before this time."""
@@ -608,8 +638,8 @@ class PostgresStore(PostgresPeople):
 
     async def prune(self, before: float, limit: int = 1000) -> int:
         """Delete run trees that ended before this time, oldest first; return the number of deleted sessions."""
-        await self._forget_dead()
-        found = [one for (one,) in await self._read(sql.ENDED_BEFORE, (list(ENDED), before, limit))]
+        values = (list(ENDED), await self._forget_dead(), before, limit)
+        found = [one for (one,) in await self._read(sql.ENDED_BEFORE, values)]
         deleted = 0
         for start in range(0, len(found), 100):  # a few at a time: meanwhile nobody stores bodies
             with contextlib.suppress(UnknownSession, SessionBusy):  # somebody was faster

@@ -10,7 +10,7 @@ import psycopg
 from psycopg import errors
 from psycopg.conninfo import conninfo_to_dict
 
-from upcall.errors import SetupError, StoreError, StoreUnavailable
+from upcall.errors import SetupError, StoreError, StoreUnavailable, StoreUnreachable
 from upcall.safety.secrets import without_password
 
 _DEFAULTS: dict[str, Any] = {
@@ -38,10 +38,18 @@ def parse(url: str) -> Address:
     """Return the address in a URL; SetupError if it can't be read."""
     try:
         given = conninfo_to_dict(url)
-    except psycopg.ProgrammingError:
-        problem = "this is not a valid PostgreSQL URL; write postgresql://user:password@host:5432/database, with"
-        raise SetupError(f"{without_password(url)}: {problem} %40 for an @ in the password") from None
+    except psycopg.ProgrammingError as error:
+        raise SetupError(f"{without_password(url.partition('?')[0])}: {_problem(error)}") from None
     return Address(without_password(url), {**_DEFAULTS, **given})
+
+
+def _problem(error: Exception) -> str:
+    """Return why a URL can't be read. The values of its parameters are not shown: one may be a password."""
+    unknown = re.match(r'invalid URI query parameter: "(\w{1,64})"', str(error))
+    if unknown is not None:
+        return f"PostgreSQL has no parameter {unknown[1]!r}; check its spelling in the URL"
+    problem = "this is not a valid PostgreSQL URL; write postgresql://user:password@host:5432/database, with"
+    return f"{problem} %40 for an @ in the password"
 
 
 _REFUSED = ("password authentication failed", "no password supplied", "no pg_hba.conf entry", "role ")
@@ -68,11 +76,14 @@ def explain(address: Address, error: Exception) -> StoreError:
         case errors.DiskFull() | errors.OutOfMemory():
             problem = f"the server has no room left ({said}); nothing acknowledged is lost. Make room and resume"
         case errors.TooManyConnections():
-            problem = f"it accepts no more connections ({said}); each process needs up to 4"
+            return StoreUnreachable(
+                address.shown, f"it accepts no more connections ({said}); each process needs up to 4"
+            )
         case errors.ReadOnlySqlTransaction():
-            problem = "it is read-only; connect to the primary server"
+            return StoreUnreachable(address.shown, "it is read-only; connect to the primary server")
         case psycopg.OperationalError() | psycopg.InterfaceError():
             problem = f"it can't be reached ({said}); check the address, and that the server runs"
+            return StoreUnreachable(address.shown, problem)
         case psycopg.Error():
             problem = f"PostgreSQL says: {said}"
         case _:

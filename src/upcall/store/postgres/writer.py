@@ -17,7 +17,7 @@ from psycopg import errors
 
 from upcall.contracts import Claim
 from upcall.errors import StoreError, StoreUnavailable, UpcallError
-from upcall.store.postgres.connection import LONGEST, PATIENCE, SHORTEST, Connection, ConnectionLost, values_of
+from upcall.store.postgres.connection import LONGEST, SHORTEST, Connection, ConnectionLost, values_of
 from upcall.store.postgres.jobs import NOTHING, Bodies, Claiming, Job, Known, Operation, Stamps
 from upcall.store.postgres.queries import BODIES, CALLBACKS_BY_ID, callback_of
 from upcall.store.postgres.url import Address, explain
@@ -46,8 +46,8 @@ def fail_soon(claim: Claim, error: Exception) -> None:
 class Retry:
     """The waits between the attempts of one statement."""
 
-    def __init__(self) -> None:
-        self._end, self._delay = time.monotonic() + PATIENCE, SHORTEST
+    def __init__(self, patience: float) -> None:
+        self._end, self._delay = time.monotonic() + patience, SHORTEST
 
     @property
     def is_late(self) -> bool:
@@ -149,7 +149,7 @@ class Writer:
 
     async def _write(self, jobs: list[Job]) -> None:
         """Write jobs, again and again until each is stored or known not to be."""
-        retry = Retry()
+        retry = Retry(self._connection.patience)
         if isinstance(jobs[0], Operation):
             await self._operate(jobs[0], retry)
             return
@@ -221,7 +221,7 @@ class Writer:
             if job.claim is None and not job.future.done():
                 error = explain(self._address, lost.error)
                 unknown = "; whether this was stored is not known" if sent else ""
-                self._fail(job, StoreUnavailable(error.where, f"{error.problem}{unknown}"))
+                self._fail(job, type(error)(error.where, f"{error.problem}{unknown}"))
 
     async def _attempt(self, jobs: Sequence[Job], retry: Retry) -> list[Job]:
         """Send one statement; return the jobs that have to be tried again."""
