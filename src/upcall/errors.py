@@ -53,6 +53,7 @@ UpcallError
     ├── StoreTooNew
     ├── StoreDamaged
     └── StoreUnavailable        locked, read-only, full, or another user's
+        ├── StoreUnreachable    the database is away, and may be back later
         └── ForeignLog          a log that was found here and that the user did not make
 """
 

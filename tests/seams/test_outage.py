@@ -129,7 +129,9 @@ async def test_a_turn_that_ran_when_the_database_went_away_continues_and_each_ca
             await asyncio.sleep(5 * PATIENCE)
         await has_status(other, "s", "done")
         assert not task.done()
-        assert (await other.load("s")).reply.text == "first and second"
+        reply = (await other.load("s")).reply
+        assert reply is not None
+        assert reply.text == "first and second"
     assert crew.done == ["first", "second"]
 
 

@@ -187,6 +187,25 @@ async def test_a_claim_is_not_confirmed_before_the_server_can_be_reached(url: st
         assert claim.until > 0
 
 
+async def test_what_is_taken_for_somebody_who_stopped_waiting_is_released(url: str) -> None:
+    async with opened(url, lease=600.0) as store, opened(url, lease=600.0) as other:
+        held = await start_and_claim(store, "held")  # so that its process sends heartbeats
+        claim = await start_and_claim(store, "s")
+        await put(store, "s", turn(), claim=claim)
+        await store.release(claim)
+        taking = asyncio.ensure_future(store.take())
+        await asyncio.sleep(0)
+        taking.cancel()
+        await asyncio.wait({taking})
+        assert taking.cancelled()
+        taken = None
+        async with asyncio.timeout(60):
+            while taken is None:
+                taken = await other.take()
+        assert taken.root == "s"
+        assert held.is_active
+
+
 # --- order --------------------------------------------------------------------------------
 
 WRITER = """

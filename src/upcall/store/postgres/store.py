@@ -341,9 +341,9 @@ class PostgresStore(PostgresPeople):
 
     def _give_back(self, taken: asyncio.Future[Any]) -> None:
         """Release what was taken for somebody who no longer waits for it."""
-        lost = taken.cancelled() or taken.exception() is not None
-        rows: Sequence[tuple[Any, ...]] = () if lost else taken.result()
-        for root, epoch, *_ in rows:
+        if taken.cancelled() or taken.exception() is not None:
+            return
+        for root, epoch, *_ in taken.result():
             with contextlib.suppress(StoreError):  # it is closed: this process does not own it for long
                 self._open_writer().submit(Operation("SELECT upcall.release(%s, %s)", (root, epoch), root))
 
