@@ -94,7 +94,7 @@ SECRETS = {
     "hunter38": '[\n  "curl",\n  "-H",\n  "Accept: \\"*/*\\"",\n  "--user",\n  "ada:{}",\n  "-v"\n]',
     "hunter39": '["curl", "--proxy-user=ada:{}", "https://shop.example"]',
     "hunter40": '{{"command": "curl", "args": ["-u", "ada:{}", "https://shop.example"]}}',
-    "hunter41": '{{\n "command": "/usr/bin/curl",\n "type": "stdio",\n "args": [\n  "-u",\n  "ada:{}"\n ]\n}}',
+    "hunter41": '{{\n  "command": "/bin/curl",\n  "type": "stdio",\n  "args": [\n    "-u",\n    "ada:{}"\n  ]\n}}',
     "hunter42": '{{"text": "{{\\"command\\":\\"curl\\",\\"args\\":[\\"-u\\",\\"ada:{}\\"]}}"}}',
 }
 
