@@ -148,6 +148,25 @@ async def test_a_worker_that_is_told_to_stop_does_not_wait_for_the_database(
     assert not warned(caplog)()
 
 
+async def test_a_busy_worker_that_is_told_to_stop_leaves_its_turn_to_others_and_does_not_wait(url: str) -> None:
+    stop, crew = asyncio.Event(), Crew()
+    async with client(url) as other:
+        async with Runtime(PostgresStore(url, 2.0), agents=[crew.agent()], hold=0) as runtime:
+            task = asyncio.ensure_future(runtime.work(stop, drain=0.5))
+            await other.submit("worker", "first second", id="s")
+            await wait_until(lambda: crew.done == ["first"])
+            async with stopped():
+                crew.go.set()
+                stop.set()
+                await asyncio.wait_for(task, 90)
+                await runtime.close()
+        await other.work(once=True)
+        while await other.status("s") != "done":  # after the lease
+            await asyncio.sleep(0.1)
+            await other.work(once=True)
+    assert crew.done == ["first"]
+
+
 async def test_code_that_resumes_what_is_listed_waits_too(url: str, caplog: pytest.LogCaptureFixture) -> None:
     stop, seen = asyncio.Event(), list[str]()
 

@@ -198,6 +198,7 @@ async def test_what_is_taken_for_somebody_who_stopped_waiting_is_released(url: s
         taking.cancel()
         await asyncio.wait({taking})
         assert taking.cancelled()
+        await store.append_all({"held": [Steered("written after it")]})
         taken = None
         async with asyncio.timeout(60):
             while taken is None:

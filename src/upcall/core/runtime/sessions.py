@@ -416,8 +416,10 @@ class Sessions(Catalog):
             outcome = error
             raise
         finally:
-            await self._trees.release(tree, state)
-            self._trees.end(tree, outcome)
+            try:
+                await self._trees.release(tree, state)
+            finally:
+                self._trees.end(tree, outcome)
 
     async def _resume(self, tree: RunTree, state: SessionState) -> Reply:
         agent = self.agents.of(state.header)

@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple, cast
 
 from upcall.contracts import Store, TakeLimit
 from upcall.core.runtime.retrying import DEFAULT_RETRIES, Retries
-from upcall.core.runtime.running_trees import RunningTrees, drain_trees
+from upcall.core.runtime.running_trees import STOP_LIMIT, RunningTrees, drain_trees
 from upcall.errors import RuntimeClosed, SessionBusy, SetupError, StoreDamaged, StoreUnreachable, UpcallError
 from upcall.events import SETTLING, AnyEvent, TurnQueued
 from upcall.messages import Value
@@ -196,12 +196,13 @@ class Worker:
                 for root in [root for root, tree in here.items() if tree is None]:
                     self.running[root].cancel()
                 await drain_trees([tree for tree in here.values() if tree is not None], seconds)
+                seconds = STOP_LIMIT  # the trees have ended, or were stopped
             if self.running:
                 await asyncio.wait(self.running.values(), timeout=seconds)
-            for task in self.running.values():
-                task.cancel()
-            if self.running:
-                await asyncio.wait(self.running.values())
+            while self.running:  # the first time they release their trees, for which they may wait for the store
+                for task in self.running.values():
+                    task.cancel()
+                await asyncio.wait(self.running.values(), timeout=STOP_LIMIT)
         finally:
             self.ended.set()
 
