@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, cast
 import msgspec
 
 from upcall.callbacks import HOOK_ORIGIN, Callback, reopened, steps_taken
-from upcall.contracts import Claim
+from upcall.contracts import Claim, TakeLimit
 from upcall.errors import QueueFull, SessionTakenOver, StoreError, TurnExists, UnknownSession
 from upcall.events import (
     ANSWERING,
@@ -450,6 +450,16 @@ class Settle(Job):
     def result(self) -> Callback | None:
         """Return the callback as it was already settled, or None."""
         return self._refused
+
+
+def limits_json(limits: Sequence[TakeLimit]) -> str:
+    """Return the limits of a take as `upcall.take` reads them."""
+    shown = [
+        {"agents": limit.agents, "tenant": None if limit.tenant is None else plain(limit.tenant),
+         "running": limit.running, "per_minute": limit.per_minute}
+        for limit in limits
+    ]  # fmt: skip
+    return msgspec.json.encode(shown).decode()
 
 
 def plain(text: str) -> str:

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from upcall.callbacks import Callback, callback_raised, settled, with_step
 from upcall.contracts import Row, Selection
+from upcall.errors import StoreDamaged
 from upcall.events import AnyEvent, CallbackRaised, decode
 
 _BELOW = "({0} = {1} OR ({0} > {1} || '~' AND {0} < {1} || chr(127)))"
@@ -149,6 +150,16 @@ class Condition(NamedTuple):
 def text_of(body: bytes) -> str:
     """Return a text that is stored as bytes."""
     return body.decode("utf-8", "surrogatepass")
+
+
+def event_of(where: str, values: Sequence[Any]) -> AnyEvent:
+    """Return a row of events as an event; StoreDamaged if it can't be read. `where` is shown in the error."""
+    session, seq, pos, at, body = values
+    try:
+        return decode(body, session, seq, pos, at)
+    except ValueError as error:
+        problem = f"event {seq} of session {session!r} can't be read ({error}); upgrade upcall, or restore a backup"
+        raise StoreDamaged(where, problem) from error
 
 
 def row_of(values: Sequence[Any], living: Callable[[Sequence[Any]], str]) -> Row:

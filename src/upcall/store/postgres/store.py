@@ -10,8 +10,6 @@ import time
 from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from typing import Any
 
-import msgspec
-
 from upcall.callbacks import Callback
 from upcall.contracts import EVERYTHING, Claim, Row, Selection, TakeLimit
 from upcall.errors import (
@@ -22,10 +20,10 @@ from upcall.errors import (
     StoreUnreachable,
     UnknownSession,
 )
-from upcall.events import FOREIGN, AnyEvent, decode
+from upcall.events import FOREIGN, AnyEvent
 from upcall.store.postgres import queries as sql
 from upcall.store.postgres.connection import PATIENCE, SHORTEST, Connection, ConnectionLost, closed
-from upcall.store.postgres.jobs import Append, Claiming, Job, MultiAppend, Operation, Settle, plain
+from upcall.store.postgres.jobs import Append, Claiming, Job, MultiAppend, Operation, Settle, limits_json, plain
 from upcall.store.postgres.listen import RENEW, Pulse, columns
 from upcall.store.postgres.people import PostgresPeople
 from upcall.store.postgres.url import Address, explain, parse
@@ -315,15 +313,10 @@ class PostgresStore(PostgresPeople):
             *self._claiming,
             *[root for root, claim in self._claims.items() if claim.is_active],
         ]
-        shown = [
-            {"agents": limit.agents, "tenant": None if limit.tenant is None else plain(limit.tenant),
-             "running": limit.running, "per_minute": limit.per_minute}
-            for limit in limits
-        ]  # fmt: skip
         job = Operation(
             _TAKE,
             (*columns(self._me, self.lease), beat, None if agents is None else [*map(findable, agents)], skip,
-             msgspec.json.encode(shown).decode(), counts_takes(limits)),
+             limits_json(limits), counts_takes(limits)),
             repair=(_STRAYS, (self._me.id, known)),
         )  # fmt: skip
         try:
@@ -403,7 +396,7 @@ class PostgresStore(PostgresPeople):
     async def read(self, session: str, after: int = 0, limit: int = 1000) -> list[AnyEvent]:
         """Return the events of one session with `seq` above `after`, oldest first."""
         rows = await self._read(sql.EVENTS, (findable(session), after, limit))
-        return [self._decode(*row) for row in rows]
+        return [sql.event_of(self.where, row) for row in rows]
 
     async def read_all(self, after: int = 0, limit: int = 1000) -> list[AnyEvent]:
         """Return the events of all sessions with `pos` above `after`, in the order of their positions."""
@@ -432,7 +425,7 @@ class PostgresStore(PostgresPeople):
         while not found and (rows := await read(after)):
             for row in rows:
                 with self._left_out("an event"):  # only reading that session is refused
-                    found.append(self._decode(*row))
+                    found.append(sql.event_of(self.where, row))
                 after = row[2]
         return found
 
@@ -442,15 +435,6 @@ class PostgresStore(PostgresPeople):
             yield
         except StoreDamaged as error:
             log.warning("%s is left out: %s", what, error)
-
-    def _decode(self, session: str, seq: int, pos: int, at: float, body: bytes) -> AnyEvent:
-        try:
-            return decode(body, session, seq, pos, at)
-        except ValueError as error:
-            problem = (
-                f"event {seq} of session {session!r} can't be read ({error}); upgrade upcall, or restore a backup"
-            )
-            raise StoreDamaged(self.where, problem) from error
 
     async def last(self) -> int:
         """Return the position of the newest event."""
@@ -605,7 +589,7 @@ class PostgresStore(PostgresPeople):
             self._heard = {row[2] for row in rows if row[2] > self._low}
             for row in fresh:
                 with self._left_out("an event"):
-                    self._tell(self._decode(*row))
+                    self._tell(sql.event_of(self.where, row))
         else:
             self._low, self._heard = horizon - 1, set()
         self._release_waiters(lambda after: self._last > after)
