@@ -88,6 +88,7 @@ async def test_the_demo_team_is_watched_live_from_its_start_to_its_end(tmp_path:
         await page.wait_for_timeout(600)
         await card.get_by_role("button", name="orange").click()
         await expect(card.get_by_text("You answered orange at")).to_be_visible()
+        await page.get_by_role("button", name="follow", exact=True).click()
         await expect(page.get_by_role("treeitem", name="reviewer").first).to_be_visible()
         await expect(page.get_by_role("main").get_by_text("done", exact=True).first).to_be_visible()
     assert "orange" in (tmp_path / "Sign in.html").read_text()
