@@ -52,7 +52,17 @@ SECRET_NAMES = (
     *("SESSION_COOKIE", "SLACK_WEBHOOK_URL"),
 )
 PLAIN_NAMES = (
-    *("MYPATH", "PATTERN", "AUTHOR", "MONKEY", "KEYBOARD", "OLDPWD", "TOKENIZERS_PARALLELISM", "MAX_TOKENS"),
+    *(
+        "MYPATH",
+        "PATTERN",
+        "AUTHOR",
+        "MONKEY",
+        "KEYBOARD",
+        "OLDPWD",
+        "TOKENIZERS_PARALLELISM",
+        "MAX_TOKENS",
+        "KeyError",
+    ),
     *("COMPASS", "PASSENGER", "SECRETARY", "PATCH", "CREDITS", "COOKIES_JAR", "WEBHOOKS"),
 )
 URLS = {

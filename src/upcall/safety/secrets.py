@@ -30,7 +30,7 @@ _PARAMETER = re.compile(r"([?&])([\w.-]{1,100})=([^&#\s'\"]+)")
 
 def is_secret_name(name: str) -> bool:
     """Return whether a variable, a field or a parameter of this name holds a secret."""
-    if name == "PWD":  # the current folder
+    if name in ("PWD", "KeyError"):  # the current folder, and Python's error, which names what is missing
         return False
     name = name[:_LONGEST_NAME]
     upper = name.upper()

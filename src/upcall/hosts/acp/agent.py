@@ -47,6 +47,7 @@ class AcpAgent:
         self._writer: LineWriter
         self._ended = asyncio.Event()
         self._desk: Desk | None = None
+        self._importing: threading.Thread | None = None
 
     async def serve(self, input: int, output: int, left: Callable[[], object]) -> None:
         """Answer an editor over two file descriptors, until it leaves; `left` is called at that moment."""
@@ -142,7 +143,10 @@ class AcpAgent:
 
     def _preload(self) -> None:
         """Import what sessions need, in a thread that an editor which leaves does not wait for."""
-        threading.Thread(target=self._import, name="upcall-imports", daemon=True).start()
+        if self._desk is not None:  # a session imports it already
+            return
+        self._importing = threading.Thread(target=self._import, name="upcall-imports", daemon=True)
+        self._importing.start()
 
     def _import(self) -> None:
         from importlib import import_module
@@ -153,6 +157,8 @@ class AcpAgent:
 
     def _opened_desk(self) -> Desk:
         if self._desk is None:
+            if self._importing is not None:  # Python's imports of one package from two threads can fail
+                self._importing.join()
             from upcall.hosts.acp.desk import Desk
 
             self._desk = Desk(self, self._place, self._ended)
