@@ -143,7 +143,7 @@ class ServersMissing(SetupError):
 class RuntimeClosed(UpcallError):
     """The runtime was closed while a turn ran: it stopped where it was and can be resumed.
 
-    Everything that is asked of a closed runtime raises it too; `begun` is then False, and nothing was written.
+    A closed runtime raises it for every call. Then `begun` is False, and nothing was written.
     """
 
     def __init__(self, *, begun: bool = True) -> None:

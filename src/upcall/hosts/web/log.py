@@ -33,7 +33,7 @@ _PLAIN = (str, bytes, int, float, type(None), dict, list, tuple, msgspec.Struct)
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What is kept about a log, and how it is shown. After the start, only the reader's thread touches it."""
+    """What is known about a log, and how to show it. After the start, only the reader's thread uses it."""
 
     redactor: Redactor
     labels: Labels
