@@ -87,10 +87,14 @@ class Raw:
 
 
 @contextlib.asynccontextmanager
-async def raw_agent(folder: Path, *, command: Sequence[str] = COMMAND) -> AsyncGenerator[Raw]:
-    """An agent; at the end it leaves soon, without a stack trace, and leaves no process behind."""
+async def raw_agent(folder: Path, *, command: Sequence[str] = COMMAND, covered: bool = True) -> AsyncGenerator[Raw]:
+    """An agent; at the end it leaves soon, without a stack trace, and leaves no process behind.
+
+    What is measured should not be `covered`: counting coverage costs more than most of the agent's work.
+    """
+    kept = {name: value for name, value in environment().items() if covered or not name.startswith("COVERAGE_")}
     process = await asyncio.create_subprocess_exec(
-        *command, cwd=folder, env=environment(), limit=2**27, start_new_session=True,
+        *command, cwd=folder, env=kept, limit=2**27, start_new_session=True,
         stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip
     agent = Raw(process)

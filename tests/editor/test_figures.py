@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from editor.raw import HANGING, Raw, raw_agent
+from pace import slowness, slowness_of_start
 from upcall import Agent, Limits, Runtime
 from upcall.models import Script, call
 
@@ -46,7 +47,7 @@ clerk = Agent("clerk", model=Flood(), tools=[nothing], limits=Limits(model_calls
 '''
 
 
-def cpu_seconds(pid: int) -> float:
+def cpu_used(pid: int) -> float:
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
@@ -56,27 +57,30 @@ def memory(pid: int) -> int:
     return int(next(line for line in status.splitlines() if line.startswith("VmRSS")).split()[1]) * 1024
 
 
-async def test_the_first_answer_costs_at_most_250_milliseconds_of_cpu(folder: Path):
-    async with raw_agent(folder) as agent:
+async def test_the_first_answer_costs_at_most_250_milliseconds_of_cpu_on_a_quiet_machine(folder: Path):
+    async with raw_agent(folder, covered=False) as agent:
         await agent.send(b'{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":1}}\n')
         await agent.read()
-        assert cpu_seconds(agent.process.pid) <= 0.25
+        used = cpu_used(agent.process.pid)
+    assert used <= 0.25 or used <= 0.25 * slowness_of_start(), used
 
 
 @pytest.mark.slow
 async def test_the_first_session_is_there_within_100_milliseconds_beside_a_server_that_hangs(folder: Path):
     taken = [await _seconds_of_first_session(folder) for _ in range(3)]
-    assert min(taken) < 0.1, taken  # the others may have been disturbed by what else the machine does
+    assert min(taken) < 0.1 or min(taken) < 0.1 * slowness(), (
+        taken
+    )  # the others may have been disturbed by what else the machine does
 
 
 async def _seconds_of_first_session(folder: Path) -> float:
     """Start an agent, let it become idle, and return the seconds of its first session/new."""
-    async with raw_agent(folder) as agent:
+    async with raw_agent(folder, covered=False) as agent:
         await agent.initialize()
-        used, idle = cpu_seconds(agent.process.pid), 0
+        used, idle = cpu_used(agent.process.pid), 0
         while idle < 5:
             await asyncio.sleep(0.1)
-            used, before = cpu_seconds(agent.process.pid), used
+            used, before = cpu_used(agent.process.pid), used
             idle = idle + 1 if used == before else 0
         begun = time.monotonic()
         opened = await agent.request("session/new", cwd=str(folder), mcpServers=[HANGING])
@@ -89,7 +93,7 @@ async def _seconds_of_first_session(folder: Path) -> float:
 async def test_a_cancel_amid_three_deaf_children_is_answered_within_a_second(folder: Path):
     taken: list[float] = []
     while not taken or (min(taken) >= 1 and len(taken) < 3):
-        async with raw_agent(folder) as agent:
+        async with raw_agent(folder, covered=False) as agent:
             await agent.initialize()
             session = await agent.new(folder)
             turn = await agent.prompt(session, "parallel deaf 30")
@@ -112,7 +116,7 @@ def _notification(method: str, **params: str) -> bytes:
 @pytest.mark.slow
 async def test_a_slow_editor_gets_every_character_and_the_agent_keeps_little(folder: Path):
     (folder / "crew.py").write_text(FLOOD)
-    async with raw_agent(folder) as agent:
+    async with raw_agent(folder, covered=False) as agent:
         await agent.initialize()
         session = await agent.new(folder)
         await agent.answered(await agent.prompt(session, "/cost"))
@@ -155,13 +159,14 @@ async def test_a_session_of_2000_calls_is_loaded_within_two_seconds(folder: Path
     async with Runtime(folder / ".upcall/log.db", agents=[clerk]) as runtime:
         session = await runtime.start(clerk, folder=folder)
         assert (await session.prompt("go")).status == "done"
-    async with raw_agent(folder) as agent:
+    async with raw_agent(folder, covered=False) as agent:
         await agent.initialize()
         await agent.new(folder)
-        before = cpu_seconds(agent.process.pid)
+        before = cpu_used(agent.process.pid)
         loaded = await agent.request("session/load", sessionId=session.id, cwd=str(folder), mcpServers=[])
         assert "result" in loaded
-        assert cpu_seconds(agent.process.pid) - before < 2
+        used = cpu_used(agent.process.pid) - before
+        assert used < 2 or used < 2 * slowness(), used
         calls = [
             one for one in agent.seen if one.get("params", {}).get("update", {}).get("sessionUpdate") == "tool_call"
         ]

@@ -14,6 +14,7 @@ from cli.command import upcall
 from editor.clients import CLIENTS, PEERS, Acpx, Client, PythonSdk, connected, node, sent_requests
 from editor.raw import COMMAND, HANGING
 from mcp_client.peers import free_port, web_everything, web_shop
+from pace import slowness
 from web.serving import Server, get, post
 
 pytestmark = pytest.mark.slow
@@ -101,7 +102,7 @@ async def test_a_new_session_waits_for_no_server(folder: Path):
             before = time.monotonic()
             session = await client.new([HANGING])
             taken.append(time.monotonic() - before)
-        assert min(taken) < 0.1, taken
+        assert min(taken) < 0.1 or min(taken) < 0.1 * slowness(), taken
         assert await client.prompt(session, "add") == "end_turn"
 
 

@@ -41,15 +41,6 @@ def closure(name: str) -> set[str]:
     return found
 
 
-def cpu_seconds(statement: str) -> float:
-    """What a fresh interpreter spends on one statement."""
-    child = subprocess.Popen([sys.executable, "-I", "-c", statement])
-    _, status, used = os.wait4(child.pid, 0)
-    child.returncode = os.waitstatus_to_exitcode(status)
-    assert child.returncode == 0
-    return used.ru_utime + used.ru_stime
-
-
 def test_an_install_without_extras_has_at_most_30_distributions() -> None:
     installed = closure("upcall")
     assert len(installed) <= MOST, sorted(installed)

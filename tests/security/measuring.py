@@ -16,7 +16,8 @@ import time
 from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
-from typing import Any
+
+from pace import slowness, untraced
 
 MOST_STALL = 0.2
 """Seconds of CPU for which an event loop may run one thing."""
@@ -25,8 +26,6 @@ MOST_GROWTH = 64_000_000
 """Bytes by which a process may grow beyond what the bounds say."""
 
 _TICK = 0.001
-_KNOWN_WORK = 0.013
-"""Seconds of CPU that the work in `_slowness` takes on the quiet machine that the bounds were set on."""
 
 
 class Measured:
@@ -40,7 +39,7 @@ class Measured:
     def check(self, stall: float = MOST_STALL, growth: int = MOST_GROWTH) -> None:
         """Fail where either is above its bound."""
         if self.stall > stall:
-            stall *= _slowness()
+            stall *= slowness()
         assert self.stall <= stall, f"the event loop stood still for {self.stall:.3f} s of CPU"
         assert self.growth <= growth, f"the process grew by {self.growth / 1e6:.0f} MB"
 
@@ -71,21 +70,6 @@ async def measured() -> AsyncGenerator[Measured]:
 
 
 @contextmanager
-def untraced() -> Generator[None]:
-    """Count no coverage of what is done inside: that would cost several times what is measured."""
-    tool: Any = sys.modules.get("coverage")
-    stopped: list[Any] = []  # a worker may have several at once
-    while tool is not None and (running := tool.Coverage.current()) is not None:
-        running.stop()
-        stopped.append(running)
-    try:
-        yield
-    finally:
-        for running in reversed(stopped):
-            running.start()
-
-
-@contextmanager
 def grown(out: Measured | None = None) -> Generator[Measured]:
     """Measure only by how much the process grows."""
     out = out or Measured()
@@ -98,18 +82,6 @@ def grown(out: Measured | None = None) -> Generator[Measured]:
         yield out
     finally:
         out.growth = max(0, _peak() - before)
-
-
-def _slowness() -> float:
-    """How many times slower the processor is now than the one that the bounds were set on: from 1 to 3."""
-    spent: list[float] = []
-    with untraced():
-        for _ in range(5):
-            began, seen = time.thread_time(), dict[int, str]()
-            for number in range(100_000):
-                seen[number % 1000] = str(number)
-            spent.append(time.thread_time() - began)
-    return min(3.0, max(1.0, max(spent) / _KNOWN_WORK))
 
 
 def _give_back() -> None:

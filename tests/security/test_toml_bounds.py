@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 import tomllib
 from pathlib import Path
 
 import pytest
 
+from pace import within
 from upcall import load_agents
 from upcall.errors import SetupError, UpcallError
 from upcall.observe.option_files import read_mapping
@@ -33,11 +33,9 @@ LONG_KEYS = {
 def test_a_key_of_many_parts_is_refused_before_it_is_read(name: str, tmp_path: Path) -> None:
     (tmp_path / "a.md").write_text("---\nname: a\ndescription: x\n---\nhello\n")
     (tmp_path / "team.toml").write_text(LONG_KEYS[name])
-    began = time.process_time()
-    with grown() as took, pytest.raises(UpcallError, match="has more than 10 parts"):
+    with within(1), grown() as took, pytest.raises(UpcallError, match="has more than 10 parts"):
         load_agents(tmp_path)
     took.check()
-    assert time.process_time() - began < 1
 
 
 @pytest.mark.parametrize(
@@ -58,10 +56,8 @@ def test_what_only_looks_like_a_key_of_many_parts_is_read(text: str) -> None:
     "text", ["a" * 99_000, "a " * 49_000, '"' * 99_000, "'''" + "'" * 90_000, '"""' + "\\" * 90_000]
 )
 def test_looking_for_such_keys_takes_little_time(text: str) -> None:
-    began = time.process_time()
-    with pytest.raises(ValueError, match=r"\S"):
+    with within(1), pytest.raises(ValueError, match=r"\S"):
         read_toml(text)
-    assert time.process_time() - began < 1
 
 
 def test_a_file_of_options_has_no_key_of_many_parts_either(tmp_path: Path) -> None:
