@@ -67,10 +67,8 @@ async def test_the_first_answer_costs_at_most_250_milliseconds_of_cpu_on_a_quiet
 
 @pytest.mark.slow
 async def test_the_first_session_is_there_within_100_milliseconds_beside_a_server_that_hangs(folder: Path):
-    taken = [await _seconds_of_first_session(folder) for _ in range(3)]
-    assert min(taken) < 0.1 or min(taken) < 0.1 * slowness(), (
-        taken
-    )  # the others may have been disturbed by what else the machine does
+    taken = min([await _seconds_of_first_session(folder) for _ in range(3)])  # a busy machine disturbs some of them
+    assert taken < 0.1 or taken < 0.1 * slowness(), taken
 
 
 async def _seconds_of_first_session(folder: Path) -> float:
