@@ -156,7 +156,7 @@ class TurnQueued(Event, frozen=True, tag="turn_queued"):
 class TurnResumed(Event, frozen=True, tag="turn_resumed"):
     """A turn that was interrupted, failed or parked continues.
 
-    turn: the number of the turn
+    turn: the number of the turn; 0 if the begin_session hooks run again, because the process that ran them died
     setup: the new digest, where the agent's instructions, tools or policy have changed since
     died: True if the process that owned the run tree before ended without releasing it
     """

@@ -87,6 +87,10 @@ async def crash_in_hook(session: Any, request: Request) -> None:
     exit_here("hook")
 
 
+async def crash_at_begin(session: Any) -> None:
+    exit_here("begin")
+
+
 def crashing_or_done(request: Request) -> Any:
     return results(request)[0] if results(request) else call("crash")
 
@@ -94,4 +98,5 @@ def crashing_or_done(request: Request) -> Any:
 in_tool = Agent("in_tool", model=Script(crashing_or_done), tools=[crash])
 in_model = Agent("in_model", model=Script(crash_in_model))
 in_hook = Agent("in_hook", model=Script(lambda _: "mended"), hooks=Hooks(before_model=[crash_in_hook]))
+at_begin = Agent("at_begin", model=Script(lambda _: "mended"), hooks=Hooks(begin_session=[crash_at_begin]))
 in_child = Agent("in_child", model=Script(delegate("in_tool")), agents=[in_tool])

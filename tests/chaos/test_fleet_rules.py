@@ -180,7 +180,7 @@ def replaced_until(fleet: Workers, is_over: asyncio.Event) -> int:
 
 
 @pytest.mark.timeout(400)
-@pytest.mark.parametrize("agent", ["in_tool", "in_model", *(["in_hook", "in_child"] if FULL else [])])
+@pytest.mark.parametrize("agent", ["in_tool", "in_model", *(["in_hook", "in_child", "at_begin"] if FULL else [])])
 async def test_a_run_that_ends_three_workers_is_set_aside_and_others_continue(
     agent: str, tmp_path: Path, effects: Path
 ) -> None:

@@ -236,6 +236,32 @@ async def test_the_children_of_a_turn_are_counted_across_resumes() -> None:
         assert (reply.status, reply.limit) == ("limit", "children")
 
 
+@pytest.mark.slow
+async def test_the_children_of_a_turn_are_counted_across_resumes_after_a_thousand_others() -> None:
+    child, runs = Agent("b", model=Script(lambda r: "b")), list[int]()
+
+    async def delegates(session: SessionAccess, message: Message) -> None:
+        for number in range(334 if message.text == "many" else 1):
+            await session.start_child(child, f"{number}")
+        runs.append(1)
+        if len(runs) == 4:
+            raise ValueError("not yet")
+        if message.text == "few":
+            for number in range(334):
+                await session.start_child(child, f"more {number}")
+
+    hooks, limits = Hooks(pre_request=[delegates]), Limits(children=334)
+    agent = Agent("a", model=Script(lambda r: "a"), hooks=hooks, limits=limits)
+    async with Runtime(agents=[agent, child]) as runtime:
+        session = await runtime.start(agent, "s")
+        for _ in range(3):
+            await session.prompt("many")
+        with pytest.raises(HookFailed):
+            await session.prompt("few")
+        reply = await runtime.resume("s")
+        assert (reply.status, reply.limit) == ("limit", "children")
+
+
 # --- compaction -------------------------------------------------------------------------
 
 

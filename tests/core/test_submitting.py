@@ -473,6 +473,51 @@ async def test_a_tree_whose_workers_died_three_times_fails_and_can_be_resumed(tm
         await store.close()
 
 
+async def test_a_session_whose_workers_died_three_times_in_its_first_hooks_fails_and_can_be_resumed(
+    tmp_path: Path,
+) -> None:
+    path, now, begun = tmp_path / "log.db", [1_000_000.0], list[str]()
+    agent = Agent(
+        "a", model=Script(["done"]), hooks=Hooks(begin_session=[lambda session: begun.append(session.id)])
+    )
+    stores = [SqliteStore(path, lambda: now[0]) for _ in range(3)]
+    async with Runtime(SqliteStore(path), agents=[agent]) as runtime:
+        await runtime.submit("a", "go", id="s")
+    for number, store in enumerate(stores):  # each takes it and dies: its heartbeat is an hour late
+        await store.open()
+        claim = await store.take()
+        assert claim is not None
+        if number:
+            stored = store.append("s", [TurnResumed(0, died=True)], claim)
+            assert stored is None or await stored is None
+        now[0] += 3600
+    async with Runtime(SqliteStore(path, lambda: now[0]), agents=[agent]) as runtime:
+        assert (await work(runtime), await runtime.status("s")) == ([("s", "failed")], "failed")
+        assert begun == []
+        assert (await runtime.resume("s")).text == "done"
+        assert begun == ["s"]
+    for store in stores:
+        await store.close()
+
+
+async def test_a_session_whose_worker_died_in_its_first_hooks_begins_again(tmp_path: Path) -> None:
+    path, now, begun = tmp_path / "log.db", [1_000_000.0], list[str]()
+    agent = Agent(
+        "a", model=Script(["done"]), hooks=Hooks(begin_session=[lambda session: begun.append(session.id)])
+    )
+    store = SqliteStore(path, lambda: now[0])
+    async with Runtime(SqliteStore(path), agents=[agent]) as runtime:
+        await runtime.submit("a", "go", id="s")
+    await store.open()
+    assert await store.take() is not None
+    now[0] += 3600
+    async with Runtime(SqliteStore(path, lambda: now[0]), agents=[agent]) as runtime:
+        assert (await work(runtime), begun) == ([("s", "done")], ["s"])
+        types = [event.type for event in await runtime.store.read("s")]
+        assert types[1:4] == ["turn_queued", "turn_resumed", "hooks_passed"]
+    await store.close()
+
+
 async def test_a_session_that_waits_takes_a_queued_turn_after_its_answer(tmp_path: Path) -> None:
     agent = Agent(
         "a", model=Script(lambda r: results(r)[0] if results(r) else call("ask_first")), tools=[ask_first]

@@ -42,6 +42,8 @@ def a_call(name: str, **arguments: Any) -> dict[str, Any]:
         ({"method": "tasks/get"}, "viewer"),
         ({"method": "tasks/update"}, "answerer"),
         ({"method": "tasks/cancel"}, "operator"),
+        ({"method": "tasks/begin"}, "operator"),
+        ({"method": "notifications/cancelled"}, "viewer"),
         ({"id": 1, "result": {"action": "accept"}}, "answerer"),
         ([{"method": "ping"}, {"method": "tools/call", "params": {"name": "answer"}}], "answerer"),
         ("text", "viewer"),

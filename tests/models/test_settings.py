@@ -633,3 +633,23 @@ async def test_a_request_that_lost_the_headers_of_a_hook_is_not_sent_without_the
     assert [asked.headers["x-tenant"] for asked in server.asked] == [SECRET, SECRET]
     assert [asked.headers["x-agent"] for asked in server.asked] == ["a", "a"]
     assert SECRET.encode() not in everything_in(tmp_path)
+
+
+@pytest.mark.parametrize("adds", [False, True], ids=["without them", "with new ones"])
+async def test_a_hook_may_send_a_request_that_lost_its_headers_only_with_new_ones(tmp_path: Path, adds: bool):
+    given = Settings(extra_headers={"X-Tenant": SECRET})
+
+    def again(session: Any, request: Request, error: Exception) -> Request:
+        return request.replace(settings=given) if adds else request
+
+    hooks = setting(given).replace(model_failed=[again])
+    async with (
+        interrupted(tmp_path, hooks) as (server, agent),
+        Runtime(tmp_path / "log.db", agents=[agent]) as runtime,
+    ):
+        if adds:
+            assert (await runtime.resume("s")).status == "done"
+        else:
+            with pytest.raises(ModelRefused, match=r"not kept in the log \(X-Tenant\)"):
+                await runtime.resume("s")
+        assert [asked.headers.get("x-tenant") for asked in server.asked] == [SECRET] * (2 if adds else 1)

@@ -142,6 +142,8 @@ class RunTreeNodes:
             self._table.set(session.id, about=line)
 
     def _turn_resumed(self, session: _Session, event: events.TurnResumed) -> None:
+        if not session.turn:  # its begin_session hooks run again
+            return
         self._interrupt_model(session)
         self._table.set(session.turn, status="running", end=None)
         self._table.set(session.id, status="running", end=None)

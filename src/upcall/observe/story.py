@@ -221,7 +221,7 @@ class Story:
 
     def _turn_resumed(self, event: TurnResumed) -> list[Line]:
         changed = " with changed instructions, tools or policy" if event.setup else ""
-        return [self._line(event, "note", f"the turn continues{changed}")]
+        return [self._line(event, "note", f"the {'turn' if event.turn else 'session'} continues{changed}")]
 
     def _turn_ended(self, event: TurnEnded) -> list[Line]:
         for key in [key for key in self.open if key[0] == event.session]:

@@ -167,6 +167,9 @@ class SessionState(msgspec.Struct, eq=False):
 
     def _turn_resumed(self, event: events.TurnResumed) -> None:
         turn = self.turn
+        if not self.begun:  # a worker died in the begin_session hooks: they run again, and then the turn
+            turn.parked = False
+            return
         if turn.phase == "running" and turn.running_since:
             turn.ran_seconds += max(0.0, self.last_time - turn.running_since)
         if turn.phase == "limit":  # what its last response called is settled, and the model has not seen it

@@ -70,7 +70,7 @@ class Catalog:
             self.host_inbox.withdraw(event.callback_id, why_withdrawn(event))
 
     def spawn(self, work: Coroutine[Any, Any, R]) -> asyncio.Task[R]:
-        """Run a coroutine in the background. It outlives its caller; its failure is logged if nobody takes it."""
+        """Run a coroutine in the background. It outlives its caller; its failure is logged as a debug message."""
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._spawned_ended)
@@ -79,7 +79,7 @@ class Catalog:
     def _spawned_ended(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and task.exception() is not None:
-            log.debug("a streamed turn failed: %s", task.exception())
+            log.debug("work in the background failed: %s", task.exception())
 
     async def _row(self, id: str) -> Row:
         row = await self.store.row(id)

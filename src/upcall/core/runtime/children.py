@@ -14,6 +14,9 @@ from upcall.core.turns.turn import Turn
 from upcall.errors import ChildFailed, LimitReached
 from upcall.events import AnyEvent, SessionStarted, TurnResumed
 
+ALL_CHILDREN = 1_000_000
+"""More sessions than one run tree has."""
+
 
 def child_header(starter: Turn, agent: str, name: str, kind: Any, deeper: int = 1, **more: Any) -> SessionStarted:
     """The first event of a session that another session starts."""
@@ -25,7 +28,7 @@ def child_header(starter: Turn, agent: str, name: str, kind: Any, deeper: int = 
 async def count_children(store: Store, parent: Turn) -> int:
     """Count the children that the turn has started so far."""
     since = parent.state.turn.prompt.time if parent.state.turn.prompt is not None else 0.0
-    rows = await store.rows(parent=parent.id)
+    rows = await store.rows(parent=parent.id, limit=ALL_CHILDREN)
     return sum(r.kind != "side_turn" and r.created >= since for r in rows)
 
 
@@ -59,7 +62,8 @@ def can_repeat(turn: Turn, call_id: str) -> bool:
 
 async def unfinished_children(store: Store, parent: Turn, call_id: str) -> list[SessionStarted]:
     """Return how the children began that a call has started itself and whose turns have not ended."""
-    rows = [row for row in await store.rows(parent=parent.id) if row.id.startswith(f"{parent.id}~{call_id}.")]
+    children = await store.rows(parent=parent.id, limit=ALL_CHILDREN)
+    rows = [row for row in children if row.id.startswith(f"{parent.id}~{call_id}.")]
     waiting = [row.id for row in rows if row.kind != "side_turn" and row.status in ("running", "waiting")]
     first = [(await store.read(child, 0, 1))[0] for child in waiting]
     return [event for event in first if isinstance(event, SessionStarted)]
@@ -68,7 +72,7 @@ async def unfinished_children(store: Store, parent: Turn, call_id: str) -> list[
 async def children_of_call(store: Store, session_id: str, call_id: str) -> list[str]:
     """The ids of the children that a tool call of the session has started."""
     first = f"{session_id}~{call_id}"
-    rows = await store.rows(parent=session_id)
+    rows = await store.rows(parent=session_id, limit=ALL_CHILDREN)
     return [row.id for row in rows if row.id == first or row.id.startswith(f"{first}.")]
 
 
@@ -77,7 +81,7 @@ async def end_subtree(
 ) -> list[AnyEvent]:
     """End a session and all below it that wait or failed and do not run here; return the events that say so."""
     events: list[AnyEvent] = []
-    rows = await store.rows(which=Selection(session=session_id), limit=1_000_000)
+    rows = await store.rows(which=Selection(session=session_id), limit=ALL_CHILDREN)
     for row in rows:  # newest first: a session ends before the one that started it
         if row.status in ("running", "waiting", "failed") and row.id not in running:
             events += await end_session(store, claim, row.id, why)

@@ -310,8 +310,9 @@ class CallbackDispatcher:
         def ended(done: asyncio.Task[None]) -> None:
             del self.drivers[done]
             wait = asker.waits.get(callback_id)
-            if not done.cancelled() and done.exception() is not None and wait is not None and not wait.done():
-                wait.set_exception(done.exception() or UpcallError("lost"))
+            error = None if done.cancelled() else done.exception()
+            if error is not None and wait is not None and not wait.done():
+                wait.set_exception(error)
                 wait.exception()  # who waited may be gone already, and then nobody has to hear of it
 
         self.drivers[self._services.activity.start(work, ended)] = callback_id
@@ -477,13 +478,13 @@ class CallbackDispatcher:
         asked.withdraw_open(_SETTLED_OTHERWISE, lambda one: one.origin == _hook_origin(callback_id))
         await asked.log.flush()
 
-    async def _withdraw_hook_questions(self, scope: Turn, callback: Callback) -> None:
-        """Do the same in sessions that are not loaded here: the callback was settled while nobody ran its tree."""
+    async def _withdraw_hook_questions(self, asker: Turn, callback: Callback) -> None:
+        """Withdraw what on_callback hooks asked about a callback that was settled while nobody ran its tree."""
         by_agent = callback.answer is not None and callback.answer.right in ("agent", "hook")
         if by_agent or not callback.route["stations"]:
             return
         store, origin = self._services.store, _hook_origin(callback.id)
-        for one in await store.callbacks(root=scope.state.header.root or scope.id):
+        for one in await store.callbacks(root=asker.state.header.root or asker.id):
             if one.origin == origin and one.status == "open":
                 withdrawn = events.CallbackWithdrawn(one.id, _SETTLED_OTHERWISE)
                 await store.settle(one.id, {one.id: withdrawn}, self._services.claim)

@@ -53,7 +53,7 @@ from upcall.messages import Message, user
 log = logging.getLogger("upcall")
 
 EXPIRY_MARGIN = 1.0
-"""Seconds after a deadline in which an expiry that is held for in memory is noticed."""
+"""Seconds for which a tree stays in memory after a deadline, so that the expiry is noticed here."""
 
 
 class RunTree:
@@ -321,7 +321,8 @@ class RunTree:
         if new and new[0].seq > seq + 1:
             others = await self.store.read(root.id, seq, new[0].seq - seq - 1)
             if any(e.type == "cancel_requested" for e in others):  # it could not withdraw a callback it did not see
-                self.claim = await self.store.claim(root.id)
+                self.own(await self.store.claim(root.id))
+                root.log.claim = self.claim
                 return False
         for sink in self.sinks:
             for parked in all_parked.values():
@@ -332,8 +333,9 @@ class RunTree:
         return True
 
     def withdraw(self, callback_id: str, reason: str) -> None:
-        """Tell the person who is here that an open ask has ended."""
-        self.dispatcher.stop(callback_id)
+        """Stop asking agents about a callback, and tell the person who is here that nobody waits for an answer."""
+        if self._dispatcher is not None:
+            self._dispatcher.stop(callback_id)
         self.home.host_inbox.withdraw(callback_id, reason)
 
     async def end_children_of(self, turn: Turn, call_id: str, why: str) -> None:
@@ -372,6 +374,12 @@ class RunTree:
         died = self.claim is not None and self.claim.orphaned and not state.header.parent
         turn.log.add(TurnResumed(state.turn.number, now if before != now else "", died))
         turn.log.flush_soon(JOIN_DELAY)
+
+    async def record_death(self, turn: Turn) -> None:
+        """Write down that the worker before this one died in the begin_session hooks, before they run again."""
+        if self.claim is not None and self.claim.orphaned:
+            turn.log.add(TurnResumed(turn.state.turn.number, died=True))
+            await turn.log.flush(lazy=True)
 
     # --- when everything waits ------------------------------------------------------------
 

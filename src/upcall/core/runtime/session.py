@@ -71,7 +71,7 @@ class Session(SessionView, Generic[OutputT_co]):
     _sessions: SessionRunner
     reply: Reply[OutputT_co] | None = None
     _loaded: tuple[int, str] = (0, "")
-    """The session's status in the store when it was loaded, and its newest sequence number at that time."""
+    """The session's newest sequence number when it was loaded, and its status in the store at that time."""
 
     @property
     def status(self) -> str:

@@ -313,9 +313,11 @@ class Sessions(Catalog):
             outcome = error
             raise
         finally:
-            if tree.claim is not None and (tree.claim.failure or not tree.claim.released):
-                await self._trees.release(tree, state)
-            self._trees.end(tree, outcome)
+            try:
+                if tree.claim is not None and (tree.claim.failure or not tree.claim.released):
+                    await self._trees.release(tree, state)
+            finally:
+                self._trees.end(tree, outcome)
 
     async def _prompt(
         self, tree: RunTree, state: SessionState, message: Message, take_over: bool, by: str
@@ -446,6 +448,7 @@ class Sessions(Catalog):
     @staticmethod
     async def _begin_submitted(tree: RunTree, turn: Turn) -> bool:
         """Run the begin_session hooks of a stored session. One that raises fails the turn that is queued."""
+        await tree.record_death(turn)
         try:
             return await tree.begin_root(turn)
         except errors.HookFailed as error:
@@ -492,8 +495,10 @@ class Sessions(Catalog):
         try:
             yield tree
         finally:
-            await self._trees.release(tree)
-            self._trees.end(tree, None)
+            try:
+                await self._trees.release(tree)
+            finally:
+                self._trees.end(tree, None)
 
     # --- queueing -------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ from upcall.agent import Limits
 from upcall.contracts import Selection, Spent, Store
 from upcall.core.log.load import load_state
 from upcall.core.log.state import SessionState
+from upcall.core.runtime.children import ALL_CHILDREN
 from upcall.core.turns.turn import Turn
 from upcall.events import ModelStarted, Responded
 
@@ -37,7 +38,7 @@ class Spending(msgspec.Struct, eq=False):
     async def total(self, root: str) -> Spent:
         """The usage of all sessions. Those that have not run here are looked up in the log once."""
         if not self.loaded and await self.store.rows(parent=root, limit=1):  # most have no children
-            for row in await self.store.rows(which=Selection(session=root), limit=1_000_000):
+            for row in await self.store.rows(which=Selection(session=root), limit=ALL_CHILDREN):
                 if row.id == root and root in self.running:
                     continue
                 state = await load_state(self.store, row.id)
@@ -73,7 +74,7 @@ class SideTurns:
         """Count those in the log, once."""
         async with self._loading:
             if not self._loaded:
-                for row in await self._store.rows(parent=self._parent, limit=1_000_000):
+                for row in await self._store.rows(parent=self._parent, limit=ALL_CHILDREN):
                     is_one = row.kind == "side_turn" and self._name.fullmatch(row.id[len(self._parent) + 1 :])
                     if is_one and row.created >= self._since:
                         self._ended.setdefault(row.id, await self._in_log(row.id))

@@ -72,6 +72,9 @@ class Segment(Value, frozen=True):
 OnSegment = Callable[[Segment], None]
 
 
+_LIMITS = "a list of upcall.engines.TakeLimit, whose running and per_minute are 1 or more, or None"
+
+
 class WorkerOptions(NamedTuple):
     """How a worker runs what it takes; see `Runtime.work`."""
 
@@ -89,7 +92,7 @@ class WorkerOptions(NamedTuple):
             ("concurrency", self.concurrency, _is_count(self.concurrency, 1), "a whole number of 1 or more"),
             ("drain", self.drain, _is_seconds(self.drain), "seconds, 0 or more"),
             ("changed", self.changed, self.changed in ("run", "leave"), "'run' or 'leave'"),
-            ("limits", self.limits, _are_limits(self.limits), "a list of upcall.engines.TakeLimit"),
+            ("limits", self.limits, _are_limits(self.limits), _LIMITS),
             ("retries", self.retries, _are_retries(self.retries), "upcall.engines.Retries(most, seconds)"),
             ("on_segment", self.on_segment, self.on_segment is None or callable(self.on_segment), "a function"),
         ):
@@ -106,9 +109,12 @@ def _is_seconds(value: object) -> bool:
 
 
 def _are_limits(value: object) -> bool:
-    return isinstance(value, list | tuple) and all(
-        isinstance(one, TakeLimit) for one in cast("Sequence[object]", value)
-    )
+    return isinstance(value, list | tuple) and all(map(_is_limit, cast("Sequence[object]", value)))
+
+
+def _is_limit(value: object) -> bool:
+    counts = (value.running, value.per_minute) if isinstance(value, TakeLimit) else (0,)
+    return all(count is None or _is_count(count, 1) for count in counts)
 
 
 def _are_retries(value: object) -> bool:

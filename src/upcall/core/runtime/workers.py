@@ -21,7 +21,7 @@ from upcall.core.runtime.session_options import ASKING
 from upcall.core.runtime.turn_callbacks import is_ready
 from upcall.core.runtime.worker import Find, Found, Resume, Segment, Worker, WorkerOptions, find_in_list
 from upcall.errors import RuntimeClosed, SessionBusy, UnknownSession, UpcallError
-from upcall.events import TurnEnded
+from upcall.events import AnyEvent, TurnEnded, TurnStarted
 from upcall.hooks import NO_HOOKS
 
 log = logging.getLogger("upcall")
@@ -170,16 +170,26 @@ class Workers:
     async def _why_left(self, options: WorkerOptions, claim: Claim, state: SessionState, died: int) -> str:
         """Return why a tree is not run here after so many of its workers died; empty if it is."""
         if died >= MOST_DEATHS:
-            why = POISON.format(died)
-            end = TurnEnded(state.turn.number, "failed", error=why, seconds=state.turn.ran_seconds)
-            stored = self._store.append(claim.root, [end], claim, release=True)
-            if stored is not None:
-                await stored
-            state.apply(end)
+            await self._set_aside(claim, state, why := POISON.format(died))
             return why
         if options.changed == "leave" and has_changed(self._agents, state):
             return "its agent has changed since the turn began, and this worker leaves such turns"
         return ""
+
+    async def _set_aside(self, claim: Claim, state: SessionState, why: str) -> None:
+        """Fail the turn under way; the queued one where the begin_session hooks have not passed."""
+        number, seconds, written = state.turn.number, state.turn.ran_seconds, list[AnyEvent]()
+        if state.queued and not state.begun:
+            queued = state.queued[0]
+            number, seconds = max(number + 1, queued.turn), 0.0
+            setup = current_setup(self._agents, state)
+            written.append(TurnStarted(number, queued.message, setup, queued.by, queued.seq))
+        written.append(TurnEnded(number, "failed", error=why, seconds=seconds))
+        stored = self._store.append(claim.root, written, claim, release=True)
+        if stored is not None:
+            await stored
+        for event in written:
+            state.apply(event)
 
     async def _note_rate_limit(self, failure: BaseException) -> None:
         """Let no worker use a model for a while whose provider refused a request because there were too many."""
@@ -193,6 +203,11 @@ def has_changed(agents: KnownAgents, state: SessionState) -> bool:
     prompt = state.turn.prompt
     if prompt is None or state.turn.phase != "running":
         return False
+    return prompt.setup != current_setup(agents, state)
+
+
+def current_setup(agents: KnownAgents, state: SessionState) -> str:
+    """Return the digest of the instructions, tools and policy that a session's agent has now."""
     options = state.options_in_force
     hooks, agent = ASKING if options.approvals else NO_HOOKS, agents.of(state.header)
-    return prompt.setup != agents.prepared(agent, hooks, asks=state.header.asks, model=options.model).setup
+    return agents.prepared(agent, hooks, asks=state.header.asks, model=options.model).setup

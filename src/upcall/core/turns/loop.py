@@ -168,7 +168,7 @@ async def _parked(turn: Turn, release: bool) -> Reply:
 
 async def _stopped(turn: Turn, error: BaseException, release: bool) -> Reply:
     """Leave a valid log whatever happened, then return or raise what the caller should get."""
-    outside = isinstance(error, asyncio.CancelledError) and turn.stopping is None
+    from_outside = isinstance(error, asyncio.CancelledError) and turn.stopping is None
     if isinstance(error, asyncio.CancelledError) and turn.stopping is not None:
         assert turn.task is not None
         turn.task.uncancel()
@@ -177,7 +177,7 @@ async def _stopped(turn: Turn, error: BaseException, release: bool) -> Reply:
     if turn.state.turn.phase != "running" and not isinstance(error, SessionTakenOver | StoreError):
         # its end is written already, only its commit was waited for
         await turn.log.flush()
-        if outside:
+        if from_outside:
             raise error
         return await turn.reply()
     failure = turn.log.claim.failure if turn.log.claim is not None else None
@@ -187,7 +187,7 @@ async def _stopped(turn: Turn, error: BaseException, release: bool) -> Reply:
         raise failure or error
     if release:
         await turn.services.cancel_side_turns()
-    if outside or isinstance(error, Cancelled):
+    if from_outside or isinstance(error, Cancelled):
         await _settle_open(turn, "the turn was cancelled")
         turn.end("cancelled")
     elif isinstance(error, LimitReached):
@@ -196,9 +196,8 @@ async def _stopped(turn: Turn, error: BaseException, release: bool) -> Reply:
     else:
         retry = turn.services.retry_at(turn, error) if release else 0.0
         turn.end("failed", error=f"{type(error).__name__}: {error}", retry=retry)
-        outside = True
     await turn.log.flush(release=release)
-    if outside:
+    if from_outside or turn.state.turn.phase == "failed":
         raise error
     return await turn.reply()
 

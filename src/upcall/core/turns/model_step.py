@@ -86,10 +86,10 @@ class ModelStep:
         if response is None:
             self.log.flush_soon()  # nobody waits for it: the response, or the failure, is stored after it
             try:
-                response = await (self._cannot(lost) if lost else self._ask(request, ordinal))
+                response = await (self._ask_again(request, ordinal, lost) if lost else self._ask(request, ordinal))
             except Exception as error:
                 self.log.add(ModelFailed(ordinal, str(error), type(error).__name__))
-                response, ordinal, by_hook = await self._recover(request, ordinal, error)
+                response, ordinal, by_hook = await self._recover(request, ordinal, error, lost)
         self._respond(response, ordinal, by_hook)
 
     def _ask(self, request: Request, ordinal: int) -> Awaitable[Response]:
@@ -97,8 +97,13 @@ class ModelStep:
             return ask_and_capture(self.turn, request, self._emit, ordinal)
         return self.turn.actor.model.respond(request, self._emit)
 
-    async def _cannot(self, lost: tuple[str, ...]) -> Response:
-        raise ModelRefused(self.turn.actor.model.name, HEADERS_LOST.format(", ".join(lost)))
+    async def _ask_again(self, request: Request, ordinal: int, lost: tuple[str, ...]) -> Response:
+        """Send a request that was rebuilt from the log; ModelRefused if it lacks headers that were `lost`."""
+        headers = (request.settings and request.settings.extra_headers) or {}
+        given = {name.lower() for name in headers}
+        if missing := [name for name in lost if name.lower() not in given]:
+            raise ModelRefused(self.turn.actor.model.name, HEADERS_LOST.format(", ".join(missing)))
+        return await self._ask(request, ordinal)
 
     def _respond(self, response: Response, ordinal: int, by_hook: bool) -> None:
         if self.turn.partial_text:
@@ -117,7 +122,8 @@ class ModelStep:
         request = await with_logged_tools(self.turn, self._request())
         request = await apply_change(request, asked.change, self.log.store)
         error = failure_of(failed, self.turn.actor.model.name)
-        self._respond(*await self._recover(request, asked.ordinal, error))
+        lost = asked.change.headers if asked.change is not None else ()
+        self._respond(*await self._recover(request, asked.ordinal, error, lost))
 
     def _request(self) -> Request:
         turn, actor = self.turn, self.turn.actor
@@ -157,7 +163,9 @@ class ModelStep:
     def _started(self, asked: Request, request: Request, ordinal: int) -> None:
         log_request(self.turn, asked, request, ordinal, self.turn.purpose)
 
-    async def _recover(self, request: Request, ordinal: int, error: Exception) -> tuple[Response, int, bool]:
+    async def _recover(
+        self, request: Request, ordinal: int, error: Exception, lost: tuple[str, ...]
+    ) -> tuple[Response, int, bool]:
         """Run the model_failed hooks: use their response, or try their request. Without either the turn fails."""
         for _ in range(ASKED_AGAIN):
             self._drop_partial()
@@ -172,7 +180,7 @@ class ModelStep:
             self._started(base, request, ordinal)
             self.log.flush_soon()
             try:
-                return await self._ask(request, ordinal), ordinal, False
+                return await self._ask_again(request, ordinal, lost), ordinal, False
             except Exception as failure:
                 error = failure
                 self.log.add(ModelFailed(ordinal, str(error), type(error).__name__))

@@ -46,7 +46,7 @@ class QuestionSlots:
         return self._wait(name, is_call=True)
 
     def leave(self, name: str) -> None:
-        """Take the place of a call that has ended or is parked."""
+        """Free the place of a call that has ended or is parked."""
         self._live.discard(name)
         if outer := name.rpartition(".")[0]:
             self._away[outer] -= 1

@@ -136,8 +136,8 @@ class ToolTimeout(msgspec.Struct, eq=False):
         """Tell whether the call is being cancelled because it parks, and for nothing else."""
         return self.is_parked and self.task.cancelling() == 1
 
-    def timed_out(self) -> bool:
-        """Tell whether the time-out, and nobody else, cancelled the call."""
+    def take_back_cancel(self) -> bool:
+        """Undo the cancel of a time-out; return whether the time-out, and nobody else, cancelled the call."""
         return self.is_expired and self.task.uncancel() == 0
 
     def _expire(self) -> None:

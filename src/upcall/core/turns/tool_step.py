@@ -73,7 +73,7 @@ class ToolStep(msgspec.Struct, eq=False):
             places.leave(call_id)
 
     async def run(self) -> bool:
-        """Run it, or what is left of it; whether it is parked: it waits and its memory was given up."""
+        """Run it, or what is left of it; return True if it was parked."""
         state = self.call
         try:
             if state.result is None:
@@ -227,7 +227,7 @@ class ToolStep(msgspec.Struct, eq=False):
             self.call.ran_seconds = guard.stop()  # it may have waited, and run again
             if context is not None and context.end_call():
                 await context.end_works()
-        guard.timed_out()
+        guard.take_back_cancel()
         return self._check_replay(tool, context, result) if context is not None or self.call.attempts else result
 
     async def _apply_result_keepers(self, call_id: str, value: Any) -> Any:
@@ -310,7 +310,7 @@ def _timeout_text(error: asyncio.CancelledError, tool: str, guard: ToolTimeout, 
     guard.is_cut = True
     if guard.cancelled_to_park():
         raise Parking from None
-    if not guard.timed_out():
+    if not guard.take_back_cancel():
         raise error
     return f"{tool} was stopped after {seconds:g} s; it may have had some of its effects"
 

@@ -8,7 +8,16 @@ from typing import Any, NamedTuple, cast
 from upcall.tokens import ROLES, Role
 
 _LOOKS = ("status", "inbox")
-_METHODS: dict[str, Role] = {"tasks/update": "answerer", "tasks/cancel": "operator"}
+_ANSWERS = frozenset({"tasks/update"})
+_READS = frozenset(
+    {
+        "initialize", "ping", "server/discover", "tools/list", "tasks/get", "tasks/list", "tasks/result",
+        "resources/list", "resources/read", "resources/templates/list", "resources/subscribe",
+        "resources/unsubscribe", "prompts/list", "prompts/get", "completion/complete", "logging/setLevel",
+        "subscriptions/listen",
+    }
+)  # fmt: skip
+"""What changes no session. A method that is not named here may be one that does, in a later version."""
 
 
 class Needed(NamedTuple):
@@ -19,7 +28,7 @@ class Needed(NamedTuple):
 
 
 def role_needed(message: Any) -> Needed:
-    """Return the role that a message needs: operator to call an agent, answerer to fill in a form.
+    """Return the role that a message needs: viewer to read, answerer to fill in a form, operator for all else.
 
     A message that is not valid needs nothing: it is answered with an error.
     """
@@ -33,9 +42,15 @@ def role_needed(message: Any) -> Needed:
     if method is None:
         return Needed("answerer", "answer a form")
     if method != "tools/call":
-        return Needed(_METHODS.get(str(method), "viewer"), str(method))
+        return Needed(_role_of(str(method)), str(method))
     given: Mapping[str, Any] = cast("Mapping[str, Any]", params) if isinstance(params, Mapping) else {}
     name = given.get("name")
     if name == "answer" or (name in _LOOKS and given.keys() & {"requestState", "inputResponses"}):
         return Needed("answerer", f"tools/call {name}")
     return Needed("viewer" if name in _LOOKS else "operator", f"tools/call {name}")
+
+
+def _role_of(method: str) -> Role:
+    if method in _READS or method.startswith("notifications/"):
+        return "viewer"
+    return "answerer" if method in _ANSWERS else "operator"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
 import msgspec
@@ -375,7 +375,8 @@ class Operation(Job):
     """Run one statement, in order with the writes of its run tree; the result is its rows.
 
     again: the statement to use if the first one may have been done
-    repair: a statement to run before it is tried again
+    repair: returns a statement to run before it is tried again
+    lost: it may have been done before, and the answer was lost
     """
 
     def __init__(
@@ -385,10 +386,12 @@ class Operation(Job):
         root: str = "",
         *,
         again: tuple[str, tuple[Any, ...]] | None = None,
-        repair: tuple[str, tuple[Any, ...]] | None = None,
+        repair: Callable[[], tuple[str, tuple[Any, ...]]] | None = None,
+        lost: bool = False,
     ) -> None:
         super().__init__()
         self.statement, self.again, self.repair, self._root = (sql, values), again, repair, root
+        self.lost = lost
         self.rows: list[Any] = []
 
     @property

@@ -80,7 +80,7 @@ class PostgresStore(PostgresPeople):
         self._connection: Connection | None = None
         self._claims: dict[str, Claim] = {}
         self._claiming: list[str] = []
-        self._owns_strays = False
+        self._taking, self._owns_strays = asyncio.Lock(), False
         self._listeners: list[Callable[[AnyEvent], None]] = []
         self._waiters: list[tuple[int, asyncio.Future[None]]] = []
         self._heard: set[int] = set()
@@ -303,11 +303,13 @@ class PostgresStore(PostgresPeople):
         limits: Sequence[TakeLimit] = (),
     ) -> Claim | None:
         """Claim the next run tree that is ready to continue, or return None."""
+        async with self._taking:  # what one take returns is held before the next may look for strays
+            return await self._take(agents, exclude, limits)
+
+    async def _take(
+        self, agents: Collection[str] | None, exclude: Collection[str], limits: Sequence[TakeLimit]
+    ) -> Claim | None:
         until, beat = time.monotonic() + self.lease, self._is_beat_due()
-        known = [*self._claiming, *self._claims]
-        if self._owns_strays:
-            await self._do(Operation(_STRAYS, (self._me.id, known)))
-            self._owns_strays = False
         skip = [
             *map(findable, exclude),
             *self._claiming,
@@ -317,7 +319,7 @@ class PostgresStore(PostgresPeople):
             _TAKE,
             (*columns(self._me, self.lease), beat, None if agents is None else [*map(findable, agents)], skip,
              limits_json(limits), counts_takes(limits)),
-            repair=(_STRAYS, (self._me.id, known)),
+            repair=self._strays, lost=self._owns_strays,
         )  # fmt: skip
         try:
             rows = await self._do(job)
@@ -327,10 +329,15 @@ class PostgresStore(PostgresPeople):
         except StoreUnreachable:  # it may be taken, and its answer was lost
             self._owns_strays = True
             raise
+        self._owns_strays = False
         if not rows:
             return None
         root, epoch, seq, base, orphaned = rows[0]
         return self._hold(Claim(root, epoch, seq, base, orphaned), until if beat else None)
+
+    def _strays(self) -> tuple[str, tuple[Any, ...]]:
+        """Return the statement that releases what takes gave this process whose answers were lost."""
+        return _STRAYS, (self._me.id, [*self._claiming, *self._claims])
 
     def _give_back(self, taken: asyncio.Future[Any]) -> None:
         """Release what was taken for somebody who no longer waits for it."""

@@ -173,15 +173,14 @@ class Writer:
 
     async def _operate(self, job: Operation, retry: Retry) -> None:
         """Run a statement; what may have been done is repaired before it is tried again."""
-        lost = False
         while not job.future.done():
             try:
-                if lost and job.repair is not None:
-                    await self._connection.run(*job.repair)
-                job.rows = await self._connection.run(*(job.again if lost and job.again else job.statement))
+                if job.lost and job.repair is not None:
+                    await self._connection.run(*job.repair())
+                job.rows = await self._connection.run(*(job.again if job.lost and job.again else job.statement))
                 self._finish([job])
             except ConnectionLost as error:
-                lost = True
+                job.lost = True
                 self._give_up([job], error, retry, sent=True)
                 await retry.wait()
             except (errors.SerializationFailure, errors.DeadlockDetected):
