@@ -411,6 +411,9 @@ async def test_the_next_deadline_is_the_earliest_that_a_parked_session_waits_for
             assert await store.next_deadline(1e12) is None
 
 
+LIMITS = "a list of upcall.engines.TakeLimit, whose running and per_minute are 1 or more, or None"
+
+
 @pytest.mark.parametrize(
     ("options", "what"),
     [
@@ -419,8 +422,8 @@ async def test_the_next_deadline_is_the_earliest_that_a_parked_session_waits_for
         ({"concurrency": True}, "work(concurrency=True): pass a whole number of 1 or more"),
         ({"drain": -1}, "work(drain=-1): pass seconds, 0 or more"),
         ({"retries": None}, "work(retries=None): pass upcall.engines.Retries(most, seconds)"),
-        ({"limits": ["x"]}, "work(limits=['x']): pass a list of upcall.engines.TakeLimit"),
-        ({"limits": 3}, "work(limits=3): pass a list of upcall.engines.TakeLimit"),
+        ({"limits": ["x"]}, f"work(limits=['x']): pass {LIMITS}"),
+        ({"limits": 3}, f"work(limits=3): pass {LIMITS}"),
         ({"on_segment": "x"}, "work(on_segment='x'): pass a function"),
     ],
 )
@@ -429,3 +432,10 @@ async def test_a_wrong_option_is_refused_with_what_to_pass(options: Any, what: s
         with pytest.raises(SetupError) as refused:
             await runtime.work(**options)
     assert str(refused.value) == what
+
+
+@pytest.mark.parametrize("limit", [TakeLimit(running=0), TakeLimit(per_minute=-1), TakeLimit(running=True)])
+async def test_a_limit_of_nothing_is_refused(limit: TakeLimit) -> None:
+    async with Runtime(":memory:") as runtime:
+        with pytest.raises(SetupError, match="running and per_minute are 1 or more, or None"):
+            await runtime.work(limits=[limit])

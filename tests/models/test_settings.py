@@ -642,7 +642,7 @@ async def test_a_hook_may_send_a_request_that_lost_its_headers_only_with_new_one
     def again(session: Any, request: Request, error: Exception) -> Request:
         return request.replace(settings=given) if adds else request
 
-    hooks = setting(given).replace(model_failed=[again])
+    hooks = setting(given) + Hooks(model_failed=[again])
     async with (
         interrupted(tmp_path, hooks) as (server, agent),
         Runtime(tmp_path / "log.db", agents=[agent]) as runtime,
