@@ -74,9 +74,8 @@ async def end_session(store: Store, claim: Claim | None, session_id: str, why: s
     ended: list[AnyEvent] = [CallbackWithdrawn(i, why) for i in asks]
     if state.turn.phase == "running" or not state.begun:
         ended.append(TurnEnded(state.turn.number, "cancelled", seconds=state.turn.ran_seconds))
-    stored = store.append(session_id, ended, claim) if ended else None
-    if stored is not None:
-        await stored
+    if ended:
+        await append(store, session_id, ended, claim)
     return ended
 
 
@@ -125,3 +124,12 @@ async def refresh(store: Store, state: SessionState) -> None:
     """Fold what was appended since."""
     while page := await store.read(state.id, state.seq, _PAGE):
         fold(store, state, page)
+
+
+async def append(
+    store: Store, session_id: str, events: Sequence[AnyEvent], claim: Claim | None, *, release: bool = False
+) -> None:
+    """Append events, and return when they are stored."""
+    stored = store.append(session_id, events, claim, release=release)
+    if stored is not None:
+        await stored

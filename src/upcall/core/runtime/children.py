@@ -7,7 +7,7 @@ from typing import Any
 
 from upcall.agent import Agent
 from upcall.contracts import Claim, Reply, Selection, Store
-from upcall.core.log.load import end_session, load_state
+from upcall.core.log.load import append, end_session, load_state
 from upcall.core.log.state import SessionState
 from upcall.core.turns.reply import typed_reply_of
 from upcall.core.turns.turn import Turn
@@ -92,6 +92,4 @@ async def make_ready(store: Store, claim: Claim | None, root: str) -> None:
     """Let a parked run tree be resumed by whoever has its agents: a child that it waited for was ended."""
     state = await load_state(store, root)
     if state is not None and state.turn.parked:
-        stored = store.append(root, [TurnResumed(state.turn.number)], claim)
-        if stored is not None:
-            await stored
+        await append(store, root, [TurnResumed(state.turn.number)], claim)

@@ -14,7 +14,7 @@ from upcall.agent import Agent
 from upcall.callbacks import Callback, Hints, public
 from upcall.contracts import Claim, Files, Reply, Spent
 from upcall.core.log.call_state import CallState
-from upcall.core.log.load import load_state, refresh
+from upcall.core.log.load import append, load_state, refresh
 from upcall.core.log.session_log import JOIN_DELAY, SessionLog, Sink
 from upcall.core.log.state import SessionState
 from upcall.core.routing.question import Question
@@ -305,9 +305,7 @@ class RunTree:
         if self.claim is None or self.claim.failure is not None:
             return
         for session, parked in (self._parked or {}).items():
-            stored = self.store.append(session, [parked], self.claim)
-            if stored is not None:
-                await stored
+            await append(self.store, session, [parked], self.claim)
             self.home.broadcast.publish_all([parked])
 
     async def _park(self, root: Turn) -> bool:
@@ -374,12 +372,6 @@ class RunTree:
         died = self.claim is not None and self.claim.orphaned and not state.header.parent
         turn.log.add(TurnResumed(state.turn.number, now if before != now else "", died))
         turn.log.flush_soon(JOIN_DELAY)
-
-    async def record_death(self, turn: Turn) -> None:
-        """Write down that the worker before this one died in the begin_session hooks, before they run again."""
-        if self.claim is not None and self.claim.orphaned:
-            turn.log.add(TurnResumed(turn.state.turn.number, died=True))
-            await turn.log.flush(lazy=True)
 
     # --- when everything waits ------------------------------------------------------------
 

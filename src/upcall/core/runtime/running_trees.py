@@ -58,7 +58,7 @@ class RunningTrees:
         try:
             await self.own(tree, take_over, wait=wait)
         except BaseException:
-            self.end(tree, None)
+            self._forget(tree, None)
             raise
         return tree
 
@@ -82,16 +82,23 @@ class RunningTrees:
             attempts -= 1
             await asyncio.sleep(self._store.lease * CLAIM_WAIT / CLAIM_ATTEMPTS)
 
-    async def release(self, tree: RunTree, state: SessionState | None = None) -> None:
-        """Release a tree's claim if that has not happened yet. If the claim failed, its `state` is in doubt."""
-        if state is not None and tree.claim is not None and tree.claim.failure is not None:
-            state.in_doubt = True
-        elif tree.claim is not None and not tree.claim.released:
-            with contextlib.suppress(UpcallError):
-                await self._store.release(tree.claim)
+    async def end(
+        self, tree: RunTree, outcome: Reply | Exception | None, state: SessionState | None = None
+    ) -> None:
+        """Release a tree that no longer runs here, and tell those who joined it what came of it.
 
-    def end(self, tree: RunTree, outcome: Reply | Exception | None) -> None:
-        """Note that a tree no longer runs here, and tell those who joined it what came of it."""
+        state: the state of its root, which is in doubt if the claim failed
+        """
+        try:
+            if state is not None and tree.claim is not None and tree.claim.failure is not None:
+                state.in_doubt = True
+            elif tree.claim is not None and not tree.claim.released:
+                with contextlib.suppress(UpcallError):
+                    await self._store.release(tree.claim)
+        finally:
+            self._forget(tree, outcome)
+
+    def _forget(self, tree: RunTree, outcome: Reply | Exception | None) -> None:
         if self._trees.get(tree.root) is tree:
             del self._trees[tree.root]
         tree.end(outcome)

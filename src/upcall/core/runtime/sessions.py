@@ -22,7 +22,7 @@ from upcall.core.runtime.children import make_ready
 from upcall.core.runtime.known_agents import KnownAgents
 from upcall.core.runtime.needed_servers import given_servers
 from upcall.core.runtime.own_workspaces import OwnWorkspaces, checked_workspace
-from upcall.core.runtime.retrying import DEFAULT_RETRIES, Retries
+from upcall.core.runtime.retrying import DEFAULT_RETRIES, Retries, note_death
 from upcall.core.runtime.routes import can_ask_anyone
 from upcall.core.runtime.run_tree import RunTree
 from upcall.core.runtime.running_trees import STOP_LIMIT, RunningTrees, drain_trees
@@ -313,11 +313,7 @@ class Sessions(Catalog):
             outcome = error
             raise
         finally:
-            try:
-                if tree.claim is not None and (tree.claim.failure or not tree.claim.released):
-                    await self._trees.release(tree, state)
-            finally:
-                self._trees.end(tree, outcome)
+            await self._trees.end(tree, outcome, state)
 
     async def _prompt(
         self, tree: RunTree, state: SessionState, message: Message, take_over: bool, by: str
@@ -418,10 +414,7 @@ class Sessions(Catalog):
             outcome = error
             raise
         finally:
-            try:
-                await self._trees.release(tree, state)
-            finally:
-                self._trees.end(tree, outcome)
+            await self._trees.end(tree, outcome, state)
 
     async def _resume(self, tree: RunTree, state: SessionState) -> Reply:
         agent = self.agents.of(state.header)
@@ -448,7 +441,7 @@ class Sessions(Catalog):
     @staticmethod
     async def _begin_submitted(tree: RunTree, turn: Turn) -> bool:
         """Run the begin_session hooks of a stored session. One that raises fails the turn that is queued."""
-        await tree.record_death(turn)
+        await note_death(turn, tree.claim)
         try:
             return await tree.begin_root(turn)
         except errors.HookFailed as error:
@@ -495,10 +488,7 @@ class Sessions(Catalog):
         try:
             yield tree
         finally:
-            try:
-                await self._trees.release(tree)
-            finally:
-                self._trees.end(tree, None)
+            await self._trees.end(tree, None)
 
     # --- queueing -------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from upcall.contracts import Claim, Reply, Store
-from upcall.core.log.load import load_state
+from upcall.core.log.load import append, load_state
 from upcall.core.log.state import SessionState
 from upcall.core.runtime.known_agents import KnownAgents
 from upcall.core.runtime.retrying import MOST_DEATHS, Suspects, deaths, rate_limit
@@ -185,9 +185,7 @@ class Workers:
             setup = current_setup(self._agents, state)
             written.append(TurnStarted(number, queued.message, setup, queued.by, queued.seq))
         written.append(TurnEnded(number, "failed", error=why, seconds=seconds))
-        stored = self._store.append(claim.root, written, claim, release=True)
-        if stored is not None:
-            await stored
+        await append(self._store, claim.root, written, claim, release=True)
         for event in written:
             state.apply(event)
 

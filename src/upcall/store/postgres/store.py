@@ -310,11 +310,8 @@ class PostgresStore(PostgresPeople):
         self, agents: Collection[str] | None, exclude: Collection[str], limits: Sequence[TakeLimit]
     ) -> Claim | None:
         until, beat = time.monotonic() + self.lease, self._is_beat_due()
-        skip = [
-            *map(findable, exclude),
-            *self._claiming,
-            *[root for root, claim in self._claims.items() if claim.is_active],
-        ]
+        active = [root for root, claim in self._claims.items() if claim.is_active]
+        skip = [*map(findable, exclude), *self._claiming, *active]
         job = Operation(
             _TAKE,
             (*columns(self._me, self.lease), beat, None if agents is None else [*map(findable, agents)], skip,
