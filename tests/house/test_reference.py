@@ -42,6 +42,15 @@ def error_classes() -> dict[str, type[Exception]]:
     return {n: c for n, c in inspect.getmembers(errors, inspect.isclass) if c.__module__ == errors.__name__}
 
 
+def error_section() -> str:
+    """The reference's section about errors: their tree and their table."""
+    section = re.search(
+        r"^## Errors$(.*?)(?=^## )", REFERENCE.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE
+    )
+    assert section
+    return section[1]
+
+
 def drawn_tree(text: str) -> dict[str, str]:
     """The errors of a tree that is drawn in a text, each with the one above it; "" for the root."""
     tree: dict[str, str] = {}
@@ -58,17 +67,13 @@ def drawn_tree(text: str) -> dict[str, str]:
 def test_the_errors_are_drawn_as_the_tree_that_they_are() -> None:
     classes = error_classes()
     real = {name: one.__bases__[0].__name__ for name, one in classes.items()} | {"UpcallError": ""}
-    section = re.search(
-        r"^## Errors$\s+```text\n(.*?)```", REFERENCE.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE
-    )
-    assert section
-    assert drawn_tree(section[1]) == real
+    assert drawn_tree(error_section().split("```")[1].removeprefix("text\n")) == real
     assert drawn_tree(errors.__doc__ or "") == real
 
 
 def test_every_error_that_is_raised_has_a_row_in_the_reference_with_its_fields() -> None:
     rows: dict[str, str] = {}
-    for line in REFERENCE.read_text(encoding="utf-8").splitlines():
+    for line in error_section().splitlines():
         for name in re.findall(r"`([A-Z]\w+)`", line.split(" | ")[0]) if line.startswith("| `") else ():
             rows[name] = line.split(" | ")[1]
     missing: list[str] = []
