@@ -1,4 +1,4 @@
-"""Upcall: agents that can ask back."""
+"""Upcall: agents that can ask questions while they work."""
 
 from typing import TYPE_CHECKING, Any
 

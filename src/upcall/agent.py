@@ -54,7 +54,8 @@ class Limits(Value, frozen=True, kw_only=True):
             value = getattr(self, name)
             least = 0 if name in ("children", "depth") else 1e-9
             if value is not None and not (type(value) in (int, float) and value >= least):
-                raise BadAgent("Limits", f"{name}={value!r} is not a positive number; None means no limit")
+                allowed = "0 or more" if least == 0 else "above 0"
+                raise BadAgent("Limits", f"{name}={value!r} must be a number, {allowed}; None means no limit")
 
 
 ResultKeeper = Callable[[Context, Call, Any], Maybe[Result | str]]
@@ -332,27 +333,27 @@ def _check(
     name: Any, instructions: Any, model: Any, hooks: Any, kit: Any, tools: Any, limits: Any, workspace: Any
 ) -> None:
     if not isinstance(name, str) or not name:
-        raise BadAgent(str(name), "the first argument is the agent's name, a string")
+        raise BadAgent(str(name), "the first argument must be the agent's name, a string")
     if problem := name_problem(name):
         raise BadAgent(name, problem)
     if not isinstance(instructions, str):
-        raise BadAgent(name, f"instructions is a string, not {type(instructions).__name__}")
+        raise BadAgent(name, f"instructions must be a string, not {type(instructions).__name__}")
     if isinstance(tools, str | Tool) or callable(tools):
-        raise BadAgent(name, f"tools is a list of functions: tools=[{getattr(tools, 'name', 'read_file')}]")
+        raise BadAgent(name, f"tools must be a list of functions: tools=[{getattr(tools, 'name', 'read_file')}]")
     if not isinstance(hooks, Hooks):
-        raise BadAgent(name, "hooks is a Hooks value: hooks=Hooks(before_tool=[guard])")
+        raise BadAgent(name, "hooks must be a Hooks value: hooks=Hooks(before_tool=[guard])")
     if limits is not None and not isinstance(limits, Limits):
-        raise BadAgent(name, "limits is a Limits value: limits=Limits(model_calls=20)")
+        raise BadAgent(name, "limits must be a Limits value: limits=Limits(model_calls=20)")
     if model is not None and not _is_model(model):
         raise BadAgent(
             name, f"model must be a name such as 'openai:gpt-6', or Script(...), not {type(model).__name__}"
         )
     if workspace is not None and not is_workspace(workspace):
-        raise BadAgent(name, f"workspace is a place for files, such as Folder('work'), not {workspace!r}")
+        raise BadAgent(name, f"workspace must be a place for files, such as Folder('work'), not {workspace!r}")
     for piece in kit:
         if not isinstance(piece, Kit):
             raise BadAgent(
-                name, f"kit is a list of Kit values; {brief(piece)} is not one (did you forget to call it?)"
+                name, f"kit must be a list of Kit values; {brief(piece)} is not one (did you forget to call it?)"
             )
 
 
@@ -376,7 +377,7 @@ def _checked_models(name: str, models: Any) -> dict[str, Any]:
 
 def _check_settings(name: str, settings: Any) -> None:
     if settings is not None and not isinstance(settings, Settings):
-        raise BadAgent(name, "settings is a Settings value: settings=Settings(temperature=0)")
+        raise BadAgent(name, "settings must be a Settings value: settings=Settings(temperature=0)")
 
 
 def _check_names(name: str, agents: Sequence[Any]) -> None:
@@ -384,7 +385,7 @@ def _check_names(name: str, agents: Sequence[Any]) -> None:
     for one in agents:
         below = getattr(one, "name", None)
         if not isinstance(below, str):
-            raise BadAgent(name, f"agents is a list of agents, not of {type(one).__name__}")
+            raise BadAgent(name, f"agents must be a list of agents, not of {type(one).__name__}")
         if seen.setdefault(below, one) is not one:
             raise BadAgent(name, f"two agents below it are called {below!r}; names must differ")
 

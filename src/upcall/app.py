@@ -57,7 +57,7 @@ class Runtime(Sessions):
     ) -> None:
         given: Any = agents
         if isinstance(given, Agent):
-            raise SetupError(f"agents is a list: Runtime(..., agents=[{given.name}])")
+            raise SetupError(f"agents must be a list: Runtime(..., agents=[{given.name}])")
         if wrong := [one for one in given if not isinstance(one, Agent)]:
             raise SetupError(
                 f"agents must be a list of agents, but it contains {brief(wrong[0])}; "

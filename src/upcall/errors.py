@@ -5,7 +5,7 @@ UpcallError
 │   ├── BadAgent                an Agent, Limits or kit value
 │   ├── BadKit                  what a piece of the kit was given, or a file it reads
 │   ├── BadTool                 a function that can't be a tool
-│   ├── BadHook                 a hook with a wrong signature, or at a point that is none
+│   ├── BadHook                 a hook with a wrong signature, or for a hook point that does not exist
 │   ├── BadAgentFile            an agent file or its sidecar, with file, line and key
 │   ├── ServersMissing          a session needs MCP servers that are not described here
 │   └── UnknownAgent            a name that no agent here has
@@ -22,7 +22,7 @@ UpcallError
 │   ├── HookFailed
 │   ├── LimitReached            a limit ended the turn; hooks may raise it too
 │   ├── ChildFailed             a child session's turn failed
-│   ├── PlanRefused             a team's manager gave no plan that can be run
+│   ├── PlanRefused             a team's manager wrote no valid plan
 │   ├── StepFailed              a branch's pick or a fan-out's join can't be used
 │   ├── OutputInvalid           the reply never matched Agent(output=...)
 │   ├── ToolsetFailed           a toolset can't list its tools, or offers a name twice
@@ -34,7 +34,7 @@ UpcallError
 │       ├── ModelUnavailable    overload, 5xx, broken connections, silence
 │       ├── ResponseTooLarge    a response exceeds a bound; it is not asked for again
 │       └── ScriptExhausted     a Script has no reply left
-├── CallEnded                   code that a tool call or hook left behind used its session
+├── CallEnded                   a task or thread of a tool call or hook used the session after its end
 ├── CallbackError               asking and answering
 │   ├── CallbackUnresolved
 │   ├── CallbackExpired
@@ -99,11 +99,11 @@ class BadTool(SetupError):
 
 
 class BadHook(SetupError):
-    """A hook has a wrong signature, or its point does not exist."""
+    """A hook has a wrong signature, or its point does not exist. `hook` is empty if the point does not exist."""
 
     def __init__(self, hook: str, point: str, problem: str) -> None:
         self.hook, self.point, self.problem = hook, point, problem
-        super().__init__(f"hook {hook} at {point}: {problem}")
+        super().__init__(f"hook {hook} at {point}: {problem}" if hook else f"{point} {problem}")
 
 
 class BadAgentFile(SetupError):
@@ -126,7 +126,7 @@ class UnknownAgent(SetupError):
 
 
 class ServersMissing(SetupError):
-    """A session was given MCP servers that are not described here; nothing of it ran."""
+    """A session needs MCP servers that are not described here. No part of the session was run."""
 
     def __init__(self, session: str, missing: Sequence[str]) -> None:
         self.session, self.missing = session, tuple(missing)
@@ -136,8 +136,10 @@ class ServersMissing(SetupError):
         do = (
             f"Describe {'them under these names' if several else 'it under this name'} in mcp.json beside the agent"
         )
-        do += f" files, or continue the session where {'they are' if several else 'it is'}"
-        super().__init__(f"session {session!r} needs {what}, not described here. {do}")
+        do += f" files, or continue the session where {'they are' if several else 'it is'} available"
+        super().__init__(
+            f"session {session!r} needs {what}, which {'are' if several else 'is'} not described here. {do}"
+        )
 
 
 class RuntimeClosed(UpcallError):
@@ -239,7 +241,10 @@ class TurnError(UpcallError):
 
 
 class HookFailed(TurnError):
-    """A hook raised; the turn ended there. `stored`: there is a session; a begin_session hook may leave none."""
+    """A hook raised; the turn ended there.
+
+    `stored`: whether the session exists. It is False if a begin_session hook failed before the session was stored.
+    """
 
     def __init__(self, hook: str, point: str, error: BaseException, *, stored: bool = True) -> None:
         self.hook, self.point, self.error, self.stored = hook, point, error, stored
@@ -273,12 +278,12 @@ class ChildFailed(TurnError):
 
 
 class PlanRefused(TurnError):
-    """A team's manager gave no plan that can be run; nothing of it was."""
+    """A team's manager wrote no valid plan. No part of any plan was run."""
 
     def __init__(self, manager: str, tries: int, problems: Sequence[str]) -> None:
         self.manager, self.tries, self.problems = manager, tries, tuple(problems)
         super().__init__(
-            f"{manager} gave no plan that can be run in {tries} tries; the problems of the last one:\n"
+            f"in {tries} tries, {manager} wrote no valid plan; the problems of the last one:\n"
             + "\n".join(f"- {problem}" for problem in problems)
             + "\nNo part of it was run. Fix the manager's instructions and resume: the manager is asked again."
         )
@@ -307,7 +312,8 @@ class ToolSwallowedParking(TurnError):
         self.tool = tool
         super().__init__(
             f"tool {tool!r} caught the exception that parks it while its callback waits; "
-            "let BaseException pass (use `except Exception`, and re-raise what you catch in finally)"
+            "let BaseException pass: use `except Exception`, or re-raise what you catch, and don't return from a "
+            "`finally` block"
         )
 
 
@@ -320,7 +326,7 @@ class ContextTooLong(ModelError):
 
     def __init__(self, model: str, tokens: int | None, limit: int | None) -> None:
         self.model, self.tokens, self.limit = model, tokens, limit
-        sizes = f"{tokens or 'unknown'} tokens asked, {limit or 'unknown'} allowed"
+        sizes = f"{tokens or 'unknown'} tokens requested, {limit or 'unknown'} allowed"
         super().__init__(f"{model}: the conversation is too long ({sizes}); compact it and resume")
 
 
@@ -339,7 +345,10 @@ class UnknownSetting(ModelRefused):
         self.names = tuple(names)
         what = f"the setting{'s' if len(names) != 1 else ''} {', '.join(names)}"
         knows = f"it knows {', '.join(known)}" if known else "it knows none"
-        super().__init__(model, f"does not know {what}; {knows}. Leave it out, or give it to another model")
+        them = "it" if len(names) == 1 else "them"
+        super().__init__(
+            model, f"does not know {what}; {knows}. Leave {them} out, or use {them} with another model"
+        )
 
 
 class ModelUnavailable(ModelError):
@@ -438,7 +447,7 @@ class OutcomeUnknown(CallbackError):
     def __init__(self, name: str) -> None:
         self.name = name
         super().__init__(
-            f"the effect {name!r} started and its end is unknown, because the process died in between; "
+            f"the process died while the effect {name!r} was running, so its outcome is unknown; "
             "find out what happened before doing it again"
         )
 
@@ -477,7 +486,7 @@ class WorkspaceError(UpcallError):
 
 
 class AccessError(UpcallError):
-    """Something about the tokens of people."""
+    """The base class of errors about people's tokens."""
 
 
 class AccessDenied(AccessError):

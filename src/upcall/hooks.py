@@ -46,7 +46,8 @@ class _Points:
                 import difflib
 
                 near = difflib.get_close_matches(point, POINTS, 1, 0.0)[0]
-                raise BadHook("given", point, f"no such point; did you mean {near}? There are: {', '.join(POINTS)}")
+                known = f"did you mean {near}? The hook points are: {', '.join(POINTS)}"
+                raise BadHook("", point, f"is not a hook point; {known}")
             if isinstance(hooks, str) or callable(hooks) or hooks is None:
                 raise BadHook(name_of(hooks), point, f"give a list of hooks: {point}=[{name_of(hooks)}]")
             if hooks:

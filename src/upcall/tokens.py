@@ -39,8 +39,8 @@ START = "upcall_"
 
 LONGEST_NAME = 64
 NAME_RULE = (
-    f"use 1 to {LONGEST_NAME} of a-z, 0-9 and . _ @ + -, beginning with a letter or a digit: "
-    "names that look alike would be taken for each other"
+    f"use 1 to {LONGEST_NAME} characters from a-z, 0-9 and . _ @ + -, beginning with a letter or a digit. "
+    "Other characters are not allowed, so that no two names look alike"
 )
 _NAME = re.compile(rf"[a-z0-9][a-z0-9._@+-]{{0,{LONGEST_NAME - 1}}}", re.ASCII)
 _RESERVED = ("user",)

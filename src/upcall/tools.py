@@ -297,7 +297,9 @@ def _described(shape: Shape, about: str, optional: bool, default: Any) -> Shape:
 
 def _checked_name(function: Any, name: str | None) -> str:
     if isinstance(function, Tool):
-        raise BadTool(function.name, "is already a tool; for another one from its function, use tool(x.function)")
+        raise BadTool(
+            function.name, "is already a tool; to make another tool from the same function, use tool(x.function)"
+        )
     if type(function).__name__ == "Kit":
         raise BadTool("Kit", "a Kit goes into kit=[...], not into tools=[...]")
     if not (inspect.isfunction(function) or inspect.ismethod(function)):

@@ -171,7 +171,7 @@ def test_a_team_and_an_agent_have_different_names(tmp_path: Path) -> None:
         ('[[roles]]\ndeveloper = "developer"', 2, "roles", "must be a line [roles] with at least one role"),
         ('[roles]\ntester = "tester"', 3, "roles.tester", "no agent is called 'tester'; there are dev"),
         ("[roles]\ndeveloper = 3", 3, "roles.developer", "must be the name of an agent in this folder"),
-        ('[roles]\ndeveloper = "developer"\n"a b" = "developer"', 4, "roles.a b", "'a b' is not a valid"),
+        ('[roles]\ndeveloper = "developer"\n"a b" = "developer"', 4, "roles.a b", "'a b' is not a valid role name"),
         ('[roles]\nuser = "developer"', 3, "roles.user", "no role may be called 'user'"),
         ('[roles]\nx = """\n3"""\ntester = "tester"', 5, "roles.tester", "no agent is called 'tester'"),
     ],

@@ -135,10 +135,8 @@ def test_an_agent_that_a_function_made_is_noted_nowhere(tmp_path: Path) -> None:
     assert noted(tmp_path) == ("", "")
     done = resumed_elsewhere(tmp_path)
     assert done.returncode == 2
-    assert (
-        "does not record where its agent 'desk' comes from; give the place: upcall resume s1 --agents AGENT"
-        in done.stderr
-    )
+    where = "Say where it can be loaded from: upcall resume s1 --agents AGENT"
+    assert f"does not record where its agent 'desk' comes from. {where}" in done.stderr
 
 
 def test_what_the_command_noted_stays_as_it_was_given(tmp_path: Path) -> None:

@@ -100,7 +100,7 @@ def test_a_worker_leaves_the_sessions_of_other_agents_and_status_says_what_they_
     done = upcall("worker", "--agents", "agents/helper.md", "--once", cwd=folder)
     status = upcall("status", "s", cwd=folder).stdout
     assert (done.returncode, done.stdout) == (0, "")
-    assert "it needs a worker with the agent 'other'" in status
+    assert "it needs a worker that has the agent 'other'" in status
     assert "priority normal, tenant acme" in status
 
 
@@ -253,14 +253,15 @@ def test_status_says_that_an_answered_session_waits_for_a_worker_and_whether_its
         ("answered", None),
     ]
     assert f"answered; waits for a worker with the agent {answered['agent']!r}: " in text
-    assert "leave it if its agent has changed since the turn began" in text
+    assert "do not take it if its agent has changed since the turn began" in text
     assert "has changed" not in upcall("status", "s1", "--agents", "crew:agent", cwd=crew).stdout
 
     program = (crew / "crew.py").read_text()
     (crew / "crew.py").write_text(program.replace('"""Ask."""', '"""Ask somebody."""'))
     left = upcall("worker", "--agents", "crew:agent", "--once", "--changed", "leave", cwd=crew)
     assert left.stdout.startswith("s1 left")
-    changed = "its agent has changed since the turn began; workers started with --changed leave leave it"
+    changed = "its agent has changed since the turn began; "
+    changed += "workers that were started with `--changed leave` do not take it"
     assert changed in upcall("status", "s1", "--agents", "crew:agent", cwd=crew).stdout
     assert out("status", "s1", "--agents", "crew:agent", cwd=crew)["agent_changed"] is True
     assert upcall("worker", "--agents", "crew:agent", "--once", cwd=crew).stdout == "s1 done\n"

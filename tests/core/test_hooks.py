@@ -108,7 +108,9 @@ async def test_agents_derived_from_one_base_share_no_hooks() -> None:
 
 @pytest.mark.parametrize("make", [Hooks, Hooks().adding])
 def test_a_misspelt_point_names_the_nearest_one_and_all_nine(make: Any) -> None:
-    with pytest.raises(BadHook, match=r"after_tol: no such point; did you mean after_tool\? There are: begin"):
+    with pytest.raises(
+        BadHook, match=r"^after_tol is not a hook point; did you mean after_tool\? The hook points are: begin"
+    ):
         make(after_tol=[nothing])
 
 

@@ -247,7 +247,16 @@ async def test_none_is_no_limit() -> None:
     assert reply.text == "ok"
 
 
-@pytest.mark.parametrize("wrong", [{"model_calls": 0}, {"tokens": -1}, {"turn_seconds": True}, {"depth": "deep"}])
-def test_a_limit_that_is_not_a_positive_number_is_refused(wrong: dict[str, Any]) -> None:
-    with pytest.raises(BadAgent, match=next(iter(wrong))):
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ({"model_calls": 0}, "model_calls=0 must be a number, above 0"),
+        ({"tokens": -1}, "tokens=-1 must be a number, above 0"),
+        ({"turn_seconds": True}, "turn_seconds=True must be a number, above 0"),
+        ({"depth": "deep"}, "depth='deep' must be a number, 0 or more"),
+        ({"children": -1}, "children=-1 must be a number, 0 or more"),
+    ],
+)
+def test_a_limit_that_is_out_of_range_is_refused_with_what_is_allowed(wrong: dict[str, Any], says: str) -> None:
+    with pytest.raises(BadAgent, match=says):
         Limits(**wrong)

@@ -483,13 +483,13 @@ def test_what_is_given_in_a_wrong_place_is_told_with_the_right_one() -> None:
         (lambda: run("hi", a), "takes an Agent and a text, not 'hi' and Agent('a')"),
         (lambda: run(a, None), "takes an Agent and a text, not Agent('a') and None"),
         (lambda: run(a, "hi", store=5), "a store is a path, ':memory:', 'postgresql://…' or a Store, not 5"),
-        (lambda: runtime(agents=a), "agents is a list: Runtime(..., agents=[a])"),
+        (lambda: runtime(agents=a), "agents must be a list: Runtime(..., agents=[a])"),
         (
             lambda: runtime(agents=["a"]),
             "agents must be a list of agents, but it contains 'a'; to read agents from files",
         ),
         (lambda: runtime(host="me"), "a host needs `async ask(callback)`"),
-        (lambda: agent("b", tools=later), "tools is a list of functions: tools=[later]"),
+        (lambda: agent("b", tools=later), "tools must be a list of functions: tools=[later]"),
         (lambda: script("hello"), "a list of replies: Script(['hello'])"),
     ]:
         with pytest.raises(SetupError, match=re.escape(says)):

@@ -37,11 +37,54 @@ def test_every_event_type_is_in_the_reference() -> None:
     assert not undocumented({str(event.__struct_config__.tag) for event in get_args(events.AnyEvent)})
 
 
-def test_every_error_is_in_the_reference_and_drawn_in_its_tree() -> None:
-    classes = {n for n, c in inspect.getmembers(errors, inspect.isclass) if c.__module__ == errors.__name__}
-    drawn = set(re.findall(r"^[│├└─ ]*([A-Z]\w+)", errors.__doc__ or "", re.MULTILINE))
-    assert classes - drawn == set()
-    assert not undocumented(classes)
+def error_classes() -> dict[str, type[Exception]]:
+    """Every error that the module declares, by name."""
+    return {n: c for n, c in inspect.getmembers(errors, inspect.isclass) if c.__module__ == errors.__name__}
+
+
+def error_section() -> str:
+    """The reference's section about errors: their tree and their table."""
+    section = re.search(
+        r"^## Errors$(.*?)(?=^## )", REFERENCE.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE
+    )
+    assert section
+    return section[1]
+
+
+def drawn_tree(text: str) -> dict[str, str]:
+    """The errors of a tree that is drawn in a text, each with the one above it; "" for the root."""
+    tree: dict[str, str] = {}
+    above: list[str] = []
+    for lines, name in re.findall(r"^((?:[│ ]   )*(?:[├└]── )?)([A-Z]\w+)", text, re.MULTILINE):
+        if lines or name == errors.UpcallError.__name__:
+            del above[len(lines) // 4 :]
+            assert name not in tree
+            tree[name] = above[-1] if above else ""
+            above.append(name)
+    return tree
+
+
+def test_the_errors_are_drawn_as_the_tree_that_they_are() -> None:
+    classes = error_classes()
+    real = {name: one.__bases__[0].__name__ for name, one in classes.items()} | {"UpcallError": ""}
+    assert drawn_tree(error_section().split("```")[1].removeprefix("text\n")) == real
+    assert drawn_tree(errors.__doc__ or "") == real
+
+
+def test_every_error_that_is_raised_has_a_row_in_the_reference_with_its_fields() -> None:
+    rows: dict[str, str] = {}
+    for line in error_section().splitlines():
+        for name in re.findall(r"`([A-Z]\w+)`", line.split(" | ")[0]) if line.startswith("| `") else ():
+            rows[name] = line.split(" | ")[1]
+    missing: list[str] = []
+    for name, one in error_classes().items():
+        if not one.__subclasses__():
+            missing += [name] if name not in rows else []
+        declared = vars(one).get("__init__")
+        fields = re.findall(r"self\.(\w+)", inspect.getsource(declared)) if declared else []
+        known = rows.get(name, "") if name != "StoreError" else rows["StoreDamaged"]
+        missing += [f"{name}.{field}" for field in dict.fromkeys(fields) if f"`{field}`" not in known]
+    assert not missing
 
 
 def test_every_sidecar_key_is_in_the_reference() -> None:

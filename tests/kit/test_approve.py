@@ -208,8 +208,8 @@ async def test_edited_arguments_replace_the_old_ones_so_that_one_can_be_removed(
     ("rules", "says"),
     [
         ("everything", "'everything' is not a preset; the presets are read_only, edits_ask, all_ask"),
-        ({"shell": "rm *"}, "'shell': give True, or globs by argument"),
-        ({"shell": {}}, "'shell': give True, or globs by argument"),
+        ({"shell": "rm *"}, "'shell': give True, False, or a dict of arguments and globs"),
+        ({"shell": {}}, "'shell': give True, False, or a dict of arguments and globs"),
         ({"shell": {"command": 3}}, "'command': 3 is neither a glob nor a list of globs"),
         ({"shell": {"command": []}}, "is neither a glob nor a list of globs"),
         ({3: True}, "3 is not a valid tool name"),

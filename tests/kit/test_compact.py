@@ -151,7 +151,7 @@ async def test_what_stays_too_long_fails_the_turn_and_says_so() -> None:
     agent = Agent("a", model=Script(lambda r: ContextTooLong("m", 9, 8)), kit=[compact()])
     async with Runtime(agents=[agent]) as runtime:
         session = await runtime.start(agent, "s")
-        with pytest.raises(ContextTooLong, match="9 tokens asked, 8 allowed"):
+        with pytest.raises(ContextTooLong, match="9 tokens requested, 8 allowed"):
             await session.prompt("go")
 
 

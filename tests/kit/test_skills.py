@@ -277,5 +277,5 @@ def test_what_can_not_be_read_is_named(tmp_path: Path) -> None:
 def test_two_skills_of_one_name_in_one_folder_are_refused(tmp_path: Path) -> None:
     write(tmp_path / "a", "pdf", PDF)
     write(tmp_path / "b", "pdf", PDF)
-    with pytest.raises(BadKit, match=r"b/pdf/SKILL.md: .*a/pdf/SKILL.md has the same name"):
+    with pytest.raises(BadKit, match=r"b/pdf/SKILL.md: the skill in .*a/pdf/SKILL.md has the same name"):
         skills(tmp_path)

@@ -132,7 +132,7 @@ async def test_a_session_runs_only_where_its_servers_are_described(tmp_path: Pat
     (without,) = load_agents(folder)
     async with Runtime(str(store), agents=[without]) as runtime:
         await runtime.answer(callback, Approve())
-        with pytest.raises(ServersMissing, match="needs the MCP server 'one', not described here"):
+        with pytest.raises(ServersMissing, match="needs the MCP server 'one', which is not described here"):
             await runtime.resume("given")
         assert await runtime.status("given") == "waiting"
 

@@ -287,7 +287,7 @@ async def test_arguments_too_long_for_a_form_are_approved_by_a_person_at_the_com
         asked = await client.call_tool("desk", {"prompt": f"pay 1 {'x' * 40_000}"})
     waits = asked.structured_content["questions"][0]
     assert asked.structured_content["status"] == "waiting"
-    assert f"A person types: upcall answer {waits['id']} --approve" in text_of(asked)
+    assert f"A person has to answer at the command line: upcall answer {waits['id']} --approve" in text_of(asked)
     assert "args" not in waits
     assert len(text_of(asked)) < 2000
     assert effects(tmp_path) == []

@@ -143,7 +143,7 @@ async def test_thoughts_of_our_own_adapters_are_left_out():
             "ModelHTTPError",
             (400, "m", {"message": "maximum context length is 10 tokens, requested 20 tokens"}),
             ContextTooLong,
-            "20 tokens asked, 10 allowed",
+            "20 tokens requested, 10 allowed",
         ),
         ("UnexpectedModelBehavior", ("odd",), ModelUnavailable, "odd"),
         ("UserError", ("wrong setting",), ModelRefused, "wrong setting"),

@@ -268,7 +268,7 @@ async def test_a_hook_after_a_failure_may_change_settings_too():
 
 
 async def test_a_hook_that_gives_no_settings_value_fails_by_name():
-    with pytest.raises(HookFailed, match="settings are a Settings value, not dict"):
+    with pytest.raises(HookFailed, match="settings must be a Settings value, not dict"):
         await prompted(Script(["x"]), hooks=setting({"temperature": 0}))  # pyright: ignore[reportArgumentType]
 
 
@@ -317,9 +317,9 @@ async def test_a_fallback_does_not_hide_a_setting_that_one_of_its_models_does_no
 @pytest.mark.parametrize(
     ("choice", "tools", "problem"),
     [
-        ("lock", [look], "wants the tool 'lock' to be called; there are look"),
-        ("look", [], "wants the tool 'look' to be called; there are none"),
-        ("required", [], "wants a tool to be called; there are none"),
+        ("lock", [look], "requires a call of the tool 'lock', but the request has only look"),
+        ("look", [], "requires a call of the tool 'look', but the request has no tools"),
+        ("required", [], "requires a call of a tool, but the request has no tools"),
     ],
 )
 async def test_a_choice_of_a_tool_that_is_not_there_is_refused_before_anything_is_sent(
@@ -364,7 +364,7 @@ def test_a_wrong_value_is_told_when_it_is_given(wrong: dict[str, Any], problem: 
 
 
 def test_an_agent_takes_a_settings_value_only():
-    with pytest.raises(BadAgent, match=r"settings is a Settings value: settings=Settings\(temperature=0\)"):
+    with pytest.raises(BadAgent, match=r"settings must be a Settings value: settings=Settings\(temperature=0\)"):
         Agent("a", settings={"temperature": 0})  # pyright: ignore[reportArgumentType]
     agent = Agent("a", settings=Settings(stop="END"))
     assert agent.replace(description="x").settings == Settings(stop=("END",))

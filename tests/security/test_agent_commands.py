@@ -60,7 +60,7 @@ async def test_a_command_of_an_agent_can_not_hide_whose_it_is(way: str, tmp_path
 
     (result,) = await played(Folder(tmp_path), shell(seconds=50), call("shell", command=command))
 
-    assert "a command of an agent (session 's') may not run `upcall answer`" in result.text
+    assert "a command that an agent runs (session 's') may not use `upcall answer`" in result.text
 
 
 @pytest.mark.parametrize("way", slow_but(NAMESPACES[1:2], NAMESPACES))
@@ -71,7 +71,7 @@ async def test_a_command_is_refused_in_a_process_namespace_with_its_own_proc_or_
 
     (result,) = await played(Folder(tmp_path), shell(seconds=50), call("shell", command=command))
 
-    refused = "a command of an agent" in result.text and "may not run `upcall answer`" in result.text
+    refused = "a command that an agent runs" in result.text and "may not use `upcall answer`" in result.text
     assert refused or "unshare: " in result.text, result.text
 
 
@@ -81,7 +81,7 @@ async def test_agents_run_none_of_the_commands_that_write_and_any_that_reads(tmp
 
     results = await played(Folder(tmp_path), shell(), *(call("shell", command=line) for line in lines))
 
-    refused = ["may not run `upcall " in result.text for result in results]
+    refused = ["may not use `upcall " in result.text for result in results]
     assert refused == [True] * len(WRITING) + [False] * len(READING)
     assert not (tmp_path / ".upcall").exists()
 

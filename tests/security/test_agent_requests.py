@@ -57,7 +57,7 @@ async def test_an_agent_does_not_approve_its_own_call_by_a_request(way: str, tmp
 
         if way != "hasty":
             assert "403 Forbidden" in result.text
-            assert "a command of the session s sends this" in result.text
+            assert "comes from a command that an agent runs (session s)" in result.text
         assert [one["id"] for one in (await get(client, "/api/inbox"))["open"]] == [card["id"]]
         answer = {"approve": True, "digest": card["seen"]}
         await post(client, f"/api/callbacks/{card['id']}/answer", answer)
@@ -93,7 +93,7 @@ async def test_an_agent_s_command_calls_nothing_at_an_mcp_server_with_the_token(
         (result,) = await played(Folder(tmp_path), shell(seconds=50), call("shell", command=command))
 
     assert result.text.startswith("403 ")
-    assert "a command of the session s sends this" in result.text
+    assert "comes from a command that an agent runs (session s)" in result.text
 
 
 async def test_an_agent_s_command_does_not_use_the_token_of_a_person_either(tmp_path: Path) -> None:
@@ -112,4 +112,4 @@ async def test_an_agent_s_command_does_not_use_the_token_of_a_person_either(tmp_
         assert [one["id"] for one in (await get(client, "/api/inbox"))["open"]] == [card["id"]]
     (refused,) = await refusals(tmp_path)
     assert refused.by == "ada"
-    assert "a command of the session s sends this" in refused.reason
+    assert "comes from a command that an agent runs (session s)" in refused.reason

@@ -118,7 +118,7 @@ async def test_a_file_beside_the_log_that_is_more_open_than_the_log_was_not_made
     db.close()
     planted.chmod(0o644)
 
-    with pytest.raises(StoreUnavailable, match=rf"log\.db{suffix} is from another program"):
+    with pytest.raises(StoreUnavailable, match=rf"log\.db{suffix} was not created by upcall"):
         await store.open()
 
 

@@ -357,17 +357,20 @@ async def test_the_reviewers_reply_is_the_teams_with_the_usage_of_all(desk: Desk
 ROLE = {"developer": works()}
 given_anything: Any = Team
 WRONG: dict[str, tuple[Callable[[], Any], str]] = {
-    "no agent as manager": (lambda: given_anything("manager", ROLE), "the manager is a plain agent"),
-    "a chain as manager": (lambda: Team(chain(works("x")), ROLE), "the manager is a plain agent"),
+    "no agent as manager": (lambda: given_anything("manager", ROLE), "the manager must be a plain agent"),
+    "a chain as manager": (lambda: Team(chain(works("x")), ROLE), "the manager must be a plain agent"),
     "no roles": (lambda: Team(manages(), {}), "roles must be a dict with at least one role"),
     "a list of roles": (
         lambda: given_anything(manages(), [works()]),
         "roles must be a dict with at least one role",
     ),
     "a role without agent": (lambda: given_anything(manages(), {"a": "x"}), "role 'a' must be an agent, a team"),
-    "a role that is no name": (lambda: Team(manages(), {"a b": works()}), "role 'a b'"),
-    "a role that is no text": (lambda: given_anything(manages(), {1: works()}), "role 1: no string"),
-    "a role called user": (lambda: Team(manages(), {"user": works()}), "role 'user'"),
+    "a role that is no name": (lambda: Team(manages(), {"a b": works()}), "'a b' is not a valid role name"),
+    "a role that is no text": (
+        lambda: given_anything(manages(), {1: works()}),
+        "role 1: the name of a role must be a string",
+    ),
+    "a role called user": (lambda: Team(manages(), {"user": works()}), "no role may be called 'user'"),
     "a reviewer that is no agent": (lambda: given_anything(manages(), ROLE, "x"), "the reviewer must be an agent"),
     "a wrong on_failure": (
         lambda: given_anything(manages(), ROLE, on_failure="panic"),

@@ -238,7 +238,8 @@ def _one_root(spec: str, place: Path, files: Sequence[AgentFile]) -> str:
 
 
 def _several(spec: str, names: Sequence[str]) -> str:
-    return f"{spec!r} holds several agents that no other lists: {', '.join(names)}; choose one with --agent NAME"
+    several = f"{spec!r} has several agents that are not below another agent: {', '.join(names)}"
+    return f"{several}; choose one with --agent NAME"
 
 
 def _choose(agents: Sequence[Agent], name: str) -> Loaded:

@@ -138,7 +138,7 @@ def _mistakes(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 def _role_problem(role: str, agent: Any) -> str:
     if not _AGENT.accepts(agent):
         return f"must be {_AGENT.allowed}, not {shown(agent)}{misplaced_key_hint(role)}"
-    return name_problem(role).replace("no agent's name", "no role's name").replace("no agent may", "no role may")
+    return name_problem(role, "role")
 
 
 def misplaced_key_hint(role: str) -> str:

@@ -178,9 +178,9 @@ def _refuse_agents(args: argparse.Namespace) -> None:
     hides = not getattr(args, "raw", False) and getattr(args, "reveal", None) is None
     session_id = None if name in READ_ONLY_COMMANDS and hides else calling_session()
     if session_id is not None:
-        who = f"a command of an agent (session {session_id!r})" if session_id else "a command of an agent"
+        who = "a command that an agent runs" + (f" (session {session_id!r})" if session_id else "")
         what = name if hides else f"{name} {'--raw' if getattr(args, 'raw', False) else '--reveal'}"
-        raise UpcallError(f"{who} may not run `upcall {what}`; a person has to run it in their own terminal")
+        raise UpcallError(f"{who} may not use `upcall {what}`; a person has to run it in their own terminal")
 
 
 def _run(args: argparse.Namespace) -> int:

@@ -46,9 +46,10 @@ def add(commands: Commands) -> None:
         "audit",
         "list who answered, approved or cancelled what, and what was refused",
         _audit,
-        about="Newest last. Each entry says when, who, by what right that is known, what, and in which\n"
-        "session. Answers of agents and hooks are listed too. Refused requests are kept in a\n"
-        "table of their own, the newest 100000. With --json: one object per line.",
+        about="Newest last. Each entry shows the time, who acted and how they were identified, what\n"
+        "they did, and in which session. Answers of agents and hooks are listed too. Refused\n"
+        "requests are kept in a table of their own, the newest 100000. With --json: one object\n"
+        "per line.",
         examples=["upcall audit", "upcall audit --limit 20", "upcall audit --session readme --json"],
     )
     only = "only this session, its descendants, and refused requests that name it"

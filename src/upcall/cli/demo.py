@@ -1,4 +1,4 @@
-"""The command `demo`: agents that ask back, offline, in a temporary folder."""
+"""The command `demo`: agents that ask questions, offline, in a temporary folder."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def add(commands: Commands) -> None:
     """Add the command `demo`."""
     commands.add(
         "demo",
-        "watch agents ask back for a few seconds, offline",
+        "watch a short offline demo of agents that ask questions",
         _demo,
         about="Needs no key and no network. It writes only to a new temporary folder, or beside the\n"
         "log that --store names. At a terminal, you answer its question.",

@@ -67,9 +67,9 @@ def _given_token(args: argparse.Namespace) -> str | None:
         except OSError as error:
             raise SetupError(f"--token-file {path}: {error.strerror or error}") from None
         if not token:
-            raise SetupError(f"--token-file {path}: it is empty; write a token of `upcall tokens new` to it")
+            raise SetupError(f"--token-file {path}: it is empty; write a token from `upcall tokens new` into it")
         return token
     token = token_variable()
     if token is not None and not token.strip():
-        raise SetupError("UPCALL_TOKEN is empty; set it to a token of `upcall tokens new`, or unset it")
+        raise SetupError("UPCALL_TOKEN is empty; set it to a token from `upcall tokens new`, or unset it")
     return token.strip() if token is not None else None

@@ -80,7 +80,8 @@ def add(commands: Commands) -> None:
         about="VALUE is one of the choices (or its number), JSON if a typed answer is expected, or\n"
         "text; - reads it from standard input. Without VALUE, you are asked at the terminal.\n"
         "A call is approved with --approve, --edit or --set, never with a VALUE such as yes.\n"
-        "After --decline, the agent that asked continues as if nobody had answered.\n"
+        "After --decline, an agent that asked with its tool `ask` reads who declined and why;\n"
+        "a tool or hook that asked gets the same as if nobody had answered.\n"
         "A running session continues at once; resume a parked one with `upcall resume`.",
         examples=[
             "upcall answer q4f0c2a9d11e7 'create it'",

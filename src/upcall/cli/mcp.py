@@ -72,12 +72,16 @@ def add(commands: Commands) -> None:
         "agent", metavar="AGENT", nargs="?", help="a folder of agent files, one NAME.md, or module:attribute"
     )
     parser.add_argument("--agent", metavar="NAME", dest="agent_name", help="offer only this agent of AGENT")
-    wait = f"seconds that a call waits for the reply, before it says how to continue (default: {WAIT:.0f})"
+    wait = (
+        f"seconds that a call waits for the reply; then it returns how to get the reply later (default: {WAIT:.0f})"
+    )
     parser.add_argument(
         "--wait", metavar="SECONDS", type=seconds_between(0, _LONGEST_WAIT), default=WAIT, help=wait
     )
     parser.add_argument(
-        "--http", action="store_true", help="serve HTTP on this machine, with the key of `upcall serve` or a token"
+        "--http",
+        action="store_true",
+        help="serve HTTP on this machine; clients send the token that is printed, or one from `upcall tokens new`",
     )
     port = f"the port of --http; 0 picks a free one (default: {PORT})"
     parser.add_argument("--port", type=port_number, help=port)

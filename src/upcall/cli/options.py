@@ -19,7 +19,7 @@ RunCommand = Callable[[argparse.Namespace], int | Coroutine[Any, Any, int]]
 Completes = Literal["", "session", "callback", "command"]
 """Completions for a command's argument: session ids, callback ids, or command names."""
 
-INTRO = "Agents that can ask back: they run, wait at no cost, and continue where they stopped."
+INTRO = "Run agents that ask questions while they work, wait on disk, and continue where they stopped."
 
 OUTRO = """\
 AGENT is a folder of agent files, one NAME.md, or module:attribute.
@@ -186,7 +186,7 @@ def watching_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--log-dir", metavar="FOLDER", type=_folder, help=logs)
     wire = "also log what goes over the wire to models"
     parser.add_argument("--capture", action="store_true", help=wire)
-    labels = "what tools are called on screens and in log files: a JSON or TOML file"
+    labels = "a JSON or TOML file with the names to show for tools, on screens and in log files"
     parser.add_argument("--labels", metavar="FILE", help=labels)
     prices = "prices of models, to show what was spent: a JSON or TOML file"
     parser.add_argument("--prices", metavar="FILE", help=prices)

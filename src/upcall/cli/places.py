@@ -359,7 +359,10 @@ def agents_for_resume(origin: Origin, agents_option: str | None, session_id: str
             why = f"the agent {origin.agent!r} of session {session_id!r} is declared in a program's main module "
             why += f"({origin.program}), and importing that would run the program again"
         how = f"upcall resume {shell_word(session_id)} --agents AGENT (a folder, a .md file, or module:attribute)"
-        raise SetupError(f"{why}; give another place: {how}" if origin.program else f"{why}; give the place: {how}")
+        where = (
+            "Say where else the agent can be loaded from" if origin.program else "Say where it can be loaded from"
+        )
+        raise SetupError(f"{why}. {where}: {how}")
     return load_spec(agents_option or origin.source, origin.agent)
 
 

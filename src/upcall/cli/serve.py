@@ -54,9 +54,9 @@ def add(commands: Commands) -> None:
         "serve",
         "show sessions and answer questions on a web page",
         _serve,
-        about="When the page can be opened, prints its address, which contains a key. Sessions whose\n"
+        about="When the page can be opened, prints its address, which contains a token. Sessions whose\n"
         "questions were answered continue here, with the agents of AGENT or with the agents in\n"
-        "the current folder that the log names. The key stays the same until --new-token.\n"
+        "the current folder that the log names. The token stays the same until --new-token.\n"
         "Others can use tokens of their own: see `upcall tokens`.",
         examples=[
             "upcall serve",
@@ -78,14 +78,16 @@ def add(commands: Commands) -> None:
     parser.add_argument("--open", action="store_true", help="open the page in the browser")
     parser.add_argument("--view-only", action="store_true", help="run nothing, and take no answers")
     parser.add_argument(
-        "--new-token", action="store_true", help="make a new key; the key of open pages stops working"
+        "--new-token",
+        action="store_true",
+        help="make a new token; pages that were opened with the old one stop working",
     )
     origin = "a URL under which a reverse proxy serves the page; may be given several times"
     parser.add_argument("--origin", metavar="URL", action="append", default=[], help=origin)
     parser.add_argument("--tls-cert", metavar="FILE", help="a certificate, to serve https")
     parser.add_argument("--tls-key", metavar="FILE", help="its private key")
     watching_options(parser)
-    insecure = "serve other machines without TLS; anybody on the network path can read the key"
+    insecure = "serve other machines without TLS; anybody on the network path can read the token"
     parser.add_argument("--insecure", action="store_true", help=insecure)
 
 
@@ -118,7 +120,7 @@ def _check_usage(args: argparse.Namespace) -> None:
     if args.tls_cert and args.insecure:
         raise SetupError("--insecure means without TLS; leave it out, or leave out --tls-cert")
     if args.host not in _LOOPBACK and not args.tls_cert and not args.insecure:
-        how = "give --tls-cert and --tls-key, or --insecure if the network may read the key"
+        how = "give --tls-cert and --tls-key, or --insecure if the network may read the token"
         raise SetupError(f"--host {args.host} can be reached by other machines; {how}")
     if args.view_only and args.agents:
         raise SetupError("--view-only runs nothing; leave out AGENT")
@@ -158,7 +160,7 @@ def _agents(args: argparse.Namespace) -> list[Any]:
 
 
 def _token(args: argparse.Namespace, runtime: Runtime, foreign: bool, missing: float | None) -> Callable[[], str]:
-    """The key of the page: kept beside the log, and only for this time beside somebody else's."""
+    """The token of the page: kept beside the log, and only for this time beside somebody else's."""
     import secrets
 
     from upcall.hosts.http.token_file import KeptToken, token_path

@@ -29,7 +29,7 @@ def add(commands: Commands) -> None:
     """Add the command `status`."""
     parser = commands.add(
         "status",
-        "say what a session is doing and why, or how many do what",
+        "show what a session is doing and why, or count the sessions by status",
         _status,
         about="With an ID: who runs the session, or why nobody does.\n"
         "Without one: how many sessions are queued, running, waiting and so on.",
@@ -75,7 +75,8 @@ async def _all(args: argparse.Namespace, runtime: Runtime) -> None:
         return
     table(("STATUS", "SESSIONS"), rows, styled=0)
     if ready is not None:
-        say(f"\nready to run: the oldest is {visible(oldest[0].id)}, for {_duration(ready)}")
+        first = f"the oldest session that is ready to run is {visible(oldest[0].id)}"
+        say(f"\n{first}; it has been ready for {_duration(ready)}")
     for name, until in paused.items():
         say(f"paused: {visible(name)}, for {_duration(until - store.now())}")
 
@@ -149,13 +150,13 @@ def _why(args: argparse.Namespace, facts: dict[str, Any]) -> list[str]:
     """Return the reasons, one on each line."""
     lines: list[str] = []
     if facts["owner"]:
-        lines.append(f"{visible(facts['owner'])} has it, since {_ago(facts['since'])}")
+        lines.append(f"{visible(facts['owner'])} runs it; its last event was {_ago(facts['since'])}")
     if facts["retry"]:
         left = max(0.0, facts["retry"] - time.time())
         lines.append(f"failed and is tried again in {_duration(left)} (retry {facts['tried']} of 3)")
     elif facts["status"] == "queued" and not facts["owner"]:
-        lines.append(f"no worker has taken it yet, for {_duration(time.time() - facts['since'])}")
-        needs = f"it needs a worker with the agent {facts['agent']!r} that is within its limits"
+        lines.append(f"queued for {_duration(time.time() - facts['since'])}; no worker has taken it yet")
+        needs = f"it needs a worker that has the agent {facts['agent']!r} and has not reached its limits"
         lines.append(f"{needs}: {command_line(args, 'worker', agents='AGENT')}")
     elif facts["ready"]:
         needs = f"{facts['ready']}; waits for a worker with the agent {facts['root_agent']!r}"
@@ -180,7 +181,7 @@ def _changed(args: argparse.Namespace, facts: dict[str, Any]) -> list[str]:
     """Say whether workers may leave the turn because of its agent."""
     if facts["owner"] or not (facts["ready"] or facts["status"] == "interrupted"):
         return []
-    leave = "workers started with --changed leave leave it"
+    leave = "workers that were started with `--changed leave` do not take it"
     if facts["agent_changed"]:
         return [f"its agent has changed since the turn began; {leave}"]
     if facts["agent_changed"] is None:

@@ -45,7 +45,7 @@ def add(commands: Commands) -> None:
         _submit,
         about="Prints the id of the session. Submitting the same again does nothing; another text\n"
         "for the same session and turn is refused.\n"
-        "--file reads JSON Lines: objects with id, text and, where wanted, turn, priority,\n"
+        "--file reads JSON Lines: objects with id, text and, optionally, turn, priority,\n"
         "tenant, tags and data. Nothing is queued if one of the lines is wrong.",
         examples=[
             'upcall submit agents/ "Ship the login page"',
@@ -62,7 +62,7 @@ def add(commands: Commands) -> None:
     )
     order = "workers take the highest first: " + ", ".join(PRIORITIES) + " (default: normal)"
     parser.add_argument("--priority", metavar="PRIORITY", choices=PRIORITIES, default="normal", help=order)
-    tenant = "on whose behalf; workers share their places between tenants"
+    tenant = "the tenant for whom the turn runs; workers divide their capacity between tenants"
     parser.add_argument("--tenant", metavar="NAME", default="", help=tenant)
     limit = "refuse if more sessions than this would be queued"
     parser.add_argument("--queue-limit", metavar="N", type=positive_number, help=limit)

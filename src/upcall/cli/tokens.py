@@ -52,7 +52,7 @@ def add(commands: Commands) -> None:
         "revoke",
         "make a token invalid",
         _revoke,
-        about="Running servers stop accepting it within a second, and end what it has open.\n"
+        about="Within a second, running servers refuse it and close the connections that use it.\n"
         "The log keeps its name, and a new token may have the same one.",
         examples=["upcall tokens revoke ada"],
     )

@@ -41,7 +41,8 @@ def add(commands: Commands) -> None:
         "priority first, and leaves all others. Any number of workers may share a log. A\n"
         "question parks its session at once; its answer makes it ready for any worker.\n"
         "On SIGTERM it takes nothing more, lets running calls end, and exits with 0; a second\n"
-        "signal ends it at once. A failure that may pass is tried again three times.",
+        "signal ends it at once. After a temporary failure, such as an overloaded provider, a\n"
+        "turn is tried again up to three times.",
         examples=[
             "upcall worker --agents agents/",
             "upcall worker --agents agents/ --once",

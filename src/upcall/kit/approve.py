@@ -111,7 +111,9 @@ def _validate_rules(rules: Any) -> Rules:
         if isinstance(condition, bool):
             continue
         if not isinstance(condition, Mapping) or not condition:
-            raise BadKit("approve", f"{tool!r}: give True, or globs by argument: {{'command': 'rm *'}}")
+            raise BadKit(
+                "approve", f"{tool!r}: give True, False, or a dict of arguments and globs: {{'command': 'rm *'}}"
+            )
         for name, globs in cast("Mapping[Any, Any]", condition).items():
             patterns: Any = [globs] if isinstance(globs, str) else globs
             if not isinstance(name, str) or not isinstance(patterns, list | tuple) or not _all_text(patterns):

@@ -113,7 +113,7 @@ def _load_all(files: Sequence[Path]) -> dict[str, Skill]:
     for path in files:
         skill = load_skill(path)
         if skill.name in by_name:
-            raise BadKit("skills", f"{path}: {by_name[skill.name].path} has the same name")
+            raise BadKit("skills", f"{path}: the skill in {by_name[skill.name].path} has the same name")
         by_name[skill.name] = skill
     return by_name
 

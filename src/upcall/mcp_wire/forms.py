@@ -32,7 +32,7 @@ def answer_schema(requested: Any) -> dict[str, Any]:
         raise BadForm("its form is not an object with fields")
     named = cast("Mapping[Any, Any]", properties)
     if len(named) > FIELDS:
-        raise BadForm(f"its form has {len(named)} fields; at most {FIELDS} are asked")
+        raise BadForm(f"its form has {len(named)} fields; at most {FIELDS} are allowed")
     fields = {str(name): _field(str(name), one) for name, one in named.items()}
     return {
         "type": "object",

@@ -47,6 +47,6 @@ def _check_tool_choice(model: str, settings: Settings | None, request: Request) 
     names = [spec.name for spec in request.tools]
     if choice in (None, "auto", "none") or choice in names or (choice == "required" and names):
         return
-    there = f"there are {', '.join(names)}" if names else "there are none"
-    wants = "a tool" if choice == "required" else f"the tool {choice!r}"
-    raise ModelRefused(model, f"the setting tool_choice wants {wants} to be called; {there}")
+    has = f"has only {', '.join(names)}" if names else "has no tools"
+    what = "a tool" if choice == "required" else f"the tool {choice!r}"
+    raise ModelRefused(model, f"the setting tool_choice requires a call of {what}, but the request {has}")

@@ -108,5 +108,5 @@ def refuse_planted(path: str) -> None:
         beside = _stat(f"{path}{suffix}")
         if beside is not None and beside.st_size and beside.st_mode & _OTHERS_READ:
             typed = shlex.quote(f"{path}{suffix}")
-            why = f"{path}{suffix} is from another program: other users can read it, but they can't read the log"
+            why = f"{path}{suffix} was not created by upcall: other users can read it, but they can't read the log"
             raise StoreUnavailable(path, f"{why}. Remove it: rm {typed}; or, if it is yours: chmod 600 {typed}")

@@ -85,7 +85,7 @@ def check_id(where: str, session: str, first: AnyEvent) -> None:
         if not isinstance(first, SessionStarted):
             raise UnknownSession(session)
         raise StoreError(
-            where, f"{session[:80]!r} can't be the id of a session: it has a character that texts lack"
+            where, f"{session[:80]!r} can't be the id of a session: it has a character that can't be stored as text"
         )
     if type(first) is SessionStarted and (first.parent or first.root):
         for one in required_sessions(session, first):

@@ -175,7 +175,9 @@ def _sub_agent(parent: str, description: Any, inherited: Mapping[str, Any], kits
     """Return the agent that a dict describes. It inherits its parent's approval rules."""
     keys: set[Any] = set(cast("Mapping[Any, Any]", description)) if isinstance(description, Mapping) else set()
     if not {"name", "description"} <= keys:
-        raise BadAgent(parent, f"a sub-agent is an Agent, or a dict with name and description, not {description!r}")
+        raise BadAgent(
+            parent, f"a sub-agent must be an Agent, or a dict with name and description, not {description!r}"
+        )
     known = SubAgent.__annotations__
     if keys - known.keys():
         wrong = ", ".join(sorted(map(str, keys - known.keys())))
@@ -198,4 +200,4 @@ def _check_lists(name: str, **lists: Any) -> None:
     """Raise BadAgent unless each value is a list. A text is a sequence too, which nobody means."""
     for option, value in lists.items():
         if isinstance(value, str | Mapping) or not isinstance(value, Sequence):
-            raise BadAgent(name, f"{option} is a list: {option}=[{value!r}]")
+            raise BadAgent(name, f"{option} must be a list: {option}=[{value!r}]")

@@ -232,7 +232,8 @@ async def _callbacks_below(work: Coordination, workers: Sequence[str]) -> list[C
 
 def _check(name: str, manager: Any, roles: Any, reviewer: Any, on_failure: Any, limits: Mapping[str, Any]) -> None:
     if not isinstance(manager, Agent) or manager.run_program is not None:
-        raise BadAgent(name, "the manager is a plain agent: its model plans, and answers the workers' questions")
+        why = "its model has to plan, and to answer the workers' questions"
+        raise BadAgent(name, f"the manager must be a plain agent, not a team or a chain: {why}")
     if not isinstance(roles, Mapping) or not roles:
         raise BadAgent(name, "roles must be a dict with at least one role: roles={'developer': developer}")
     declared = cast("Mapping[Any, Any]", roles)
@@ -240,7 +241,7 @@ def _check(name: str, manager: Any, roles: Any, reviewer: Any, on_failure: Any, 
     if reviewer is not None and not isinstance(reviewer, Agent):
         raise BadAgent(name, f"the reviewer must be an agent, not {reviewer!r}")
     if on_failure not in get_args(OnFailure):
-        raise BadAgent(name, f"on_failure is one of {', '.join(get_args(OnFailure))}, not {on_failure!r}")
+        raise BadAgent(name, f"on_failure must be one of {', '.join(get_args(OnFailure))}, not {on_failure!r}")
     for key, value in limits.items():
         if type(value) is not int or value < 1:
             raise BadAgent(name, f"{key}={value!r} is not a whole number of 1 or more")
@@ -253,8 +254,10 @@ def _check(name: str, manager: Any, roles: Any, reviewer: Any, on_failure: Any, 
 
 def _check_roles(name: str, roles: Mapping[Any, Any]) -> None:
     for role, agent in roles.items():
-        if not isinstance(role, str) or name_problem(role):
-            raise BadAgent(name, f"role {role!r}: {name_problem(role) if isinstance(role, str) else 'no string'}")
+        if not isinstance(role, str):
+            raise BadAgent(name, f"role {role!r}: the name of a role must be a string")
+        if problem := name_problem(role, "role"):
+            raise BadAgent(name, problem)
         if not isinstance(agent, Agent):
             raise BadAgent(name, f"role {role!r} must be an agent, a team or a chain, not {agent!r}")
         longer = next((r for r in roles if re.fullmatch(rf"{re.escape(role)}\d+", str(r))), None)

@@ -211,9 +211,8 @@ class Program:
         if known is not None and not same_json([known.as_written.name, known.as_written.args], [name, args]):
             before, now = (_brief(n, a) for n, a in ((known.as_written.name, known.as_written.args), (name, args)))
             problem = f"When the program ran again after a crash, it took a different path: its call {number} was"
-            raise Unreadable(
-                f"{problem} {before} and is now {now}. Calls before that had their effects.\n{VARIABLES_LOST}"
-            )
+            done = "The calls before it were carried out and are not undone."
+            raise Unreadable(f"{problem} {before} and is now {now}. {done}\n{VARIABLES_LOST}")
         call = self._calls[number] = inner_step(self._context, number, name, args, self._toolbox)
         if not call.call.settled:
             self._tasks[number] = self._turn.activity.start(call.run_in_place(), self._stop_waiting)

@@ -51,7 +51,7 @@ def check_principal(by: Any, right: Any) -> tuple[str, str]:
     if not isinstance(right, str) or not _RIGHT.fullmatch(right):
         raise SetupError(f"right={brief(right)}: use 1-50 lower-case letters, digits, '-', '_', '.' or ':'")
     if right in ("agent", "hook"):
-        raise SetupError(f"right={right!r}: only agents and hooks answer by that right")
+        raise SetupError(f"right={right!r} is reserved for answers of agents and hooks")
     return by, right
 
 

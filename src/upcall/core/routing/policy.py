@@ -108,13 +108,13 @@ class Policy(Value, frozen=True):
         return self.source or f"Agent({agent!r}, ...)"
 
 
-def name_problem(name: str) -> str:
-    """Why this can't be an agent's name, or ""."""
+def name_problem(name: str, what: str = "agent") -> str:
+    """Why this can't be the name of an agent, or of a role, or ""."""
     if name in RESERVED:
-        return f"no agent may be called {name!r}: fallback_target uses the words {' and '.join(RESERVED)}"
+        return f"no {what} may be called {name!r}: fallback_target uses the words {' and '.join(RESERVED)}"
     if len(name) > _LONGEST_NAME or not re.match(_NAME, name):
         use = f"use letters, digits, '_', '-' and '.', at most {_LONGEST_NAME} of them"
-        return f"{name!r} is not a valid agent name; {use}"
+        return f"{name!r} is not a valid {what} name; {use}"
     return ""
 
 

@@ -351,5 +351,6 @@ def person_refusal(then: Route, now: Route, passed: Collection[str]) -> str:
         return now.why
     for at in (then, now):
         if at.right not in (at.asker, GATE, *passed):
-            return f"the right of {at.right} to ask a person needs {at.right} to be asked first, and it was not"
+            first = f"the person may be asked only on behalf of {at.right}, after {at.right} passed the question up"
+            return f"{first}; {at.right} was not asked"
     return ""

@@ -42,7 +42,7 @@ def check_child_limits(parent: Turn, find: Callable[[str], Turn | None]) -> None
     while above is not None:  # whoever is above may have set the lowest
         most = above.actor.agent.limits.depth
         if most is not None and parent.state.header.depth + 1 > most:
-            raise LimitReached("depth", f"{most} below the root")
+            raise LimitReached("depth", f"sessions may be at most {most} levels below the root")
         above = find(above.state.header.parent)
 
 

@@ -67,7 +67,10 @@ class Inbox:
         if callback.status != "open":
             raise already_settled(callback)
         if callback.kind == "request_resolution":
-            raise AnswerRefused(id, "request_resolution is settled by agents, tools and memory, never by a person")
+            raise AnswerRefused(
+                id,
+                "a person can't answer a callback of the kind request_resolution, only agents and their hooks can",
+            )
         event = settling_event(callback, value, by, right)
         events: dict[str, CallbackAnswered | CallbackDeclined] = {id: event}
         if not only:

@@ -67,7 +67,7 @@ def checked_place(title: Any, folder: Any, roots: Any) -> Place:
     if type(title) is not str or len(title) > TITLE or not _is_one_line(title):
         raise SetupError(f"title is one line of at most {TITLE} characters, not {brief(title)}")
     if isinstance(roots, str | bytes) or not isinstance(roots, Sequence):
-        raise SetupError(f'roots is a list of absolute paths, such as ["/srv/docs"], not {brief(roots)}')
+        raise SetupError(f'roots must be a list of absolute paths, such as ["/srv/docs"], not {brief(roots)}')
     further = cast("Sequence[Any]", roots)
     if len(further) > ROOTS:
         raise SetupError(f"a session has at most {ROOTS} roots, not {len(further)}")

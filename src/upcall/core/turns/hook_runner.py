@@ -105,7 +105,7 @@ def _settings(before: Settings | None, given: Any) -> Settings | None:
     if given is None:
         return before
     if not isinstance(given, Settings):
-        raise TypeError(f"a request's settings are a Settings value, not {type(given).__name__}")
+        raise TypeError(f"a request's settings must be a Settings value, not {type(given).__name__}")
     return given.over(before)
 
 

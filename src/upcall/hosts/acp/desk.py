@@ -279,7 +279,7 @@ class Desk:
         try:
             rows = await runtime.rows(**which)
         except UnknownSession:
-            raise RpcError(INVALID_PARAMS, "the cursor is not one of this list") from None
+            raise RpcError(INVALID_PARAMS, "the cursor is not valid for this list") from None
         listed = [await self._info(runtime, row) for row in rows[:_PAGE]]
         more = {"nextCursor": rows[_PAGE - 1].id} if len(rows) > _PAGE else {}
         return {"sessions": listed, **more}

@@ -27,10 +27,11 @@ class Senders:
             return
         session_id = await self._session(Connection(client.host, client.port, server[0], server[1]))
         if session_id:
-            text = f"a command of the session {session_id} sends this; agents don't answer or change sessions"
-            raise OwnCommand(text)
+            who = f"a command that an agent runs (session {session_id})"
+            raise OwnCommand(f"this request comes from {who}; agents may not answer questions or change sessions")
         if session_id is not None:
-            raise OwnCommand("the program that sends this ended too early, or is a command of an agent")
+            why = "it ended too early, or it is a command that an agent runs"
+            raise OwnCommand(f"the program that sent this request could not be checked: {why}")
 
     async def _session(self, connection: Connection) -> str | None:
         future = asyncio.get_running_loop().create_future()

@@ -105,7 +105,7 @@ class Answers:
             raise InvalidInput("it asks for the approval of a call: give approve=true and its digest, or reject")
         if len(given.digest) < DIGEST or not callback.digest.startswith(given.digest):
             raise InvalidInput(
-                "an approval repeats the digest that is shown with the call's arguments, so that nothing is "
+                "an approval must repeat the digest that is shown with the call's arguments, so that nothing is "
                 f"approved unseen; {given.digest[:80]!r} is not the digest of this call. `inbox` shows it"
             )
         args = None

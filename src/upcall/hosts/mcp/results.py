@@ -79,7 +79,8 @@ class Results:
         if is_approval(callback):
             if len(text) > LONGEST:
                 who = f"{one_line(callback.agent, 100)} wants to run {visible(callback.tool)}"
-                return f"[{callback.id}] {who} with arguments that are too long for here. A person types: {command}"
+                what = f"{who} with arguments that are too long to show here"
+                return f"[{callback.id}] {what}. A person has to answer at the command line: {command}"
             how = f"approve=true and digest={callback.digest[:DIGEST]!r}, or reject='why'"
         told = f"To answer: call `answer` with callback={callback.id!r} and {how}; or type: {command}"
         return f"[{callback.id}] {shortened(text, LONGEST)}\n{told}"

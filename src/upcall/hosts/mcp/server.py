@@ -103,7 +103,9 @@ class AgentServer:
         if params.name not in self._agents and params.name not in self._own:
             raise MCPError(code=INVALID_PARAMS, message=f"Unknown tool: {params.name[:100]}")
         if self._handling >= MOST_CALLS:
-            return self._results.failure(f"{MOST_CALLS} calls are handled already; wait a moment, then try again")
+            return self._results.failure(
+                f"{MOST_CALLS} calls are already in progress; wait a moment, then try again"
+            )
         self._handling += 1
         try:
             return await self._handle(ctx, params)

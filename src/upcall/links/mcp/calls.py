@@ -124,7 +124,7 @@ class ToolCall:
             else:
                 responses = None
                 await asyncio.sleep(min(0.05 * 2**empty, 1.0))
-        raise RequestRefused(0, f"it was not done after {LEGS} legs")
+        raise RequestRefused(0, f"it was not done after {LEGS} rounds of questions and answers")
 
     async def _leg(self, number: int, responses: Json | None, state: str | None) -> Json:
         """Run one leg once. A complete result is kept in `_result`: the log gets it as the call's own."""

@@ -154,7 +154,7 @@ class McpServers:
         for one in needed:
             if one.tools is None:
                 raise ServerFailed(
-                    f"MCP server {one.config.name!r} has an open call and is not there: {one.problem}"
+                    f"MCP server {one.config.name!r} has an open call, but it is not connected: {one.problem}"
                 )
         return self._tools(mine, session.own_tools)
 
@@ -287,8 +287,8 @@ def _waiting_tool(connection: Connection) -> Tool:
         with suppress(ServerFailed):
             await connection.live(CONNECT)
         if connection.tools is None:
-            return f"MCP server {name!r} is not there: {connection.problem or 'it is still starting'}"
-        return f"MCP server {name!r} is there now; its tools can be called"
+            return f"MCP server {name!r} is not connected: {connection.problem or 'it is still starting'}"
+        return f"MCP server {name!r} is connected now; you can call its tools"
 
     return Tool.from_schema(
         f"{server_prefix(name)}__wait_until_ready", {"type": "object"}, wait, read_only=True,

@@ -102,7 +102,7 @@ def _claims_read_only(described: Json) -> bool:
 
 
 def _framed(server: str, text: str) -> str:
-    return f"(A tool of the MCP server {server!r}, which describes it so.) {text}".strip()
+    return f"(A tool of the MCP server {server!r}. The server wrote this description.) {text}".strip()
 
 
 def _label(server: str, tool: str) -> str:
