@@ -142,7 +142,7 @@ async def test_a_page_shows_who_one_is_and_only_what_the_role_allows(tmp_path: P
             await expect(page.get_by_text("You can look here and not answer")).to_have_count(0)
             await expect(page.get_by_role("button", name="Start one")).to_have_count(0)
             await revoke(place, "ada")
-            await expect(page.get_by_text("This page's key is no longer valid")).to_be_visible(timeout=20_000)
+            await expect(page.get_by_text("This page's token is no longer valid")).to_be_visible(timeout=20_000)
 
 
 async def test_whoever_may_only_look_is_not_told_that_a_question_waits_for_them(tmp_path: Path) -> None:
@@ -169,9 +169,9 @@ async def test_an_answer_with_a_revoked_token_is_refused_in_plain_words(tmp_path
         async with shown(server) as page:
             await expect(page.get_by_role("button", name="green")).to_be_visible()
             await revoke(place, "ada")
-            await expect(page.get_by_text("This page's key is no longer valid. Open the link")).to_be_visible()
+            await expect(page.get_by_text("This page's token is no longer valid. Open the link")).to_be_visible()
             alert = page.get_by_role("article").get_by_role("alert")
             while not await alert.count():  # a press does nothing while the card has just moved
                 await page.get_by_role("button", name="green").click()
                 await page.wait_for_timeout(200)
-            await expect(alert).to_have_text("This page's key is no longer valid, so the server refused this")
+            await expect(alert).to_have_text("This page's token is no longer valid, so the server refused this")

@@ -52,7 +52,7 @@ async function failure(response: Response): Promise<ApiError> {
   } catch {
     // Not JSON: a proxy answered.
   }
-  const known = response.status === 401 ? "this page's key is no longer valid, so the server refused this" : body.error;
+  const known = response.status === 401 ? "this page's token is no longer valid, so the server refused this" : body.error;
   const said = typeof known === "string" ? known : `the server answered ${response.status}`;
   return new ApiError(response.status, said, body);
 }
