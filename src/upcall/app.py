@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from upcall.prices import Prices
 
 Where = str | os.PathLike[str] | Store
+
+_LOOKS_LIKE_URL = re.compile(r"[a-z][a-z0-9+.-]+:/|postgres(ql)?(:|//)", re.IGNORECASE)
 
 
 class Runtime(Sessions):
@@ -149,6 +152,10 @@ def open_store(where: Where, trusted: bool | None = None, *, found: bool = False
         return MemoryStore()
     if str(where).startswith(("postgresql://", "postgres://")):
         return _open_postgres(str(where))
+    if problem := url_problem(os.fspath(where)):
+        from upcall.safety.secrets import without_password
+
+        raise SetupError(f"{without_password(str(where))}: {problem}")
     from upcall.store.known_logs import KnownLogs, state_folder
     from upcall.store.opening import Place
     from upcall.store.sqlite.store import SqliteStore
@@ -157,6 +164,13 @@ def open_store(where: Where, trusted: bool | None = None, *, found: bool = False
         trusted = os.environ.get("UPCALL_TRUST_STORE", "") == "1"
     known = KnownLogs(state_folder(os.environ), trusted=trusted)
     return SqliteStore(Place(os.fspath(where), trusted, found, view, known))
+
+
+def url_problem(where: str) -> str:
+    """Return why a text that looks like a URL is not a store; "" if it looks like a path."""
+    if not _LOOKS_LIKE_URL.match(where):
+        return ""
+    return "it looks like a URL, and those of PostgreSQL begin with postgresql://; write ./ before a path"
 
 
 def _open_postgres(url: str) -> Store:

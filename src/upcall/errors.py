@@ -187,7 +187,10 @@ class TurnExists(SessionError):
 
     def __init__(self, session_id: str, turn: int, problem: str = "it has another prompt") -> None:
         self.session_id, self.turn, self.problem = session_id, turn, problem
-        super().__init__(f"turn {turn} of session {session_id!r} can't be queued: {problem}")
+        super().__init__(
+            f"turn {turn} of session {session_id!r} can't be queued: {problem}; "
+            "give the number of the next turn, or the id of another session"
+        )
 
 
 class QueueFull(SessionError):

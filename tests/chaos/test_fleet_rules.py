@@ -14,7 +14,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from chaos.crews import EXIT_CODE, asker, clerk, in_child, in_hook, in_model, in_tool, porter
+from chaos.crews import EXIT_CODE, asker, at_begin, clerk, in_child, in_hook, in_model, in_tool, porter
 from chaos.workers import Workers, eventually, workers
 from postgres import server
 from upcall import Runtime
@@ -42,7 +42,8 @@ def effects(tmp_path: Path) -> Path:
 
 @asynccontextmanager
 async def opened(store: str) -> AsyncGenerator[Runtime]:
-    async with Runtime(store, agents=[clerk, porter, asker, in_tool, in_model, in_hook, in_child]) as runtime:
+    crews = [clerk, porter, asker, in_tool, in_model, in_hook, in_child, at_begin]
+    async with Runtime(store, agents=crews) as runtime:
         yield runtime
 
 

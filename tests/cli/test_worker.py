@@ -45,6 +45,35 @@ def test_a_worker_runs_what_was_submitted_and_exits(folder: Path) -> None:
     assert out("show", "sum", cwd=folder)["text"] == "The tools said: 3 / 7"
 
 
+ASKER = """\
+from upcall import Agent
+from upcall.models import Script, call
+
+asker = Agent("asker", model=Script([call("ask", message="Which one?"), "done"]))
+"""
+
+
+def test_a_worker_says_which_log_and_agents_it_has_and_what_needs_others(folder: Path) -> None:
+    (folder / "mine.py").write_text(ASKER)
+    submit(folder, "hello", "--id", "s")
+    made = upcall("submit", "mine:asker", "go", "--id", "q", cwd=folder)
+    done = upcall("worker", "--agents", "mine:asker", "--once", cwd=folder)
+    assert (made.returncode, done.returncode) == (0, 0)
+    first, second = done.stderr.splitlines()
+    assert first.startswith("worker on ")
+    assert first.endswith(".upcall/log.db with the agents asker")
+    assert second.startswith("1 ready session needs agents that it does not have: ")
+
+
+def test_the_answer_to_a_submitted_session_says_that_a_worker_continues_it(folder: Path) -> None:
+    (folder / "mine.py").write_text(ASKER)
+    upcall("submit", "mine:asker", "go", "--id", "q", cwd=folder)
+    upcall("worker", "--agents", "mine:asker", "--once", cwd=folder)
+    (waiting,) = json.loads(upcall("inbox", "--json", cwd=folder).stdout)
+    done = upcall("answer", waiting["id"], "yes", cwd=folder)
+    assert "a worker continues it; without one: " in done.stdout
+
+
 def test_submitting_twice_is_harmless_and_another_text_is_refused(folder: Path) -> None:
     submit(folder, "hello", "--id", "s")
     again = upcall("submit", "agents", "hello", "--id", "s", cwd=folder)

@@ -6,6 +6,7 @@ import argparse
 import json
 import sys
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
@@ -29,6 +30,7 @@ from upcall.core.error_texts import did_you_mean, shown
 from upcall.core.routing.answer import LARGEST, schema_error
 from upcall.core.runtime.catalog import CALLBACK_STATUSES
 from upcall.errors import AnswerRefused, SetupError, UnknownCallback
+from upcall.events import AnyEvent, TurnQueued
 from upcall.hosts.terminal.console import make_console
 from upcall.hosts.terminal.dialogue import Ambiguous, Later, match_choice
 from upcall.hosts.terminal.host import TerminalPrompter, describe_answer, outcome_text
@@ -71,7 +73,7 @@ def add(commands: Commands) -> None:
     parser.add_argument("--ids", action="store_true", help="print only the ids, one per line")
     reveal = "show this question with what is hidden in it; the log says who saw it"
     parser.add_argument("--reveal", metavar="ID", help=reveal)
-    token_option(parser)
+    token_option(parser, needed_for="--reveal")
     json_option(parser)
     parser = commands.add(
         "answer",
@@ -242,8 +244,15 @@ async def _answer(args: argparse.Namespace) -> int:
             if row is not None and row.owner:
                 say(f"session {visible(callback.root)} is running and continues on its own")
             else:
-                say(f"continue with: {await resume_command(runtime, callback.session_id, args)}")
+                begins = await runtime.store.read(callback.root, 0, 2)
+                how = "a worker continues it; without one" if _was_submitted(begins) else "continue with"
+                say(f"{how}: {await resume_command(runtime, callback.session_id, args)}")
     return 0
+
+
+def _was_submitted(begins: Sequence[AnyEvent]) -> bool:
+    """Tell from its first two events whether a session was queued for workers."""
+    return any(isinstance(event, TurnQueued) for event in begins)
 
 
 async def _answerer(args: argparse.Namespace, runtime: Runtime) -> Actor:

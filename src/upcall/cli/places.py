@@ -199,7 +199,7 @@ def has_log(args: argparse.Namespace) -> bool:
     Raises SetupError if a log was named but does not exist.
     """
     how, store = _named_store(args)[0], store_of(args)
-    if is_url(store):
+    if _is_database(args, store):
         return True
     if store == ":memory:":
         raise _unusable(args, "it is empty in every new process; give a file")
@@ -213,6 +213,17 @@ def has_log(args: argparse.Namespace) -> bool:
     except (OSError, ValueError) as error:
         raise _unusable(args, _unusable_reason(Path(store), error)) from error
     return True
+
+
+def _is_database(args: argparse.Namespace, store: str) -> bool:
+    """Return whether the log is in a database; SetupError for what looks like a URL and is not a database's."""
+    from upcall.app import url_problem
+
+    if store.startswith(("postgresql://", "postgres://")):
+        return True
+    if problem := url_problem(store):
+        raise _unusable(args, problem)
+    return False
 
 
 def no_log_at(args: argparse.Namespace) -> float | None:
@@ -229,7 +240,7 @@ def no_log(args: argparse.Namespace) -> str:
 def make_log_folder(args: argparse.Namespace) -> None:
     """Create the folder of the log. Errors name the log."""
     store = store_of(args)
-    if is_url(store) or store == ":memory:":
+    if _is_database(args, store) or store == ":memory:":
         return
     try:
         make_home(Path(store).parent)

@@ -30,6 +30,9 @@ _LIMITS = ("agent", "model", "tenant")
 _LONGEST = 86_400.0
 """Seconds of a lease or of draining, at most."""
 
+_LOOKED_AT = 1000
+"""Ready sessions whose agents are looked at when a worker starts."""
+
 
 def add(commands: Commands) -> None:
     """Add the command `worker`."""
@@ -132,12 +135,23 @@ async def _run(args: argparse.Namespace) -> None:
             metrics.segment(segment)
             _report(args, segment)
 
-        if not args.once and not args.json and sys.stderr.isatty():
-            tell(f"worker for {', '.join(visible(agent.name) for agent in agents)}; Ctrl-C stops it")
+        if not args.json:
+            await _tell_what_it_takes(runtime, agents)
         metrics.is_ready = True
         options = WorkerOptions(args.concurrency, args.drain, args.once, args.changed, limits, on_segment=ended)
         await Local().run(runtime, asyncio.Event(), options)
         metrics.is_ready = False
+
+
+async def _tell_what_it_takes(runtime: Runtime, agents: Sequence[Agent]) -> None:
+    """Say which log and which agents the worker has, and what is ready now that it has no agent for."""
+    names = ", ".join(visible(agent.name) for agent in agents)
+    tell(f"worker on {visible(runtime.store.where)} with the agents {names}")
+    has = runtime.models_of_agents()
+    others = [row.agent for row in await runtime.store.unfinished(_LOOKED_AT) if row.agent not in has]
+    if others:
+        sessions = "1 ready session needs" if len(others) == 1 else f"{len(others)} ready sessions need"
+        tell(f"{sessions} agents that it does not have: {', '.join(map(visible, sorted(set(others))))}")
 
 
 def _load(specs: Sequence[str]) -> list[Agent]:

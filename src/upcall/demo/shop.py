@@ -98,7 +98,8 @@ def reviewer_says(request: Request) -> Any:
     """A report on what it is shown."""
     seen = request.messages[-1].text
     done, settled = seen.count("): done"), seen.count("; answered by")
-    return f"The sign-in page is ready: {done} tasks are done, {settled} questions were settled."
+    questions = "1 question was" if settled == 1 else f"{settled} questions were"
+    return f"The sign-in page is ready: {done} tasks are done, {questions} settled."
 
 
 developer = Agent(
