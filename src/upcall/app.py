@@ -152,10 +152,7 @@ def open_store(where: Where, trusted: bool | None = None, *, found: bool = False
         return MemoryStore()
     if str(where).startswith(("postgresql://", "postgres://")):
         return _open_postgres(str(where))
-    if problem := url_problem(os.fspath(where)):
-        from upcall.safety.secrets import without_password
-
-        raise SetupError(f"{without_password(str(where))}: {problem}")
+    refuse_url(os.fsdecode(where))
     from upcall.store.known_logs import KnownLogs, state_folder
     from upcall.store.opening import Place
     from upcall.store.sqlite.store import SqliteStore
@@ -166,11 +163,13 @@ def open_store(where: Where, trusted: bool | None = None, *, found: bool = False
     return SqliteStore(Place(os.fspath(where), trusted, found, view, known))
 
 
-def url_problem(where: str) -> str:
-    """Return why a text that looks like a URL is not a store; "" if it looks like a path."""
-    if not _LOOKS_LIKE_URL.match(where):
-        return ""
-    return "it looks like a URL, and those of PostgreSQL begin with postgresql://; write ./ before a path"
+def refuse_url(where: str) -> None:
+    """Raise SetupError for what looks like a URL. What comes after its beginning may be a password."""
+    if found := _LOOKS_LIKE_URL.match(where):
+        raise SetupError(
+            f"{found.group()}… looks like a URL, and those of PostgreSQL begin with postgresql://; "
+            "write ./ before the path of a file"
+        )
 
 
 def _open_postgres(url: str) -> Store:

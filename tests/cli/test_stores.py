@@ -80,12 +80,19 @@ def test_a_log_that_can_not_be_made_is_wrong_usage_without_a_trace(args: list[st
 
 @pytest.mark.parametrize("args", [["run", "agents", "hi"], ["submit", "agents", "hi"], ["inbox"], ["status"]])
 @pytest.mark.parametrize(
-    "url", ["postgresql:/localhost/agents", "postgres//localhost/agents", "mysql://localhost/agents", "file:/a.db"]
+    "url",
+    [
+        "postgresql:/localhost/agents",
+        "postgres//ada:hunter22@localhost/agents",
+        "mysql://localhost/agents",
+        "file:/a.db",
+    ],
 )
 def test_a_mistyped_url_does_not_become_a_file(args: list[str], url: str, folder: Path) -> None:
     done = upcall(*args, "--store", url, cwd=folder)
     assert done.returncode == 2
     assert "those of PostgreSQL begin with postgresql://" in done.stderr
+    assert "hunter22" not in done.stderr
     assert not [path for path in folder.iterdir() if path.name.startswith(("postgres", "mysql", "file"))]
 
 

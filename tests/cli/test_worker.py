@@ -62,7 +62,7 @@ def test_a_worker_says_which_log_and_agents_it_has_and_what_needs_others(folder:
     first, second = done.stderr.splitlines()
     assert first.startswith("worker on ")
     assert first.endswith(".upcall/log.db with the agents asker")
-    assert second.startswith("1 ready session needs agents that it does not have: ")
+    assert second.startswith("ready sessions need agents that it does not have: ")
 
 
 def test_the_answer_to_a_submitted_session_says_that_a_worker_continues_it(folder: Path) -> None:

@@ -199,7 +199,7 @@ def has_log(args: argparse.Namespace) -> bool:
     Raises SetupError if a log was named but does not exist.
     """
     how, store = _named_store(args)[0], store_of(args)
-    if _is_database(args, store):
+    if _is_database(store):
         return True
     if store == ":memory:":
         raise _unusable(args, "it is empty in every new process; give a file")
@@ -215,14 +215,13 @@ def has_log(args: argparse.Namespace) -> bool:
     return True
 
 
-def _is_database(args: argparse.Namespace, store: str) -> bool:
+def _is_database(store: str) -> bool:
     """Return whether the log is in a database; SetupError for what looks like a URL and is not a database's."""
-    from upcall.app import url_problem
+    from upcall.app import refuse_url
 
     if store.startswith(("postgresql://", "postgres://")):
         return True
-    if problem := url_problem(store):
-        raise _unusable(args, problem)
+    refuse_url(store)
     return False
 
 
@@ -240,7 +239,7 @@ def no_log(args: argparse.Namespace) -> str:
 def make_log_folder(args: argparse.Namespace) -> None:
     """Create the folder of the log. Errors name the log."""
     store = store_of(args)
-    if _is_database(args, store) or store == ":memory:":
+    if _is_database(store) or store == ":memory:":
         return
     try:
         make_home(Path(store).parent)

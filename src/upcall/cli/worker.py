@@ -16,9 +16,9 @@ from upcall.cli.options import Commands, json_option, port_number, positive_numb
 from upcall.cli.output import dump, say, tell
 from upcall.cli.places import redactor, runtime_for
 from upcall.cli.stopping import stopping_of
-from upcall.contracts import TakeLimit
+from upcall.contracts import Row, TakeLimit
 from upcall.engines import Local, Segment, WorkerOptions
-from upcall.errors import BadAgent, RuntimeClosed, SetupError
+from upcall.errors import BadAgent, RuntimeClosed, SetupError, StoreError
 from upcall.observe.plain import one_line, visible
 
 if TYPE_CHECKING:
@@ -32,6 +32,9 @@ _LONGEST = 86_400.0
 
 _LOOKED_AT = 1000
 """Ready sessions whose agents are looked at when a worker starts."""
+
+_NAMED = 5
+"""Agents that are named as missing."""
 
 
 def add(commands: Commands) -> None:
@@ -147,11 +150,14 @@ async def _tell_what_it_takes(runtime: Runtime, agents: Sequence[Agent]) -> None
     """Say which log and which agents the worker has, and what is ready now that it has no agent for."""
     names = ", ".join(visible(agent.name) for agent in agents)
     tell(f"worker on {visible(runtime.store.where)} with the agents {names}")
-    has = runtime.models_of_agents()
-    others = [row.agent for row in await runtime.store.unfinished(_LOOKED_AT) if row.agent not in has]
+    has, ready = runtime.models_of_agents(), list[Row]()
+    with contextlib.suppress(StoreError):  # the worker waits for the log, and says so
+        ready = await runtime.store.unfinished(_LOOKED_AT)
+    others = sorted({row.agent for row in ready} - has.keys())
     if others:
-        sessions = "1 ready session needs" if len(others) == 1 else f"{len(others)} ready sessions need"
-        tell(f"{sessions} agents that it does not have: {', '.join(map(visible, sorted(set(others))))}")
+        more = f" and {len(others) - _NAMED} more" if len(others) > _NAMED else ""
+        named = ", ".join(one_line(name, 60) for name in others[:_NAMED])
+        tell(f"ready sessions need agents that it does not have: {named}{more}")
 
 
 def _load(specs: Sequence[str]) -> list[Agent]:

@@ -13,7 +13,6 @@ from typing import NamedTuple
 from upcall.contracts import Claim, Delta, Store
 from upcall.core.log.session_log import Sink
 from upcall.core.log.state import SessionState
-from upcall.core.turns.turn import Turn
 from upcall.errors import ModelUnavailable, StoreUnavailable
 from upcall.events import AnyEvent, ModelStarted, ToolTriedAgain, TurnResumed
 
@@ -67,13 +66,6 @@ def rate_limit(error: BaseException | None) -> ModelUnavailable | None:
             return error
         error = error.__cause__
     return None
-
-
-async def note_death(turn: Turn, claim: Claim | None) -> None:
-    """Write down that the worker before this one died in the begin_session hooks, before they run again."""
-    if claim is not None and claim.orphaned:
-        turn.log.add(TurnResumed(turn.state.turn.number, died=True))
-        await turn.log.flush(lazy=True)
 
 
 async def deaths(store: Store, claim: Claim, state: SessionState) -> int:

@@ -16,13 +16,14 @@ from upcall.core.log.load import load_state, refresh
 from upcall.core.log.session_log import Sink
 from upcall.core.log.state import SessionState
 from upcall.core.routing.answer import checked_by, checked_reason
+from upcall.core.runtime.beginning import begin_stored
 from upcall.core.runtime.broadcast import Subscription
 from upcall.core.runtime.catalog import Catalog
 from upcall.core.runtime.children import make_ready
 from upcall.core.runtime.known_agents import KnownAgents
 from upcall.core.runtime.needed_servers import given_servers
 from upcall.core.runtime.own_workspaces import OwnWorkspaces, checked_workspace
-from upcall.core.runtime.retrying import DEFAULT_RETRIES, Retries, note_death
+from upcall.core.runtime.retrying import DEFAULT_RETRIES, Retries
 from upcall.core.runtime.routes import can_ask_anyone
 from upcall.core.runtime.run_tree import RunTree
 from upcall.core.runtime.running_trees import STOP_LIMIT, RunningTrees, drain_trees
@@ -418,12 +419,12 @@ class Sessions(Catalog):
 
     async def _resume(self, tree: RunTree, state: SessionState) -> Reply:
         agent = self.agents.of(state.header)
-        beginning = state.turn.phase in ("idle", "failed") and not state.begun
+        beginning = not state.begun and (state.turn.phase in ("idle", "failed") or bool(state.queued))
         if state.turn.phase not in ("running", "failed") and not beginning and not state.queued:
             return await with_callbacks(self.store, await typed_reply_of(state, agent.output), state)
         turn = await tree.direct(state)
-        if beginning and not await self._begin_submitted(tree, turn):
-            reply = reply_of(state, waits=True)
+        if beginning and not await begin_stored(tree, turn):
+            reply = reply_of(state, waits=state.turn.phase not in ("cancelled", "limit"))
         elif state.queued and state.turn.phase != "running" and not state.turn.retry:
             reply = await self._run_queued(tree, turn)
         elif state.turn.phase == "idle":
@@ -437,20 +438,6 @@ class Sessions(Catalog):
         else:
             reply = reply_of(state, waits=True)
         return await with_callbacks(self.store, reply, state)
-
-    @staticmethod
-    async def _begin_submitted(tree: RunTree, turn: Turn) -> bool:
-        """Run the begin_session hooks of a stored session. One that raises fails the turn that is queued."""
-        await note_death(turn, tree.claim)
-        try:
-            return await tree.begin_root(turn)
-        except errors.HookFailed as error:
-            if turn.state.queued:
-                queued = turn.state.queued[0]
-                tree.record_prompt(turn, queued.message, queued.by, queued)
-                turn.end("failed", error=f"HookFailed: {error}", retry=tree.retry_at(turn, error))
-                await turn.log.flush(release=True)
-            raise
 
     async def reread(self, state: SessionState) -> Reply:
         """Bring a session up to date and return its last reply."""

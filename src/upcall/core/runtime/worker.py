@@ -17,7 +17,15 @@ from typing import Any, Literal, NamedTuple, cast
 from upcall.contracts import Store, TakeLimit
 from upcall.core.runtime.retrying import DEFAULT_RETRIES, Retries
 from upcall.core.runtime.running_trees import STOP_LIMIT, RunningTrees, drain_trees
-from upcall.errors import RuntimeClosed, SessionBusy, SetupError, StoreDamaged, StoreUnreachable, UpcallError
+from upcall.errors import (
+    RuntimeClosed,
+    SessionBusy,
+    SetupError,
+    StoreDamaged,
+    StoreError,
+    StoreUnreachable,
+    UpcallError,
+)
 from upcall.events import SETTLING, AnyEvent, TurnQueued
 from upcall.messages import Value
 from upcall.safety.bounds import brief
@@ -274,10 +282,10 @@ class Worker:
             self._skipped[root] = now
 
     async def _version_if_known(self, root: str) -> tuple[int, str] | None:
-        """Return a tree's version; None if the store is away. A tree that is claimed is run, and so released."""
+        """Return a tree's version; None if it can't be read. A tree that is claimed is run, and so released."""
         try:
             return await self._version(root)
-        except StoreUnreachable:
+        except StoreError:
             return None
 
 

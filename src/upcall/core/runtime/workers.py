@@ -179,7 +179,7 @@ class Workers:
     async def _set_aside(self, claim: Claim, state: SessionState, why: str) -> None:
         """Fail the turn under way; the queued one where the begin_session hooks have not passed."""
         number, seconds, written = state.turn.number, state.turn.ran_seconds, list[AnyEvent]()
-        if state.queued and not state.begun:
+        if state.queued and not state.begun and not state.turn.retry:
             queued = state.queued[0]
             number, seconds = max(number + 1, queued.turn), 0.0
             setup = current_setup(self._agents, state)

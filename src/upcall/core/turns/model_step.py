@@ -86,7 +86,9 @@ class ModelStep:
         if response is None:
             self.log.flush_soon()  # nobody waits for it: the response, or the failure, is stored after it
             try:
-                response = await (self._ask_again(request, ordinal, lost) if lost else self._ask(request, ordinal))
+                if lost:
+                    self._check_headers(request, lost)
+                response = await self._ask(request, ordinal)
             except Exception as error:
                 self.log.add(ModelFailed(ordinal, str(error), type(error).__name__))
                 response, ordinal, by_hook = await self._recover(request, ordinal, error, lost)
@@ -97,13 +99,12 @@ class ModelStep:
             return ask_and_capture(self.turn, request, self._emit, ordinal)
         return self.turn.actor.model.respond(request, self._emit)
 
-    async def _ask_again(self, request: Request, ordinal: int, lost: tuple[str, ...]) -> Response:
-        """Send a request that was rebuilt from the log; ModelRefused if it lacks headers that were `lost`."""
+    def _check_headers(self, request: Request, lost: tuple[str, ...]) -> None:
+        """Raise ModelRefused if a request that was rebuilt from the log lacks headers that were `lost`."""
         headers = (request.settings and request.settings.extra_headers) or {}
         given = {name.lower() for name in headers}
         if missing := [name for name in lost if name.lower() not in given]:
             raise ModelRefused(self.turn.actor.model.name, HEADERS_LOST.format(", ".join(missing)))
-        return await self._ask(request, ordinal)
 
     def _respond(self, response: Response, ordinal: int, by_hook: bool) -> None:
         if self.turn.partial_text:
@@ -175,12 +176,13 @@ class ModelStep:
                 raise error
             if isinstance(again, Response):
                 return again, ordinal, True
+            self._check_headers(again, lost)  # before it is logged, as a request that has lost nothing
             base = self._request()
             ordinal, request = self.state.conversation.ordinal + 1, again
             self._started(base, request, ordinal)
             self.log.flush_soon()
             try:
-                return await self._ask_again(request, ordinal, lost), ordinal, False
+                return await self._ask(request, ordinal), ordinal, False
             except Exception as failure:
                 error = failure
                 self.log.add(ModelFailed(ordinal, str(error), type(error).__name__))

@@ -8,6 +8,7 @@ import logging
 import secrets
 import time
 from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from upcall.callbacks import Callback
@@ -17,7 +18,6 @@ from upcall.errors import (
     SessionTakenOver,
     StoreDamaged,
     StoreError,
-    StoreUnreachable,
     UnknownSession,
 )
 from upcall.events import FOREIGN, AnyEvent
@@ -321,12 +321,13 @@ class PostgresStore(PostgresPeople):
         try:
             rows = await self._do(job)
         except asyncio.CancelledError:  # it may be taken all the same
-            job.future.add_done_callback(self._give_back)
+            job.future.add_done_callback(partial(self._give_back, job))
             raise
-        except StoreUnreachable:  # it may be taken, and its answer was lost
-            self._owns_strays = True
+        except StoreError:  # it may be taken, and its answer was lost
+            self._owns_strays |= job.lost
             raise
-        self._owns_strays = False
+        if job.lost:  # then it was repaired
+            self._owns_strays = False
         if not rows:
             return None
         root, epoch, seq, base, orphaned = rows[0]
@@ -334,11 +335,13 @@ class PostgresStore(PostgresPeople):
 
     def _strays(self) -> tuple[str, tuple[Any, ...]]:
         """Return the statement that releases what takes gave this process whose answers were lost."""
-        return _STRAYS, (self._me.id, [*self._claiming, *self._claims])
+        held = [root for root, claim in self._claims.items() if claim.failure is None]
+        return _STRAYS, (self._me.id, [*self._claiming, *held])
 
-    def _give_back(self, taken: asyncio.Future[Any]) -> None:
+    def _give_back(self, job: Operation, taken: asyncio.Future[Any]) -> None:
         """Release what was taken for somebody who no longer waits for it."""
         if taken.cancelled() or taken.exception() is not None:
+            self._owns_strays |= job.lost
             return
         for root, epoch, *_ in taken.result():
             with contextlib.suppress(StoreError):  # it is closed: this process does not own it for long
