@@ -575,6 +575,7 @@ def test_every_command_works_as_it_is_installed(folder: Path) -> None:
     assert errors.pop("answer").startswith("upcall: no callback is called 'q1'")
     assert errors.pop("cancel") == "nothing to cancel: session s1 is done\n"
     assert errors.pop("adopt") == ".upcall/log.db is already your log; nothing was changed\n"
+    assert re.fullmatch(r"worker on \S+/log\.db with the agents [\w, ]+\n", errors.pop("worker"))
     assert set(errors.values()) == {""}
 
 

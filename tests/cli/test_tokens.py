@@ -72,7 +72,7 @@ def test_a_token_is_printed_once_listed_by_name_and_revoked(folder: Path) -> Non
 @pytest.mark.parametrize("name", ["Ada", "ada\u200b", "аda", "a b", "ada\nben", "x'; DROP TABLE tokens; --", ""])
 def test_a_name_that_is_not_plain_is_refused_with_the_rule(name: str, folder: Path) -> None:
     done = upcall("tokens", "new", name, "--role", "viewer", cwd=folder, code=2)
-    assert "use 1 to 64 of a-z, 0-9 and . _ @ + -" in done.stderr
+    assert "use 1 to 64 characters from a-z, 0-9 and . _ @ + -" in done.stderr
     assert done.stdout == ""
 
 

@@ -173,7 +173,7 @@ async def test_log_calls_shortens_a_large_value_and_shows_no_part_of_a_secret(
 @pytest.mark.slow
 def test_the_password_of_a_stores_url_is_in_nothing_that_a_command_prints(tmp_path: Path) -> None:
     make_team(tmp_path)
-    store = "some://ada:hunter2@db.example/log.db"
+    store = "./some://ada:hunter2@db.example/log.db"
     (tmp_path / "some:" / "ada:hunter2@db.example").mkdir(parents=True)
 
     said = [
@@ -189,8 +189,8 @@ def test_the_password_of_a_stores_url_is_in_nothing_that_a_command_prints(tmp_pa
         upcall("sessions", cwd=tmp_path, UPCALL_STORE="other://ada:hunter2@db.example/gone/log.db"),
     ]
 
-    assert "--store some://ada@db.example/log.db" in said[0].stderr
-    assert "--store some://ada@db.example/log.db" in said[1].stdout
+    assert "--store ./some://ada@db.example/log.db" in said[0].stderr
+    assert "--store ./some://ada@db.example/log.db" in said[1].stdout
     for one in said:
         assert "hunter2" not in one.stdout + one.stderr, one.args
 
