@@ -326,8 +326,7 @@ class PostgresStore(PostgresPeople):
         except StoreError:  # it may be taken, and its answer was lost
             self._owns_strays |= job.lost
             raise
-        if job.lost:  # then it was repaired
-            self._owns_strays = False
+        self._owns_strays &= not job.lost  # else it was repaired
         if not rows:
             return None
         root, epoch, seq, base, orphaned = rows[0]
