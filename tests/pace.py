@@ -20,7 +20,7 @@ _KNOWN_WORK = 0.013
 _KNOWN_START = 0.11
 """Seconds that a fresh interpreter takes there to import asyncio."""
 
-_SLOWEST = 4.0
+_SLOWEST = 3.0
 
 
 @contextmanager
@@ -36,7 +36,7 @@ def within(seconds: float, *, of: str = "this") -> Generator[None]:
 
 
 def slowness() -> float:
-    """How many times slower a loop of Python runs now: from 1 to 4."""
+    """How many times slower a loop of Python runs now: from 1 to 3."""
     spent: list[float] = []
     with untraced():
         for _ in range(5):
@@ -48,7 +48,7 @@ def slowness() -> float:
 
 
 def slowness_of_start() -> float:
-    """How many times slower a fresh interpreter starts and imports now: from 1 to 4."""
+    """How many times slower a fresh interpreter starts and imports now: from 1 to 3."""
     return _between(max(cpu_seconds("import asyncio") for _ in range(3)) / _KNOWN_START)
 
 

@@ -150,7 +150,7 @@ def open_store(where: Where, trusted: bool | None = None, *, found: bool = False
         from upcall.store.memory import MemoryStore
 
         return MemoryStore()
-    if str(where).startswith(("postgresql://", "postgres://")):
+    if is_database(str(where)):
         return _open_postgres(str(where))
     refuse_url(os.fsdecode(where))
     from upcall.store.known_logs import KnownLogs, state_folder
@@ -161,6 +161,11 @@ def open_store(where: Where, trusted: bool | None = None, *, found: bool = False
         trusted = os.environ.get("UPCALL_TRUST_STORE", "") == "1"
     known = KnownLogs(state_folder(os.environ), trusted=trusted)
     return SqliteStore(Place(os.fspath(where), trusted, found, view, known))
+
+
+def is_database(where: str) -> bool:
+    """Return whether this is the URL of a PostgreSQL database."""
+    return where.startswith(("postgresql://", "postgres://"))
 
 
 def refuse_url(where: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,17 @@ def beginning(hook: Any) -> Agent:
     )
 
 
+def away(times: int) -> Callable[[SessionAccess], None]:
+    """A hook that can't reach its service so many times."""
+    left = iter(range(times))
+
+    def reach(session: SessionAccess) -> None:
+        if next(left, None) is not None:
+            raise ConnectionError("the service is away")
+
+    return reach
+
+
 async def work(runtime: Runtime, **options: Any) -> list[str]:
     """Work until nothing is left; returns what came of each segment."""
     seen: list[Segment] = []
@@ -30,15 +42,9 @@ async def work(runtime: Runtime, **options: Any) -> list[str]:
 
 
 async def test_a_hook_that_fails_at_every_attempt_fails_the_turn_after_the_last_one() -> None:
-    now, failures = [1000.0], list[int]()
-
-    def away(session: SessionAccess) -> None:
-        if len(failures) < 3:
-            failures.append(1)
-            raise ConnectionError("the service is away")
-
+    now = [1000.0]
     outcomes: list[str] = []
-    async with Runtime(MemoryStore(clock=lambda: now[0]), agents=[beginning(away)]) as runtime:
+    async with Runtime(MemoryStore(clock=lambda: now[0]), agents=[beginning(away(3))]) as runtime:
         await runtime.submit("a", "go", id="s")
         for _ in range(4):
             outcomes += await work(runtime, retries=Retries(2, 1.0))
@@ -48,14 +54,8 @@ async def test_a_hook_that_fails_at_every_attempt_fails_the_turn_after_the_last_
 
 
 async def test_the_turn_that_is_tried_again_is_not_replaced_by_the_next_one() -> None:
-    now, failures = [1000.0], list[int]()
-
-    def away(session: SessionAccess) -> None:
-        if len(failures) < 2:
-            failures.append(1)
-            raise ConnectionError("the service is away")
-
-    async with Runtime(MemoryStore(clock=lambda: now[0]), agents=[beginning(away)]) as runtime:
+    now = [1000.0]
+    async with Runtime(MemoryStore(clock=lambda: now[0]), agents=[beginning(away(2))]) as runtime:
         await runtime.submit("a", "one", id="s")
         await runtime.submit("a", "two", id="s", turn=2)
         for _ in range(4):

@@ -217,9 +217,9 @@ def has_log(args: argparse.Namespace) -> bool:
 
 def _is_database(store: str) -> bool:
     """Return whether the log is in a database; SetupError for what looks like a URL and is not a database's."""
-    from upcall.app import refuse_url
+    from upcall.app import is_database, refuse_url
 
-    if store.startswith(("postgresql://", "postgres://")):
+    if is_database(store):
         return True
     refuse_url(store)
     return False

@@ -17,7 +17,7 @@ _READS = frozenset(
         "subscriptions/listen",
     }
 )  # fmt: skip
-"""What changes no session. A method that is not named here may be one that does, in a later version."""
+"""The methods that change no session. All others need the role operator, also those of later versions."""
 
 
 class Needed(NamedTuple):

@@ -33,7 +33,7 @@ _PLAIN = (str, bytes, int, float, type(None), dict, list, tuple, msgspec.Struct)
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What is known about a log, and how to show it. After the start, only the reader's thread uses it."""
+    """The index of a log, and how its texts are shown. Only the reader's thread uses it after the start."""
 
     redactor: Redactor
     labels: Labels
