@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Generator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 _KNOWN_WORK = 0.013
@@ -60,6 +61,12 @@ def cpu_seconds(statement: str) -> float:
     child.returncode = os.waitstatus_to_exitcode(status)
     assert child.returncode == 0
     return used.ru_utime + used.ru_stime
+
+
+def cpu_used(pid: int) -> float:
+    """Seconds of processor time that another process has used, in hundredths."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 @contextmanager

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import time
 from pathlib import Path
 
@@ -11,7 +10,7 @@ import msgspec
 import pytest
 
 from editor.raw import HANGING, Raw, raw_agent
-from pace import slowness, slowness_of_start
+from pace import cpu_used, slowness, slowness_of_start
 from upcall import Agent, Limits, Runtime
 from upcall.models import Script, call
 
@@ -45,11 +44,6 @@ async def nothing() -> str:
 
 clerk = Agent("clerk", model=Flood(), tools=[nothing], limits=Limits(model_calls=None, tokens=None))
 '''
-
-
-def cpu_used(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def memory(pid: int) -> int:

@@ -142,6 +142,30 @@ async def test_a_flood_of_calls_and_of_sessions_is_bounded(tmp_path: Path) -> No
     assert hello[0] == 200
 
 
+async def test_a_client_that_ends_its_session_beside_its_last_messages_leaves_no_trace(tmp_path: Path) -> None:
+    make_desk(tmp_path)
+    accepts = {"Accept": "application/json, text/event-stream"}
+    async with http_server(tmp_path) as server, server.plain_client(**accepts) as client:
+        for pause in (0.0, 0.002, 0.005, 0.01, 0.015, 0.02):
+            async with client.post(server.url, json=INITIALIZE) as opened:
+                await opened.read()
+            named = {"Mcp-Session-Id": opened.headers["mcp-session-id"]}
+
+            async def notify(named: dict[str, str]) -> int:
+                body = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+                async with client.post(server.url, json=body, headers=named) as got:
+                    return got.status
+
+            async def end(named: dict[str, str], pause: float) -> int:
+                await asyncio.sleep(pause)
+                async with client.delete(server.url, headers=named) as got:
+                    return got.status
+
+            *noted, ended = await asyncio.gather(*(notify(named) for _ in range(4)), end(named, pause))
+            assert ended == 200
+            assert set(noted) <= {202, 404}
+
+
 async def test_wrong_tokens_are_counted_and_the_right_one_still_works(tmp_path: Path) -> None:
     make_desk(tmp_path)
     async with http_server(tmp_path) as server:

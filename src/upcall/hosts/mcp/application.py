@@ -8,6 +8,7 @@ import time
 from collections.abc import AsyncGenerator
 from typing import Any
 
+import anyio
 import msgspec
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import AccessToken
@@ -116,6 +117,8 @@ class McpApplication:
             await self._handle_request(Request(scope, receive), scope, receive, send)
         except _Refusal as refusal:
             await _refused(refusal)(scope, receive, send)
+        except (anyio.ClosedResourceError, anyio.BrokenResourceError):
+            pass  # the client ended its session meanwhile; the library has answered before it raises this
 
     async def _handle_request(self, request: Request, scope: Scope, receive: Receive, send: Send) -> None:
         if request.method != "POST":
