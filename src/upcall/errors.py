@@ -252,7 +252,8 @@ class HookFailed(TurnError):
     def __init__(self, hook: str, point: str, error: BaseException, *, stored: bool = True) -> None:
         self.hook, self.point, self.error, self.stored = hook, point, error, stored
         then = "a session that is kept on disk can then be resumed" if stored else "no session was started"
-        super().__init__(f"hook {hook} at {point} raised {type(error).__name__}: {error}. Fix the hook; {then}.")
+        raised = f"{type(error).__name__}: {error}".removesuffix(".")
+        super().__init__(f"hook {hook} at {point} raised {raised}. Fix the hook; {then}.")
 
 
 class LimitReached(TurnError):
