@@ -1011,10 +1011,10 @@ class CancelledFirst(SqliteStore):
             self.cancels = False
             asked = [h.id for h in await self.callbacks(root=claim.root) if h.status == "open"]
             withdrawn = [CallbackWithdrawn(callback_id, "enough") for callback_id in asked]
-            await self.append_all({claim.root: [CancelRequested("them", "enough"), *withdrawn]})
+            await self.append_all({self.session or claim.root: [CancelRequested("them", "enough"), *withdrawn]})
         return await super().park(claim, events, waits, blobs)
 
-    cancels = True
+    cancels, session = True, ""
 
 
 def breaks(agent: Agent) -> Agent:
@@ -1089,6 +1089,31 @@ async def test_a_cancel_in_the_moment_in_which_a_question_parks_ends_the_turn(tm
 
         assert (reply.status, [c.status for c in reply.callbacks]) == ("cancelled", ["withdrawn"])
         assert (await runtime.status("s"), await runtime.inbox()) == ("cancelled", [])
+
+
+async def test_a_cancel_in_the_moment_in_which_a_child_prompted_by_its_id_parks_ends_its_turn(
+    tmp_path: Path,
+) -> None:
+    @tool
+    async def colour(ctx: Context) -> str:
+        """Ask for a colour."""
+        return await ctx.raise_callback("which colour?", kind="request_user_input")
+
+    def says(request: Request) -> Any:
+        return call("colour") if request.messages[-1].text == "now" else "ok"
+
+    child = Agent("child", model=Script(says), tools=[colour])
+    top = Agent("top", model=worker(call("task", agent="child", prompt="wait")), agents=[child])
+    store = CancelledFirst(tmp_path / "log.db")
+    async with Runtime(store, agents=[top]) as runtime:
+        await (await runtime.start(top, "s")).prompt("go")
+        (below,) = [row.id for row in await runtime.rows(parent="s")]
+        store.session = below
+        reply = await (await runtime.load(below)).prompt("now")
+
+        assert (reply.status, [c.status for c in reply.callbacks]) == ("cancelled", ["withdrawn"])
+        assert (await runtime.status(below), await runtime.inbox()) == ("cancelled", [])
+        assert {row.owner for row in await runtime.rows()} == {""}
 
 
 async def test_cancelling_a_held_turn_withdraws_its_question_from_the_screen(desk: Desk) -> None:

@@ -32,6 +32,8 @@ from upcall import (
     UpcallError,
     tool,
 )
+from upcall.contracts import Claim
+from upcall.errors import StoreUnavailable
 from upcall.models import Script, call
 from upcall.store.memory import MemoryStore
 
@@ -568,3 +570,35 @@ async def test_whoever_watches_sees_events_in_their_order_however_late_the_store
 
     assert seen == sorted(seen)
     assert len(seen) == 4
+
+
+class Full(MemoryStore):
+    """A store that can't give a run tree to somebody else."""
+
+    async def claim(self, root: str, *, take_over: bool = False) -> Claim:
+        if take_over:
+            raise StoreUnavailable("memory", "the disk is full")
+        return await super().claim(root)
+
+
+async def test_a_turn_that_could_not_be_taken_over_is_still_known_to_run_here() -> None:
+    begun, go_on = asyncio.Event(), asyncio.Event()
+
+    @tool
+    async def hold() -> str:
+        """Wait until the test says so."""
+        begun.set()
+        await go_on.wait()
+        return "held"
+
+    model = Script(lambda r: "done" if r.messages[-1].role == "tool" else call("hold"))
+    async with Runtime(Full(), agents=[Agent("a", model=model, tools=[hold])]) as runtime:
+        session = await runtime.start("a", "s")
+        running = asyncio.ensure_future(session.prompt("go"))
+        await begun.wait()
+        with pytest.raises(StoreUnavailable):
+            await runtime.resume("s", take_over=True)
+        joined = asyncio.ensure_future(runtime.resume("s"))
+        await asyncio.sleep(0)
+        go_on.set()
+        assert [(await one).text for one in (running, joined)] == ["done", "done"]

@@ -72,7 +72,7 @@ def test_an_adapter_that_imports_the_core_is_reported(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_host_that_imports_another_host_is_reported(tmp_path: Path) -> None:
     source = _copy(tmp_path)
-    hosts = ["terminal", "web", "mcp"]
+    hosts = ["terminal", "web", "mcp", "acp"]
     expected = [
         _add_import(source, f"upcall.hosts.{host}", f"upcall.hosts.{other}")
         for host, other in zip(hosts, hosts[1:] + hosts[:1], strict=True)

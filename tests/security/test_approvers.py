@@ -142,7 +142,16 @@ async def test_an_edit_of_an_agent_for_the_session_covers_what_it_wrote_and_not_
     assert RAN == [SAFE, SAFE, SAFE]
 
 
-@pytest.mark.parametrize("more", [{"if": "the tests pass"}, {"Args": {"command": FORCE}}, {"until": 5}, {"": 1}])
+UNCHECKED = [
+    {"if": "the tests pass"},
+    {"Args": {"command": FORCE}},
+    {"until": 5},
+    {"": 1},
+    {"reason": "looks good"},
+]
+
+
+@pytest.mark.parametrize("more", UNCHECKED)
 async def test_an_approval_with_a_condition_that_nobody_would_check_is_refused(desk: Desk, more: Any) -> None:
     assert await settled(desk, boss(answers({"approve": True, **more}))) == []
     assert await settled(Desk(), boss(answers({"args": ARGS, **more}))) == []
@@ -167,6 +176,22 @@ async def test_a_rule_by_which_the_agent_would_have_to_ask_takes_the_right_away(
     agent = agent if where == "its own" else delegates("top", agent, passes(), kit=[rule])
     await settled(desk, agent)
     assert RAN == [SAFE]
+
+
+@pytest.mark.parametrize("by", ["its model", "its hook"])
+async def test_an_agent_whose_own_rule_raises_approves_nothing_and_the_question_goes_to_a_person(
+    desk: Desk, by: str
+) -> None:
+    def broken(command: str) -> bool:
+        raise ValueError("the rule is broken")
+
+    def hook(session: SessionAccess, callback: Callback) -> Answer:
+        return Answer(Approve())
+
+    options = {"hooks": Hooks(on_callback=[hook])} if by == "its hook" else {}
+    aside = answers("approve") if by == "its model" else passes()
+    reply = await desk.prompt(boss(aside, SAFE, tools=[sh.replace(needs_approval=broken)], **options))
+    assert (reply.status, RAN) == ("waiting", [])
 
 
 async def test_a_hook_says_neither_who_answered_nor_by_what_right(desk: Desk) -> None:

@@ -1,1 +1,1 @@
-"""Stores keep the logs: in memory, or in a SQLite file."""
+"""Stores keep the logs: in memory, in a SQLite file, or in PostgreSQL."""

@@ -346,7 +346,14 @@ class SessionState(msgspec.Struct, eq=False):
         call.result, call.ended = event.result, event
 
     def _tried_again(self, event: events.ToolTriedAgain) -> None:
-        self.conversation.known_call(event.call_id).attempts = event.attempt
+        call = self.conversation.known_call(event.call_id)
+        call.attempts = event.attempt
+        if call.below:  # now it is given what its children came to, and acts on it
+            call.below = False
+            call.last_event = "raised" if self._awaits_answer(event.call_id) else "started"
+
+    def _awaits_answer(self, call_id: str) -> bool:
+        return any(not one.delivered for one in self.callbacks_of(call_id))
 
     def _once(self, event: events.OnceStarted | events.OnceEnded) -> None:
         self.turn.once_effects[event.origin, event.name] = event if isinstance(event, events.OnceEnded) else None

@@ -223,8 +223,10 @@ def _read(callback_id: str, value: Any) -> Approve | Reject:
             return Approve()
         case "reject":
             return Reject()
-        case {"approve": False, **rest} | {"reason": _, **rest}:
-            return Reject(str(value.get("reason", "")), bool(rest.get("for_session", False)))
+        case {"approve": False}:
+            return _rejection(value)
+        case {"reason": _} if value.get("approve") is None and value.get("args") is None:
+            return _rejection(value)
         case {"approve": True} | {"args": dict()} if value.get("approve", True) is True:
             if unknown := sorted(map(str, value.keys() - _APPROVE_KEYS)):  # "only if …" must not be dropped
                 known = ", ".join(sorted(_APPROVE_KEYS))
@@ -238,6 +240,10 @@ def _read(callback_id: str, value: Any) -> Approve | Reject:
         case _:
             wanted = "Approve(), Approve(args={...}) or Reject('why') (or 'approve', 'reject')"
             raise AnswerRefused(callback_id, f"it asks for an approval: answer with {wanted}, not {brief(value)}")
+
+
+def _rejection(value: Mapping[str, Any]) -> Reject:
+    return Reject(str(value.get("reason", "")), bool(value.get("for_session", False)))
 
 
 def already_settled(callback: Callback) -> AlreadySettled:

@@ -318,8 +318,9 @@ class RunTree:
             return False
         if new and new[0].seq > seq + 1:
             others = await self.store.read(root.id, seq, new[0].seq - seq - 1)
-            if any(e.type == "cancel_requested" for e in others):  # it could not withdraw a callback it did not see
-                self.own(await self.store.claim(root.id))
+            if any(e.type == "cancel_requested" for e in others):
+                # it came before the question was stored and did not withdraw it: take the tree back and end it
+                self.own(await self.store.claim(self.root))
                 root.log.claim = self.claim
                 return False
         for sink in self.sinks:

@@ -157,4 +157,6 @@ def why_not_approve(actor: PreparedAgent, callback: Callback, value: dict[str, A
             return "it could not run that call itself without asking"
     except BadArguments as error:
         return str(error)
+    except Exception as error:  # a rule is code of the user
+        return f"could not determine whether it could run that call without asking ({error!r})"
     return ""

@@ -115,9 +115,10 @@ class ToolStep(msgspec.Struct, eq=False):
                 return
             call = self.call.call
             self._check_draining()
-            log = self.turn.log
+            log, had_children = self.turn.log, self.call.below
             log.add(ToolTriedAgain(call.id, self.call.attempts + 1))
-            await log.flush(lazy=True)  # refused where another process has taken the run tree over
+            # refused where another process has taken the run tree over; synced where a child's reply is given out
+            await log.flush(lazy=not had_children)
             if log.is_overdue:
                 await log.confirm()
             self.end(await self._invoke(tool, call.id, tool.check(call.args)), "ran")
